@@ -1,0 +1,37 @@
+# `make demo` and `make test` set up what they need; `.ci/setup` says what that is.
+.PHONY: setup demo test check lock clean
+
+BIN := .venv/bin
+STAMP := .venv/.set-up
+# The Java that set-up found and tried.
+WITH_JAVA := JAVA_HOME=$(CURDIR)/.venv/share/lakejoin/java
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt .ci/setup .ci/fetch_jars.py
+	@.ci/setup
+	@touch $@
+
+demo: $(STAMP)
+	$(WITH_JAVA) $(BIN)/lakejoin demo
+
+test: $(STAMP)
+	$(WITH_JAVA) $(BIN)/pytest
+
+check: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Write constraints.txt anew from pyproject.toml. Versions already there stay, unless `make lock LOCK=--upgrade`.
+lock: | $(BIN)/uv
+	$(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --all-extras --no-annotate \
+		--custom-compile-command "make lock" --output-file constraints.txt $(LOCK) pyproject.toml
+
+$(BIN)/uv:
+	@.ci/setup
+
+clean:
+	rm -rf .venv build dist spark-warehouse metastore_db derby.log
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

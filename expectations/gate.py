@@ -1,0 +1,168 @@
+"""
+The gate: a change set is checked against what is published before it is published itself.
+
+It re-reads the stage and the result at the pinned version and shares no code with the joins, so that a mistake there
+cannot hide here.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakehouse.address import Address
+from lakehouse.pruning import pruning
+from lakehouse.sqltext import quote
+from lakehouse.tables import read
+from lakehouse.values import comparable, same
+
+if TYPE_CHECKING:
+    from great_expectations.data_context import AbstractDataContext
+
+RULES = {
+    "unnecessary_tombstone": "no unnecessary tombstone: a delete removes a row that is there",
+    "update_of_nothing": "an update changes a row that is there",
+    "insert_of_present": "an insert adds a row that is not there",
+    "changes_nothing": "no spurious row: an update changes something",
+    "before_differs": "the staged row before the change is the published one",
+    "loses_its_key": "the row after the change has the key of the change",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a gate found; `findings` names each rule that rows broke, with their number and one example."""
+
+    findings: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether every rule held."""
+        return not self.findings
+
+
+def gate_change_set(spark: SparkSession, changes: DataFrame, result: Address, base_version: int) -> Verdict:
+    """
+    Check a staged change set against the result at the version that it was computed against.
+
+    Args:
+        spark: Our session.
+        changes: The staged change set: `op`, `key`, `before`, `after`.
+        result: The result table.
+        base_version: Its version.
+
+    Returns:
+        The verdict. A gate that cannot be evaluated raises; it never passes.
+    """
+    key = _fields(changes, "key")
+    row = _fields(changes, "after")
+    names = key.fieldNames()
+    keys = changes.selectExpr(
+        "named_struct(" + ", ".join(f"'k{n}', key.{quote(name)}" for n, name in enumerate(names)) + ") AS key"
+    )
+    held = read(spark, result, base_version)
+    predicate = pruning(keys).predicate(names)
+    if predicate is not None:
+        held = held.where(predicate)
+    held = held.select(F.struct(*(F.col(quote(field.name)) for field in row)).alias("held")).alias("h")
+    staged = changes.alias("c")
+    joined = staged.join(
+        held, on=F.expr(" AND ".join(f"c.key.{quote(name)} = h.held.{quote(name)}" for name in names)), how="left"
+    )
+    keeps_key = " AND ".join(same(f"c.key.{quote(f.name)}", f"c.after.{quote(f.name)}", f.dataType) for f in key)
+    batch = joined.select(
+        *(F.expr(comparable(f"c.key.{quote(f.name)}", f.dataType)).alias(f"key_{f.name}") for f in key),
+        F.expr("c.op = 'delete' AND h.held IS NULL").alias("unnecessary_tombstone"),
+        F.expr("c.op = 'update' AND h.held IS NULL").alias("update_of_nothing"),
+        F.expr("c.op = 'insert' AND h.held IS NOT NULL").alias("insert_of_present"),
+        F.expr(f"c.op = 'update' AND {same('h.held', 'c.after', row)}").alias("changes_nothing"),
+        F.expr(f"NOT {same('h.held', 'c.before', row)}").alias("before_differs"),
+        F.expr(f"c.after IS NOT NULL AND NOT ({keeps_key})").alias("loses_its_key"),
+    )
+    return _validate(batch, [f"key_{name}" for name in names], list(RULES))
+
+
+def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequence[str]) -> Verdict:
+    """
+    Check a freshly loaded result where it lies: the key is present and unique.
+
+    Args:
+        spark: Our session.
+        result: The result table.
+        version: The version that the load made.
+        key: Its key columns.
+    """
+    loaded = read(spark, result, version)
+    kinds = loaded.schema
+    batch = loaded.select(*(F.expr(comparable(quote(n), kinds[n].dataType)).alias(f"key_{n}") for n in key))
+    return _validate(batch, [f"key_{name}" for name in key], [])
+
+
+def _fields(frame: DataFrame, column: str) -> StructType:
+    struct = frame.schema[column].dataType
+    assert isinstance(struct, StructType)
+    return struct
+
+
+@cache
+def _context() -> "AbstractDataContext":
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    import great_expectations as gx
+
+    logging.getLogger("great_expectations").setLevel(logging.ERROR)
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]
+    return context
+
+
+def _validate(batch: DataFrame, key: Sequence[str], rules: Sequence[str]) -> Verdict:
+    context = _context()
+    import great_expectations as gx
+    import great_expectations.expectations as gxe
+
+    suite = gx.ExpectationSuite(name="change set")
+    for column in key:
+        suite.add_expectation(gxe.ExpectColumnValuesToNotBeNull(column=column))
+    if len(key) == 1:
+        suite.add_expectation(gxe.ExpectColumnValuesToBeUnique(column=key[0]))
+    else:
+        suite.add_expectation(gxe.ExpectCompoundColumnsToBeUnique(column_list=list(key)))
+    for rule in rules:
+        suite.add_expectation(gxe.ExpectColumnValuesToBeInSet(column=rule, value_set=[False]))
+    source = context.data_sources.add_or_update_spark("gate", persist=False)
+    asset = source.add_dataframe_asset("batch")
+    whole = asset.add_batch_definition_whole_dataframe("all").get_batch(batch_parameters={"dataframe": batch})
+    outcome = whole.validate(suite, result_format="BOOLEAN_ONLY")
+    _refuse_errors(outcome)
+    if outcome.success:
+        return Verdict(())
+    details = whole.validate(suite, result_format="SUMMARY")
+    _refuse_errors(details)
+    return Verdict(tuple(_finding(result) for result in details.results if not result.success))
+
+
+def _refuse_errors(outcome: Any) -> None:
+    """Tell a gate that errored from one that failed: an expectation that raised has no verdict."""
+    for result in outcome.results:
+        info = result.exception_info or {}
+        raised = [info] if "raised_exception" in info else list(info.values())
+        for item in raised:
+            if item.get("raised_exception"):
+                raise RuntimeError(f"the gate could not be evaluated: {item.get('exception_message')}")
+
+
+def _finding(result: Any) -> str:
+    settings = result.expectation_config
+    column = settings.kwargs.get("column") or ", ".join(settings.kwargs.get("column_list", []))
+    number = (result.result or {}).get("unexpected_count")
+    rows = f" ({number} rows)" if number is not None else ""
+    if column in RULES:
+        return f"{RULES[column]}{rows}"
+    words = "the key is present" if settings.type.endswith("not_be_null") else "one change per key"
+    return f"{words}: {column.removeprefix('key_')}{rows}"

@@ -1,0 +1,86 @@
+"""
+Net changes: a feed's rows as one change per key.
+
+A change is a key with its old and its new row; a missing new row is a tombstone, a missing old row an insert. Within
+and across versions a feed is read as a bag: an overwrite or a restore lists every row as deleted and inserted in no
+order, and whatever occurs on both sides cancels out.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from lakehouse.sqltext import quote, text
+from lakehouse.values import comparable, type_sql
+
+
+def key_struct(key: Sequence[str], types: Sequence[DataType], prefix: str = "") -> str:
+    """
+    Give the SQL of a row's key as both sides of a join name it: struct<k0, k1, …> in the common types.
+
+    Args:
+        key: The key columns, in the order of the join's key.
+        types: For each the type in which the sides are compared.
+        prefix: What the columns are fields of, with the dot: "r.".
+    """
+    parts = ", ".join(
+        f"'k{place}', CAST({prefix}{quote(name)} AS {type_sql(kind)})"
+        for place, (name, kind) in enumerate(zip(key, types, strict=True))
+    )
+    return f"named_struct({parts})"
+
+
+def null_key(key: Sequence[str], prefix: str = "") -> str:
+    """Give the SQL that tells whether a row has no key: a composite key with any null part is null (KIP-962)."""
+    return "(" + " OR ".join(f"{prefix}{quote(name)} IS NULL" for name in key) + ")"
+
+
+def net(
+    feed: DataFrame,
+    key: Sequence[str],
+    types: Sequence[DataType],
+    columns: Mapping[str, DataType],
+    scope: Sequence[str] = (),
+) -> DataFrame:
+    """
+    Net a feed to one change per key.
+
+    Args:
+        feed: The columns with `_change_type` as Delta names it, and the scope columns.
+        key: The key columns.
+        types: The types of the key parts in the changes.
+        columns: The columns that belong to the row, with their types; differences elsewhere are no change.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, `key` (struct<k0, …>), `old` and `new` (struct of the columns, null if absent) and `copies`
+        (bigint, the most rows left over for either image; more than 1 is a duplicate key). Rows without a key are left
+        out, keys whose changes cancel out too.
+    """
+    row = f"named_struct({', '.join(f'{text(name)}, {quote(name)}' for name in columns)})"
+    identity = [
+        F.expr(comparable(quote(name), kind)).alias(f"c{place}") for place, (name, kind) in enumerate(columns.items())
+    ]
+    arrives = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
+    rows = feed.where(f"NOT {null_key(key)}").select(
+        *(F.col(quote(name)) for name in scope),
+        F.expr(key_struct(key, types)).alias("key"),
+        F.expr(arrives).alias("arrives"),
+        F.expr(row).alias("row"),
+        *identity,
+    )
+    same_row = [*scope, "key", *(f"c{place}" for place in range(len(columns)))]
+    left_over = (
+        rows.groupBy(*same_row)
+        .agg(F.sum("arrives").alias("surplus"), F.first("row").alias("row"))
+        .where("surplus <> 0")
+    )
+    return left_over.groupBy(*scope, "key").agg(
+        F.first(F.expr("IF(surplus < 0, row, NULL)"), ignorenulls=True).alias("old"),
+        F.first(F.expr("IF(surplus > 0, row, NULL)"), ignorenulls=True).alias("new"),
+        F.greatest(F.sum(F.expr("IF(surplus < 0, -surplus, 0)")), F.sum(F.expr("IF(surplus > 0, surplus, 0)"))).alias(
+            "copies"
+        ),
+    )

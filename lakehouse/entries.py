@@ -1,0 +1,119 @@
+"""What the ledger says, as plain values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from lakehouse.address import Address
+
+PUBLISHING: Literal["publishing"] = "publishing"
+COMMITTED: Literal["committed"] = "committed"
+REJECTED: Literal["rejected"] = "rejected"
+ABANDONED: Literal["abandoned"] = "abandoned"
+BROKEN: Literal["broken"] = "broken"
+Step = Literal["publishing", "committed", "rejected", "abandoned", "broken"]
+CLOSING = (COMMITTED, ABANDONED)
+
+
+@dataclass(frozen=True)
+class SourceVersions:
+    """What an epoch read of a source: versions (from_version, to_version] of the table with this id; from -1 is all."""
+
+    name: str
+    id: str
+    from_version: int
+    to_version: int
+
+
+@dataclass(frozen=True)
+class TargetVersions:
+    """A table that an epoch writes: the version it was computed against, and once committed the version it made."""
+
+    address: Address
+    id: str
+    base_version: int
+    version: int | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """
+    One row of the ledger.
+
+    Args:
+        join: The join's name.
+        epoch: Its number, from 1.
+        step: publishing, committed, rejected, abandoned or broken.
+        run_id: The run that took the step; a resuming run keeps the id of the run it finishes.
+        strategy: load, incremental or reconcile.
+        reason: Why this strategy, as a code with words.
+        definition: Fingerprint of the join's definition.
+        sources: What was read.
+        targets: What is written.
+        stage: The stage's folder; empty for a load.
+        counts: Rows read, touched, inserted, updated, deleted, unchanged, null_keys.
+        seconds: Seconds of each step so far.
+        message: Why it was rejected, abandoned or broken.
+        at: When the row was written, UTC.
+    """
+
+    join: str
+    epoch: int
+    step: Step
+    run_id: str
+    strategy: str
+    reason: str
+    definition: str
+    sources: tuple[SourceVersions, ...]
+    targets: tuple[TargetVersions, ...]
+    stage: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    message: str = ""
+    at: datetime | None = None
+
+    @property
+    def result(self) -> TargetVersions:
+        """The result table's versions: the last target, as the result is published last."""
+        return self.targets[-1]
+
+
+@dataclass(frozen=True)
+class JoinHistory:
+    """What the ledger knows of one join; each field is the entry of the highest epoch that has one."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def committed(self) -> Entry | None:
+        """The last committed epoch."""
+        return max((e for e in self.entries if e.step == COMMITTED), key=lambda e: e.epoch, default=None)
+
+    @property
+    def open(self) -> Entry | None:
+        """The publishing row of an epoch without a closing row."""
+        closed = {e.epoch for e in self.entries if e.step in CLOSING}
+        waiting = (e for e in self.entries if e.step == PUBLISHING and e.epoch not in closed)
+        return max(waiting, key=lambda e: e.epoch, default=None)
+
+    @property
+    def broken(self) -> Entry | None:
+        """The broken row of the open epoch."""
+        waiting = self.open
+        rows = (e for e in self.entries if e.step == BROKEN and waiting is not None and e.epoch == waiting.epoch)
+        return next(rows, None)
+
+    @property
+    def next_epoch(self) -> int:
+        """The number after the last closed epoch."""
+        return 1 + max((e.epoch for e in self.entries if e.step in CLOSING), default=0)
+
+    @property
+    def last(self) -> Entry | None:
+        """The newest row of the highest epoch, for display."""
+        return max(self.entries, key=lambda e: (e.epoch, e.at or datetime.min), default=None)
+
+    def run_ids(self) -> set[str]:
+        """The runs whose commits are ours."""
+        return {e.run_id for e in self.entries if e.step == COMMITTED}

@@ -1,0 +1,154 @@
+"""
+The errors of lakejoin: one tree, each with its exit code and the fields its message is made of.
+
+A message says where it happened, what was wrong (expected and found) and what to do next. Callers branch on the class,
+on `code` (stable, for machines) and on `retryable`; they never parse the text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class LakejoinError(Exception):
+    """
+    Base of all errors that lakejoin raises on purpose.
+
+    Args:
+        where: The pipeline file, join or table that the error is about, named as the pipeline file names it.
+        problem: What is wrong, as a clause: "the change feed is off".
+        expected: What would have been right, if that is not plain from the problem.
+        found: What was there instead.
+        hint: The next step for the person who reads it, mostly a command.
+    """
+
+    exit_code: ClassVar[int] = 1
+    code: ClassVar[str] = "FAILED"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, where: str, problem: str, *, expected: str = "", found: str = "", hint: str = "") -> None:
+        self.where = where
+        self.problem = problem
+        self.expected = expected
+        self.found = found
+        self.hint = hint
+        super().__init__(self.message)
+
+    @property
+    def message(self) -> str:
+        """The whole text, one fact a line."""
+        lines = [f"{self.where}: {self.problem}"]
+        if self.expected:
+            lines.append(f"  expected: {self.expected}")
+        if self.found:
+            lines.append(f"  found: {self.found}")
+        if self.hint:
+            lines.append(f"  next: {self.hint}")
+        return "\n".join(lines)
+
+
+class DuplicateKey(LakejoinError):
+    """A source or a result holds a key more than once; `found` gives examples."""
+
+    code = "DUPLICATE_KEY"
+
+
+class Drifted(LakejoinError):
+    """`verify` found rows that differ from the join."""
+
+    code = "DRIFTED"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """
+    One fault of a pipeline file.
+
+    Args:
+        path: Where in the file, as dotted keys: `joins.flight_status.sql`.
+        problem: What is wrong there, naming the clause for a fault of the SQL.
+        hint: What would be right.
+    """
+
+    path: str
+    problem: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}" + (f"\n    next: {self.hint}" if self.hint else "")
+
+
+class PipelineFileError(LakejoinError):
+    """The pipeline file cannot be used; `faults` holds every fault found in it, not only the first."""
+
+    exit_code = 2
+    code = "BAD_PIPELINE_FILE"
+
+    def __init__(self, where: str, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        count = f"{len(self.faults)} fault" + ("s" if len(self.faults) != 1 else "")
+        super().__init__(where, f"{count}\n" + "\n".join(f"  {fault}" for fault in self.faults))
+
+
+class GateFailed(LakejoinError):
+    """The change set did not pass its gate; nothing was published and the stage is kept."""
+
+    exit_code = 3
+    code = "GATE_FAILED"
+
+
+class CannotContinue(LakejoinError):
+    """The recorded versions cannot be continued from; a person has to decide, mostly by `backfill`."""
+
+    exit_code = 4
+    code = "CANNOT_CONTINUE"
+
+
+class SourceRecreated(CannotContinue):
+    """A source was dropped and made again: its table id is not the recorded one."""
+
+    code = "SOURCE_RECREATED"
+
+
+class FeedUnavailable(CannotContinue):
+    """The change feed of the needed versions is off, gone or has a gap."""
+
+    code = "FEED_UNAVAILABLE"
+
+
+class SchemaBroken(CannotContinue):
+    """A table's columns are no longer those that the join was built with."""
+
+    code = "SCHEMA_BROKEN"
+
+
+class ForeignWriter(CannotContinue):
+    """Somebody else wrote to a table that lakejoin keeps."""
+
+    code = "FOREIGN_WRITER"
+
+
+class BrokenEpoch(CannotContinue):
+    """What a commit changed is not what was staged for it."""
+
+    code = "BROKEN_EPOCH"
+
+
+class DefinitionChanged(CannotContinue):
+    """The join is defined otherwise than when its last epoch ran."""
+
+    code = "DEFINITION_CHANGED"
+
+
+class NotLoaded(CannotContinue):
+    """There is no epoch to continue from, but a result that may not simply be replaced."""
+
+    code = "NOT_LOADED"
+
+
+class AnotherRun(LakejoinError):
+    """Another run publishes this epoch, or has to be finished first."""
+
+    exit_code = 5
+    code = "ANOTHER_RUN"
+    retryable = True

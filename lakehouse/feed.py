@@ -1,0 +1,39 @@
+"""The change feed of a table, read from one version to another."""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse.address import Address
+from lakehouse.changes import key_struct, net, null_key  # noqa: F401
+from lakehouse.sqltext import quote
+
+VERSIONS_PER_READ = 10
+"""With deletion vectors the cost of reading a feed grows faster than the number of versions (pitfall 26)."""
+
+
+def read_feed(spark: SparkSession, address: Address, after: int, to: int, columns: Sequence[str]) -> DataFrame:
+    """
+    Read the feed of versions (after, to].
+
+    Args:
+        spark: Our session.
+        address: The table.
+        after: Last version that is already accounted for.
+        to: Last version to read; a version that exists, for Delta clamps a later one in silence.
+        columns: The table's columns that are wanted.
+
+    Returns:
+        The columns, then `_change_type`, `_commit_version`, `_commit_timestamp`. An empty range is the caller's affair.
+    """
+    chunks = []
+    for first in range(after + 1, to + 1, VERSIONS_PER_READ):
+        last = min(first + VERSIONS_PER_READ - 1, to)
+        reader = spark.read.format("delta").option("readChangeFeed", "true")
+        reader = reader.option("startingVersion", first).option("endingVersion", last)
+        chunk = reader.load(address.path) if address.path else reader.table(address.table)
+        names = [*columns, "_change_type", "_commit_version", "_commit_timestamp"]
+        chunks.append(chunk.select(*(F.col(quote(name)) for name in names)))
+    return reduce(DataFrame.unionAll, chunks)

@@ -1,0 +1,140 @@
+"""
+The ledger: one Delta table with a row for each step that an epoch takes, never updated in place.
+
+    publishing  ->  committed            the way of a good epoch
+    publishing  ->  broken  -> abandoned what the commit changed is not what was staged; a person decided
+    rejected                             a gate failed; uses up no number
+
+The *publishing* row decides who publishes an epoch: it is appended under an application id of its own with the epoch as
+its version, so that of two runs one row exists. Progress is read from here only. "Last" is the highest epoch, never the
+latest row.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import Row
+
+from lakehouse.address import Address
+from lakehouse.entries import CLOSING, PUBLISHING, Entry, JoinHistory, SourceVersions, TargetVersions
+from lakehouse.errors import AnotherRun
+from lakehouse.tables import create, find, get, is_missing
+from lakehouse.writing import write
+
+NAME = "lakejoin_ledger"
+
+SCHEMA = """
+    join_name STRING, epoch BIGINT, step STRING, run_id STRING, at TIMESTAMP, strategy STRING, reason STRING,
+    definition STRING,
+    sources ARRAY<STRUCT<name: STRING, id: STRING, from_version: BIGINT, to_version: BIGINT>>,
+    targets ARRAY<STRUCT<name: STRING, path: STRING, table_name: STRING, id: STRING, base_version: BIGINT,
+                         version: BIGINT>>,
+    stage STRING, counts MAP<STRING, BIGINT>, seconds MAP<STRING, DOUBLE>, message STRING
+"""
+
+
+class Ledger:
+    """
+    The ledger of one storage.
+
+    Args:
+        spark: Our session.
+        address: The ledger table's address.
+    """
+
+    def __init__(self, spark: SparkSession, address: Address) -> None:
+        self._spark = spark
+        self._address = address
+
+    @cached_property
+    def id(self) -> str:
+        """The ledger's table id, which every fence names. The ledger is created if it is not there."""
+        if find(self._spark, self._address) is None:
+            create(self._spark, self._address, self._spark.createDataFrame([], SCHEMA).schema, ())
+        return get(self._spark, self._address).id
+
+    def of(self, join: str) -> JoinHistory:
+        """Read what is known of a join; nothing where the ledger does not exist yet."""
+        try:
+            rows = self._spark.sql(f"SELECT * FROM {self._address.sql}").where(F.col("join_name") == join)
+            return JoinHistory(tuple(sorted(map(_entry, rows.collect()), key=lambda entry: (entry.epoch, entry.at))))
+        except PySparkException as error:
+            if is_missing(error):
+                return JoinHistory(())
+            raise
+
+    def append(self, entry: Entry) -> Entry:
+        """
+        Append one step and make sure that it is the one that counts.
+
+        Raises:
+            AnotherRun: The row that counts for this epoch is that of another run.
+        """
+        entry = replace(entry, at=datetime.now(UTC))
+        frame = self._spark.createDataFrame([_row(entry)], SCHEMA).coalesce(1)
+        writer = frame.write.format("delta").mode("append")
+        fence = f"{self.id}/{entry.join}"
+        if entry.step in (PUBLISHING, *CLOSING):
+            app = fence + ("/closed" if entry.step in CLOSING else "")
+            writer = writer.option("txnAppId", app).option("txnVersion", str(entry.epoch))
+        to = self._address
+        write(
+            f"ledger: {entry.step} epoch {entry.epoch} of {entry.join}",
+            lambda: writer.save(to.path) if to.path else writer.saveAsTable(to.table),
+        )
+        self._check_own(entry)
+        return entry
+
+    def _check_own(self, entry: Entry) -> None:
+        """Read the step back: an append under a transaction id that was used is skipped without a word."""
+        steps = CLOSING if entry.step in CLOSING else (entry.step,)
+        known = [e for e in self.of(entry.join).entries if e.epoch == entry.epoch and e.step in steps]
+        if not any(e.run_id == entry.run_id and e.step == entry.step for e in known):
+            others = ", ".join(f"{e.step} by run {e.run_id}" for e in known) or "a step of another run"
+            raise AnotherRun(
+                entry.join,
+                f"epoch {entry.epoch} belongs to another run",
+                expected=f"{entry.step} by run {entry.run_id}",
+                found=others,
+                hint="let that run finish; `lakejoin run` again picks up what it left",
+            )
+
+
+def _row(entry: Entry) -> tuple[object, ...]:
+    return (
+        entry.join, entry.epoch, entry.step, entry.run_id, entry.at, entry.strategy, entry.reason, entry.definition,
+        [(s.name, s.id, s.from_version, s.to_version) for s in entry.sources],
+        [
+            (t.address.label, t.address.path, t.address.table, t.id, t.base_version, t.version)
+            for t in entry.targets
+        ],
+        entry.stage, dict(entry.counts), dict(entry.seconds), entry.message,
+    )  # fmt: skip
+
+
+def _entry(row: Row) -> Entry:
+    return Entry(
+        join=row["join_name"],
+        epoch=row["epoch"],
+        step=row["step"],
+        run_id=row["run_id"],
+        strategy=row["strategy"],
+        reason=row["reason"],
+        definition=row["definition"],
+        sources=tuple(SourceVersions(s["name"], s["id"], s["from_version"], s["to_version"]) for s in row["sources"]),
+        targets=tuple(
+            TargetVersions(
+                Address(t["name"], t["path"] or "", t["table_name"] or ""), t["id"], t["base_version"], t["version"]
+            )
+            for t in row["targets"]
+        ),
+        stage=row["stage"] or "",
+        counts=dict(row["counts"] or {}),
+        seconds=dict(row["seconds"] or {}),
+        message=row["message"] or "",
+        at=row["at"],
+    )

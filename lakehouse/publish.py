@@ -1,0 +1,204 @@
+"""
+A change set becomes one commit of the result: appended on the first load, merged afterwards.
+
+Both are fenced by a transaction id that names the ledger and the join, with the epoch as its version: a runner that
+wakes up late writes nothing. The MERGE is conditional and null-safe, so that run twice it makes no second commit.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse.address import Address
+from lakehouse.errors import AnotherRun, ForeignWriter
+from lakehouse.pruning import pruning
+from lakehouse.session import settings
+from lakehouse.sqltext import quote
+from lakehouse.stage import Stage, fields_of
+from lakehouse.tables import UPKEEP_OPERATIONS, Commit, Table, commits_since, refresh
+from lakehouse.values import same
+from lakehouse.writing import write
+
+SLICES = 1_000_000
+ATTEMPTS = 5
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+
+
+@dataclass(frozen=True)
+class Fence:
+    """
+    Whose commit it is.
+
+    Args:
+        app_id: Delta's application id: the ledger's table id and the join.
+        epoch: The epoch.
+        run_id: The run that owns the epoch; written into the commit's user metadata.
+    """
+
+    app_id: str
+    epoch: int
+    run_id: str
+
+    @property
+    def version(self) -> str:
+        """Delta's transaction version: the epoch x 1,000,000, room for the slices of a backfill."""
+        return str(self.epoch * SLICES)
+
+
+def append(frame: DataFrame, address: Address, fence: Fence) -> None:
+    """Append a frame exactly once per epoch, whatever the number of attempts; columns are matched by name."""
+    writer = frame.write.format("delta").mode("append")
+    writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
+    writer = writer.option("userMetadata", fence.run_id)
+    save = (lambda: writer.save(address.path)) if address.path else (lambda: writer.saveAsTable(address.table))
+    write(f"load {address.label}", save)
+
+
+def check_owner(spark: SparkSession, table: Table, since: int, run_ids: Collection[str]) -> list[Commit]:
+    """
+    Look at a target's commits after a version for one that is not ours.
+
+    Args:
+        spark: Our session.
+        table: The target as it is now.
+        since: The version up to which everything is known to be ours.
+        run_ids: The runs whose commits are ours.
+
+    Returns:
+        The commits after `since`, oldest first.
+
+    Raises:
+        ForeignWriter: Somebody else changed rows, columns or constraints.
+    """
+    label = table.address.label
+    commits = commits_since(spark, table, since)
+    for commit in commits:
+        if commit.metadata not in run_ids and commit.operation not in UPKEEP_OPERATIONS:
+            raise ForeignWriter(
+                label,
+                "somebody else wrote to this table, which lakejoin keeps",
+                expected=f"no change after version {since} but lakejoin's own",
+                found=f"{commit.operation} in version {commit.version}",
+                hint=f"see what it did, then run `lakejoin backfill --select {label}` to reconcile the table",
+            )
+    return commits
+
+
+def merge(
+    spark: SparkSession, table: Table, stage: Stage, fence: Fence, base_version: int, still_open: Callable[[], bool]
+) -> Commit | None:
+    """
+    Merge the staged change set `result` into the result, as one commit.
+
+    Args:
+        spark: Our session.
+        table: The result as it was just found.
+        stage: The stage; its part `result` has `op`, `key`, `before` and `after`.
+        fence: Whose commit it is.
+        base_version: The version that the change set was computed against.
+        still_open: Tells whether the ledger still has the epoch open.
+
+    Returns:
+        The commit, found in the table's history by run id whether this call or an earlier one made it; None where
+        there is none because nothing was left to change.
+
+    Raises:
+        ForeignWriter: Somebody else wrote to the result since the base version.
+        AnotherRun: The epoch was finished or a later one begun by another run.
+    """
+    address = table.address
+    changes = stage.get(spark, "result")
+    statement = merge_statement(address, stage, changes)
+    options = {
+        "spark.databricks.delta.write.txnAppId": fence.app_id,
+        "spark.databricks.delta.write.txnVersion": fence.version,
+        "spark.databricks.delta.commitInfo.userMetadata": fence.run_id,
+    }
+    for attempt in range(1, ATTEMPTS + 1):
+        check_owner(spark, table, base_version, {fence.run_id})
+        try:
+            metrics = write(f"merge into {address.label}", lambda: _with(spark, options, statement))
+            break
+        except PySparkException as error:
+            if "CONCURRENT_TRANSACTION" in str(error) or "ConcurrentTransaction" in type(error).__name__:
+                raise _another_run(address.label, fence) from error
+            if not _is_conflict(error) or attempt == ATTEMPTS:
+                raise
+            time.sleep(0.2 * 2**attempt)
+            table = refresh(spark, table)
+    if not metrics and not still_open():
+        raise _another_run(address.label, fence)
+    commits = check_owner(spark, refresh(spark, table), base_version, {fence.run_id})
+    return next((commit for commit in commits if commit.metadata == fence.run_id), None)
+
+
+def merge_statement(address: Address, stage: Stage, changes: DataFrame) -> str:
+    """
+    Write the MERGE of a staged change set.
+
+    The clauses follow what the change set holds: without an insert the join with the target is inner and the small side
+    is broadcast. The target is pruned by the staged keys themselves, so that no row can be missed.
+    """
+    key = fields_of(changes, "key").fieldNames()
+    columns = fields_of(changes, "after")
+    ops = {row[0] for row in changes.select("op").distinct().collect()}
+    keys = changes.selectExpr(
+        "named_struct(" + ", ".join(f"'k{place}', key.{quote(name)}" for place, name in enumerate(key)) + ") AS key"
+    )
+    condition = " AND ".join(f"t.{quote(name)} = s.key.{quote(name)}" for name in key)
+    pruned = pruning(keys).predicate(key, "t.")
+    values = [name for name in columns.fieldNames() if name not in key]
+    lines = [
+        f"MERGE INTO {address.sql} t USING (SELECT op, key, after FROM {stage.sql('result')}) s",
+        f"ON {condition}" + (f" AND {pruned}" if pruned else ""),
+    ]
+    if "delete" in ops:
+        lines.append("WHEN MATCHED AND s.op = 'delete' THEN DELETE")
+    if "update" in ops:
+        differs = " OR ".join(
+            f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}" for f in columns
+        )
+        assigned = ", ".join(f"t.{quote(name)} = s.after.{quote(name)}" for name in [*key, *values])
+        lines.append(f"WHEN MATCHED AND s.op = 'update' AND ({differs}) THEN UPDATE SET {assigned}")
+    if "insert" in ops:
+        names = ", ".join(quote(name) for name in columns.fieldNames())
+        taken = ", ".join(f"s.after.{quote(name)}" for name in columns.fieldNames())
+        lines.append(f"WHEN NOT MATCHED AND s.op = 'insert' THEN INSERT ({names}) VALUES ({taken})")
+    return "\n".join(lines)
+
+
+def staged_counts(changes: DataFrame) -> dict[str, int]:
+    """Count the staged change set: inserted, updated, deleted."""
+    rows = changes.groupBy("op").agg(F.count(F.lit(1)).alias("rows")).collect()
+    found = {row["op"]: row["rows"] for row in rows}
+    return {"inserted": found.get("insert", 0), "updated": found.get("update", 0), "deleted": found.get("delete", 0)}
+
+
+def committed_counts(metrics: Mapping[str, str]) -> dict[str, int]:
+    """Read what a MERGE changed from the metrics of its commit: inserted, updated, deleted."""
+    return {
+        "inserted": int(metrics.get("numTargetRowsInserted", 0)),
+        "updated": int(metrics.get("numTargetRowsUpdated", 0)),
+        "deleted": int(metrics.get("numTargetRowsDeleted", 0)),
+    }
+
+
+def _with(spark: SparkSession, options: Mapping[str, str], statement: str) -> Sequence[object]:
+    with settings(spark, options):
+        return spark.sql(statement).collect()
+
+
+def _is_conflict(error: PySparkException) -> bool:
+    return "DELTA_CONCURRENT" in str(error) or "Concurrent" in type(error).__name__
+
+
+def _another_run(label: str, fence: Fence) -> AnotherRun:
+    return AnotherRun(
+        label,
+        f"epoch {fence.epoch} was written by another run meanwhile",
+        hint="run again: the next epoch starts from what that run published",
+    )

@@ -1,0 +1,131 @@
+"""Spark sessions: a local one with Delta for embedded use, and our own beside the caller's."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import LakejoinError
+
+JARS = Path(sys.prefix) / "share" / "lakejoin" / "jars"
+"""Where set-up puts Delta's jars, so that a start resolves nothing."""
+
+JAVA = Path(sys.prefix) / "share" / "lakejoin" / "java"
+"""The Java that set-up found and tried, a link."""
+
+QUIET = Path(__file__).with_name("log4j2.properties")
+
+LOCAL_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={QUIET}"',
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 2)),
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+OWN_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    # The source of our MERGE is a stage on disk: stable already, so Delta need not copy it once more.
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+
+LOSSY_SETTINGS = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+
+
+def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
+    """
+    Start Spark with Delta on this machine, or return the session that runs already.
+
+    Args:
+        settings: Spark settings that come on top of ours, such as `spark.driver.memory`.
+
+    Raises:
+        LakejoinError: pyspark is not installed, or no suitable Java was found.
+    """
+    if JAVA.exists():
+        os.environ.setdefault("JAVA_HOME", str(JAVA))
+    if importlib.util.find_spec("delta") is None:
+        raise LakejoinError(
+            "local session", "Delta Lake for Spark is not installed", hint="run `pip install 'lakejoin[local]'`"
+        )
+    builder = SparkSession.builder.appName("lakejoin")
+    if not os.environ.get("SPARK_REMOTE"):
+        builder = builder.master("local[*]")
+        for name, value in {**LOCAL_SETTINGS, **(settings or {})}.items():
+            builder = builder.config(name, value)
+        if any(JARS.glob("*.jar")):
+            builder = builder.config("spark.driver.extraClassPath", f"{JARS}/*")
+        else:
+            from delta import configure_spark_with_delta_pip
+
+            builder = configure_spark_with_delta_pip(builder)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        if type(error).__name__ != "PySparkRuntimeError":
+            raise
+        raise LakejoinError(
+            "local session",
+            "Spark could not be started",
+            expected="Java 17 or 21 with the module jdk.incubator.vector, by JAVA_HOME or on the PATH",
+            found=str(error).splitlines()[0],
+            hint="install a JRE (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME",
+        ) from error
+
+
+def own_session(spark: SparkSession, timezone: str) -> SparkSession:
+    """
+    Make a session of our own beside the caller's, so that the caller's settings are neither touched nor trusted.
+
+    Args:
+        spark: The caller's session, classic or Spark Connect.
+        timezone: The session time zone that the pipeline file fixes.
+
+    Raises:
+        LakejoinError: A setting is on that makes Spark skip files it cannot read.
+    """
+    clone = getattr(spark, "cloneSession", None)
+    session: SparkSession = clone() if clone else spark.newSession()
+    for name in LOSSY_SETTINGS:
+        for holder in (spark, session):
+            if str(holder.conf.get(name, "false")).lower() == "true":
+                raise LakejoinError(
+                    "session",
+                    f"{name} is on",
+                    expected="off, for with it a source's missing file is lost data that nobody hears of",
+                    hint=f"unset {name} and run again",
+                )
+    for name, value in OWN_SETTINGS.items():
+        session.conf.set(name, value)
+    session.conf.set("spark.sql.session.timeZone", timezone)
+    return session
+
+
+@contextmanager
+def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """
+    Set configuration for one statement and put back what was there, whatever happens.
+
+    Delta reads transaction ids and user metadata of MERGE from the session; left behind they would apply to each later
+    write of it.
+    """
+    before = {name: session.conf.get(name, None) for name in values}
+    try:
+        for name, value in values.items():
+            session.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)

@@ -1,0 +1,280 @@
+"""Delta tables by name or by path: what one is now, what it was at a version, and its creation."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakehouse.address import Address
+from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken
+from lakehouse.sqltext import quote, text
+from lakehouse.values import CLUSTERABLE, type_sql
+from lakehouse.writing import write
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+DATA_FREE_OPERATIONS = frozenset(
+    {
+        "OPTIMIZE",
+        "VACUUM START",
+        "VACUUM END",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "CLUSTER BY",
+        "UPGRADE PROTOCOL",
+        "ADD CONSTRAINT",
+        "DROP CONSTRAINT",
+        "ADD COLUMNS",
+        "CHANGE COLUMN",
+        "CHANGE COLUMNS",
+        "RENAME COLUMN",
+        "DROP COLUMNS",
+        "REORG",
+        "COMPUTE STATS",
+        "CREATE TABLE",
+    }
+)
+"""Operations that leave every row as it is. Any other name in a table's history may have changed rows."""
+
+UPKEEP_OPERATIONS = frozenset(
+    {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CLUSTER BY", "UPGRADE PROTOCOL", "REORG"}
+    | {"COMPUTE STATS"}
+)
+"""Operations that anyone may run on a table that lakejoin keeps: neither rows, nor columns, nor constraints change."""
+
+COMMITS_AT_ONCE = 20
+"""So many commits of a table's history are read with the first look at it."""
+
+SPECIAL_IN_COLUMN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
+
+GONE = (
+    "FILE_NOT_EXIST",
+    "FILE_NOT_FOUND",
+    "FILE_NOT_FOUND_DETAILED",
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
+    "DELTA_NO_RECREATABLE_HISTORY_FOUND",
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
+    "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
+)
+MISSING = {
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "PATH_NOT_FOUND",
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
+}
+FEED_OFF = ("DELTA_MISSING_CHANGE_DATA",)
+FEED_SCHEMA = (
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE",
+    "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION",
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """
+    A Delta table at its newest version.
+
+    Args:
+        address: Where it lies.
+        id: Delta's table id, new for each creation.
+        version: Newest version.
+        schema: Its columns.
+        properties: Its table properties.
+        commits: Its newest commits, newest first; `commits_since` reads more where these do not reach.
+    """
+
+    address: Address
+    id: str
+    version: int
+    schema: StructType
+    properties: Mapping[str, str]
+    commits: tuple["Commit", ...] = ()
+
+    @property
+    def feed_on(self) -> bool:
+        """Tell whether commits record their changes from now on."""
+        return self.properties.get(CHANGE_FEED, "false").lower() == "true"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit of a table's history; `metadata` is the writer's user metadata, `at` the commit time."""
+
+    version: int
+    at: datetime
+    operation: str
+    metadata: str
+    metrics: Mapping[str, str]
+
+    @property
+    def changes_data(self) -> bool:
+        """Tell whether rows may have changed."""
+        return self.operation not in DATA_FREE_OPERATIONS
+
+
+@contextmanager
+def reading(label: str) -> Iterator[None]:
+    """
+    Turn what Delta and Spark say about unreadable versions into our errors.
+
+    Raises:
+        FeedUnavailable: Files or commits are gone, or the feed was off for a version of the range.
+        SchemaBroken: A change of columns inside the range that the feed cannot be read across.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        conditions = _conditions(error)
+        found = str(error).strip().splitlines()[0]
+        backfill = "run `lakejoin backfill` to reconcile the result with the sources as they are now"
+        if conditions.intersection(FEED_OFF):
+            raise FeedUnavailable(
+                label,
+                "the change feed was off for versions that are needed",
+                found=found,
+                hint=f"ALTER TABLE … SET TBLPROPERTIES ({CHANGE_FEED} = true), then {backfill}",
+            ) from error
+        if conditions.intersection(FEED_SCHEMA):
+            raise SchemaBroken(label, "its columns changed inside the range", found=found, hint=backfill) from error
+        if conditions.intersection(GONE):
+            raise FeedUnavailable(
+                label, "versions that are needed are no longer readable", found=found, hint=backfill
+            ) from error
+        raise
+
+
+def _conditions(error: PySparkException) -> set[str]:
+    """Give the error conditions that the error or its text names, sub-conditions on their own too."""
+    named = [error.getCondition() or "", *re.findall(r"\[([A-Z][A-Z_.]+)\]", str(error))]
+    return {part for name in named for part in (name, *name.split("."))}
+
+
+def is_missing(error: PySparkException) -> bool:
+    """Tell whether an error says that there is no Delta table."""
+    return bool(_conditions(error) & MISSING)
+
+
+def find(spark: SparkSession, address: Address) -> Table | None:
+    """Look a table up as it is now; None where there is no Delta table."""
+    try:
+        detail = spark.sql(f"DESCRIBE DETAIL {address.sql}").collect()[0]
+    except PySparkException as error:
+        if is_missing(error):
+            return None
+        raise
+    if detail["format"] != "delta":
+        return None
+    commits = tuple(history(spark, address, COMMITS_AT_ONCE))
+    version = commits[0].version
+    schema = read(spark, address, version).schema
+    return Table(address, detail["id"], version, schema, dict(detail["properties"]), commits)
+
+
+def get(spark: SparkSession, address: Address) -> Table:
+    """
+    Look up a table that has to be there.
+
+    Raises:
+        LakejoinError: There is no Delta table at the address.
+    """
+    table = find(spark, address)
+    if table is None:
+        raise LakejoinError(
+            address.label,
+            "there is no such Delta table",
+            expected=f"a Delta table at {address.path or address.table}",
+            hint="create it, or correct `table:` or `path:` in the pipeline file",
+        )
+    return table
+
+
+def refresh(spark: SparkSession, table: Table) -> Table:
+    """Look at a table's newest version and commits again, the cheapest look there is."""
+    commits = tuple(history(spark, table.address, COMMITS_AT_ONCE))
+    return replace(table, version=commits[0].version, commits=commits)
+
+
+def read(spark: SparkSession, address: Address, version: int) -> DataFrame:
+    """Read a table as it was at a version."""
+    return spark.sql(f"SELECT * FROM {address.sql} VERSION AS OF {version}")
+
+
+def history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:
+    """Give the newest commits of a table, newest first."""
+    rows = spark.sql(f"DESCRIBE HISTORY {address.sql} LIMIT {limit}").select(
+        "version", "timestamp", "operation", "userMetadata", "operationMetrics"
+    )
+    return [
+        Commit(row[0], row[1], row[2] or "", row[3] or "", dict(row[4] or {}))
+        for row in rows.orderBy("version", ascending=False).collect()
+    ]
+
+
+def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commit]:
+    """
+    Give the commits after a version up to the one that the table is pinned to, oldest first.
+
+    Raises:
+        FeedUnavailable: A commit of the range is missing from the log. The feed would skip it in silence.
+        CannotContinue: The table's newest version lies before the recorded one.
+    """
+    label, newest = table.address.label, table.version
+    backfill = "run `lakejoin backfill` to reconcile the result with the sources as they are now"
+    if newest < version:
+        raise CannotContinue(
+            label,
+            "its newest version lies before the recorded one",
+            expected=f"version {version} or later",
+            found=f"version {newest}",
+            hint=backfill,
+        )
+    known: Sequence[Commit] = table.commits
+    if known[-1].version > version + 1 and len(known) >= COMMITS_AT_ONCE:
+        # Later commits may have come since the table was pinned: some more than the range are asked for.
+        known = history(spark, table.address, newest - version + COMMITS_AT_ONCE)
+    commits = [commit for commit in reversed(known) if version < commit.version <= newest]
+    missing = sorted(set(range(version + 1, newest + 1)) - {commit.version for commit in commits})
+    if missing:
+        raise FeedUnavailable(
+            label,
+            "commits are missing from its log",
+            expected=f"versions {version + 1} to {newest} without a gap",
+            found=f"no version {', '.join(map(str, missing[:5]))}",
+            hint=backfill,
+        )
+    return commits
+
+
+def create(spark: SparkSession, address: Address, schema: StructType, key: Sequence[str]) -> None:
+    """
+    Create an empty table that lakejoin keeps, unless it is there, with change feed and deletion vectors on.
+
+    Column mapping is switched on only where a column's name needs it, for other readers of the feed may not know it.
+
+    Args:
+        spark: Our session.
+        address: Where to.
+        schema: The columns, the key first.
+        key: The columns to cluster by; those without statistics are passed over, four at most are taken.
+    """
+    properties = {CHANGE_FEED: "true", "delta.enableDeletionVectors": "true"}
+    if any(SPECIAL_IN_COLUMN_NAMES.search(name) for name in schema.fieldNames()):
+        properties["delta.columnMapping.mode"] = "name"
+    columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)
+    statement = f"CREATE TABLE IF NOT EXISTS {address.sql} ({columns}) USING delta"
+    clustered = [name for name in key if isinstance(schema[name].dataType, CLUSTERABLE)][:4]
+    if clustered and all(schema.fieldNames().index(name) < 32 for name in clustered):
+        statement += f" CLUSTER BY ({', '.join(map(quote, clustered))})"
+    statement += f" TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in properties.items())})"
+    write(f"create table {address.label}", lambda: spark.sql(statement).collect())

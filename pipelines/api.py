@@ -1,0 +1,79 @@
+"""The Python face of lakejoin: load a pipeline file, run it with your own session."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pipelines.report import JoinReport
+from pipelines.run import run_joins
+from pipelines.spec import PipelineFile, load
+from pipelines.verify import verify_join
+from pipelines.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """
+    A pipeline file, ready to run.
+
+    Args:
+        file: What the file says.
+        folder: The folder that its relative paths are relative to.
+    """
+
+    file: PipelineFile
+    folder: Path
+
+    @staticmethod
+    def load(path: str | Path) -> "Pipeline":
+        """
+        Read a pipeline file.
+
+        Raises:
+            PipelineFileError: With all faults of the file.
+        """
+        path = Path(path)
+        return Pipeline(load(path), path.resolve().parent)
+
+    def run(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
+        """
+        Bring the joins up to date with the caller's session, whose settings are not touched.
+
+        Returns:
+            A report for each join.
+
+        Raises:
+            LakejoinError: The error of the first join that failed, after all of them were tried.
+        """
+        return _or_raise(run_joins(self._open(spark), select))
+
+    def backfill(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
+        """
+        Load results that are not there and reconcile those that are with the sources as they are now.
+
+        Raises:
+            LakejoinError: As `run`.
+        """
+        return _or_raise(run_joins(self._open(spark), select, backfill=True))
+
+    def verify(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
+        """
+        Recompute the joins at the recorded versions and compare, both ways.
+
+        Raises:
+            Drifted: A result differs from its join.
+        """
+        workspace = self._open(spark)
+        return [verify_join(workspace, name) for name in workspace.joins(select)]
+
+    def _open(self, spark: SparkSession) -> Workspace:
+        return Workspace.open(spark, self.file, self.folder)
+
+
+def _or_raise(reports: list[JoinReport]) -> list[JoinReport]:
+    for report in reports:
+        if report.error is not None:
+            raise report.error
+    return reports

@@ -1,0 +1,3 @@
+from pipelines.demo.tour import run_demo
+
+__all__ = ["run_demo"]

@@ -1,0 +1,98 @@
+"""What two states of a result differ by: as a change set by key, or as a bag of rows."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakehouse.sqltext import quote, text
+from lakehouse.values import comparable, same
+
+IMAGE = "_lakejoin_image"
+OLD, NEW = "old", "new"
+
+
+def as_image(frame: DataFrame, image: str) -> DataFrame:
+    """Mark the rows of a state as the old or the new image."""
+    return frame.withColumn(IMAGE, F.lit(image))
+
+
+def difference(images: DataFrame, key: Sequence[str], scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Compare the old with the new image of result rows, null-safely, key by key.
+
+    Args:
+        images: The result's columns, the scope columns and `_lakejoin_image` ('old' or 'new').
+        key: The result's key columns.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        One row per key that differs: the scope columns, `op` (insert, update, delete), `key` (struct of the key
+        columns), `before` and `after` (struct of all columns; null if absent) and `copies` (bigint; more than 1 if an
+        image holds the key more than once).
+    """
+    columns = [field for field in images.schema if field.name not in (IMAGE, *scope)]
+    keys = [F.expr(comparable(quote(name), images.schema[name].dataType)).alias(f"k{n}") for n, name in enumerate(key)]
+    row = _struct([field.name for field in columns])
+    grouped = (
+        images.select(*(F.col(quote(name)) for name in scope), *keys, F.col(IMAGE), F.expr(row).alias("row"))
+        .groupBy(*scope, *(f"k{n}" for n in range(len(key))))
+        .agg(
+            F.first(F.expr(f"IF({IMAGE} = '{OLD}', row, NULL)"), ignorenulls=True).alias("before"),
+            F.first(F.expr(f"IF({IMAGE} = '{NEW}', row, NULL)"), ignorenulls=True).alias("after"),
+            F.greatest(
+                F.count(F.expr(f"IF({IMAGE} = '{OLD}', 1, NULL)")), F.count(F.expr(f"IF({IMAGE} = '{NEW}', 1, NULL)"))
+            ).alias("copies"),
+        )
+    )
+    unchanged = same("before", "after", StructType(columns))
+    present = "IF(after IS NULL, before, after)"
+    named = ", ".join(f"{text(name)}, {present}.{quote(name)}" for name in key)
+    op = "CASE WHEN before IS NULL THEN 'insert' WHEN after IS NULL THEN 'delete' ELSE 'update' END"
+    return grouped.where(f"NOT {unchanged} OR copies > 1").select(
+        *(F.col(quote(name)) for name in scope),
+        F.expr(op).alias("op"),
+        F.expr(f"named_struct({named})").alias("key"),
+        "before",
+        "after",
+        "copies",
+    )
+
+
+def bag_difference(expected: DataFrame, found: DataFrame, scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Compare two tables as bags of rows, both ways.
+
+    Args:
+        expected: The rows that should be there.
+        found: The rows that are there, with at least the same column names.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, `row` (struct of the columns of `expected`) and `surplus` (bigint): how many more times
+        `found` holds the row than `expected` does; negative where rows are missing, never 0.
+    """
+    fields = [field for field in expected.schema if field.name not in scope]
+    row = _struct([field.name for field in fields])
+    sides = [
+        frame.select(
+            *(F.col(quote(name)) for name in scope),
+            *(F.expr(comparable(quote(f.name), f.dataType)).alias(f"c{n}") for n, f in enumerate(fields)),
+            F.expr(row).alias("row"),
+            F.lit(weight).alias("weight"),
+        )
+        for frame, weight in ((expected, -1), (found, 1))
+    ]
+    return (
+        sides[0]
+        .unionAll(sides[1])
+        .groupBy(*scope, *(f"c{n}" for n in range(len(fields))))
+        .agg(F.first("row").alias("row"), F.sum("weight").alias("surplus"))
+        .where("surplus <> 0")
+        .select(*(F.col(quote(name)) for name in scope), "row", "surplus")
+    )
+
+
+def _struct(names: Sequence[str]) -> str:
+    return "named_struct(" + ", ".join(f"{text(name)}, {quote(name)}" for name in names) + ")"

@@ -1,0 +1,221 @@
+"""
+What one epoch of a join will do, as a value: `plan` prints it and `run` executes it.
+
+Pure: the facts are gathered elsewhere, nothing here reads a table.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lakehouse.entries import JoinHistory
+from lakehouse.errors import (
+    BrokenEpoch,
+    DefinitionChanged,
+    FeedUnavailable,
+    ForeignWriter,
+    NotLoaded,
+    SourceRecreated,
+)
+
+Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile"]
+Refresh = Literal["auto", "incremental", "full"]
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """
+    A source as it was found.
+
+    Args:
+        name: Its name in the pipeline file.
+        id: Delta's table id.
+        version: Its newest version, to which it is pinned.
+        data_versions: The versions since the last epoch in which rows may have changed, ascending.
+        gap: Why its feed cannot be read for these versions; empty if it can, as far as its log tells.
+    """
+
+    name: str
+    id: str
+    version: int
+    data_versions: tuple[int, ...] = ()
+    gap: str = ""
+
+
+@dataclass(frozen=True)
+class ResultFacts:
+    """The result table as it was found."""
+
+    id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """
+    The versions of a source that an epoch accounts for.
+
+    Args:
+        name: The source.
+        id: Its table id.
+        from_version: Last version accounted for before, -1 at the load.
+        to_version: The pinned version.
+        read_after: Where reading the feed starts: commits without data at the front are not read. Equal to
+            `to_version` if nothing is to be read.
+    """
+
+    name: str
+    id: str
+    from_version: int
+    to_version: int
+    read_after: int
+
+    @property
+    def has_changes(self) -> bool:
+        """Tell whether the feed is read at all."""
+        return self.read_after < self.to_version
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """
+    One epoch of one join.
+
+    Args:
+        join: The join.
+        epoch: Its number.
+        strategy: nothing, resume, load, incremental or reconcile.
+        reason: A stable code, a colon, and words.
+        sources: What is read, left before right.
+        result_id: Table id of the result; empty before the load.
+        base_version: The version of the result that the epoch is computed against; -1 before the load.
+    """
+
+    join: str
+    epoch: int
+    strategy: Strategy
+    reason: str
+    sources: tuple[SourceRange, ...] = ()
+    result_id: str = ""
+    base_version: int = -1
+
+
+def plan_epoch(
+    join: str,
+    definition: str,
+    refresh: Refresh,
+    history: JoinHistory,
+    sources: Sequence[SourceFacts],
+    result: ResultFacts | None,
+    *,
+    backfill: bool = False,
+) -> EpochPlan:
+    """
+    Decide what the next epoch does.
+
+    Args:
+        join: The join's name.
+        definition: Fingerprint of its definition in the pipeline file.
+        refresh: What the pipeline file allows.
+        history: What the ledger knows.
+        sources: The sources as found, left before right.
+        result: The result table, None where there is none.
+        backfill: A person asked for a reconciliation: differences to the record are what it is there to mend.
+
+    Returns:
+        The plan.
+
+    Raises:
+        CannotContinue: A subclass says why the recorded versions cannot be continued from.
+    """
+    waiting = history.open
+    if waiting is not None:
+        if history.broken is not None and not backfill:
+            raise BrokenEpoch(
+                join,
+                f"epoch {waiting.epoch} is broken: {history.broken.message}",
+                hint=f"run `lakejoin backfill --select {join}` to reconcile the result",
+            )
+        return EpochPlan(join, waiting.epoch, "resume", f"open-epoch: run {waiting.run_id} did not finish it")
+    last = history.committed
+    if result is None and (last is None or backfill):
+        if refresh == "incremental" and not backfill:
+            raise NotLoaded(
+                join,
+                "there is no result yet, and `refresh: incremental` never computes one in full",
+                hint=f"run `lakejoin backfill --select {join}` for the first load",
+            )
+        ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1) for s in sources)
+        return EpochPlan(join, history.next_epoch, "load", "first-load: there is no result yet", ranges)
+    if backfill:
+        assert result is not None
+        ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1) for s in sources)
+        reason = "backfill: asked for by a person"
+        return EpochPlan(join, history.next_epoch, "reconcile", reason, ranges, result.id, result.version)
+    if last is None:
+        raise NotLoaded(
+            join,
+            "a table lies where the result belongs, and the ledger knows no epoch of it",
+            hint=f"compare it by `lakejoin verify --select {join}`, adopt it by `lakejoin backfill --select {join}`",
+        )
+    return _continue(join, definition, refresh, history, sources, result)
+
+
+def _continue(
+    join: str,
+    definition: str,
+    refresh: Refresh,
+    history: JoinHistory,
+    sources: Sequence[SourceFacts],
+    result: ResultFacts | None,
+) -> EpochPlan:
+    last = history.committed
+    assert last is not None
+    backfill = f"run `lakejoin backfill --select {join}` to reconcile the result with the sources as they are now"
+    if result is None or result.id != last.result.id:
+        raise ForeignWriter(
+            join,
+            "the result table was dropped" if result is None else "the result table was replaced by another one",
+            expected=f"the table with id {last.result.id}",
+            found=f"id {result.id}" if result else "no table",
+            hint=backfill,
+        )
+    if definition != last.definition:
+        raise DefinitionChanged(
+            join,
+            "the join is defined otherwise than when its last epoch ran",
+            expected=f"the definition with fingerprint {last.definition}",
+            found=f"fingerprint {definition}",
+            hint=backfill,
+        )
+    recorded = {versions.name: versions for versions in last.sources}
+    ranges = []
+    for source in sources:
+        before = recorded[source.name]
+        if source.id != before.id:
+            raise SourceRecreated(
+                join,
+                f"{source.name} was dropped and created again",
+                expected=f"the table with id {before.id}",
+                found=f"id {source.id}",
+                hint=backfill,
+            )
+        start = source.data_versions[0] - 1 if source.data_versions else source.version
+        ranges.append(SourceRange(source.name, source.id, before.to_version, source.version, start))
+    gaps = [source for source in sources if source.gap]
+    if not gaps and not any(source.data_versions for source in sources):
+        reason = "no-changes: no commit with data since the last epoch"
+        return EpochPlan(join, history.next_epoch, "nothing", reason, tuple(ranges), result.id, result.version)
+    if gaps and refresh == "incremental":
+        raise FeedUnavailable(
+            join, f"cannot continue from {gaps[0].name} at version {recorded[gaps[0].name].to_version}",
+            found=gaps[0].gap, hint=backfill,
+        )  # fmt: skip
+    if gaps:
+        strategy: Strategy = "reconcile"
+        reason = f"feed-gap: {gaps[0].name}: {gaps[0].gap}"
+    elif refresh == "full":
+        strategy, reason = "reconcile", "refresh-full: the pipeline file asks for it"
+    else:
+        strategy, reason = "incremental", "changes: the feeds have what changed since the last epoch"
+    return EpochPlan(join, history.next_epoch, strategy, reason, tuple(ranges), result.id, result.version)

@@ -1,0 +1,26 @@
+"""The pipeline file as values; nothing here knows Spark or Delta."""
+
+from pipelines.spec.bind import bind
+from pipelines.spec.definition import How, Input, Output, TableJoin
+from pipelines.spec.fingerprint import fingerprint
+from pipelines.spec.load import find, load
+from pipelines.spec.model import Join, PipelineFile, Source, Storage
+from pipelines.spec.sql import parse
+from pipelines.spec.statement import Statement
+
+__all__ = [
+    "How",
+    "Input",
+    "Join",
+    "Output",
+    "PipelineFile",
+    "Source",
+    "Statement",
+    "Storage",
+    "TableJoin",
+    "bind",
+    "find",
+    "fingerprint",
+    "load",
+    "parse",
+]

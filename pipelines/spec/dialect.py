@@ -1,0 +1,68 @@
+"""
+Spark SQL that goes through sqlglot unchanged.
+
+sqlglot translates between dialects: it knows functions by their meaning and writes `nvl` as COALESCE, `to_timestamp`
+as a cast. Nothing is translated here, so a function is only a name with arguments, and what Spark evaluates is what
+was written.
+"""
+
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.generators.spark import SparkGenerator
+from sqlglot.parsers.spark import SparkParser
+
+SPECIAL_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT")
+
+
+class VerbatimParser(SparkParser):
+    """Spark's grammar without any knowledge of functions."""
+
+    FUNCTIONS: ClassVar = {}
+    FUNCTION_PARSERS: ClassVar = {name: SparkParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
+    NO_PAREN_FUNCTIONS: ClassVar = {}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+
+
+class VerbatimGenerator(SparkGenerator):
+    """Spark's spelling; `<=>` stays, because IS NOT DISTINCT FROM binds otherwise."""
+
+    TRANSFORMS: ClassVar = {
+        **SparkGenerator.TRANSFORMS,
+        exp.NullSafeEQ: lambda self, node: self.binary(node, "<=>"),
+    }
+
+
+class Verbatim(Spark):
+    """The dialect made of the two."""
+
+    Parser = VerbatimParser
+    Generator = VerbatimGenerator
+
+
+def render(expression: exp.Expr) -> str:
+    """
+    Write an expression as Spark SQL, every column in backticks.
+
+    Args:
+        expression: What to write.
+
+    Returns:
+        The text, without comments.
+    """
+    return expression.sql(Verbatim, identify=True, comments=False)
+
+
+def as_written(expression: exp.Expr) -> str:
+    """
+    Write an expression for a message: names as the user wrote them.
+
+    Args:
+        expression: What to write.
+
+    Returns:
+        The text, cut if it is long.
+    """
+    text = expression.sql(Verbatim, comments=False)
+    return text if len(text) <= 80 else text[:77] + "..."

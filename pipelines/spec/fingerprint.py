@@ -1,0 +1,58 @@
+"""What makes two definitions of a join the same, as a short hash that the ledger keeps."""
+
+import hashlib
+import json
+
+from pipelines.spec.dialect import render
+from pipelines.spec.model import PipelineFile, Source, Storage
+from pipelines.spec.sql import parse
+from pipelines.spec.statement import Side
+
+
+def fingerprint(file: PipelineFile, name: str) -> str:
+    """
+    Hash what defines the result of a join.
+
+    Layout, comments and the case of keywords do not count, nor does how the join is refreshed or gated; the addresses
+    of the sources do, and the time zone.
+
+    Args:
+        file: The pipeline file.
+        name: The join.
+
+    Returns:
+        16 hexadecimal digits.
+
+    Raises:
+        PipelineFileError: If the statement is not a join.
+        KeyError: If the file has no such join.
+    """
+    join = file.joins[name]
+    statement = parse(name, join.sql, file.sources, file.joins)
+    definition = {
+        "select": [render(item) for item in statement.select],
+        "how": statement.how,
+        "inputs": [_input(side, file) for side in (statement.left, statement.right)],
+        "using": statement.using,
+        "on": render(statement.on),
+        "where": render(statement.where) if statement.where else None,
+        "timezone": file.timezone,
+        "semantics": join.semantics,
+    }
+    text = json.dumps(definition, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _input(side: Side, file: PipelineFile) -> list[object]:
+    source = file.sources[side.source]
+    return [side.source, side.alias, side.key, source.kind, _address(side.source, source, file.storage)]
+
+
+def _address(name: str, source: Source, storage: Storage) -> list[str | None]:
+    if source.table is not None:
+        return ["table", source.table]
+    if source.path is not None:
+        return ["path", source.path]
+    if storage.schema_name is not None:
+        return ["schema", storage.schema_name, name]
+    return ["folder", storage.path, name]

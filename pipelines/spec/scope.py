@@ -1,0 +1,125 @@
+"""Which column a name means, once the columns of both tables are known: as Spark resolves it, case aside."""
+
+from collections.abc import Iterable, Sequence
+
+from sqlglot import exp
+
+from pipelines.spec.dialect import as_written
+from pipelines.spec.functions import UNSTABLE, objection
+from pipelines.spec.names import nearest
+from pipelines.spec.statement import Objection, Side, Statement
+
+
+class Table:
+    """One side with its real columns; remembers which of them were used."""
+
+    def __init__(self, side: Side, columns: Sequence[str]) -> None:
+        self.side = side
+        self.columns = tuple(columns)
+        self.used: set[str] = set()
+        self._real = {column.lower(): column for column in columns}
+
+    def has(self, name: str) -> bool:
+        """Tell whether the table has a column of that name, in any case."""
+        return name.lower() in self._real
+
+    def real(self, name: str) -> str:
+        """Give the real name of a column that the table has."""
+        return self._real[name.lower()]
+
+    def column(self, name: str) -> exp.Expr:
+        """Give the qualified and quoted column and remember its use."""
+        self.used.add(self.real(name))
+        return exp.column(exp.to_identifier(self.real(name), quoted=True), table=self._alias())
+
+    def _alias(self) -> exp.Identifier:
+        return exp.to_identifier(self.side.alias, quoted=True)
+
+
+class Scope:
+    """
+    The names that the expressions of one statement may use.
+
+    Args:
+        statement: The statement.
+        left: The side in FROM.
+        right: The side after JOIN.
+    """
+
+    def __init__(self, statement: Statement, left: Table, right: Table) -> None:
+        self.how = statement.how
+        self.left = left
+        self.right = right
+        self.tables = (left, right)
+        self.using = tuple(name for name in statement.using if left.has(name) and right.has(name))
+        self._merged = {name.lower() for name in self.using}
+        self.objections: list[Objection] = []
+
+    def resolve(self, expression: exp.Expr) -> exp.Expr:
+        """
+        Write every column of an expression with its alias and its real name.
+
+        Args:
+            expression: An expression of the statement.
+
+        Returns:
+            A copy; names that mean nothing stay, and are added to `objections`.
+        """
+        return expression.transform(lambda node: self._column(node) if isinstance(node, exp.Column) else node)
+
+    def merged(self, name: str) -> exp.Expr:
+        """
+        Give the value of a column of USING: of the side that is preserved, of a FULL JOIN whichever is there.
+
+        Args:
+            name: The column.
+
+        Returns:
+            The expression.
+        """
+        if self.how == "full":
+            return exp.Anonymous(this="COALESCE", expressions=[self.left.column(name), self.right.column(name)])
+        return (self.right if self.how == "right" else self.left).column(name)
+
+    def table(self, alias: str) -> Table | None:
+        """Find the side with an alias, in any case."""
+        return next((table for table in self.tables if table.side.alias.lower() == alias.lower()), None)
+
+    def is_merged(self, name: str) -> bool:
+        """Tell whether USING names the column."""
+        return name.lower() in self._merged
+
+    def _column(self, column: exp.Column) -> exp.Expr:
+        parts = [part.name for part in column.parts]
+        table = self.table(parts[0]) if len(parts) > 1 else None
+        if table and table.has(parts[1]):
+            return _fields(table.column(parts[1]), parts[2:])
+        if self.is_merged(parts[0]):
+            return _fields(self.merged(parts[0]), parts[1:])
+        owners = [owner for owner in self.tables if owner.has(parts[0])]
+        if len(owners) == 1:
+            return _fields(owners[0].column(parts[0]), parts[1:])
+        self.objections.append(self._ambiguous(parts[0]) if owners else self._unknown(column, parts, table))
+        return column
+
+    def _ambiguous(self, name: str) -> Objection:
+        choices = [f"`{table.side.alias}.{table.real(name)}`" for table in self.tables]
+        return Objection(f"`{name}` is a column of both sides", f"write {' or '.join(choices)}")
+
+    def _unknown(self, column: exp.Column, parts: list[str], table: Table | None) -> Objection:
+        if table:
+            return Objection(f"{table.side.source} has no column `{parts[1]}`", nearest(parts[1], table.columns))
+        if len(parts) == 1 and parts[0].lower() in UNSTABLE:
+            return objection(parts[0], 0) or Objection("")
+        if len(parts) > 1:
+            aliases = " and ".join(f"`{table.side.alias}`" for table in self.tables)
+            return Objection(f"`{as_written(column)}`: there is no input `{parts[0]}`", f"the inputs are {aliases}")
+        sources = " nor ".join(table.side.source for table in self.tables)
+        columns = [column for table in self.tables for column in table.columns]
+        return Objection(f"neither {sources} has a column `{parts[0]}`", nearest(parts[0], columns))
+
+
+def _fields(column: exp.Expr, fields: Iterable[str]) -> exp.Expr:
+    for field in fields:
+        column = exp.Dot(this=column, expression=exp.to_identifier(field, quoted=True))
+    return column

@@ -1,0 +1,130 @@
+"""Compare a table with the meaning of its join, both ways, by recomputing it."""
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from lakehouse.address import Address
+from lakehouse.entries import SourceVersions
+from lakehouse.errors import Drifted, SchemaBroken, SourceRecreated
+from lakehouse.sqltext import quote
+from lakehouse.tables import get, read, reading
+from pipelines.binding import BoundJoin, bind_join
+from pipelines.epoch import expected_rows
+from pipelines.joins.difference import bag_difference
+from pipelines.report import JoinReport
+from pipelines.run import Stopwatch
+from pipelines.workspace import Workspace
+
+EXAMPLES = 5
+
+
+def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinReport:
+    """
+    Recompute a join and compare.
+
+    Args:
+        workspace: Where to work.
+        name: The join.
+        against: A table to compare instead of the result, by its dotted name or its path (which holds a slash). It is
+            compared with the sources as they are now; so is a result that has no epoch yet. Otherwise result and
+            sources are read at the versions of the last committed epoch.
+
+    Returns:
+        The report; `counts` has expected (rows of the join), missing and surplus (rows, both 0 if the table is right).
+
+    Raises:
+        Drifted: Rows differ; the message gives the numbers and examples.
+        LakejoinError: A table is missing or versions are no longer readable.
+    """
+    watch = Stopwatch()
+    with watch.step("verify"), reading(name):
+        bound = bind_join(workspace, name)
+        last = None if against else workspace.ledger.of(name).committed
+        if last is not None and last.result.version is not None:
+            bound = _at_recorded(bound, last.sources)
+            address, version = bound.result, last.result.version
+            which = f"epoch {last.epoch}"
+        else:
+            address = _address(workspace, against) if against else bound.result
+            version = get(workspace.spark, address).version
+            which = "the sources as they are now"
+        expected = expected_rows(workspace, bound)
+        found = _as_expected(read(workspace.spark, address, version), bound, address)
+        counts, examples = _compare(expected, found)
+    versions = ", ".join(f"{table.address.label} at {table.version}" for table in bound.sources)
+    reason = f"{address.label} at version {version} against {which}: {versions}"
+    if counts["missing"] or counts["surplus"]:
+        raise Drifted(
+            name,
+            f"the table has drifted: {counts['missing']:,} rows are missing, {counts['surplus']:,} do not belong there",
+            expected=f"the join of {versions}",
+            found="; ".join(examples),
+            hint=f"run `lakejoin backfill --select {name}` to reconcile it",
+        )
+    report = JoinReport(name, "done", last.epoch if last else 0, "verify", reason, counts, watch.seconds)
+    return replace(report, details=(f"{counts['expected']:,} rows are as the join says",))
+
+
+def _at_recorded(bound: BoundJoin, recorded: tuple[SourceVersions, ...]) -> BoundJoin:
+    """Put the sources back to the versions that the ledger names."""
+    versions = {source.name: source for source in recorded}
+    tables = []
+    for _, side, table in bound.sides:
+        before = versions[side.source]
+        if before.id != table.id:
+            raise SourceRecreated(
+                bound.join.name,
+                f"{side.source} was dropped and created again",
+                expected=f"the table with id {before.id}",
+                found=f"id {table.id}",
+                hint=f"run `lakejoin backfill --select {bound.join.name}`",
+            )
+        tables.append(replace(table, version=before.to_version))
+    return replace(bound, sources=(tables[0], tables[1]))
+
+
+def _address(workspace: Workspace, against: str) -> Address:
+    if "/" in against:
+        return Address(against, path=against if "://" in against else str((workspace.folder / against).resolve()))
+    return Address.by_name(against, against)
+
+
+def _as_expected(found: DataFrame, bound: BoundJoin, address: Address) -> DataFrame:
+    """Pick the join's columns; a table that lacks one, or holds it as another type, cannot be compared row by row."""
+    held = {field.name.lower(): field for field in found.schema}
+    wrong = [
+        f"{field.name} {field.dataType.simpleString()}"
+        for field in bound.columns
+        if field.name.lower() not in held
+        or held[field.name.lower()].dataType.simpleString().lower() != field.dataType.simpleString().lower()
+    ]
+    if wrong:
+        raise SchemaBroken(
+            address.label,
+            "its columns are not those of the join",
+            expected=", ".join(wrong),
+            found=", ".join(f"{field.name} {field.dataType.simpleString()}" for field in found.schema),
+            hint="compare a table that has the columns of the SELECT list",
+        )
+    return found.select(*(F.col(quote(name)) for name in bound.columns.fieldNames()))
+
+
+def _compare(expected: DataFrame, found: DataFrame) -> tuple[dict[str, int], list[str]]:
+    different = bag_difference(expected, found)
+    totals = different.agg(
+        F.sum(F.expr("IF(surplus < 0, -surplus, 0)")).alias("missing"),
+        F.sum(F.expr("IF(surplus > 0, surplus, 0)")).alias("surplus"),
+    ).collect()[0]
+    counts = {"missing": totals["missing"] or 0, "surplus": totals["surplus"] or 0}
+    examples = []
+    if any(counts.values()):
+        examples = [_example(row) for row in different.limit(EXAMPLES).collect()]
+    counts["expected"] = expected.count()
+    return counts, examples
+
+
+def _example(row: Row) -> str:
+    values = ", ".join(f"{name}={value!r}" for name, value in row["row"].asDict().items())
+    return f"{'missing' if row['surplus'] < 0 else 'surplus'} ({values})"

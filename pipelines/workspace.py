@@ -1,0 +1,91 @@
+"""A pipeline file with a session: where its tables, its ledger and its stages lie."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from lakehouse.address import Address
+from lakehouse.errors import LakejoinError
+from lakehouse.ledger import NAME as LEDGER
+from lakehouse.ledger import Ledger
+from lakehouse.session import own_session
+from pipelines.spec import PipelineFile
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """
+    What every command works in.
+
+    Args:
+        spark: Our own session.
+        file: The pipeline file.
+        folder: The folder that the file's relative paths are relative to.
+    """
+
+    spark: SparkSession
+    file: PipelineFile
+    folder: Path
+
+    @staticmethod
+    def open(spark: SparkSession, file: PipelineFile, folder: Path) -> "Workspace":
+        """Make a workspace with a session of its own beside the caller's."""
+        return Workspace(own_session(spark, file.timezone), file, folder.resolve())
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger beside the results."""
+        return Ledger(self.spark, self.table(LEDGER))
+
+    @property
+    def stages(self) -> str:
+        """The folder of all stages."""
+        storage = self.file.storage
+        return self._path(storage.stage) if storage.stage else f"{self._path(storage.path or '.')}/lakejoin_stage"
+
+    def table(self, name: str) -> Address:
+        """Address a table that lies in the storage under its name: a result, the ledger, a source without address."""
+        storage = self.file.storage
+        if storage.schema_name is not None:
+            return Address.by_name(name, f"{storage.schema_name}.`{name.replace('`', '``')}`")
+        return Address(name, path=f"{self._path(storage.path or '.')}/{name}")
+
+    def source(self, name: str) -> Address:
+        """Address a source where the file says it lies."""
+        source = self.file.sources[name]
+        if source.table is not None:
+            return Address.by_name(name, source.table)
+        if source.path is not None:
+            return Address(name, path=self._path(source.path))
+        return self.table(name)
+
+    def joins(self, select: Collection[str] | None = None) -> list[str]:
+        """
+        Name the joins to work on, in the order of the file.
+
+        Raises:
+            LakejoinError: The selection is empty or names a join that the file does not have.
+        """
+        if select is None:
+            return list(self.file.joins)
+        unknown = [name for name in select if name not in self.file.joins]
+        if unknown or not select:
+            raise UnknownJoin(
+                self.file.pipeline,
+                f"no join is called {', '.join(unknown)}" if unknown else "the selection is empty",
+                expected=f"one of {', '.join(self.file.joins)}",
+            )
+        return [name for name in self.file.joins if name in select]
+
+    def _path(self, path: str) -> str:
+        return path if "://" in path or path.startswith("/") else str((self.folder / path).resolve())
+
+
+class UnknownJoin(LakejoinError):
+    """A command names a join that the pipeline file does not have."""
+
+    exit_code = 2
+    code = "UNKNOWN_JOIN"
