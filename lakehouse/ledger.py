@@ -10,19 +10,20 @@ its version, so that of two runs one row exists. Progress is read from here only
 latest row.
 """
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
 from lakehouse.address import Address
 from lakehouse.entries import CLOSING, PUBLISHING, Entry, JoinHistory, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun
-from lakehouse.tables import create, find, get, is_missing
+from lakehouse.tables import COMMITS_AT_ONCE, create, history, is_missing, table_id
 from lakehouse.writing import write
 
 NAME = "lakejoin_ledger"
@@ -53,9 +54,12 @@ class Ledger:
     @cached_property
     def id(self) -> str:
         """The ledger's table id, which every fence names. The ledger is created if it is not there."""
-        if find(self._spark, self._address) is None:
-            create(self._spark, self._address, self._spark.createDataFrame([], SCHEMA).schema, ())
-        return get(self._spark, self._address).id
+        known = table_id(self._spark, self._address)
+        if known is None:
+            create(self._spark, self._address, _frame(self._spark).schema, ())
+            known = table_id(self._spark, self._address)
+        assert known is not None
+        return known
 
     def of(self, join: str) -> JoinHistory:
         """Read what is known of a join; nothing where the ledger does not exist yet."""
@@ -75,22 +79,30 @@ class Ledger:
             AnotherRun: The row that counts for this epoch is that of another run.
         """
         entry = replace(entry, at=datetime.now(UTC))
-        frame = self._spark.createDataFrame([_row(entry)], SCHEMA).coalesce(1)
+        frame = _frame(self._spark, entry)
         writer = frame.write.format("delta").mode("append")
         fence = f"{self.id}/{entry.join}"
         if entry.step in (PUBLISHING, *CLOSING):
             app = fence + ("/closed" if entry.step in CLOSING else "")
             writer = writer.option("txnAppId", app).option("txnVersion", str(entry.epoch))
+        mark = f"{entry.run_id} {entry.step} {entry.epoch} {entry.join}"
+        writer = writer.option("userMetadata", mark)
         to = self._address
         write(
             f"ledger: {entry.step} epoch {entry.epoch} of {entry.join}",
             lambda: writer.save(to.path) if to.path else writer.saveAsTable(to.table),
         )
-        self._check_own(entry)
+        self._check_own(entry, mark)
         return entry
 
-    def _check_own(self, entry: Entry) -> None:
-        """Read the step back: an append under a transaction id that was used is skipped without a word."""
+    def _check_own(self, entry: Entry, mark: str) -> None:
+        """
+        Read the step back: an append under a transaction id that was used is skipped without a word.
+
+        The ledger's own history tells at little cost; where our commit is not among the newest, its rows decide.
+        """
+        if any(commit.metadata == mark for commit in history(self._spark, self._address, COMMITS_AT_ONCE)):
+            return
         steps = CLOSING if entry.step in CLOSING else (entry.step,)
         known = [e for e in self.of(entry.join).entries if e.epoch == entry.epoch and e.step in steps]
         if not any(e.run_id == entry.run_id and e.step == entry.step for e in known):
@@ -104,16 +116,42 @@ class Ledger:
             )
 
 
-def _row(entry: Entry) -> tuple[object, ...]:
-    return (
-        entry.join, entry.epoch, entry.step, entry.run_id, entry.at, entry.strategy, entry.reason, entry.definition,
-        [(s.name, s.id, s.from_version, s.to_version) for s in entry.sources],
-        [
-            (t.address.label, t.address.path, t.address.table, t.id, t.base_version, t.version)
-            for t in entry.targets
+def _frame(spark: SparkSession, entry: Entry | None = None) -> DataFrame:
+    """
+    Make a frame of one row. As JSON it is a literal of the plan; `createDataFrame` of rows would start Python workers.
+    """
+    row = {} if entry is None else _row(entry)
+    return spark.sql("SELECT 1").select(F.from_json(F.lit(json.dumps(row)), SCHEMA).alias("row")).select("row.*")
+
+
+def _row(entry: Entry) -> dict[str, object]:
+    assert entry.at is not None
+    return {
+        "join_name": entry.join,
+        "epoch": entry.epoch,
+        "step": entry.step,
+        "run_id": entry.run_id,
+        "at": entry.at.isoformat(),
+        "strategy": entry.strategy,
+        "reason": entry.reason,
+        "definition": entry.definition,
+        "sources": [asdict(source) for source in entry.sources],
+        "targets": [
+            {
+                "name": target.address.label,
+                "path": target.address.path,
+                "table_name": target.address.table,
+                "id": target.id,
+                "base_version": target.base_version,
+                "version": target.version,
+            }
+            for target in entry.targets
         ],
-        entry.stage, dict(entry.counts), dict(entry.seconds), entry.message,
-    )  # fmt: skip
+        "stage": entry.stage,
+        "counts": dict(entry.counts),
+        "seconds": dict(entry.seconds),
+        "message": entry.message,
+    }
 
 
 def _entry(row: Row) -> Entry:

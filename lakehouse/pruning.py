@@ -60,9 +60,16 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Pruning:
-    """What is known about a set of keys: for each key part that file statistics can prune by, the wanted values."""
+    """
+    What is known about a set of keys.
+
+    Args:
+        wanted: For each key part that file statistics can prune by, the wanted values.
+        keys: How many keys there are, None where there are more than are listed.
+    """
 
     wanted: tuple[Wanted, ...]
+    keys: int | None
 
     def predicate(self, columns: Sequence[str], prefix: str = "") -> str | None:
         """
@@ -95,7 +102,8 @@ def pruning(keys: DataFrame) -> Pruning:
     Learn what a set of keys prunes to.
 
     Args:
-        keys: One column `key` (struct<k0, k1, …>), no part null. It should lie on disk: it is read up to three times.
+        keys: One column `key` (struct<k0, k1, …>), each key once, no part null. It should lie on disk: it may be
+            read three times.
 
     Returns:
         Ranges and, up to 10,000 keys, the values. At most that many keys, else 2,000 buckets, come to the driver.
@@ -104,7 +112,7 @@ def pruning(keys: DataFrame) -> Pruning:
     assert isinstance(struct, StructType)
     kinds = [(place, field.dataType) for place, field in enumerate(struct) if isinstance(field.dataType, PRUNABLE)]
     if not kinds:
-        return Pruning(())
+        return Pruning((), None)
     flat = keys.select(*(F.expr(_carried(f"key.k{place}", kind)).alias(f"k{place}") for place, kind in kinds))
     budget = max(RANGES // len(kinds), 1)
     listed = flat.limit(LISTED_KEYS + 1).collect()
@@ -119,7 +127,7 @@ def pruning(keys: DataFrame) -> Pruning:
         if not pairs or not all(_representable(value, kind) for pair in pairs for value in pair):
             continue
         wanted.append(Wanted(place, kind, tuple(_ranges(pairs, budget)), tuple(values) or None))
-    return Pruning(tuple(wanted))
+    return Pruning(tuple(wanted), len(listed) if len(listed) <= LISTED_KEYS else None)
 
 
 def _carried(column: str, kind: DataType) -> str:

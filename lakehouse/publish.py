@@ -89,7 +89,13 @@ def check_owner(spark: SparkSession, table: Table, since: int, run_ids: Collecti
 
 
 def merge(
-    spark: SparkSession, table: Table, stage: Stage, fence: Fence, base_version: int, still_open: Callable[[], bool]
+    spark: SparkSession,
+    table: Table,
+    stage: Stage,
+    ops: Collection[str],
+    fence: Fence,
+    base_version: int,
+    still_open: Callable[[], bool],
 ) -> Commit | None:
     """
     Merge the staged change set `result` into the result, as one commit.
@@ -98,6 +104,7 @@ def merge(
         spark: Our session.
         table: The result as it was just found.
         stage: The stage; its part `result` has `op`, `key`, `before` and `after`.
+        ops: What the change set holds: insert, update, delete.
         fence: Whose commit it is.
         base_version: The version that the change set was computed against.
         still_open: Tells whether the ledger still has the epoch open.
@@ -111,8 +118,7 @@ def merge(
         AnotherRun: The epoch was finished or a later one begun by another run.
     """
     address = table.address
-    changes = stage.get(spark, "result")
-    statement = merge_statement(address, stage, changes)
+    statement = merge_statement(address, stage, stage.get(spark, "result"), ops)
     options = {
         "spark.databricks.delta.write.txnAppId": fence.app_id,
         "spark.databricks.delta.write.txnVersion": fence.version,
@@ -136,7 +142,7 @@ def merge(
     return next((commit for commit in commits if commit.metadata == fence.run_id), None)
 
 
-def merge_statement(address: Address, stage: Stage, changes: DataFrame) -> str:
+def merge_statement(address: Address, stage: Stage, changes: DataFrame, ops: Collection[str]) -> str:
     """
     Write the MERGE of a staged change set.
 
@@ -145,7 +151,6 @@ def merge_statement(address: Address, stage: Stage, changes: DataFrame) -> str:
     """
     key = fields_of(changes, "key").fieldNames()
     columns = fields_of(changes, "after")
-    ops = {row[0] for row in changes.select("op").distinct().collect()}
     keys = changes.selectExpr(
         "named_struct(" + ", ".join(f"'k{place}', key.{quote(name)}" for place, name in enumerate(key)) + ") AS key"
     )

@@ -1,6 +1,7 @@
 """Spark sessions: a local one with Delta for embedded use, and our own beside the caller's."""
 
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ LOCAL_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 2)),
     "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.locality.wait": "0s",
 }
 
 OWN_SETTINGS = {
@@ -68,6 +70,8 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
             from delta import configure_spark_with_delta_pip
 
             builder = configure_spark_with_delta_pip(builder)
+    # Errors reach the caller as exceptions; pyspark would print each on stderr as well, as JSON with a stack trace.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         return builder.getOrCreate()
     except Exception as error:

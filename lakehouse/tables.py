@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
 from lakehouse.address import Address
@@ -41,8 +41,8 @@ DATA_FREE_OPERATIONS = frozenset(
 """Operations that leave every row as it is. Any other name in a table's history may have changed rows."""
 
 UPKEEP_OPERATIONS = frozenset(
-    {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CLUSTER BY", "UPGRADE PROTOCOL", "REORG"}
-    | {"COMPUTE STATS"}
+    {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CLUSTER BY"}
+    | {"UPGRADE PROTOCOL", "REORG", "COMPUTE STATS"}
 )
 """Operations that anyone may run on a table that lakejoin keeps: neither rows, nor columns, nor constraints change."""
 
@@ -167,18 +167,29 @@ def is_missing(error: PySparkException) -> bool:
 
 def find(spark: SparkSession, address: Address) -> Table | None:
     """Look a table up as it is now; None where there is no Delta table."""
+    detail = _detail(spark, address)
+    if detail is None:
+        return None
+    commits = tuple(history(spark, address, COMMITS_AT_ONCE))
+    version = commits[0].version
+    schema = read(spark, address, version).schema
+    return Table(address, detail["id"], version, schema, dict(detail["properties"]), commits)
+
+
+def table_id(spark: SparkSession, address: Address) -> str | None:
+    """Give a table's id; None where there is no Delta table."""
+    detail = _detail(spark, address)
+    return None if detail is None else str(detail["id"])
+
+
+def _detail(spark: SparkSession, address: Address) -> Row | None:
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {address.sql}").collect()[0]
     except PySparkException as error:
         if is_missing(error):
             return None
         raise
-    if detail["format"] != "delta":
-        return None
-    commits = tuple(history(spark, address, COMMITS_AT_ONCE))
-    version = commits[0].version
-    schema = read(spark, address, version).schema
-    return Table(address, detail["id"], version, schema, dict(detail["properties"]), commits)
+    return detail if detail["format"] == "delta" else None
 
 
 def get(spark: SparkSession, address: Address) -> Table:

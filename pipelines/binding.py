@@ -1,5 +1,6 @@
 """A join of the pipeline file bound to the tables as they are: real columns, key types, the result's columns."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
@@ -55,7 +56,9 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     """
     source_specs = workspace.file.sources
     statement = parse(name, workspace.file.joins[name].sql, source_specs)
-    tables = {source: get(workspace.spark, workspace.source(source)) for source in statement.sources}
+    with ThreadPoolExecutor() as side_by_side:
+        found = side_by_side.map(lambda source: get(workspace.spark, workspace.source(source)), statement.sources)
+        tables = dict(zip(statement.sources, found, strict=True))
     join = bind(statement, {source: table.schema.fieldNames() for source, table in tables.items()})
     left, right = tables[join.left.source], tables[join.right.source]
     types = _key_types(workspace, join, left.schema, right.schema)

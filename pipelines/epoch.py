@@ -6,9 +6,10 @@ Compute one epoch of a table join into its stage.
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
 from lakehouse.changes import key_struct, net, null_key
@@ -65,13 +66,16 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
             counts[name] += number
     touched = touched_keys(changes["left"], changes["right"])
     wanted = pruning(touched)
-    _refuse_duplicates(workspace, bound, sides, changes, touched, wanted)
     state = [
         images(changes[side.part], _look_up(workspace, bound, side, touched, wanted), side.input, bound.types)
         for side in sides
     ]
-    stage.put("result", _in_order(bound, change_set(state[0], state[1], bound.join)))
-    counts["touched"] = touched.count()
+    result = _in_order(bound, change_set(state[0], state[1], bound.join))
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        unique = beside.submit(_refuse_duplicates, workspace, bound, sides, changes, touched, wanted)
+        stage.put("result", result)
+        unique.result()
+    counts["touched"] = touched.count() if wanted.keys is None else wanted.keys
     counts.update(staged_counts(stage.get(workspace.spark, "result")))
     counts["unchanged"] = counts["touched"] - counts["inserted"] - counts["updated"] - counts["deleted"]
     return counts
@@ -133,7 +137,8 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
             F.expr(null_key(side.key)).alias("missing"), F.expr(key_struct(side.key, bound.types)).alias("key")
         )
         without_key += keys.where("missing").count()
-        _refuse_twice(table.address.label, keys.where("NOT missing").groupBy("key").count().where("count > 1"))
+        twice = keys.where("NOT missing").groupBy("key").count().where("count > 1").select("key").limit(EXAMPLES)
+        _refuse_keys(table.address.label, [row["key"] for row in twice.collect()])
     return without_key
 
 
@@ -182,20 +187,21 @@ def _refuse_duplicates(
     touched: DataFrame,
     wanted: Pruning,
 ) -> None:
+    """Look for touched keys that a source holds twice: by the key columns alone, both sources in one query."""
+    suspects = []
     for side in sides:
+        rows = read(workspace.spark, side.table.address, side.range.to_version)
+        held = _only(rows.select(*(F.col(quote(name)) for name in side.input.key)), side, touched, wanted, bound)
+        keys = held.select(F.expr(key_struct(side.input.key, bound.types)).alias("key"))
+        twice = keys.groupBy("key").count().where("count > 1").select("key")
         left_over = changes[side.part].where("copies > 1").select("key")
-        key_columns = rows_of(workspace, side.input, side.table, side.range.to_version).select(
-            *(F.col(quote(name)) for name in side.input.key)
-        )
-        keys = _only(key_columns, side, touched, wanted, bound).select(
-            F.expr(key_struct(side.input.key, bound.types)).alias("key")
-        )
-        held_twice = keys.groupBy("key").count().where("count > 1").select("key")
-        _refuse_twice(side.table.address.label, left_over.unionAll(held_twice))
+        suspects.append(twice.unionAll(left_over).select(F.lit(side.part).alias("part"), "key"))
+    examples = suspects[0].unionAll(suspects[1]).limit(EXAMPLES).collect()
+    for side in sides:
+        _refuse_keys(side.table.address.label, [row["key"] for row in examples if row["part"] == side.part])
 
 
-def _refuse_twice(label: str, keys: DataFrame) -> None:
-    examples = [row["key"] for row in keys.select("key").limit(EXAMPLES).collect()]
+def _refuse_keys(label: str, examples: Sequence[Row]) -> None:
     if examples:
         raise DuplicateKey(
             label,
@@ -217,7 +223,7 @@ def _refuse_keyless(bound: BoundJoin, held: DataFrame) -> None:
         )
 
 
-def _examples(keys: Sequence[Sequence[object]]) -> str:
+def _examples(keys: Sequence[Row]) -> str:
     return "; ".join(", ".join(str(part) for part in key) for key in keys)
 
 

@@ -1,10 +1,11 @@
 """Gather the facts of a join and plan its next epoch; reads only."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken
-from lakehouse.publish import check_owner
+from lakehouse.publish import TRANSACTION_RETENTION, check_owner
 from lakehouse.sqltext import quote
 from lakehouse.tables import CHANGE_FEED, Table, commits_since, find
 from pipelines.binding import BoundJoin, bind_join
@@ -35,12 +36,14 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
         CannotContinue: The recorded versions cannot be continued from.
         LakejoinError: A table is missing or a column unknown.
     """
-    history = workspace.ledger.of(name)
     refresh = workspace.file.joins[name].refresh
+    with ThreadPoolExecutor() as beside:
+        looked_at = beside.submit(find, workspace.spark, workspace.table(name))
+        history = workspace.ledger.of(name)
+        result = looked_at.result()
     if history.open is not None:
         return Prepared(plan_epoch(name, "", refresh, history, (), None, backfill=backfill), history, None)
     bound = bind_join(workspace, name)
-    result = find(workspace.spark, bound.result)
     facts = [
         _source_facts(workspace, side.source, table, history, gap, backfill=backfill) for _, side, table in bound.sides
     ]
@@ -86,6 +89,14 @@ def _check_result(
             name,
             "the change feed of the result is off",
             hint=f"ALTER TABLE {bound.result.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true)",
+        )
+    if TRANSACTION_RETENTION in result.properties:
+        raise CannotContinue(
+            name,
+            f"{TRANSACTION_RETENTION} is set on the result",
+            expected="no such property: Delta would forget which epochs were written, and write one again",
+            found=result.properties[TRANSACTION_RETENTION],
+            hint=f"ALTER TABLE {bound.result.sql} UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
         )
     expected = {field.name.lower(): field.dataType for field in bound.columns}
     found = {field.name.lower(): field.dataType for field in result.schema}

@@ -13,8 +13,8 @@ from lakehouse.tables import get, read, reading
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.epoch import expected_rows
 from pipelines.joins.difference import bag_difference
+from pipelines.publishing import Stopwatch
 from pipelines.report import JoinReport
-from pipelines.run import Stopwatch
 from pipelines.workspace import Workspace
 
 EXAMPLES = 5

@@ -18,8 +18,8 @@ settings.load_profile("lakejoin")
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = local_session({"spark.sql.warehouse.dir": "/tmp/lakejoin-test-warehouse"})
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = local_session({"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
     yield session
     session.stop()
 
@@ -28,6 +28,34 @@ def spark() -> Iterator[SparkSession]:
 def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     """Give an empty lake with a pipeline file that joins `left` with `right` on `k`."""
     return Lake(spark, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def _standard(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(spark, tmp_path_factory.mktemp("standard"))
+    lake.create("left", "k INT, v STRING", "(1, 'a'), (2, 'b'), (3, 'c')")
+    lake.create("right", "k INT, w STRING", "(2, 'x'), (3, 'y'), (4, 'z')")
+    lake.pipeline()
+    return lake
+
+
+@pytest.fixture(scope="session")
+def _loaded(_standard: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = _standard.copy(tmp_path_factory.mktemp("loaded") / "lake")
+    lake.pipeline().run(lake.spark)
+    return lake
+
+
+@pytest.fixture
+def standard(_standard: Lake, tmp_path: Path) -> Lake:
+    """Give a lake with `left` and `right` of three rows each and no result yet."""
+    return _standard.copy(tmp_path / "standard")
+
+
+@pytest.fixture
+def loaded(_loaded: Lake, tmp_path: Path) -> Lake:
+    """Give the same lake after its first run."""
+    return _loaded.copy(tmp_path / "loaded")
 
 
 @pytest.fixture(autouse=True)

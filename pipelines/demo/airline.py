@@ -100,9 +100,8 @@ class Airline:
             "operations": known.where(flown).select(*KEY, *OPERATED),
         }
         for name, rows in tables.items():
-            writer = rows.repartitionByRange("time_hour").sortWithinPartitions(*KEY).write.format("delta")
-            writer = writer.option("delta.enableChangeDataFeed", True).option("delta.enableDeletionVectors", True)
-            writer.save(self._path(name))
+            writer = rows.write.format("delta").option("delta.enableChangeDataFeed", True)
+            writer.option("delta.enableDeletionVectors", True).save(self._path(name))
         return {name: self.spark.read.format("delta").load(self._path(name)).count() for name in tables}
 
     def put_on_sale(self, day: date) -> int:
@@ -146,7 +145,7 @@ class Airline:
         return held.merge(rows.alias("new"), " AND ".join(f"held.{name} = new.{name}" for name in KEY))
 
     def _done(self, merge: DeltaMergeBuilder) -> int:
-        """Carry out every change of a source here is."""
+        """Carry out a change; each one of the demo ends here."""
         return int(merge.execute().collect()[0]["num_affected_rows"])
 
     def _path(self, table: str) -> str:

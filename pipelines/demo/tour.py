@@ -179,10 +179,13 @@ def _show_answer(spark: SparkSession, lake: Path, say: Say) -> None:
     say("\nAsked of flight_status: how did the airlines come through the two days? (20 flights and more)\n")
     say(f"{'':<28} {'flights':>8} {'cancelled':>10} {'mean delay of the others':>26}")
     for row in spark.sql(QUESTION, flight_status=status, airlines=airlines).collect():
-        delay = "-" if row["delay"] is None else f"{row['delay']:.0f} min"
+        delay = "-" if row["delay"] is None else f"{round(row['delay'])} min"
         say(f"{row['name']:<28} {row['flights']:>8} {row['cancelled'] / row['flights']:>10.0%} {delay:>26}")
 
 
 def _program() -> str:
     """Name the program as a reader can type it, also where its folder is not on the path."""
-    return "lakejoin" if shutil.which("lakejoin") else os.path.relpath(Path(sys.prefix) / "bin" / "lakejoin")
+    if shutil.which("lakejoin"):
+        return "lakejoin"
+    program = str(Path(sys.prefix) / "bin" / "lakejoin")
+    return shlex.quote(min(program, os.path.relpath(program), key=len))

@@ -1,0 +1,111 @@
+"""
+The first load: the whole join as one sorted commit, gated where it lies.
+
+It has no stage. Its *publishing* row names the versions, so that a load that was interrupted is done again at the same
+ones; the table is a result only once the ledger says *committed*, and is dropped if its gate fails.
+"""
+
+import logging
+import shutil
+import uuid
+from dataclasses import replace
+
+from pyspark.sql import functions as F
+
+from expectations.gate import gate_loaded
+from lakehouse.entries import ABANDONED, Entry, TargetVersions
+from lakehouse.errors import AnotherRun, FeedUnavailable, GateFailed
+from lakehouse.publish import Fence, append, check_owner
+from lakehouse.sqltext import quote
+from lakehouse.tables import create, find, get, reading
+from lakehouse.writing import write
+from pipelines.binding import BoundJoin, bind_join
+from pipelines.epoch import check_sources, expected_rows
+from pipelines.plan import EpochPlan
+from pipelines.publishing import Stopwatch, close, publishing_entry
+from pipelines.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+def load(workspace: Workspace, plan: EpochPlan, bound: BoundJoin, watch: Stopwatch) -> Entry:
+    """
+    Load a result that is not there yet.
+
+    Returns:
+        The committed row; counts has inserted and null_keys (source rows without a key).
+
+    Raises:
+        DuplicateKey: A source holds a key twice.
+        AnotherRun: Another run loads it.
+        GateFailed: The loaded table did not pass and was dropped.
+    """
+    with watch.step("check"), reading(plan.join):
+        counts = {"null_keys": check_sources(workspace, bound)}
+    entry = publishing_entry(bound, plan, uuid.uuid4().hex, "", counts)
+    with watch.step("ledger"):
+        workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
+    return _write_load(workspace, bound, entry, watch)
+
+
+def resume_load(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | None:
+    """Finish a first load at its recorded versions, or let it go where they or the definition are no longer there."""
+    bound = bind_join(workspace, entry.join)
+    recorded = {source.name: source for source in entry.sources}
+    same = bound.definition == entry.definition and all(
+        table.id == recorded[side.source].id for _, side, table in bound.sides
+    )
+    if same:
+        left, right = (replace(table, version=recorded[side.source].to_version) for _, side, table in bound.sides)
+        try:
+            with reading(entry.join):
+                return _write_load(workspace, replace(bound, sources=(left, right)), entry, watch)
+        except FeedUnavailable:
+            log.warning("%s: the versions of the interrupted load are gone; loading anew", entry.join)
+    _drop(workspace, entry)
+    workspace.ledger.append(replace(entry, step=ABANDONED, message="the load could not be finished as it was begun"))
+    return None
+
+
+def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Stopwatch) -> Entry:
+    """Create the result, fill it in one commit, look at it where it lies, and only then call it a result."""
+    spark, ledger = workspace.spark, workspace.ledger
+    key = list(bound.join.key)
+    with watch.step("load"):
+        create(spark, bound.result, bound.columns, key)
+        made = check_owner(spark, get(spark, bound.result), 0, {entry.run_id})
+        if not any(commit.metadata == entry.run_id for commit in made):
+            rows = expected_rows(workspace, bound)
+            rows = rows.repartitionByRange(*(F.col(quote(name)) for name in key)).sortWithinPartitions(
+                *(F.col(quote(name)) for name in key)
+            )
+            append(rows, bound.result, Fence(f"{ledger.id}/{entry.join}", entry.epoch, entry.run_id))
+        table = get(spark, bound.result)
+        commits = check_owner(spark, table, 0, {entry.run_id})
+    commit = next((commit for commit in commits if commit.metadata == entry.run_id), None)
+    if commit is None:
+        raise AnotherRun(entry.join, f"epoch {entry.epoch} was written by another run meanwhile")
+    with watch.step("gate"):
+        verdict = gate_loaded(spark, bound.result, commit.version, key)
+    if not verdict.passed:
+        _drop(workspace, entry)
+        message = "; ".join(verdict.findings)
+        ledger.append(replace(entry, step=ABANDONED, message=f"rejected by its gate: {message}"))
+        raise GateFailed(entry.join, "the loaded result did not pass its gate and was dropped", found=message)
+    rows_loaded = int(commit.metrics.get("numOutputRows", 0))
+    counts = {**entry.counts, "inserted": rows_loaded, "updated": 0, "deleted": 0}
+    loaded = replace(entry, counts=counts, targets=(TargetVersions(bound.result, table.id, -1),))
+    return close(workspace, loaded, commit.version, watch)
+
+
+def _drop(workspace: Workspace, entry: Entry) -> None:
+    """Remove a result that an unfinished load of ours made, and nothing else."""
+    address = entry.result.address
+    table = find(workspace.spark, address)
+    if table is None:
+        return
+    check_owner(workspace.spark, table, 0, {entry.run_id})
+    if address.path:
+        write(f"drop {address.label}", lambda: shutil.rmtree(address.path, ignore_errors=True))
+    else:
+        write(f"drop {address.label}", lambda: workspace.spark.sql(f"DROP TABLE IF EXISTS {address.sql}").collect())

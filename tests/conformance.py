@@ -1,0 +1,311 @@
+"""
+Feed recorded vectors to lakejoin's own functions and compare the outputs, record by record.
+
+    python -m tests.conformance [--mode strict] [--mutate drop|add|swap] [--show ID] [--through delta] FILE...
+
+In strict mode each record is an epoch, and all epochs of all files with one type of join are one Spark job. What must
+come out is the recorded output without unnecessary tombstones and unchanged repeats. Everything here translates
+formats; what joins is the product.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+from lakehouse.session import local_session, own_session
+from pipelines.joins.meaning import meaning
+from tests.joins.epochs import Sided, bound, change_sets, key_types
+from tests.joins.vectors import HOW, SIDES, Case, Change, apply, put, read, strict_changes
+
+SOURCE = StructType([StructField("key", StringType()), StructField("value", StringType())])
+CASE, EPOCH = StructField("_case", IntegerType()), StructField("_seq", IntegerType())
+CHANGE_TYPE = StructField("_change_type", StringType())
+FIRST_FAILURES = 5
+NOT_RUN = 2
+"""Exit code where nothing was compared: wrong usage, or nothing that can be run yet."""
+
+
+@dataclass
+class Outcome:
+    """What became of a case: the product's outputs, and what is wrong with them."""
+
+    case: Case
+    actual: list[Change]
+    problems: list[str]
+    seconds: float
+
+
+@dataclass
+class FileReport:
+    """A file, its cases that were run, and those that were not."""
+
+    path: Path
+    runnable: list[Case] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+def statement(kind: str) -> str:
+    """Write the recorded join as a pipeline file would."""
+    key = "coalesce(l.key, r.key)" if kind == "outer" else "l.key"
+    value = "concat(coalesce(l.value, 'null'), '-', coalesce(r.value, 'null'))"
+    return f"SELECT {key} AS key, {value} AS value FROM left l {HOW[kind]} JOIN right r ON l.key = r.key"
+
+
+def run_strict(spark: SparkSession, kind: str, cases: Sequence[Case]) -> list[tuple[list[Change], dict[str, str]]]:
+    """
+    Compute every epoch of every case with two Spark jobs.
+
+    Args:
+        spark: The session.
+        kind: The type of join, as the vectors call it.
+        cases: Cases of that type.
+
+    Returns:
+        For each case the changes of its epochs in order, and the meaning of the join over its tables at the end.
+    """
+    feeds, rows, last = ({side: [] for side in SIDES} for _ in range(3))
+    for number, case in enumerate(cases):
+        tables: dict[str, dict[str | None, str]] = {side: {} for side in SIDES}
+        for record in case.input:
+            changed = apply(tables[record.side], record.key, record.value)
+            feeds[record.side] += [(number, record.seq, row.key, row.value, row.change_type) for row in changed]
+            for side in SIDES:
+                rows[side] += [(number, record.seq, key, value) for key, value in tables[side].items()]
+        for side in SIDES:
+            last[side] += [(number, key, value) for key, value in tables[side].items()]
+
+    def frames(data: dict[str, list], *scope: StructField, extra: Sequence[StructField] = ()) -> Sided:
+        schema = StructType([*scope, *SOURCE, *extra])
+        return Sided(*(spark.createDataFrame(data[side], schema) for side in SIDES))
+
+    join = bound(statement(kind), (("key",), ("key",)), (SOURCE, SOURCE))
+    epochs = [CASE.name, EPOCH.name]
+    changed = change_sets(
+        join,
+        key_types(join, (SOURCE, SOURCE)),
+        frames(feeds, CASE, EPOCH, extra=[CHANGE_TYPE]),
+        frames(rows, CASE, EPOCH),
+        epochs,
+    )
+    finals = meaning(*frames(last, CASE), join, [CASE.name])
+    return list(zip(_changes(changed, len(cases)), _tables(finals, len(cases)), strict=True))
+
+
+def _changes(frame: DataFrame, cases: int) -> list[list[Change]]:
+    found: list[list[Change]] = [[] for _ in range(cases)]
+    for row in frame.select("_case", "_seq", "op", "key.key", "before", "after", "copies").collect():
+        assert row["copies"] == 1, row
+        before, after = (image and image["value"] for image in (row["before"], row["after"]))
+        found[row["_case"]].append(Change(row["_seq"], row["op"], row["key"], before, after))
+    return [sorted(changes, key=lambda change: (change.after, change.key)) for changes in found]
+
+
+def _tables(frame: DataFrame, cases: int) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = [{} for _ in range(cases)]
+    for number, key, value in frame.select("_case", "key", "value").collect():
+        assert key not in found[number], key
+        found[number][key] = value
+    return found
+
+
+def findings(case: Case, actual: Sequence[Change], final: dict[str, str]) -> list[str]:
+    """
+    Compare what the product made of a case with what was recorded.
+
+    Args:
+        case: The case.
+        actual: The product's changes.
+        final: The product's meaning of the tables at the end.
+
+    Returns:
+        A line for each thing that is wrong.
+    """
+    problems = []
+    expected = list(strict_changes(case.output))
+    if list(actual) != expected:
+        at = _first_difference(expected, actual)
+        wanted, found = (changes[at] if at < len(changes) else None for changes in (expected, actual))
+        problems.append(f"output {at + 1}: expected {_brief(wanted)}, found {_brief(found)}")
+    summed: dict[str, str] = {}
+    for change in actual:
+        put(summed, change.key, change.value)
+    if final != case.final:
+        problems.append(f"final: recorded {case.final}, the meaning is {final}")
+    if summed != case.final:
+        problems.append(f"final: recorded {case.final}, the changes add up to {summed}")
+    return problems
+
+
+def _first_difference(expected: Sequence[object], actual: Sequence[object]) -> int:
+    pairs = enumerate(zip(expected, actual, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(expected), len(actual)))
+
+
+def _brief(change: Change | None) -> str:
+    return "nothing" if change is None else f"{change.op} {change.key}={change.value} after {change.after}"
+
+
+def _drop(changes: list[Change], case: Case) -> list[Change]:
+    middle = len(changes) // 2
+    return changes[:middle] + changes[middle + 1 :]
+
+
+def _add(changes: list[Change], case: Case) -> list[Change]:
+    if not changes:
+        first = case.input[0]
+        return [Change(first.seq, "delete", first.key or "", None, None)]
+    middle = len(changes) // 2
+    op, key, value = changes[middle].op, changes[middle].key, changes[middle].value
+    repeat = Change(changes[middle].after, "delete" if op == "delete" else "update", key, value, value)
+    return [*changes[: middle + 1], repeat, *changes[middle + 1 :]]
+
+
+def _swap(changes: list[Change], case: Case) -> list[Change]:
+    for at in range(len(changes) - 1):
+        one, other = changes[at : at + 2]
+        if one[1:] != other[1:]:
+            swapped = [Change(one.after, *other[1:]), Change(other.after, *one[1:])]
+            return [*changes[:at], *swapped, *changes[at + 2 :]]
+    return changes
+
+
+DAMAGES: dict[str, Callable[[list[Change], Case], list[Change]]] = {"drop": _drop, "add": _add, "swap": _swap}
+"""Ways to damage the product's outputs; a case without enough of them stays as it is."""
+
+
+def run_files(spark: SparkSession, reports: Sequence[FileReport], damage: str | None) -> None:
+    """Run the cases of all files, each type of join at once, and put the outcomes into the reports."""
+    session = own_session(spark, "UTC")
+    for kind in HOW:
+        owners = [(report, case) for report in reports for case in report.runnable if case.type == kind]
+        if not owners:
+            continue
+        start = time.monotonic()
+        computed = run_strict(session, kind, [case for _, case in owners])
+        share = (time.monotonic() - start) / len(owners)
+        for (report, case), (actual, final) in zip(owners, computed, strict=True):
+            changes = DAMAGES[damage](actual, case) if damage else actual
+            report.outcomes.append(Outcome(case, changes, findings(case, changes, final), share))
+
+
+def show(outcome: Outcome) -> str:
+    """Lay out the records of a case with the expected and the actual outputs, an arrow at the first difference."""
+    case = outcome.case
+    expected = list(strict_changes(case.output))
+    lines = [f"{case.id}: {'FAILED' if outcome.problems else 'passed'}"]
+    lines.append(_line("", "seq", "side", "key", "value", "expected", "actual"))
+    differs = False
+    for record in case.input:
+        here, there = (
+            [f"{change.key}={change.value}" for change in changes if change.after == record.seq]
+            for changes in (expected, outcome.actual)
+        )
+        for place in range(max(1, len(here), len(there))):
+            wanted, found = (outputs[place] if place < len(outputs) else "" for outputs in (here, there))
+            arrow = "-->" if wanted != found and not differs else ""
+            differs = differs or wanted != found
+            shown = ["" if place else str(cell) for cell in record]
+            lines.append(_line(arrow, *shown, wanted, found))
+    lines += [f"final {case.final}", *(f"  {problem}" for problem in outcome.problems)]
+    return "\n".join(lines)
+
+
+def _line(arrow: str, seq: str, side: str, key: str, value: str, expected: str, actual: str) -> str:
+    return f"{arrow:4}{seq:>4}  {side:6}{key:6}{value:10}{expected:24}{actual}".rstrip()
+
+
+def summary(reports: Sequence[FileReport]) -> list[str]:
+    """Write a line for each file, with the first failures below it, and a last line for all."""
+    lines = []
+    for report in reports:
+        failed = [outcome for outcome in report.outcomes if outcome.problems]
+        counts = f"{len(report.outcomes)} cases, {len(report.outcomes) - len(failed)} passed, {len(failed)} failed"
+        seconds = sum(outcome.seconds for outcome in report.outcomes)
+        lines.append(f"{report.path.name}: {counts}, {seconds:.1f} s")
+        lines += [f"  skipped {number}: {why}" for why, number in sorted(report.skipped.items())]
+        lines += [f"  {outcome.case.id}: {outcome.problems[0]}" for outcome in failed[:FIRST_FAILURES]]
+        if len(failed) > FIRST_FAILURES:
+            lines.append(f"  and {len(failed) - FIRST_FAILURES} more")
+    outcomes = [outcome for report in reports for outcome in report.outcomes]
+    failures = sum(bool(outcome.problems) for outcome in outcomes)
+    skipped = sum(report.skipped.total() for report in reports)
+    last = f"{len(outcomes) - failures} passed, {failures} failed"
+    return [*lines, f"{last}, {skipped} skipped" if skipped else last]
+
+
+def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
+    """
+    Run the command.
+
+    Args:
+        argv: The arguments, those of the process if None.
+        spark: A session to use; if None one is started, and stopped at the end.
+
+    Returns:
+        0 if all cases passed, 1 if one failed, 2 if nothing was run.
+    """
+    options = _parser().parse_args(argv)
+    if options.mode == "recorded":
+        return _refuse("--mode recorded needs the exact changelog, which is not yet supported")
+    if options.through and options.mutate:
+        return _refuse("--mutate damages computed outputs; it does not go together with --through")
+    reports = []
+    for path in options.files:
+        try:
+            cases = read(path)
+        except (OSError, ValueError, KeyError) as error:
+            return _refuse(f"{path}: no file of vectors: {error}")
+        reports.append(_report(path, [case for case in cases if options.show in (None, case.id)]))
+    if options.show and not any(report.runnable or report.skipped for report in reports):
+        return _refuse(f"no case is called {options.show}")
+    if not any(report.runnable for report in reports):
+        print("\n".join(summary(reports)))
+        return NOT_RUN
+    session = spark or local_session()
+    try:
+        if options.through:
+            from tests.joins.through_delta import run_sample
+
+            run_sample(session, reports)
+        else:
+            run_files(session, reports, options.mutate)
+    finally:
+        if spark is None:
+            session.stop()
+    outcomes = [outcome for report in reports for outcome in report.outcomes]
+    if options.show and not options.through:
+        print("\n".join(show(outcome) for outcome in outcomes))
+    print("\n".join(summary(reports)))
+    return int(any(outcome.problems for outcome in outcomes))
+
+
+def _report(path: Path, cases: Sequence[Case]) -> FileReport:
+    runnable = [case for case in cases if case.why_skipped is None]
+    return FileReport(path, runnable, Counter(case.why_skipped for case in cases if case.why_skipped))
+
+
+def _refuse(message: str) -> int:
+    print(message, file=sys.stderr)
+    return NOT_RUN
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description="Compare with recorded vectors.")
+    parser.add_argument("--mode", choices=["strict", "recorded"], default="strict", help="what must come out")
+    parser.add_argument("--mutate", choices=list(DAMAGES), help="damage every output, to see that it is noticed")
+    parser.add_argument("--show", metavar="ID", help="run this case alone and print input, expected and actual outputs")
+    parser.add_argument("--through", choices=["delta"], help="drive the first case of each file through real tables")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="vectors, one case a line")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Recorded vectors as values: cases, their source tables and change feeds, and what strict semantics makes of them."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+SIDES = ("left", "right")
+HOW = {"inner": "INNER", "left": "LEFT", "outer": "FULL"}
+"""The types of join in the vectors, and their names in SQL."""
+
+
+class Record(NamedTuple):
+    """An input: a missing value is a tombstone."""
+
+    seq: int
+    side: str
+    key: str | None
+    value: str | None
+
+
+class Output(NamedTuple):
+    """A recorded output; `after` is the record whose processing emitted it."""
+
+    after: int
+    key: str
+    value: str | None
+
+
+class Change(NamedTuple):
+    """An output with what it does to the result: the value that it replaces, and the operation by name."""
+
+    after: int
+    op: str
+    key: str
+    before: str | None
+    value: str | None
+
+
+class FeedRow(NamedTuple):
+    """A row of a Delta change feed."""
+
+    change_type: str
+    key: str | None
+    value: str | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of a vector file."""
+
+    id: str
+    join: str
+    type: str
+    semantics: str
+    input: tuple[Record, ...]
+    output: tuple[Output, ...]
+    final: dict[str, str] | None
+
+    @property
+    def why_skipped(self) -> str | None:
+        """Say why the case cannot be run, or None if it can."""
+        if self.join != "table_table":
+            return f"not yet supported: {self.join}"
+        if self.semantics != "3.1":
+            return f"not yet supported: {self.join}, semantics {self.semantics}"
+        return None
+
+
+def read(path: Path) -> list[Case]:
+    """Read a file of vectors, one case a line."""
+    with path.open(encoding="utf-8") as lines:
+        return [_case(json.loads(line)) for line in lines if line.strip()]
+
+
+def apply(table: dict[str | None, str], key: str | None, value: str | None) -> list[FeedRow]:
+    """Apply a record to its source table, in place, and give the rows of the table's change feed."""
+    if value is None:
+        return [FeedRow("delete", key, table.pop(key))] if key in table else []
+    old = table.get(key)
+    table[key] = value
+    if old is None:
+        return [FeedRow("insert", key, value)]
+    return [FeedRow("update_preimage", key, old), FeedRow("update_postimage", key, value)]
+
+
+def strict_changes(outputs: Iterable[Output]) -> Iterator[Change]:
+    """Leave out each tombstone of a key that is not in the result, and each repeat of the value that is."""
+    result: dict[str, str] = {}
+    for after, key, value in outputs:
+        before = result.get(key)
+        if value == before:
+            continue
+        yield Change(after, "delete" if value is None else "insert" if before is None else "update", key, before, value)
+        put(result, key, value)
+
+
+def put(result: dict[str, str], key: str, value: str | None) -> None:
+    """Apply an upsert or a tombstone to a result table, in place."""
+    if value is None:
+        result.pop(key, None)
+    else:
+        result[key] = value
+
+
+def result_after(outputs: Iterable[Output], seq: int) -> dict[str, str]:
+    """Give the result table once the records up to `seq` are processed."""
+    result: dict[str, str] = {}
+    for after, key, value in outputs:
+        if after <= seq:
+            put(result, key, value)
+    return result
+
+
+def _case(line: dict) -> Case:
+    return Case(
+        id=line["id"],
+        join=line["join"],
+        type=line["type"],
+        semantics=line["semantics"],
+        input=tuple(Record(r["seq"], r["side"], r["key"], _text(r["value"])) for r in line["input"]),
+        output=tuple(Output(r["after"], r["key"], r["value"]) for r in line["output"]),
+        final=line.get("final"),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,109 @@
+"""A small lake for tests: source tables on disk, a pipeline file, and the questions that tests ask of them."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse.sqltext import quote
+from pipelines import Pipeline
+from pipelines.report import JoinReport
+
+JOIN = "SELECT l.k, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
+KEYED = {"left": "k", "right": "k"}
+
+
+class Lake:
+    """
+    Tables below one folder and the pipeline file beside them.
+
+    Args:
+        spark: The caller's session.
+        folder: Where everything lies.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.file = folder / "lakejoin.yml"
+
+    def pipeline(
+        self, sql: str = JOIN, sources: Mapping[str, Any] = KEYED, name: str = "result", **options: Any
+    ) -> Pipeline:
+        """Write the pipeline file and load it; options go to the join."""
+        content = {
+            "pipeline": "test",
+            "storage": {"path": "./lake"},
+            "sources": {source: {"key": key} for source, key in sources.items()},
+            "joins": {name: {"sql": sql, **options}},
+        }
+        self.file.write_text(yaml.safe_dump(content, allow_unicode=True))
+        return Pipeline.load(self.file)
+
+    def create(self, name: str, columns: str, rows: str = "", **properties: str) -> None:
+        """Create a table with its change feed on; `rows` is what stands after VALUES."""
+        given = {"enableChangeDataFeed": "true", **properties}
+        listed = ", ".join(f"'delta.{key}' = '{value}'" for key, value in given.items())
+        self.spark.sql(f"CREATE TABLE {self.at(name)} ({columns}) USING delta TBLPROPERTIES ({listed})")
+        if rows:
+            self.sql(f"INSERT INTO {{{name}}} VALUES {rows}", name)
+
+    def copy(self, folder: Path) -> "Lake":
+        """Copy everything to another folder; Delta tables keep their ids."""
+        shutil.copytree(self.folder, folder)
+        return Lake(self.spark, folder)
+
+    def path(self, name: str) -> str:
+        """Give a table's folder."""
+        return str(self.folder / "lake" / name)
+
+    def at(self, name: str) -> str:
+        """Give a table for an SQL statement."""
+        return f"delta.{quote(self.path(name))}"
+
+    def sql(self, statement: str, *names: str) -> list[Row]:
+        """Run a statement in which {left} or {right} stands for a table; further names are given as arguments."""
+        for name in ("left", "right", "result", *names):
+            statement = statement.replace(f"{{{name}}}", self.at(name))
+        return self.spark.sql(statement).collect()
+
+    def rows(self, name: str = "result", version: int | None = None) -> list[tuple[Any, ...]]:
+        """Give a table's rows, sorted by their text."""
+        at = "" if version is None else f" VERSION AS OF {version}"
+        return sorted((tuple(row) for row in self.spark.sql(f"SELECT * FROM {self.at(name)}{at}").collect()), key=repr)
+
+    def version(self, name: str = "result") -> int:
+        """Give a table's newest version."""
+        return int(self.spark.sql(f"DESCRIBE HISTORY {self.at(name)} LIMIT 1").collect()[0]["version"])
+
+    def versions(self) -> dict[str, int]:
+        """Give the newest version of every table in the lake."""
+        tables = sorted(log.parent.name for log in (self.folder / "lake").glob("*/_delta_log"))
+        return {name: self.version(name) for name in tables}
+
+    def feed(self, after: int, name: str = "result") -> list[tuple[str, tuple[Any, ...]]]:
+        """Give a table's change feed after a version: change type and row, sorted by their text."""
+        if self.version(name) <= after:
+            return []
+        frame = self._feed(after, name)
+        columns = [c for c in frame.columns if not c.startswith("_")]
+        rows = frame.select("_change_type", F.struct(*(F.col(quote(c)) for c in columns)).alias("row")).collect()
+        return sorted(((row[0], tuple(row[1])) for row in rows), key=repr)
+
+    def _feed(self, after: int, name: str) -> DataFrame:
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
+        return reader.option("startingVersion", after + 1).load(self.path(name))
+
+    def ledger(self) -> list[Row]:
+        """Give the ledger's rows in the order in which they were written."""
+        return self.spark.sql(f"SELECT * FROM {self.at('lakejoin_ledger')} ORDER BY epoch, at").collect()
+
+
+def only(reports: Sequence[JoinReport]) -> JoinReport:
+    """Give the one report that there is."""
+    (report,) = reports
+    return report

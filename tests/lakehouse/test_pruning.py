@@ -1,0 +1,99 @@
+"""Predicates for file pruning: implied by the keys, and narrow."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from lakehouse import pruning as module
+from lakehouse.pruning import Pruning, Wanted, _ranges, pruning
+from lakehouse.session import own_session
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=80, unique=True), st.integers(1, 10))
+def test_every_value_lies_in_a_range_and_ranges_ascend(values: list[int], budget: int) -> None:
+    values.sort()
+    ranges = _ranges([(value, value) for value in values], budget)
+    assert len(ranges) <= budget
+    assert all(any(low <= value <= high for low, high in ranges) for value in values)
+    assert all(before[1] < after[0] for before, after in pairwise(ranges))
+
+
+@given(st.lists(st.text(max_size=12), min_size=1, max_size=60, unique=True), st.integers(1, 10))
+def test_strings_order_as_spark_orders_them(values: list[str], budget: int) -> None:
+    values = sorted(value for value in values if value.encode(errors="ignore").decode() == value) or ["a"]
+    ranges = _ranges([(value, value) for value in values], budget)
+    assert all(any(low.encode() <= v.encode() <= high.encode() for low, high in ranges) for v in values)
+
+
+def test_the_widest_gaps_are_cut() -> None:
+    """One old key beside recent ones gets a range of its own: files between them are skipped."""
+    assert _ranges([(value, value) for value in (5, 1000, 1001, 1005)], 2) == [(5, 5), (1000, 1005)]
+
+
+KEYS: dict[str, list[Any]] = {
+    "TINYINT": [-128, 0, 127],
+    "SMALLINT": [-300, 5],
+    "INT": [5, 2**31 - 1],
+    "BIGINT": [-(2**63), 7, 2**63 - 1],
+    "STRING": ["", "it's", "back\\slash", "é", "\u4e2d", "a b", "`"],
+    "DATE": [date(1, 1, 1), date(2013, 1, 1), date(9999, 12, 31)],
+    "TIMESTAMP": [datetime(1582, 10, 1, tzinfo=UTC), datetime(2013, 3, 10, 7, 30, 0, 123456, tzinfo=UTC)],
+    "TIMESTAMP_NTZ": [datetime(2013, 3, 10, 2, 30), datetime(2013, 3, 10, 2, 30, 0, 5)],
+    "DECIMAL(20, 4)": [Decimal("-12.5000"), Decimal("9999999999999999.9999")],
+}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_a_predicate_holds_for_exactly_its_keys(spark: SparkSession, zone: str) -> None:
+    """Values of every prunable type, its edges included: each passes, and a neighbour that is no key does not."""
+    session = own_session(spark, zone)
+    columns = ", ".join(f"k{n}: {kind}" for n, kind in enumerate(KEYS))
+    rows = [(tuple(values[i % len(values)] for values in KEYS.values()),) for i in range(7)]
+    keys = session.createDataFrame(rows, f"key STRUCT<{columns}>").cache()
+    known = pruning(keys)
+    assert [KEYS_BY_PLACE[item.part] for item in known.wanted] == list(KEYS)
+    assert known.keys == 7
+    for item in known.wanted:
+        names = [f"k{n}" for n in range(len(KEYS))]
+        predicate = Pruning((item,), None).predicate(names, "key.")
+        assert predicate is not None
+        assert keys.where(predicate).count() == 7, predicate
+        other = {"INT": "6", "STRING": "'aa'", "DATE": "DATE'2013-01-02'"}.get(KEYS_BY_PLACE[item.part])
+        if other:
+            assert session.sql(f"SELECT {other} AS k{item.part}").where(predicate.replace("key.", "")).count() == 0
+    keys.unpersist()
+
+
+KEYS_BY_PLACE = list(KEYS)
+
+
+def test_too_many_keys_to_list_become_ranges(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the limit nothing is collected but buckets; the predicate still holds for every key and skips the gap."""
+    monkeypatch.setattr(module, "LISTED_KEYS", 50)
+    keys = spark.range(0, 100).unionAll(spark.range(10_000, 10_100)).selectExpr("named_struct('k0', id) AS key")
+    known = pruning(keys)
+    assert known.keys is None
+    (item,) = known.wanted
+    assert item.values is None
+    predicate = known.predicate(["id"])
+    assert predicate is not None
+    assert spark.range(20_000).where(predicate).count() < 400
+    assert keys.selectExpr("key.k0 AS id").where(predicate).count() == 200
+
+
+def test_types_without_statistics_prune_nothing(spark: SparkSession) -> None:
+    keys = spark.sql("SELECT named_struct('k0', X'01', 'k1', true, 'k2', 1.5D) AS key")
+    assert pruning(keys).predicate(["a", "b", "c"]) is None
+
+
+def test_ranges_stay_within_their_budget_for_composite_keys(spark: SparkSession) -> None:
+    keys = spark.range(0, 5000, 7).selectExpr("named_struct('k0', id, 'k1', CAST(id * 3 AS STRING)) AS key")
+    known = pruning(keys)
+    assert sum(len(item.ranges) for item in known.wanted) <= 50
+    assert isinstance(known.wanted[0], Wanted)

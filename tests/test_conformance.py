@@ -1,0 +1,150 @@
+"""The runner of recorded vectors: what is right passes, and whatever is damaged fails."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import conformance
+from tests.conformance import DAMAGES, main
+from tests.joins.vectors import Case, FeedRow, Output, apply, read, result_after, strict_changes
+
+VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "kafka"
+FILES = [VECTORS / f"table_table-{kind}.jsonl" for kind in ("inner", "left", "outer")]
+
+recorded = pytest.mark.skipif(not VECTORS.is_dir(), reason="the recorded vectors are not beside the repository")
+
+
+@pytest.fixture(scope="module")
+def computed() -> dict[tuple[str, ...], Any]:
+    """Keep what Spark computed: damage is done afterwards."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def _compute_once(monkeypatch, computed):
+    original = conformance.run_strict
+
+    def once(spark, kind, cases):
+        ids = tuple(case.id for case in cases)
+        if ids not in computed:
+            computed[ids] = original(spark, kind, cases)
+        return computed[ids]
+
+    monkeypatch.setattr(conformance, "run_strict", once)
+
+
+def file_counts(text: str) -> dict[str, tuple[int, int]]:
+    lines = re.findall(r"^(\S+\.jsonl): \d+ cases, (\d+) passed, (\d+) failed", text, re.MULTILINE)
+    return {name: (int(passed), int(failed)) for name, passed, failed in lines}
+
+
+@recorded
+def test_recorded_outputs_are_met(spark, capsys):
+    """Strict mode gives the recorded outputs of all table-table files, without the unnecessary ones."""
+    assert main(list(map(str, FILES)), spark) == 0
+    output = capsys.readouterr().out
+    assert file_counts(output) == {path.name: (10, 0) for path in FILES}
+    assert output.splitlines()[-1] == "30 passed, 0 failed"
+
+
+@recorded
+def test_printed_tables_and_edge_cases_are_met(spark, capsys):
+    """The table-table cases among the seeds and the edge cases pass too; the others are skipped."""
+    assert main([str(VECTORS / name) for name in ("edges.jsonl", "seeds.jsonl")], spark) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "21 passed, 0 failed, 181 skipped"
+
+
+@recorded
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_outputs_are_noticed(spark, capsys, damage):
+    """Each kind of damage turns every file red, and every case of these files."""
+    assert main(["--mutate", damage, *map(str, FILES)], spark) == 1
+    assert file_counts(capsys.readouterr().out) == {path.name: (0, 10) for path in FILES}
+
+
+@recorded
+def test_show_points_at_the_first_difference(spark, capsys):
+    """`--show` runs one case and lays its outputs side by side, with one arrow where they part."""
+    case = read(FILES[1])[3].id
+    assert main(["--show", case, str(FILES[1])], spark) == 0
+    intact = capsys.readouterr().out
+    assert f"{case}: passed" in intact
+    assert "-->" not in intact
+    assert main(["--show", case, "--mutate", "drop", str(FILES[1])], spark) == 1
+    damaged = capsys.readouterr().out
+    assert f"{case}: FAILED" in damaged
+    assert damaged.count("-->") == 1
+    assert damaged.splitlines()[-1] == "0 passed, 1 failed"
+
+
+@recorded
+@pytest.mark.parametrize("kind", ["outer"])
+def test_through_delta(spark, capsys, tmp_path, kind):
+    """A case driven through real tables gives the recorded state after each epoch, and a feed of real changes only."""
+    chosen = f"table_table/{kind}/edge-tombstones"
+    assert main(["--through", "delta", "--show", chosen, str(VECTORS / "edges.jsonl")], spark) == 0
+    output = capsys.readouterr().out
+    assert re.search(rf"{chosen}: seed \d+, epochs end after \d+", output)
+    assert output.splitlines()[-1] == "1 passed, 0 failed"
+
+
+@recorded
+def test_what_cannot_be_run_is_said(capsys):
+    """Other kinds of join are skipped with a reason; where nothing was run, the exit code says so."""
+    assert main([str(VECTORS / "foreign_key-inner.jsonl"), str(VECTORS / "seeds-0.10.1.jsonl")]) == 2
+    output = capsys.readouterr().out
+    assert "skipped 10: not yet supported: foreign_key" in output
+    assert "skipped 3: not yet supported: table_table, semantics 0.10.1" in output
+    assert output.splitlines()[-1] == "0 passed, 0 failed, 17 skipped"
+    assert main(["--mode", "recorded", str(FILES[0])]) == 2
+    assert "not yet supported" in capsys.readouterr().err
+    assert main(["--show", "no such case", str(FILES[0])]) == 2
+    assert "no such case" in capsys.readouterr().err
+
+
+def test_a_file_that_is_none_is_refused(tmp_path, capsys):
+    """A path without vectors is named, and nothing is run."""
+    (tmp_path / "broken.jsonl").write_text("{}\n")
+    for name in ("broken.jsonl", "missing.jsonl"):
+        assert main([str(tmp_path / name)]) == 2
+        assert name in capsys.readouterr().err
+
+
+def test_strict_changes_leave_out_what_changes_nothing():
+    """Tombstones of absent keys and equal repeats go, whatever lies between them; nothing else does."""
+    outputs = [
+        (1, "k", None),
+        (2, "k", "a"),
+        (3, "j", "a"),
+        (4, "k", "a"),
+        (5, "k", "b"),
+        (6, "k", None),
+        (7, "k", None),
+    ]
+    changes = list(strict_changes(Output(*output) for output in outputs))
+    assert [change.after for change in changes] == [2, 3, 5, 6]
+    assert [change.op for change in changes] == ["insert", "insert", "update", "delete"]
+    assert [change.before for change in changes] == [None, None, "a", "b"]
+    assert result_after(outputs, 5) == {"k": "b", "j": "a"}
+
+
+def test_records_become_feed_rows():
+    """A record is an insert, both images of an update, a delete, or nothing where nothing is deleted."""
+    table: dict[str | None, str] = {}
+    assert apply(table, "k", None) == []
+    assert apply(table, "k", "a") == [FeedRow("insert", "k", "a")]
+    assert apply(table, "k", "a") == [FeedRow("update_preimage", "k", "a"), FeedRow("update_postimage", "k", "a")]
+    assert apply(table, "k", None) == [FeedRow("delete", "k", "a")]
+    assert table == {}
+
+
+@recorded
+def test_every_case_is_read():
+    """All files of recorded vectors are understood, and a case is either run or skipped with a reason."""
+    cases: list[Case] = [case for path in sorted(VECTORS.glob("*.jsonl")) for case in read(path)]
+    assert len(cases) > 300
+    runnable = [case for case in cases if case.why_skipped is None]
+    assert {case.type for case in runnable} == {"inner", "left", "outer"}
+    assert all(case.final is not None for case in runnable)

@@ -1,0 +1,77 @@
+"""A run killed before or after any of its writes, and started again, ends in the same tables as one that was not."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse import writing
+from tests.lake import Lake, only
+
+
+def before_the_load(standard: Lake, loaded: Lake) -> Lake:
+    return standard
+
+
+def before_an_epoch(standard: Lake, loaded: Lake) -> Lake:
+    loaded.sql(
+        "MERGE INTO {left} t USING (SELECT * FROM VALUES (1, 'n'), (2, NULL), (4, 'd') AS s(k, v)) s ON t.k = s.k "
+        "WHEN MATCHED AND s.v IS NULL THEN DELETE WHEN MATCHED THEN UPDATE SET v = s.v "
+        "WHEN NOT MATCHED THEN INSERT (k, v) VALUES (s.k, s.v)"
+    )
+    loaded.sql("UPDATE {right} SET w = 'n' WHERE k = 3")
+    return loaded
+
+
+def outcome(lake: Lake) -> dict[str, Any]:
+    """Say what two equal lakes have in common: all but run ids, times and stages that a kill left behind."""
+    return {
+        "rows": lake.rows(),
+        "feed": lake.feed(0),
+        "version": lake.version(),
+        "ledger": [
+            (row["epoch"], row["step"], row["strategy"], row["sources"], row["counts"]) for row in lake.ledger()
+        ],
+    }
+
+
+def die_at(lake: Lake, number: int, moment: str) -> None:
+    gateway = lake.spark.sparkContext._gateway
+    assert gateway is not None
+    environment = {
+        **os.environ,
+        "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
+        "PYSPARK_GATEWAY_SECRET": str(gateway.gateway_parameters.auth_token),
+    }
+    child = [sys.executable, "-m", "tests.crash_child", str(lake.file), str(number), moment]
+    done = subprocess.run(child, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == -9, f"the process was to die at write {number}: {done.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("prepare", [before_the_load, before_an_epoch])
+def test_killed_at_every_write(
+    standard: Lake, loaded: Lake, tmp_path: Path, prepare: Callable[[Lake, Lake], Lake]
+) -> None:
+    """SIGKILL before and after each write that there is: the test finds the writes itself."""
+    start = prepare(standard, loaded)
+    straight = start.copy(tmp_path / "straight")
+    writes: list[str] = []
+    writing.observers.append(lambda when, what: writes.append(what) if when == "before" else None)
+    straight.pipeline().run(straight.spark)
+    writing.observers.clear()
+    expected = outcome(straight)
+    assert len(writes) >= 5
+    for number in range(1, len(writes) + 1):
+        for moment in ("before", "after"):
+            lake = start.copy(tmp_path / f"{number}-{moment}")
+            die_at(lake, number, moment)
+            resumed = only(lake.pipeline().run(lake.spark))
+            where = f"killed {moment} write {number} ({writes[number - 1]}), then {resumed.text()}"
+            assert outcome(lake) == expected, where
+            shutil.rmtree(lake.folder)
+    print(f"{2 * len(writes)} points: {', '.join(writes)}")
