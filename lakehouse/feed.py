@@ -7,7 +7,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.address import Address
-from lakehouse.changes import key_struct, net, null_key  # noqa: F401
 from lakehouse.sqltext import quote
 
 VERSIONS_PER_READ = 10

@@ -66,10 +66,12 @@ class Pruning:
     Args:
         wanted: For each key part that file statistics can prune by, the wanted values.
         keys: How many keys there are, None where there are more than are listed.
+        exact: Whether the predicate holds for these keys and for no other: a key of one part, all values listed.
     """
 
     wanted: tuple[Wanted, ...]
     keys: int | None
+    exact: bool = False
 
     def predicate(self, columns: Sequence[str], prefix: str = "") -> str | None:
         """
@@ -112,7 +114,7 @@ def pruning(keys: DataFrame) -> Pruning:
     assert isinstance(struct, StructType)
     kinds = [(place, field.dataType) for place, field in enumerate(struct) if isinstance(field.dataType, PRUNABLE)]
     if not kinds:
-        return Pruning((), None)
+        return Pruning((), 0 if keys.isEmpty() else None)
     flat = keys.select(*(F.expr(_carried(f"key.k{place}", kind)).alias(f"k{place}") for place, kind in kinds))
     budget = max(RANGES // len(kinds), 1)
     listed = flat.limit(LISTED_KEYS + 1).collect()
@@ -127,7 +129,8 @@ def pruning(keys: DataFrame) -> Pruning:
         if not pairs or not all(_representable(value, kind) for pair in pairs for value in pair):
             continue
         wanted.append(Wanted(place, kind, tuple(_ranges(pairs, budget)), tuple(values) or None))
-    return Pruning(tuple(wanted), len(listed) if len(listed) <= LISTED_KEYS else None)
+    number = len(listed) if len(listed) <= LISTED_KEYS else None
+    return Pruning(tuple(wanted), number, exact=number is not None and len(struct) == len(wanted) == 1)
 
 
 def _carried(column: str, kind: DataType) -> str:

@@ -24,10 +24,10 @@ LOCAL_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.enabled": "false",
-    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={QUIET}"',
+    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={QUIET}" -XX:+UseParallelGC',
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 2)),
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.locality.wait": "0s",
 }

@@ -66,6 +66,8 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
             counts[name] += number
     touched = touched_keys(changes["left"], changes["right"])
     wanted = pruning(touched)
+    if wanted.keys == 0:
+        return {**counts, "touched": 0, "inserted": 0, "updated": 0, "deleted": 0, "unchanged": 0}
     state = [
         images(changes[side.part], _look_up(workspace, bound, side, touched, wanted), side.input, bound.types)
         for side in sides
@@ -175,6 +177,8 @@ def _only(rows: DataFrame, side: Side, touched: DataFrame, wanted: Pruning, boun
     predicate = wanted.predicate(side.input.key)
     if predicate is not None:
         rows = rows.where(predicate)
+    if wanted.exact:
+        return rows
     condition = f"{key_struct(side.input.key, bound.types, 'source.')} = touched.key"
     return rows.alias("source").join(touched.alias("touched"), on=F.expr(condition), how="left_semi")
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from lakehouse import writing
-from lakehouse.session import local_session
+from lakehouse.session import LOCAL_SETTINGS, local_session
 from tests.lake import Lake
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
@@ -17,9 +17,19 @@ settings.register_profile("lakejoin", deadline=None, derandomize=bool(os.environ
 settings.load_profile("lakejoin")
 
 
+FOR_TINY_DATA = {
+    "spark.driver.extraJavaOptions": LOCAL_SETTINGS["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Many plans over few rows: compiling them costs more than running them. Nothing here changes a result."""
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = local_session({"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
+    session = local_session({**FOR_TINY_DATA, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
     yield session
     session.stop()
 

@@ -11,6 +11,7 @@ from lakehouse.errors import (
     NotLoaded,
     PipelineFileError,
 )
+from lakehouse.session import settings
 from pipelines import run as driver
 from tests.lake import JOIN, Lake, only
 
@@ -62,31 +63,22 @@ def test_a_second_run_has_nothing_to_do_and_adds_no_version_to_any_table(loaded:
 
 
 def test_overwrites_and_restores_that_change_no_row_leave_no_row_in_the_results_feed(loaded: Lake) -> None:
-    lake, pipeline = loaded, loaded.pipeline()
-    start = lake.version()
-    lake.sql("INSERT OVERWRITE {left} SELECT * FROM {left}")
-    assert only(pipeline.run(lake.spark)).changed == 0
-    there = lake.version("right")
-    lake.sql("DELETE FROM {right}")
-    lake.sql(f"RESTORE TABLE {{right}} TO VERSION AS OF {there}")
-    report = only(pipeline.run(lake.spark))
-    assert (report.changed, report.counts["read"]) == (0, 6)
-    assert lake.feed(start) == []
-    assert lake.version() == start
-    assert [row["step"] for row in lake.ledger()] == ["publishing", "committed"] * 3, "the ledger moves on all the same"
-
-
-def test_restored_to_an_earlier_version_and_back_is_two_exact_change_sets(loaded: Lake) -> None:
+    """Identical rows written again, and an earlier version restored and taken back: read, counted, and no change."""
     lake, pipeline = loaded, loaded.pipeline()
     lake.sql("UPDATE {right} SET w = 'new' WHERE k = 2")
-    pipeline.run(lake.spark)
+    assert only(pipeline.run(lake.spark)).changed == 1
     start, now = lake.version(), lake.version("right")
+    lake.sql("INSERT OVERWRITE {left} SELECT * FROM {left}")
+    lake.sql("RESTORE TABLE {right} TO VERSION AS OF 1")
+    lake.sql(f"RESTORE TABLE {{right}} TO VERSION AS OF {now}")
+    report = only(pipeline.run(lake.spark))
+    assert report.changed == 0
+    assert report.counts["read"] > 6
+    assert lake.version() == start
+    assert [row["step"] for row in lake.ledger()] == ["publishing", "committed"] * 3, "the ledger moves on all the same"
     lake.sql("RESTORE TABLE {right} TO VERSION AS OF 1")
     pipeline.run(lake.spark)
     assert lake.feed(start) == [("update_postimage", (2, "b", "x")), ("update_preimage", (2, "b", "new"))]
-    lake.sql(f"RESTORE TABLE {{right}} TO VERSION AS OF {now}")
-    assert only(pipeline.run(lake.spark)).changed == 1
-    assert (2, "b", "new") in lake.rows()
 
 
 def test_a_changed_column_that_the_join_does_not_use_is_no_change(lake: Lake) -> None:
@@ -97,25 +89,6 @@ def test_a_changed_column_that_the_join_does_not_use_is_no_change(lake: Lake) ->
     lake.sql("UPDATE {left} SET unused = 'other'")
     report = only(pipeline.run(lake.spark))
     assert (report.counts["read"], report.counts["touched"], report.changed) == (2, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("join", "rows"),
-    [
-        ("JOIN", [(2, "b", "x"), (3, "c", "y")]),
-        ("RIGHT JOIN", [(2, "b", "x"), (3, "c", "y"), (4, None, "z")]),
-        ("FULL JOIN", [(1, "a", None), (2, "b", "x"), (3, "c", "y"), (4, None, "z")]),
-    ],
-)
-def test_every_type_of_join_loads_and_follows(standard: Lake, join: str, rows: list[tuple[object, ...]]) -> None:
-    lake = standard
-    pipeline = lake.pipeline(f"SELECT k, l.v, r.w FROM left l {join} right r USING (k)")
-    pipeline.run(lake.spark)
-    assert lake.rows() == rows
-    lake.sql("DELETE FROM {left} WHERE k = 2")
-    lake.sql("UPDATE {right} SET k = 5 WHERE k = 4")
-    pipeline.run(lake.spark)
-    only(pipeline.verify(lake.spark))
 
 
 def test_a_row_that_leaves_the_filter_is_deleted_and_one_that_enters_is_inserted(standard: Lake) -> None:
@@ -245,12 +218,8 @@ def test_a_failed_gate_publishes_nothing_and_uses_up_no_number(loaded: Lake, mon
 
 def test_the_callers_session_is_not_touched(standard: Lake) -> None:
     lake, pipeline = standard, standard.pipeline()
-    before = dict(lake.spark.conf.getAll)
-    lake.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    try:
+    with settings(lake.spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
+        before = dict(lake.spark.conf.getAll)
         pipeline.run(lake.spark)
-        assert lake.spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
-    finally:
-        lake.spark.conf.set("spark.sql.session.timeZone", before["spark.sql.session.timeZone"])
-    assert dict(lake.spark.conf.getAll) == before
+        assert dict(lake.spark.conf.getAll) == before
     assert lake.spark.catalog.listTables() == []

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from lakehouse.feed import key_struct, net
+from lakehouse.changes import key_struct, net
 from lakehouse.sqltext import quote
 from lakehouse.values import common_type
 from pipelines.joins.kernel import change_set, images

@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from lakehouse.feed import net
+from lakehouse.changes import net
 from pipelines.joins.difference import IMAGE
 from pipelines.joins.kernel import images
 from pipelines.joins.table_table import touched_keys
