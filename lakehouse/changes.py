@@ -3,7 +3,8 @@ Net changes: a feed's rows as one change per key.
 
 A change is a key with its old and its new row; a missing new row is a tombstone, a missing old row an insert. Within
 and across versions a feed is read as a bag: an overwrite or a restore lists every row as deleted and inserted in no
-order, and whatever occurs on both sides cancels out.
+order, and whatever occurs on both sides cancels out. Rows cancel only if they are identical: 0.0 and -0.0 are equal as
+values of the result, but an expression may tell them apart.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse.sqltext import quote, text
-from lakehouse.values import comparable, type_sql
+from lakehouse.values import identical, type_sql
 
 
 def key_struct(key: Sequence[str], types: Sequence[DataType], prefix: str = "") -> str:
@@ -61,7 +62,7 @@ def net(
     """
     row = f"named_struct({', '.join(f'{text(name)}, {quote(name)}' for name in columns)})"
     identity = [
-        F.expr(comparable(quote(name), kind)).alias(f"c{place}") for place, (name, kind) in enumerate(columns.items())
+        F.expr(identical(quote(name), kind)).alias(f"c{place}") for place, (name, kind) in enumerate(columns.items())
     ]
     arrives = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
     rows = feed.where(f"NOT {null_key(key)}").select(

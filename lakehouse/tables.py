@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from lakehouse.address import Address
 from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken
 from lakehouse.sqltext import quote, text
-from lakehouse.values import CLUSTERABLE, type_sql
+from lakehouse.values import CLUSTERABLE, names_in, type_sql
 from lakehouse.writing import write
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
@@ -52,6 +52,7 @@ COMMITS_AT_ONCE = 20
 SPECIAL_IN_COLUMN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
 
 GONE = (
+    "FileNotFoundException",
     "FILE_NOT_EXIST",
     "FILE_NOT_FOUND",
     "FILE_NOT_FOUND_DETAILED",
@@ -134,9 +135,11 @@ def reading(label: str) -> Iterator[None]:
     """
     try:
         yield
-    except PySparkException as error:
+    except LakejoinError:
+        raise
+    except Exception as error:  # a failed job reaches Python as an error of its own kind, without a condition
         conditions = _conditions(error)
-        found = str(error).strip().splitlines()[0]
+        found = _telling_line(str(error), conditions)
         backfill = "run `lakejoin backfill` to reconcile the result with the sources as they are now"
         if conditions.intersection(FEED_OFF):
             raise FeedUnavailable(
@@ -154,10 +157,16 @@ def reading(label: str) -> Iterator[None]:
         raise
 
 
-def _conditions(error: PySparkException) -> set[str]:
+def _conditions(error: Exception) -> set[str]:
     """Give the error conditions that the error or its text names, sub-conditions on their own too."""
-    named = [error.getCondition() or "", *re.findall(r"\[([A-Z][A-Z_.]+)\]", str(error))]
-    return {part for name in named for part in (name, *name.split("."))}
+    named = re.findall(r"\[([A-Z][A-Z_.]+)\]|\b(FileNotFoundException)\b", str(error))
+    own = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+    return {part for name in (own, *map("".join, named)) for part in (name, *name.split("."))}
+
+
+def _telling_line(message: str, conditions: set[str]) -> str:
+    lines = [line.strip() for line in message.strip().splitlines()] or [""]
+    return next((line for line in lines if any(name and name in line for name in conditions)), lines[0])[:500]
 
 
 def is_missing(error: PySparkException) -> bool:
@@ -280,7 +289,7 @@ def create(spark: SparkSession, address: Address, schema: StructType, key: Seque
         key: The columns to cluster by; those without statistics are passed over, four at most are taken.
     """
     properties = {CHANGE_FEED: "true", "delta.enableDeletionVectors": "true"}
-    if any(SPECIAL_IN_COLUMN_NAMES.search(name) for name in schema.fieldNames()):
+    if any(SPECIAL_IN_COLUMN_NAMES.search(name) for name in names_in(schema)):
         properties["delta.columnMapping.mode"] = "name"
     columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)
     statement = f"CREATE TABLE IF NOT EXISTS {address.sql} ({columns}) USING delta"

@@ -48,6 +48,17 @@ def type_sql(kind: DataType) -> str:
     return kind.simpleString()
 
 
+def names_in(kind: DataType) -> list[str]:
+    """Give the names of all fields, those of structs inside too."""
+    if isinstance(kind, ArrayType):
+        return names_in(kind.elementType)
+    if isinstance(kind, MapType):
+        return names_in(kind.keyType) + names_in(kind.valueType)
+    if isinstance(kind, StructType):
+        return [name for field in kind for name in (field.name, *names_in(field.dataType))]
+    return []
+
+
 def contains(kind: DataType, sought: type[DataType] | tuple[type[DataType], ...]) -> bool:
     """Tell whether the type is, or has somewhere inside, one of the sought types."""
     if isinstance(kind, sought):
@@ -70,27 +81,46 @@ def comparable(expression: str, kind: DataType) -> str:
     Returns:
         The expression itself where its type has no map inside.
     """
-    return _comparable(expression, kind, 0)
+    return _rewritten(expression, kind, exact=False)
 
 
-def _comparable(expression: str, kind: DataType, depth: int) -> str:
-    if not contains(kind, MapType):
+def identical(expression: str, kind: DataType) -> str:
+    """
+    Bring an SQL expression into a form that is equal only where no expression can tell the values apart.
+
+    `<=>` says that 0.0 equals -0.0, and here that maps are equal whatever the order of their entries; a cast to string
+    or `map_keys` tell them apart. Floating point numbers become their text (one for each value), maps their entries.
+
+    Args:
+        expression: Spark SQL of the value.
+        kind: The value's type.
+
+    Returns:
+        The expression itself where its type has neither inside.
+    """
+    return _rewritten(expression, kind, exact=True)
+
+
+def _rewritten(expression: str, kind: DataType, *, exact: bool, depth: int = 0) -> str:
+    if not contains(kind, (MapType, FloatType, DoubleType) if exact else MapType):
         return expression
     item = f"x{depth}"
+
+    def inner(part: str, of: DataType, deeper: int) -> str:
+        return _rewritten(part, of, exact=exact, depth=depth + deeper)
+
     if isinstance(kind, ArrayType):
-        return f"transform({expression}, {item} -> {_comparable(item, kind.elementType, depth + 1)})"
+        return f"transform({expression}, {item} -> {inner(item, kind.elementType, 1)})"
     if isinstance(kind, StructType):
-        fields = ", ".join(
-            f"{text(field.name)}, {_comparable(f'{expression}.{quote(field.name)}', field.dataType, depth)}"
-            for field in kind
+        fields = (
+            f"{text(field.name)}, {inner(f'{expression}.{quote(field.name)}', field.dataType, 0)}" for field in kind
         )
-        return f"if({expression} IS NULL, NULL, named_struct({fields}))"
-    assert isinstance(kind, MapType)
-    entry = (
-        f"named_struct('key', {_comparable(f'{item}.key', kind.keyType, depth + 1)},"
-        f" 'value', {_comparable(f'{item}.value', kind.valueType, depth + 1)})"
-    )
-    return f"array_sort(transform(map_entries({expression}), {item} -> {entry}))"
+        return f"if({expression} IS NULL, NULL, named_struct({', '.join(fields)}))"
+    if isinstance(kind, MapType):
+        key, value = inner(f"{item}.key", kind.keyType, 1), inner(f"{item}.value", kind.valueType, 1)
+        entries = f"transform(map_entries({expression}), {item} -> named_struct('key', {key}, 'value', {value}))"
+        return entries if exact else f"array_sort({entries})"
+    return f"CAST({expression} AS STRING)"
 
 
 def same(left: str, right: str, kind: DataType) -> str:

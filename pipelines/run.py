@@ -78,13 +78,13 @@ def run_join(
         LakejoinError: A subclass says what stopped it; nothing is half applied.
     """
     watch = Stopwatch()
-    with watch.step("plan"):
+    with watch.step("plan"), reading(name):
         prepared = prepare(workspace, name, backfill=backfill)
     finished = None
     if prepared.plan.strategy == "resume":
         progress(f"{name}: finishing epoch {prepared.plan.epoch}")
         finished = _finish(workspace, prepared, watch, abandon_broken=backfill)
-        with watch.step("plan"):
+        with watch.step("plan"), reading(name):
             prepared = prepare(workspace, name, backfill=backfill)
     plan = prepared.plan
     if plan.strategy == "nothing":

@@ -9,7 +9,7 @@ from pipelines import Pipeline
 from tests.lake import Lake
 
 TYPES = {"inner_join": "JOIN", "left_join": "LEFT JOIN", "right_join": "RIGHT JOIN", "full_join": "FULL JOIN"}
-HISTORIES, EPOCHS, SEED = 10, 2, 7
+HISTORIES, EPOCHS, SEED = 10, 1, 7
 TABLES = ("left", "right")
 
 

@@ -96,13 +96,14 @@ def test_pitfall_05_progress_survives_without_user_metadata(loaded: Lake) -> Non
 
 
 def test_pitfall_06_a_missing_commit_is_a_gap_and_not_a_smaller_feed(loaded: Lake) -> None:
+    loaded.sql("ALTER TABLE {left} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     loaded.sql("INSERT INTO {left} VALUES (7, 'lost')")
     loaded.sql("INSERT INTO {left} VALUES (8, 'loaded')")
     log = Path(loaded.path("left")) / "_delta_log"
     pipeline = loaded.pipeline(refresh="incremental")
-    shutil.move(log / f"{2:020}.json", loaded.folder / "aside.json")
-    (log / f".{2:020}.json.crc").unlink(missing_ok=True)
-    with pytest.raises(FeedUnavailable, match="no version 2") as refused:
+    shutil.move(log / f"{3:020}.json", loaded.folder / "aside.json")
+    (log / f".{3:020}.json.crc").unlink(missing_ok=True)
+    with pytest.raises(FeedUnavailable, match="no version 3") as refused:
         pipeline.run(loaded.spark)
     assert refused.value.exit_code == 4
     assert len(loaded.rows()) == 3
@@ -197,8 +198,7 @@ def test_pitfall_14_settings_that_lose_files_are_refused(standard: Lake, setting
         pipeline.run(lake.spark)
 
 
-@pytest.mark.parametrize("number", [15, 16, 39])
-def test_pitfall_15_16_39_a_vacuumed_feed_is_named_and_nothing_is_half_applied(loaded: Lake, number: int) -> None:
+def test_pitfall_15_16_39_a_vacuumed_feed_is_named_and_nothing_is_half_applied(loaded: Lake) -> None:
     """Files that are gone: `incremental` stops with exit 4, `auto` computes in full and says why."""
     loaded.sql("UPDATE {left} SET v = 'one' WHERE k = 1")
     loaded.sql("UPDATE {left} SET v = 'two' WHERE k = 1")
@@ -291,15 +291,17 @@ def test_pitfall_26_a_long_range_is_read_in_chunks_and_is_the_same_feed(lake: La
     assert feed.where("_commit_version > 13").count() == 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "literal"), [("BINARY", "X'01'"), ("BOOLEAN", "true"), ("STRUCT<a: INT>", "named_struct('a', 1)")]
-)
-def test_pitfall_27_a_key_that_cannot_be_clustered_by_is_no_obstacle(lake: Lake, kind: str, literal: str) -> None:
-    lake.create("left", f"k {kind}, v STRING", f"({literal}, 'a')")
-    lake.create("right", f"k {kind}, w STRING", f"({literal}, 'x')")
-    pipeline = lake.pipeline()
+def test_pitfall_27_a_key_that_cannot_be_clustered_by_is_no_obstacle(lake: Lake) -> None:
+    """Binary, boolean and struct: no CLUSTER BY, no pruning, and the same rows."""
+    key = ["a", "b", "c"]
+    for name in ("left", "right"):
+        row = "(X'01', true, named_struct('x', 1), 'v')"
+        lake.create(name, "a BINARY, b BOOLEAN, c STRUCT<x: INT>, v STRING", row)
+    pipeline = lake.pipeline(
+        "SELECT l.*, r.v AS w FROM left l JOIN right r USING (a, b, c)", {"left": key, "right": key}
+    )
     pipeline.run(lake.spark)
-    lake.sql("UPDATE {right} SET w = 'y'")
+    lake.sql("UPDATE {right} SET v = 'y'")
     assert only(pipeline.run(lake.spark)).counts["updated"] == 1
     only(pipeline.verify(lake.spark))
 
@@ -340,8 +342,7 @@ def test_pitfall_33_a_gate_that_errs_is_not_a_gate_that_failed(target: Lake, in_
 def test_pitfall_37_50_the_gate_leaves_nothing_cached(loaded: Lake) -> None:
     loaded.sql("UPDATE {left} SET v = 'one' WHERE k = 1")
     only(loaded.pipeline().run(loaded.spark))
-    jvm = loaded.spark.sparkContext._jsc
-    assert jvm.sc().getPersistentRDDs().isEmpty()
+    assert loaded.spark._jsparkSession.sharedState().cacheManager().isEmpty()
 
 
 def test_pitfall_40_an_append_of_one_epoch_lands_once(lake: Lake) -> None:
@@ -385,10 +386,9 @@ def test_a_commit_that_is_not_what_was_staged_breaks_the_epoch_and_a_backfill_me
     def remove_row_from_stage(when: str, what: str) -> None:
         if what.startswith("ledger: publishing") and when == "after":
             (folder,) = (loaded.folder / "lake" / "lakejoin_stage" / "result").iterdir()
-            staged = loaded.spark.read.parquet(str(folder / "result")).limit(0).cache()
-            staged.count()
+            schema = loaded.spark.read.parquet(str(folder / "result")).schema
             shutil.rmtree(folder / "result")
-            staged.write.parquet(str(folder / "result"))
+            loaded.spark.createDataFrame([], schema).write.parquet(str(folder / "result"))
 
     writing.observers.append(remove_row_from_stage)
     with pytest.raises(BrokenEpoch) as broken:

@@ -32,7 +32,7 @@ def test_no_type_makes_a_spurious_row(lake: Lake) -> None:
     columns = [f"c{n}" for n in range(len(VALUES))]
     for side in ("left", "right"):
         typed = ", ".join(f"{c} {kind}" for c, kind in zip(columns, VALUES, strict=True))
-        lake.create(side, f"k INT, {typed}")
+        lake.create(side, f"k INT, {typed}", **{"columnMapping.mode": "name"})
         first = ", ".join(value[0] for value in VALUES.values())
         second = ", ".join(value[1] for value in VALUES.values())
         nulls = ", ".join("NULL" for _ in VALUES)
@@ -88,3 +88,17 @@ def test_composite_keys_of_mixed_types(lake: Lake) -> None:
     report = only(pipeline.run(lake.spark))
     assert (report.counts["updated"], report.counts["deleted"]) == (1, 1)
     only(pipeline.verify(lake.spark))
+
+
+def test_values_that_are_equal_but_not_identical_are_seen_by_expressions(lake: Lake) -> None:
+    """0.0 equals -0.0, and a map its entries in another order; their text and their keys differ, and follow."""
+    lake.create("left", "k INT, x DOUBLE, m MAP<STRING, INT>", "(1, 0.0, map('a', 1, 'b', 2)), (2, 1.0, NULL)")
+    lake.create("right", "k INT, w STRING", "(1, 'x')")
+    pipeline = lake.pipeline(
+        "SELECT l.k, l.x, l.m, CAST(l.x AS STRING) AS t, map_keys(l.m) AS ks FROM left l LEFT JOIN right r ON l.k = r.k"
+    )
+    pipeline.run(lake.spark)
+    lake.sql("UPDATE {left} SET x = -0.0D, m = map('b', 2, 'a', 1) WHERE k = 1")
+    assert only(pipeline.run(lake.spark)).counts["updated"] == 1
+    only(pipeline.verify(lake.spark))
+    assert (lake.rows()[0][3], lake.rows()[0][4]) == ("-0.0", ["b", "a"])
