@@ -5,7 +5,6 @@ It re-reads the stage and the result at the pinned version and shares no code wi
 cannot hide here.
 """
 
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,7 +121,6 @@ def _context() -> "AbstractDataContext":
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     import great_expectations as gx
 
-    logging.getLogger("great_expectations").setLevel(logging.ERROR)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]
     return context

@@ -43,10 +43,13 @@ class Reported(Protocol):
 @click.option("-v", "--verbose", is_flag=True, help="Log each write to stderr.")
 def cli(verbose: bool) -> None:
     """Keep joins between Delta tables up to date from their change feeds."""
-    level = logging.DEBUG if verbose else logging.WARNING
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     for package in ("lakehouse", "pipelines", "expectations"):
-        logging.getLogger(package).setLevel(level)
+        logger = logging.getLogger(package)
+        logger.setLevel(logging.DEBUG if verbose else logging.WARNING)
+        logger.handlers = [handler]
+        logger.propagate = False
 
 
 @cli.command()
