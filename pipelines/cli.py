@@ -158,6 +158,12 @@ def main(argv: list[str] | None = None) -> int:
     except click.Abort:
         click.echo("stopped", err=True)
         return 1
+    except Exception as error:
+        logging.getLogger("pipelines").debug("unexpected", exc_info=True)
+        lines = str(error).strip().splitlines() or [""]
+        click.echo(f"unexpected {type(error).__name__}: {lines[0]}", err=True)
+        click.echo("  next: `lakejoin -v` before the command prints where it came from", err=True)
+        return 1
     return code if isinstance(code, int) else 0
 
 
