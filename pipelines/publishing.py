@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
-from lakehouse.errors import BrokenEpoch
+from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
 from lakehouse.publish import Fence, committed_counts, merge
 from lakehouse.stage import Stage
-from lakehouse.tables import Table, get
+from lakehouse.tables import Commit, Table, get
 from pipelines.binding import BoundJoin
 from pipelines.plan import EpochPlan
 from pipelines.workspace import Workspace
@@ -54,23 +54,29 @@ def publishing_entry(bound: BoundJoin, plan: EpochPlan, run_id: str, stage: str,
     )
 
 
+def staged_rows(entry: Entry) -> int:
+    """Give how many rows of the result the epoch's stage changes."""
+    return sum(entry.counts.get(name, 0) for name in OPERATIONS.values())
+
+
 def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
-    """Publish an epoch from its publishing row and its stage; run twice it writes nothing twice."""
-    spark, ledger = workspace.spark, workspace.ledger
-    stage = Stage(entry.stage)
-    target = entry.result
-    staged = {name: entry.counts[name] for name in OPERATIONS.values()}
-    version = target.base_version
-    if sum(staged.values()):
+    """
+    Publish an epoch from its publishing row and its stage; run twice it writes nothing twice.
+
+    Raises:
+        BrokenEpoch: What the commit changed is not what was staged; the ledger says so too.
+        ForeignWriter: Somebody else wrote to the result since the epoch was computed.
+        AnotherRun: Another run finished the epoch meanwhile.
+    """
+    version = entry.result.base_version
+    if staged_rows(entry):
         with watch.step("merge"):
-            table = _is_still(workspace, target)
-            fence = Fence(f"{ledger.id}/{entry.join}", entry.epoch, entry.run_id)
-            ops = [op for op, name in OPERATIONS.items() if staged[name]]
-            commit = merge(spark, table, stage, ops, fence, target.base_version, lambda: _is_open(workspace, entry))
+            commit = _merge(workspace, entry)
+        staged = {name: entry.counts[name] for name in OPERATIONS.values()}
         made = committed_counts(commit.metrics) if commit else dict.fromkeys(staged, 0)
-        if made != staged:
+        if commit is None or made != staged:
             message = f"its commit changed {made}, staged were {staged}"
-            ledger.append(replace(entry, step=BROKEN, message=message))
+            workspace.ledger.append(replace(entry, step=BROKEN, message=message))
             raise BrokenEpoch(
                 entry.join,
                 f"epoch {entry.epoch} is broken",
@@ -78,9 +84,28 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
                 found=f"{made} in version {commit.version if commit else 'none'} of the result",
                 hint=f"run `lakejoin backfill --select {entry.join}` to reconcile the result",
             )
-        assert commit is not None
         version = commit.version
     return close(workspace, entry, version, watch)
+
+
+def _merge(workspace: Workspace, entry: Entry) -> Commit | None:
+    table = _is_still(workspace, entry.result)
+    fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)
+    ops = [op for op, name in OPERATIONS.items() if entry.counts[name]]
+    base = entry.result.base_version
+    try:
+        return merge(workspace.spark, table, Stage(entry.stage), ops, fence, base, lambda: _is_open(workspace, entry))
+    except LakejoinError:
+        raise
+    except Exception as error:
+        if _is_open(workspace, entry):
+            raise
+        # Another run finished the epoch, and its stage went with it.
+        raise AnotherRun(
+            entry.join,
+            f"epoch {entry.epoch} was finished by another run meanwhile",
+            hint="run again for what came since",
+        ) from error
 
 
 def close(workspace: Workspace, entry: Entry, version: int, watch: Stopwatch) -> Entry:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from expectations.gate import Verdict, gate_change_set
 from lakehouse.entries import ABANDONED, REJECTED, Entry
-from lakehouse.errors import FeedUnavailable, GateFailed, LakejoinError
+from lakehouse.errors import AnotherRun, FeedUnavailable, GateFailed, LakejoinError
 from lakehouse.stage import Stage
 from lakehouse.tables import reading
 from pipelines.binding import BoundJoin
@@ -24,7 +24,7 @@ from pipelines.epoch import compute_changes, compute_reconciliation
 from pipelines.first_load import load, resume_load
 from pipelines.plan import EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
-from pipelines.publishing import Stopwatch, publish, publishing_entry
+from pipelines.publishing import Stopwatch, publish, publishing_entry, staged_rows
 from pipelines.report import JoinReport
 from pipelines.workspace import Workspace
 
@@ -136,8 +136,12 @@ def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> Join
             found="; ".join(verdict.findings),
             hint=f"look at the stage in {stage.path}",
         )
-    with watch.step("ledger"):
-        workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
+    try:
+        with watch.step("ledger"):
+            workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
+    except AnotherRun:
+        stage.delete()
+        raise
     return _report(publish(workspace, entry, watch), watch, plan.strategy)
 
 
@@ -159,7 +163,7 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
         return None
     if entry.strategy == "load":
         return resume_load(workspace, entry, watch)
-    if not Path(entry.stage).exists():
+    if staged_rows(entry) and not Path(entry.stage).exists():
         raise LakejoinError(
             entry.join,
             f"the stage of open epoch {entry.epoch} is gone",

@@ -1,5 +1,6 @@
 """A pipeline file with a session: where its tables, its ledger and its stages lie."""
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,7 +82,11 @@ class Workspace:
         return [name for name in self.file.joins if name in select]
 
     def _path(self, path: str) -> str:
-        return path if "://" in path or path.startswith("/") else str((self.folder / path).resolve())
+        return (
+            path
+            if path.startswith("/") or re.match(r"[a-z][a-z0-9+.-]+:/", path)
+            else str((self.folder / path).resolve())
+        )
 
 
 class UnknownJoin(LakejoinError):

@@ -1,8 +1,11 @@
 """The driver through real Delta tables: what a run does, and what it leaves alone."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from lakehouse.errors import (
+    AnotherRun,
     DefinitionChanged,
     Drifted,
     DuplicateKey,
@@ -223,3 +226,24 @@ def test_the_callers_session_is_not_touched(standard: Lake) -> None:
         pipeline.run(lake.spark)
         assert dict(lake.spark.conf.getAll) == before
     assert lake.spark.catalog.listTables() == []
+
+
+def test_two_runs_at_once_publish_one_epoch(loaded: Lake) -> None:
+    """Both compute; the publishing row decides, the loser says so or finds nothing left to do, and no row is twice."""
+    lake, pipeline = loaded, loaded.pipeline()
+    start = lake.version()
+    lake.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
+
+    def attempt(_: int) -> str:
+        try:
+            return only(pipeline.run(lake.spark)).outcome
+        except AnotherRun as error:
+            return error.code
+
+    with ThreadPoolExecutor(2) as both:
+        outcomes = sorted(both.map(attempt, range(2)))
+    assert outcomes[-1] == "done", outcomes
+    assert outcomes[0] in ("ANOTHER_RUN", "done", "nothing"), outcomes
+    assert lake.feed(start) == [("update_postimage", (2, "n", "x")), ("update_preimage", (2, "b", "x"))]
+    assert [(row["epoch"], row["step"]) for row in lake.ledger()][2:] == [(2, "publishing"), (2, "committed")]
+    assert only(pipeline.run(lake.spark)).outcome == "nothing"
