@@ -72,7 +72,9 @@ def gate_change_set(spark: SparkSession, changes: DataFrame, rows: int, result: 
         "named_struct(" + ", ".join(f"'k{n}', key.{quote(name)}" for n, name in enumerate(names)) + ") AS key"
     )
     held = read(spark, result, base_version)
-    predicate = pruning(keys).predicate(names)
+    # A key with a null matches nothing; that it is there at all is for the first rule to say.
+    complete = keys.where(" AND ".join(f"key.k{n} IS NOT NULL" for n in range(len(names))))
+    predicate = pruning(complete).predicate(names)
     if predicate is not None:
         held = held.where(predicate)
     held = held.select(F.struct(*(F.col(quote(field.name)) for field in row)).alias("held")).alias("h")

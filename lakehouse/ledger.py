@@ -23,7 +23,7 @@ from pyspark.sql.types import Row
 from lakehouse.address import Address
 from lakehouse.entries import CLOSING, PUBLISHING, Entry, JoinHistory, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun
-from lakehouse.tables import COMMITS_AT_ONCE, create, history, is_missing, table_id
+from lakehouse.tables import COMMITS_AT_ONCE, create, history, is_conflict, is_missing, table_id
 from lakehouse.writing import write
 
 NAME = "lakejoin_ledger"
@@ -88,10 +88,15 @@ class Ledger:
         mark = f"{entry.run_id} {entry.step} {entry.epoch} {entry.join}"
         writer = writer.option("userMetadata", mark)
         to = self._address
-        write(
-            f"ledger: {entry.step} epoch {entry.epoch} of {entry.join}",
-            lambda: writer.save(to.path) if to.path else writer.saveAsTable(to.table),
-        )
+        try:
+            write(
+                f"ledger: {entry.step} epoch {entry.epoch} of {entry.join}",
+                lambda: writer.save(to.path) if to.path else writer.saveAsTable(to.table),
+            )
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+            # Another run appended the same step at the same time: whose row it is, is read back.
         self._check_own(entry, mark)
         return entry
 

@@ -140,13 +140,13 @@ def _carried(column: str, kind: DataType) -> str:
     if isinstance(kind, TimestampType):
         return f"unix_micros({column})"
     if isinstance(kind, TimestampNTZType):
-        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {column})"
+        return f"CAST({column} AS STRING)"  # differences of such times go through the session's time zone
     return column
 
 
 def _buckets(flat: DataFrame, column: str, kind: DataType) -> list[tuple[Any, Any]]:
     low, high = flat.agg(F.min(column), F.max(column)).collect()[0]
-    if isinstance(kind, StringType) or low == high:
+    if isinstance(kind, (StringType, TimestampNTZType)) or low == high:
         return [(low, high)]
     bucket = F.floor((F.col(column).cast("double") - float(low)) / (float(high) - float(low)) * BUCKETS)
     rows = flat.groupBy(bucket.alias("bucket")).agg(F.min(column), F.max(column)).collect()
@@ -176,8 +176,10 @@ def _placing(values: Sequence[Any]) -> Callable[[Any], Any]:
 def _representable(value: Any, kind: DataType) -> bool:
     if isinstance(kind, DateType):
         return bool(-719_162 <= value <= 2_932_896)
-    if isinstance(kind, (TimestampType, TimestampNTZType)):
+    if isinstance(kind, TimestampType):
         return bool(EARLIEST_MICROS <= value <= LATEST_MICROS)
+    if isinstance(kind, TimestampNTZType):  # as text these sort by time from the year 0 to 9999
+        return bool(value[:4].isdigit() and value[4] == "-")
     return not (isinstance(value, Decimal) and not value.is_finite())
 
 
@@ -186,9 +188,10 @@ def _literal(value: Any, kind: DataType) -> str:
         return f"{value}{INTEGRAL_SUFFIX.get(type(kind), '')}"
     if isinstance(kind, DateType):
         return f"DATE'{date(1970, 1, 1) + timedelta(days=value)}'"
-    if isinstance(kind, (TimestampType, TimestampNTZType)):
-        moment = (EPOCH + timedelta(microseconds=value)).replace(tzinfo=None).isoformat(" ", "microseconds")
-        return f"TIMESTAMP'{moment}+00:00'" if isinstance(kind, TimestampType) else f"TIMESTAMP_NTZ'{moment}'"
+    if isinstance(kind, TimestampType):
+        return f"TIMESTAMP'{(EPOCH + timedelta(microseconds=value)).isoformat(' ', 'microseconds')}'"
+    if isinstance(kind, TimestampNTZType):
+        return f"TIMESTAMP_NTZ'{value}'"
     if isinstance(kind, DecimalType):
         return f"CAST('{value}' AS {kind.simpleString()})"
     return text(value)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -19,7 +18,7 @@ from lakehouse.pruning import pruning
 from lakehouse.session import settings
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage, fields_of
-from lakehouse.tables import UPKEEP_OPERATIONS, Commit, Table, commits_since, refresh
+from lakehouse.tables import UPKEEP_OPERATIONS, Commit, Table, commits_since, is_conflict, refresh
 from lakehouse.values import same
 from lakehouse.writing import write
 
@@ -129,10 +128,10 @@ def merge(
         try:
             metrics = write(f"merge into {address.label}", lambda: _with(spark, options, statement))
             break
-        except PySparkException as error:
-            if "CONCURRENT_TRANSACTION" in str(error) or "ConcurrentTransaction" in type(error).__name__:
+        except Exception as error:
+            if "CONCURRENT_TRANSACTION" in str(error):
                 raise _another_run(address.label, fence) from error
-            if not _is_conflict(error) or attempt == ATTEMPTS:
+            if not is_conflict(error) or attempt == ATTEMPTS:
                 raise
             time.sleep(0.2 * 2**attempt)
             table = refresh(spark, table)
@@ -195,10 +194,6 @@ def committed_counts(metrics: Mapping[str, str]) -> dict[str, int]:
 def _with(spark: SparkSession, options: Mapping[str, str], statement: str) -> Sequence[object]:
     with settings(spark, options):
         return spark.sql(statement).collect()
-
-
-def _is_conflict(error: PySparkException) -> bool:
-    return "DELTA_CONCURRENT" in str(error) or "Concurrent" in type(error).__name__
 
 
 def _another_run(label: str, fence: Fence) -> AnotherRun:

@@ -174,6 +174,11 @@ def is_missing(error: PySparkException) -> bool:
     return bool(_conditions(error) & MISSING)
 
 
+def is_conflict(error: Exception) -> bool:
+    """Tell whether another writer's commit came in between; such an error has no class of its own everywhere."""
+    return "DELTA_CONCURRENT" in str(error) or "ConcurrentModification" in str(error)
+
+
 def find(spark: SparkSession, address: Address) -> Table | None:
     """Look a table up as it is now; None where there is no Delta table."""
     detail = _detail(spark, address)

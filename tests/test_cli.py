@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipelines.cli import main
 from tests.lake import Lake
@@ -84,8 +85,9 @@ def test_a_missing_source_says_where_it_was_looked_for(lake: Lake, capsys: pytes
 
 def test_two_joins_of_a_file_run_though_one_fails(standard: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     lake = standard
-    text = lake.file.read_text()
-    lake.file.write_text(text + "  other:\n    sql: SELECT l.k, l.zz FROM left l JOIN right r ON l.k = r.k\n")
+    content = yaml.safe_load(lake.file.read_text())
+    content["joins"]["other"] = {"sql": "SELECT l.k, l.zz FROM left l JOIN right r ON l.k = r.k"}
+    lake.file.write_text(yaml.safe_dump(content))
     assert main(["run", "-f", str(lake.file)]) == 2
     out = capsys.readouterr().out
     assert "3 inserted" in out

@@ -1,6 +1,7 @@
 """The gate bites: each rule has a change set that breaks it, and one that does not."""
 
 import pytest
+from pyspark.sql import SparkSession
 
 from expectations.gate import IN_PROCESS, gate_change_set, gate_loaded
 from lakehouse.address import Address
@@ -14,28 +15,43 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("faults", "finding"),
-    [
-        ([], None),
-        ([("delete", (9,), (9, "x"), None)], "no unnecessary tombstone"),
-        ([("update", (4,), (4, "d"), (4, "d"))], "changes something"),
-        ([("update", (9,), (9, "x"), (9, "y"))], "changes a row that is there"),
-        ([("insert", (4,), None, (4, "e"))], "adds a row that is not there"),
-        ([("update", (4,), (4, "other"), (4, "e"))], "is the published one"),
-        ([("insert", (5,), None, (6, "e"))], "has the key of the change"),
-        ([("insert", (None,), None, (None, "e"))], "the key is present"),
-        ([("insert", (5,), None, (5, "e")), ("insert", (5,), None, (5, "f"))], "one change per key"),
-    ],
-)
-def test_each_rule_finds_what_breaks_it(lake: Lake, faults: list[tuple[object, ...]], finding: str | None) -> None:
+FAULTS: dict[str, list[tuple[object, ...]]] = {
+    "": [],
+    "no unnecessary tombstone": [("delete", (9,), (9, "x"), None)],
+    "changes something": [("update", (4,), (4, "d"), (4, "d"))],
+    "changes a row that is there": [("update", (9,), (9, "x"), (9, "y"))],
+    "adds a row that is not there": [("insert", (4,), None, (4, "e"))],
+    "is the published one": [("update", (4,), (4, "other"), (4, "e"))],
+    "has the key of the change": [("insert", (5,), None, (6, "e"))],
+    "the key is present": [("insert", (None,), None, (None, "e"))],
+    "one change per key": [("insert", (5,), None, (5, "e")), ("insert", (5,), None, (5, "f"))],
+}
+
+
+@pytest.fixture(scope="module")
+def published(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(spark, tmp_path_factory.mktemp("published"))
     lake.create("t", "k INT, v STRING", "(1, 'a'), (2, 'b'), (4, 'd')")
-    changes = lake.spark.createDataFrame([*GOOD, *faults], CHANGES)
-    for rows in (len(GOOD), IN_PROCESS + 1):  # validated in this process, and by Spark
-        verdict = gate_change_set(lake.spark, changes, rows, Address("t", lake.path("t")), 1)
-        assert verdict.passed == (finding is None), verdict.findings
-        if finding is not None:
-            assert any(finding in found for found in verdict.findings), verdict.findings
+    return lake
+
+
+@pytest.mark.parametrize("finding", FAULTS)
+def test_each_rule_finds_what_breaks_it(published: Lake, finding: str) -> None:
+    """A good change set passes; with one fault more it fails, and the finding names the rule."""
+    _judge(published, finding, len(GOOD))
+
+
+@pytest.mark.parametrize("finding", ["", "no unnecessary tombstone", "one change per key"])
+def test_a_large_change_set_is_judged_by_spark_and_alike(published: Lake, finding: str) -> None:
+    _judge(published, finding, IN_PROCESS + 1)
+
+
+def _judge(lake: Lake, finding: str, rows: int) -> None:
+    changes = lake.spark.createDataFrame([*GOOD, *FAULTS[finding]], CHANGES)
+    verdict = gate_change_set(lake.spark, changes, rows, Address("t", lake.path("t")), 1)
+    assert verdict.passed == (not finding), verdict.findings
+    if finding:
+        assert any(finding in found for found in verdict.findings), verdict.findings
 
 
 def test_a_loaded_result_needs_a_key_in_every_row_and_each_key_once(lake: Lake) -> None:
