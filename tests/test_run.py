@@ -241,9 +241,9 @@ def test_two_runs_at_once_publish_one_epoch(loaded: Lake) -> None:
             return error.code
 
     with ThreadPoolExecutor(2) as both:
-        outcomes = sorted(both.map(attempt, range(2)))
-    assert outcomes[-1] == "done", outcomes
-    assert outcomes[0] in ("ANOTHER_RUN", "done", "nothing"), outcomes
+        outcomes = list(both.map(attempt, range(2)))
+    assert set(outcomes) <= {"done", "nothing", "ANOTHER_RUN"}, outcomes
+    assert "done" in outcomes, outcomes
     assert lake.feed(start) == [("update_postimage", (2, "n", "x")), ("update_preimage", (2, "b", "x"))]
     assert [(row["epoch"], row["step"]) for row in lake.ledger()][2:] == [(2, "publishing"), (2, "committed")]
     assert only(pipeline.run(lake.spark)).outcome == "nothing"
