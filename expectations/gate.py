@@ -6,7 +6,7 @@ cannot hide here.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,7 @@ def gate_change_set(spark: SparkSession, changes: DataFrame, rows: int, result: 
     )
     keeps_key = " AND ".join(same(f"c.key.{quote(f.name)}", f"c.after.{quote(f.name)}", f.dataType) for f in key)
     batch = joined.select(
-        *(F.expr(comparable(f"c.key.{quote(f.name)}", f.dataType)).alias(f"key_{f.name}") for f in key),
+        *(F.expr(comparable(f"c.key.{quote(f.name)}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(key)),
         F.expr("c.op = 'delete' AND h.held IS NULL").alias("unnecessary_tombstone"),
         F.expr("c.op = 'update' AND h.held IS NULL").alias("update_of_nothing"),
         F.expr("c.op = 'insert' AND h.held IS NOT NULL").alias("insert_of_present"),
@@ -93,7 +93,7 @@ def gate_change_set(spark: SparkSession, changes: DataFrame, rows: int, result: 
         F.expr(f"c.after IS NOT NULL AND NOT ({keeps_key})").alias("loses_its_key"),
     )
     plain = not any(isinstance(field.dataType, UNLIKE_IN_PANDAS) for field in key)
-    return _validate(batch, [f"key_{name}" for name in names], list(RULES), in_process=plain and rows <= IN_PROCESS)
+    return _validate(batch, names, list(RULES), in_process=plain and rows <= IN_PROCESS)
 
 
 def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequence[str]) -> Verdict:
@@ -108,8 +108,9 @@ def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequenc
     """
     loaded = read(spark, result, version)
     kinds = loaded.schema
-    batch = loaded.select(*(F.expr(comparable(quote(n), kinds[n].dataType)).alias(f"key_{n}") for n in key))
-    return _validate(batch, [f"key_{name}" for name in key], [], in_process=False)
+    parts = enumerate(key)
+    batch = loaded.select(*(F.expr(comparable(quote(k), kinds[k].dataType)).alias(f"key_{n}") for n, k in parts))
+    return _validate(batch, key, [], in_process=False)
 
 
 def _fields(frame: DataFrame, column: str) -> StructType:
@@ -134,12 +135,13 @@ def _validate(batch: DataFrame, key: Sequence[str], rules: Sequence[str], *, in_
     import great_expectations.expectations as gxe
 
     suite = gx.ExpectationSuite(name="change set")
-    for column in key:
+    names = {f"key_{n}": name for n, name in enumerate(key)}  # a key column's own name may hold dots or backticks
+    for column in names:
         suite.add_expectation(gxe.ExpectColumnValuesToNotBeNull(column=column))
-    if len(key) == 1:
-        suite.add_expectation(gxe.ExpectColumnValuesToBeUnique(column=key[0]))
+    if len(names) == 1:
+        suite.add_expectation(gxe.ExpectColumnValuesToBeUnique(column="key_0"))
     else:
-        suite.add_expectation(gxe.ExpectCompoundColumnsToBeUnique(column_list=list(key)))
+        suite.add_expectation(gxe.ExpectCompoundColumnsToBeUnique(column_list=list(names)))
     for rule in rules:
         suite.add_expectation(gxe.ExpectColumnValuesToBeInSet(column=rule, value_set=[False]))
     sources = context.data_sources
@@ -155,7 +157,7 @@ def _validate(batch: DataFrame, key: Sequence[str], rules: Sequence[str], *, in_
         return Verdict(())
     details = whole.validate(suite, result_format="SUMMARY")
     _refuse_errors(details)
-    return Verdict(tuple(_finding(result) for result in details.results if not result.success))
+    return Verdict(tuple(_finding(result, names) for result in details.results if not result.success))
 
 
 def _refuse_errors(outcome: Any) -> None:
@@ -168,12 +170,13 @@ def _refuse_errors(outcome: Any) -> None:
                 raise RuntimeError(f"the gate could not be evaluated: {item.get('exception_message')}")
 
 
-def _finding(result: Any) -> str:
+def _finding(result: Any, names: Mapping[str, str]) -> str:
     settings = result.expectation_config
-    column = settings.kwargs.get("column") or ", ".join(settings.kwargs.get("column_list", []))
+    columns = settings.kwargs.get("column_list") or [settings.kwargs["column"]]
+    column = ", ".join(names.get(column, column) for column in columns)
     number = (result.result or {}).get("unexpected_count")
     rows = f" ({number} rows)" if number is not None else ""
     if column in RULES:
         return f"{RULES[column]}{rows}"
     words = "the key is present" if settings.type.endswith("not_be_null") else "one change per key"
-    return f"{words}: {column.removeprefix('key_')}{rows}"
+    return f"{words}: {column}{rows}"
