@@ -18,6 +18,7 @@ from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructType
 from lakehouse.address import Address
 from lakehouse.pruning import pruning
 from lakehouse.sqltext import quote
+from lakehouse.stage import fields_of
 from lakehouse.tables import read
 from lakehouse.values import comparable, same
 
@@ -65,8 +66,8 @@ def gate_change_set(spark: SparkSession, changes: DataFrame, rows: int, result: 
     Returns:
         The verdict. A gate that cannot be evaluated raises; it never passes.
     """
-    key = _fields(changes, "key")
-    row = _fields(changes, "after")
+    key = fields_of(changes, "key")
+    row = fields_of(changes, "after")
     names = key.fieldNames()
     keys = changes.selectExpr(
         "named_struct(" + ", ".join(f"'k{n}', key.{quote(name)}" for n, name in enumerate(names)) + ") AS key"
@@ -111,12 +112,6 @@ def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequenc
     parts = enumerate(key)
     batch = loaded.select(*(F.expr(comparable(quote(k), kinds[k].dataType)).alias(f"key_{n}") for n, k in parts))
     return _validate(batch, key, [], in_process=False)
-
-
-def _fields(frame: DataFrame, column: str) -> StructType:
-    struct = frame.schema[column].dataType
-    assert isinstance(struct, StructType)
-    return struct
 
 
 @cache

@@ -109,11 +109,6 @@ class JoinHistory:
         """The number after the last closed epoch."""
         return 1 + max((e.epoch for e in self.entries if e.step in CLOSING), default=0)
 
-    @property
-    def last(self) -> Entry | None:
-        """The newest row of the highest epoch, for display."""
-        return max(self.entries, key=lambda e: (e.epoch, e.at or datetime.min), default=None)
-
     def run_ids(self) -> set[str]:
         """The runs whose commits are ours."""
         return {e.run_id for e in self.entries if e.step == COMMITTED}

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from expectations.gate import gate_loaded
 from lakehouse.entries import ABANDONED, Entry, TargetVersions
-from lakehouse.errors import AnotherRun, FeedUnavailable, GateFailed
+from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed
 from lakehouse.publish import Fence, append, check_owner
 from lakehouse.sqltext import quote
 from lakehouse.tables import create, find, get, reading
@@ -105,6 +105,14 @@ def _drop(workspace: Workspace, entry: Entry) -> None:
     if table is None:
         return
     check_owner(workspace.spark, table, 0, {entry.run_id})
+    first = table.commits[-1]
+    if first.version != 0 or first.operation != "CREATE TABLE":  # ours begins as an empty table, and nothing else goes
+        raise ForeignWriter(
+            entry.join,
+            "a table that lakejoin did not create lies where the load was to go",
+            found=f"{first.operation} in version {first.version}",
+            hint=f"move it away, or adopt it by `lakejoin backfill --select {entry.join}`",
+        )
     if address.path:
         write(f"drop {address.label}", lambda: shutil.rmtree(address.path, ignore_errors=True))
     else:
