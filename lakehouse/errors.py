@@ -7,6 +7,7 @@ on `code` (stable, for machines) and on `retryable`; they never parse the text.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import indent
 from typing import ClassVar
 
 
@@ -68,14 +69,20 @@ class Fault:
         path: Where in the file, as dotted keys: `joins.flight_status.sql`.
         problem: What is wrong there, naming the clause for a fault of the SQL.
         hint: What would be right.
+        line: The line of the file, from 1, where it is known.
+        excerpt: A line of the statement and, below it, the clause underlined.
     """
 
     path: str
     problem: str
     hint: str = ""
+    line: int | None = None
+    excerpt: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.problem}" + (f"\n    next: {self.hint}" if self.hint else "")
+        where = self.path if self.line is None else f"{self.path} (line {self.line})"
+        lines = [f"{where}: {self.problem}", *(f"  | {line}" for line in self.excerpt.splitlines())]
+        return "\n".join([*lines, f"  next: {self.hint}"] if self.hint else lines)
 
 
 class PipelineFileError(LakejoinError):
@@ -86,8 +93,12 @@ class PipelineFileError(LakejoinError):
 
     def __init__(self, where: str, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
-        count = f"{len(self.faults)} fault" + ("s" if len(self.faults) != 1 else "")
-        super().__init__(where, f"{count}\n" + "\n".join(f"  {fault}" for fault in self.faults))
+        super().__init__(where, f"{len(self.faults)} fault" + ("s" if len(self.faults) != 1 else ""))
+
+    @property
+    def message(self) -> str:
+        """The whole text: a head line, then each fault."""
+        return "\n".join([f"{self.where}: {self.problem}", *(indent(str(fault), "  ") for fault in self.faults)])
 
 
 class GateFailed(LakejoinError):

@@ -1,6 +1,6 @@
 """The Python face of lakejoin: load a pipeline file, run it with your own session."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,15 +27,19 @@ class Pipeline:
     folder: Path
 
     @staticmethod
-    def load(path: str | Path) -> "Pipeline":
+    def load(path: str | Path, variables: Mapping[str, str] | None = None) -> "Pipeline":
         """
         Read a pipeline file.
+
+        Args:
+            path: The file.
+            variables: The values of `${var.name}` in it.
 
         Raises:
             PipelineFileError: With all faults of the file.
         """
         path = Path(path)
-        return Pipeline(load(path), path.resolve().parent)
+        return Pipeline(load(path, variables), path.resolve().parent)
 
     def run(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """

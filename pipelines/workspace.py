@@ -9,11 +9,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from lakehouse.address import Address
-from lakehouse.errors import LakejoinError
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.ledger import Ledger
 from lakehouse.session import own_session
-from pipelines.spec import PipelineFile
+from pipelines.spec import PipelineFile, selected
 
 
 @dataclass(frozen=True)
@@ -64,22 +63,8 @@ class Workspace:
         return self.table(name)
 
     def joins(self, select: Collection[str] | None = None) -> list[str]:
-        """
-        Name the joins to work on, in the order of the file.
-
-        Raises:
-            LakejoinError: The selection is empty or names a join that the file does not have.
-        """
-        if select is None:
-            return list(self.file.joins)
-        unknown = [name for name in select if name not in self.file.joins]
-        if unknown or not select:
-            raise UnknownJoin(
-                self.file.pipeline,
-                f"no join is called {', '.join(unknown)}" if unknown else "the selection is empty",
-                expected=f"one of {', '.join(self.file.joins)}",
-            )
-        return [name for name in self.file.joins if name in select]
+        """Name the joins to work on, in the order of the file; `selected` says how."""
+        return selected(self.file, select)
 
     def _path(self, path: str) -> str:
         return (
@@ -87,10 +72,3 @@ class Workspace:
             if path.startswith("/") or re.match(r"[a-z][a-z0-9+.-]+:/", path)
             else str((self.folder / path).resolve())
         )
-
-
-class UnknownJoin(LakejoinError):
-    """A command names a join that the pipeline file does not have."""
-
-    exit_code = 2
-    code = "UNKNOWN_JOIN"

@@ -5,6 +5,8 @@ from pipelines.spec.definition import How, Input, Output, TableJoin
 from pipelines.spec.fingerprint import fingerprint
 from pipelines.spec.load import find, load
 from pipelines.spec.model import Join, PipelineFile, Source, Storage
+from pipelines.spec.schema import schema
+from pipelines.spec.selection import UnknownJoin, selected
 from pipelines.spec.sql import parse
 from pipelines.spec.statement import Statement
 
@@ -18,9 +20,12 @@ __all__ = [
     "Statement",
     "Storage",
     "TableJoin",
+    "UnknownJoin",
     "bind",
     "find",
     "fingerprint",
     "load",
     "parse",
+    "schema",
+    "selected",
 ]

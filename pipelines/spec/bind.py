@@ -8,11 +8,11 @@ from lakehouse.errors import PipelineFileError
 from pipelines.spec.definition import Input, Output, TableJoin
 from pipelines.spec.dialect import as_written, render
 from pipelines.spec.names import nearest
+from pipelines.spec.objection import Objection, faults_of
+from pipelines.spec.outputs import bad_names, key_dropped
 from pipelines.spec.scope import Scope, Table
 from pipelines.spec.sql import sql_path
-from pipelines.spec.statement import Objection, Statement
-
-TAKEN_BY_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+from pipelines.spec.statement import Statement
 
 
 def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoin:
@@ -33,17 +33,17 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
     left, right = (Table(side, columns[side.source]) for side in (statement.left, statement.right))
     missing = [*_missing_keys(left), *_missing_keys(right)]
     if missing:
-        raise PipelineFileError(statement.name, [found.at(sql_path(statement.name)) for found in missing])
+        raise _refused(statement, missing)
     scope = Scope(statement, left, right)
-    selected = [output for item in statement.select for output in _outputs(item, scope)]
+    expanded = [(item, output) for item in statement.select for output in _outputs(item, scope)]
+    selected = [output for _, output in expanded]
     on = scope.resolve(statement.on)
     where = scope.resolve(statement.where) if statement.where else None
     keys = [_key_of_result(position, selected, scope) for position in range(len(left.side.key))]
-    objections = [*scope.objections, *_bad_names([name for name, _ in selected])]
+    objections = [*scope.objections, *bad_names((name, item) for item, (name, _) in expanded)]
     objections += [_dropped(position, scope) for position, name in enumerate(keys) if name is None]
     if objections:
-        unique = dict.fromkeys(objections)
-        raise PipelineFileError(statement.name, [found.at(sql_path(statement.name)) for found in unique])
+        raise _refused(statement, objections)
     return TableJoin(
         name=statement.name,
         how=statement.how,
@@ -54,6 +54,11 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
         outputs=tuple(Output(name, render(expression)) for name, expression in selected),
         key=tuple(name for name in keys if name is not None),
     )
+
+
+def _refused(statement: Statement, objections: Sequence[Objection]) -> PipelineFileError:
+    path = sql_path(statement.name)
+    return PipelineFileError(statement.name, faults_of(objections, path, statement.sql))
 
 
 def _missing_keys(table: Table) -> Iterator[Objection]:
@@ -75,12 +80,7 @@ def _outputs(item: exp.Expr, scope: Scope) -> list[tuple[str, exp.Expr]]:
     if isinstance(star, exp.Star):
         return _star(star, item.args.get("table"), scope)
     expression = scope.resolve(item.this if isinstance(item, exp.Alias) else item)
-    if isinstance(item, exp.Alias):
-        return [(item.alias, expression)]
-    if isinstance(item, exp.Column):
-        return [(item.name, expression)]
-    scope.objections.append(Objection(f"SELECT: `{as_written(item)}` has no name", "give it one with AS"))
-    return []
+    return [(item.alias_or_name, expression)]
 
 
 def _star(star: exp.Star, alias: exp.Expr | None, scope: Scope) -> list[tuple[str, exp.Expr]]:
@@ -90,7 +90,8 @@ def _star(star: exp.Star, alias: exp.Expr | None, scope: Scope) -> list[tuple[st
         table = scope.table(alias.name)
         if table is None:
             choices = " and ".join(f"`{table.side.alias}`" for table in scope.tables)
-            scope.objections.append(Objection(f"SELECT: there is no input `{alias.name}`", f"the inputs are {choices}"))
+            problem = f"SELECT: there is no input `{alias.name}`"
+            scope.objections.append(Objection(problem, f"the inputs are {choices}", alias))
             return []
         tables = (table,)
     dropped = _except(star, tables, scope)
@@ -110,26 +111,16 @@ def _except(star: exp.Star, tables: Sequence[Table], scope: Scope) -> set[str]:
     for column in star.args.get("except_") or ():
         owners = [table for table in tables if table.has(column.name)]
         if not isinstance(column, exp.Column) or len(column.parts) > 1:
-            scope.objections.append(Objection(f"EXCEPT: `{as_written(column)}`", "name columns, without alias"))
+            scope.objections.append(Objection(f"EXCEPT: `{as_written(column)}`", "name columns, without alias", column))
         elif not owners:
             known = [name for table in tables for name in table.columns]
             problem = f"EXCEPT: `{column.name}` is no column that `*` stands for"
-            scope.objections.append(Objection(problem, nearest(column.name, known)))
+            scope.objections.append(Objection(problem, nearest(column.name, known), column))
         elif len(owners) > 1 and not scope.is_merged(column.name):
             problem = f"EXCEPT: `{column.name}` is a column of both sides"
-            scope.objections.append(Objection(problem, "write `alias.* EXCEPT (...)` for each side"))
+            scope.objections.append(Objection(problem, "write `alias.* EXCEPT (...)` for each side", column))
         dropped.add(column.name.lower())
     return dropped
-
-
-def _bad_names(names: Sequence[str]) -> Iterator[Objection]:
-    taken: set[str] = set()
-    for name in names:
-        if name.lower() in taken:
-            yield Objection(f"SELECT: two outputs are called `{name}`", "give one an alias, or leave it out")
-        if name.lower() in TAKEN_BY_DELTA:
-            yield Objection(f"SELECT: `{name}` is a column of Delta's change feeds", "give it another name with AS")
-        taken.add(name.lower())
 
 
 def _key_of_result(position: int, selected: Sequence[tuple[str, exp.Expr]], scope: Scope) -> str | None:
@@ -144,5 +135,4 @@ def _key_of_result(position: int, selected: Sequence[tuple[str, exp.Expr]], scop
 def _dropped(position: int, scope: Scope) -> Objection:
     left, right = (f"{table.side.alias}.{table.real(table.side.key[position])}" for table in scope.tables)
     name = scope.left.real(scope.left.side.key[position])
-    needed = {"left": left, "right": right, "full": f"coalesce({left}, {right}) AS {name}"}.get(scope.how, left)
-    return Objection(f"SELECT: the result has no key without `{needed}`", "add it to the SELECT list")
+    return key_dropped(scope.how, left, right, name)

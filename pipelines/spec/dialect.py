@@ -64,5 +64,5 @@ def as_written(expression: exp.Expr) -> str:
     Returns:
         The text, cut if it is long.
     """
-    text = expression.sql(Verbatim, comments=False)
+    text = expression.sql(Verbatim, comments=False, normalize_functions=False)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -6,7 +6,7 @@ definition. Spark cannot be asked: it calls `current_date()` deterministic.
 """
 
 from pipelines.spec.names import nearest
-from pipelines.spec.statement import Objection
+from pipelines.spec.objection import Objection
 
 
 def words(text: str) -> frozenset[str]:
@@ -95,5 +95,8 @@ def objection(name: str, arguments: int) -> Objection | None:
     if function in WINDOWS:
         return Objection(f"`{name}` is a window function; a join computes each result row from one row of each side")
     if function in UNSTABLE:
-        return Objection(f"`{name}` does not depend on the rows alone, so that the result could not be computed again")
+        return Objection(
+            f"`{name}` does not depend on the rows alone, so that the result could not be computed again",
+            "take it from a column of a source",
+        )
     return Objection(f"`{name}` is not among the deterministic functions that a join may use", nearest(name, ALLOWED))

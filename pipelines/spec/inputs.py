@@ -8,7 +8,8 @@ from sqlglot import exp
 from pipelines.spec.definition import How
 from pipelines.spec.model import Source
 from pipelines.spec.names import nearest
-from pipelines.spec.statement import Objection, Side
+from pipelines.spec.objection import Objection
+from pipelines.spec.statement import Side
 
 HOWS: dict[tuple[str, str], How] = {
     ("", ""): "inner",
@@ -36,18 +37,18 @@ class Inputs(NamedTuple):
 
 
 def read_inputs(
-    select: exp.Select, sources: Mapping[str, Source], joins: Collection[str]
+    select: exp.Select, sources: Mapping[str, Source | None], joins: Collection[str]
 ) -> tuple[Inputs | None, list[Objection]]:
     """
     Look up what FROM and JOIN name.
 
     Args:
         select: The statement.
-        sources: The sources of the file, by name.
+        sources: The sources of the file, by name; None for one that is at fault itself.
         joins: The names of all joins of the file.
 
     Returns:
-        The inputs if there is nothing to object to, and the objections.
+        The inputs if their sources are known and there is nothing to object to, and the objections.
     """
     found = select.args.get("joins") or []
     tables = [select.args["from_"].this, *(join.this for join in found)]
@@ -55,50 +56,67 @@ def read_inputs(
         return None, []  # the clauses were objected to already
     objections = [problem for table in tables for problem in _table(table, sources, joins)]
     if len(tables) == 1:
-        objections.append(Objection(f"`{tables[0].name}` alone: a join has two inputs", "add JOIN ... ON ..."))
+        objections.append(
+            Objection(f"`{tables[0].name}` alone: a join has two inputs", "add JOIN ... ON ...", tables[0])
+        )
     if len(tables) > 2:
-        objections.append(Objection(f"{len(tables)} inputs in FROM: a star, not yet supported", "join two sources"))
+        problem = f"{len(tables)} inputs in FROM: a star, not yet supported"
+        objections.append(Objection(problem, "join two sources", tables[2]))
     for join in found:
         objections.extend(_join(join))
     if len({table.alias_or_name.lower() for table in tables}) < len(tables):
-        objections.append(Objection("FROM: two inputs have the same name", "give each an alias of its own"))
+        objections.append(Objection("FROM: two inputs have the same name", "give each an alias of its own", tables[-1]))
     if objections:
         return None, objections
     left, right = (_side(table, sources) for table in tables)
+    if left is None or right is None:
+        return None, []
     return Inputs(HOWS[found[0].side, found[0].kind], left, right), []
 
 
-def _table(table: exp.Table, sources: Mapping[str, Source], joins: Collection[str]) -> Iterator[Objection]:
+def _table(table: exp.Table, sources: Mapping[str, Source | None], joins: Collection[str]) -> Iterator[Objection]:
     name = table.name
     if table.db:
         qualified = ".".join(part.name for part in table.parts)
-        yield Objection(f"FROM: `{qualified}` is a qualified name", "name a source; its `table:` says where it lies")
+        hint = "name a source; its `table:` says where it lies"
+        yield Objection(f"FROM: `{qualified}` is a qualified name", hint, table)
         return
-    if any(name.lower() == join.lower() for join in joins):
-        yield Objection(f"FROM: `{name}` is a join: a chain of joins, not yet supported", "name a source")
+    found = _called(name, sources)
+    if found is None and any(name.lower() == join.lower() for join in joins):
+        yield Objection(f"FROM: `{name}` is a join: a chain of joins, not yet supported", "name a source", table)
         return
-    source = next((found for known, found in sources.items() if known.lower() == name.lower()), None)
-    if source is None:
+    source = None if found is None else sources[found]
+    if found is None:
         known = ", ".join(f"`{source}`" for source in sources)
         hint = nearest(name, sources) or (f"the sources are {known}" if known else "the file has no sources")
-        yield Objection(f"FROM: there is no source `{name}`", hint)
-    elif source.kind in KINDS:
+        yield Objection(f"FROM: there is no source `{name}`", hint, table.this)
+    elif source is not None and source.kind in KINDS:
         article, kind = KINDS[source.kind]
-        yield Objection(f"FROM: `{name}` is {article}: {kind}, not yet supported")
+        yield Objection(f"FROM: `{name}` is {article}: {kind}, not yet supported", about=table.this)
 
 
 def _join(join: exp.Join) -> Iterator[Objection]:
     method, kind = join.args.get("method"), join.kind
     if method:
-        yield Objection(f"{method} JOIN is not something that a join may use", "say with ON what is equal")
+        yield Objection(
+            f"{method} JOIN is not something that a join may use", "say with ON what is equal", method.upper()
+        )
     elif kind == "CROSS":
-        yield Objection("CROSS JOIN, or a comma in FROM, is not something that a join may use", "JOIN ... ON ...")
+        yield Objection(
+            "CROSS JOIN, or a comma in FROM, is not something that a join may use", "JOIN ... ON ...", join.this
+        )
     elif (join.side, kind) not in HOWS:
-        yield Objection(f"{kind} JOIN is not something that a join may use", "inner, left, right or full")
+        yield Objection(f"{kind} JOIN is not something that a join may use", "inner, left, right or full", kind)
     elif not join.args.get("using") and join.args.get("on") in (None, exp.true()):
-        yield Objection(f"JOIN `{join.this.name}` has no ON or USING", "say what is equal")
+        yield Objection(f"JOIN `{join.this.name}` has no ON or USING", "say what is equal", join.this)
 
 
-def _side(table: exp.Table, sources: Mapping[str, Source]) -> Side:
-    name = next(known for known in sources if known.lower() == table.name.lower())
-    return Side(name, table.alias_or_name, sources[name].key)
+def _called(name: str, sources: Mapping[str, Source | None]) -> str | None:
+    """Find the name of a source as the file writes it."""
+    return next((known for known in sources if known.lower() == name.lower()), None)
+
+
+def _side(table: exp.Table, sources: Mapping[str, Source | None]) -> Side | None:
+    name = _called(table.name, sources)
+    source = None if name is None else sources[name]
+    return None if name is None or source is None else Side(name, table.alias_or_name, source.key)

@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from pipelines.spec.dialect import as_written
 from pipelines.spec.inputs import Inputs
-from pipelines.spec.statement import Objection, Side
+from pipelines.spec.objection import Objection
+from pipelines.spec.statement import Side
 
 SideName = Literal["left", "right"]
 SIDES: tuple[SideName, SideName] = ("left", "right")
@@ -31,11 +32,11 @@ def condition(join: exp.Join, left: Side, right: Side) -> tuple[exp.Expr, tuple[
     Returns:
         The condition and the columns of USING.
     """
-    using = tuple(dict.fromkeys(column.name for column in join.args.get("using") or ()))
+    using = {column.name: column for column in join.args.get("using") or ()}
     if not using:
         return join.args["on"], ()
-    pairs = [exp.EQ(this=_column(name, left), expression=_column(name, right)) for name in using]
-    return exp.and_(*pairs, copy=False), using
+    pairs = [exp.EQ(this=_column(column, left), expression=_column(column, right)) for column in using.values()]
+    return exp.and_(*pairs, copy=False), tuple(using)
 
 
 def pair_keys(inputs: Inputs, on: exp.Expr) -> tuple[tuple[str, ...], list[Objection]]:
@@ -64,20 +65,25 @@ def pair_keys(inputs: Inputs, on: exp.Expr) -> tuple[tuple[str, ...], list[Objec
     if len(pairs) < len(left.key) or len(pairs) < len(right.key):
         return (), [_other_kind(on, inputs)]
     if left.source == right.source:
-        return (), [Objection(f"ON: {left.source} is joined with itself on its key: a row would always meet itself")]
+        problem = f"ON: {left.source} is joined with itself on its key: a row would always meet itself"
+        return (), [Objection(problem, about=on)]
     if inputs.how == "full" and others:
         return (), [
             Objection(
                 "ON: a FULL JOIN with a condition besides the key: a pair of rows that does not meet it would give two "
                 "result rows for one key",
                 "move the condition to WHERE or into the SELECT list",
+                on,
             )
         ]
     return tuple(pairs[column] for column in left.key), []
 
 
-def _column(name: str, side: Side) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(side.alias, quoted=True))
+def _column(written: exp.Expr, side: Side) -> exp.Column:
+    """Make the column of a side that USING stands for; it remembers where it was written."""
+    name = exp.to_identifier(written.name, quoted=True)
+    name.meta.update(next(written.find_all(exp.Identifier)).meta)
+    return exp.column(name, table=exp.to_identifier(side.alias, quoted=True))
 
 
 def _conjuncts(on: exp.Expr) -> Iterator[exp.Expr]:
@@ -137,7 +143,7 @@ def _ambiguous(on: exp.Expr, inputs: Inputs) -> Iterator[Objection]:
         name = column.name
         if not column.table and _in_key(name, inputs.left) and _in_key(name, inputs.right):
             hint = f"write `{inputs.left.alias}.{name}` or `{inputs.right.alias}.{name}`"
-            yield Objection(f"ON: `{name}` is a column of both sides", hint)
+            yield Objection(f"ON: `{name}` is a column of both sides", hint, column)
 
 
 def _other_kind(on: exp.Expr, inputs: Inputs) -> Objection:
@@ -152,11 +158,13 @@ def _other_kind(on: exp.Expr, inputs: Inputs) -> Objection:
             what = "is not the key" if others else "is not the whole key"
             return Objection(
                 f"ON: `{as_written((others or written)[0])}` {what} of {referencing.source}, while "
-                f"({', '.join(referenced.key)}) is that of {referenced.source}: a foreign-key join, not yet supported"
+                f"({', '.join(referenced.key)}) is that of {referenced.source}: a foreign-key join, not yet supported",
+                about=(others or written)[0],
             )
     left, right = inputs.left, inputs.right
     return Objection(
         f"ON: nothing keys the result: the whole key of {left.source}, ({', '.join(left.key)}), must equal the whole "
         f"key of {right.source}, ({', '.join(right.key)})",
         f"one equality for each key column, with aliases: {left.alias}.{left.key[0]} = {right.alias}.{right.key[0]}",
+        on,
     )

@@ -1,45 +1,34 @@
 """The pipeline file: found, read, and refused with all its faults at once."""
 
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lakehouse.errors import Fault, PipelineFileError
-from pipelines.spec.model import Join, Name, PipelineFile, Source, Storage
+from pipelines.spec.document import Document, read_document
+from pipelines.spec.model import Join, PipelineFile, Source, Storage
 from pipelines.spec.names import nearest
-from pipelines.spec.sql import examine
+from pipelines.spec.objection import faults_of
+from pipelines.spec.sql import examine, sql_path
+from pipelines.spec.variables import Substitution
 
 FILE_NAME = "lakejoin.yml"
-SOURCES = TypeAdapter(dict[Name, Source])
 
-
-class StrictLoader(yaml.SafeLoader):
-    """YAML without what makes a file mean something else than it seems to: a key written twice, an alias."""
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.faults: list[Fault] = []
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse aliases; a handful of them can stand for gigabytes."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "an alias (`*name`); write it out", mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Note the keys that one mapping has twice."""
-        written: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in written:
-                    line = key.start_mark.line + 1
-                    self.faults.append(Fault(f"line {line}", f"`{key.value}` is written twice in one mapping"))
-                written.add(key.value)
-        return super().construct_mapping(node, deep=deep)
+PLAINLY = {
+    "missing": ("is missing", ""),
+    "model_type": ("must be a mapping of options", ""),
+    "dict_type": ("must be a mapping", ""),
+    "list_type": ("must be a list", ""),
+    "string_type": ("must be a text", "put it in quotes"),
+    "string_too_short": ("must not be empty", ""),
+    "too_short": ("must not be empty", "name at least one"),
+    "bool_type": ("must be true or false", ""),
+}
+"""What pydantic finds, in the words of the file: problem and hint."""
 
 
 def find(start: Path) -> Path:
@@ -63,88 +52,91 @@ def find(start: Path) -> Path:
     raise PipelineFileError(FILE_NAME, [fault])
 
 
-def load(path: Path) -> PipelineFile:
+def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile:
     """
     Read and check a pipeline file.
 
     Args:
         path: The file.
+        variables: The values of `${var.name}` in it; all of them are used.
 
     Returns:
         The file's content; every statement in it is a join of a kind that is supported.
 
     Raises:
-        PipelineFileError: With all faults of the file.
+        PipelineFileError: With all faults of the file, in the order of its lines.
     """
-    raw, faults = _read(path)
-    if not isinstance(raw, dict):
-        raise PipelineFileError(str(path), faults)
+    document = read_document(path)
+    substitution = Substitution(variables or {}, document.line)
+    content = substitution.apply(document.content)
     file = None
+    found = list(substitution.faults)
+    open_values = {fault.path for fault in found}
     try:
-        file = PipelineFile.model_validate(raw)
+        file = PipelineFile.model_validate(content)
     except ValidationError as error:
-        faults += [_fault(detail) for detail in error.errors()]
-    faults += _statements(raw)
+        more = [_fault(detail, document) for detail in error.errors()]
+        meant = {fault.path.rpartition(".")[0] + fault.hint for fault in more}
+        found += [fault for fault in more if fault.path not in open_values and not _is_misspelled(fault, meant)]
+    faults = [*document.faults, *found, *_statements(content, document)]
     if faults or file is None:
-        raise PipelineFileError(str(path), faults)
+        raise PipelineFileError(str(path), sorted(faults, key=lambda fault: fault.line or 0))
     return file
 
 
-def _read(path: Path) -> tuple[object, list[Fault]]:
-    try:
-        loader = StrictLoader(path.read_bytes().decode("utf-8-sig"))
-        raw = loader.get_single_data()
-    except OSError as error:
-        return None, [Fault(path.name, f"cannot be read: {error.strerror or type(error).__name__}")]
-    except UnicodeDecodeError as error:
-        return None, [Fault(path.name, f"is not UTF-8 at byte {error.start}")]
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}" if mark else path.name
-        return None, [Fault(where, f"not YAML: {error.problem or error.context}")]
-    except RecursionError:
-        return None, [Fault(path.name, "is nested too deep")]
-    except Exception as error:  # what PyYAML raises for a value that its tag does not fit is anything
-        return None, [Fault(path.name, f"not YAML: {' '.join(str(error).split())[:200]}")]
-    if raw is None:
-        return None, [Fault(path.name, "is empty", "`lakejoin init` writes one to begin with")]
-    if not isinstance(raw, dict):
-        return None, [Fault(path.name, f"holds a {type(raw).__name__}", "it begins with `pipeline: <name>`")]
-    return raw, loader.faults
-
-
-def _statements(raw: dict[Any, Any]) -> list[Fault]:
-    """Check every statement that is one; where the sources are at fault, without looking names up in them."""
-    sources: dict[str, Source] | None
-    try:
-        sources = SOURCES.validate_python(raw.get("sources"))
-    except ValidationError:
-        sources = None
-    joins = raw.get("joins")
+def _statements(content: dict[Any, Any], document: Document) -> list[Fault]:
+    """Check every statement that is one; of a source that is at fault itself only the name is known."""
+    written, joins = content.get("sources"), content.get("joins")
     if not isinstance(joins, dict):
         return []
+    sources = {str(name): _source(value) for name, value in written.items()} if isinstance(written, dict) else None
     names = [name for name in joins if isinstance(name, str)]
     faults = []
     for name in names:
         sql = joins[name].get("sql") if isinstance(joins[name], dict) else None
         if isinstance(sql, str):
-            faults += examine(name, sql, sources, names)[1]
+            _, objections = examine(name, sql, sources, names)
+            line_of = partial(document.line_of_row, ("joins", name, "sql"))
+            faults += faults_of(objections, sql_path(name), sql, line_of)
     return faults
 
 
-def _fault(detail: ErrorDetails) -> Fault:
+def _is_misspelled(fault: Fault, meant: Collection[str]) -> bool:
+    """Tell whether an option is missing only because its name is misspelled, which is a fault of its own."""
+    folder, _, name = fault.path.rpartition(".")
+    return fault.problem == PLAINLY["missing"][0] and f"{folder}did you mean `{name}`?" in meant
+
+
+def _source(value: object) -> Source | None:
+    try:
+        return Source.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _fault(detail: ErrorDetails, document: Document) -> Fault:
     """Say in our words what pydantic found."""
     where = [str(part) for part in detail["loc"] if part != "[key]"]
-    path = ".".join(where) or "file"
+    problem, hint = _words(detail, where)
+    return Fault(".".join(where) or "file", problem, hint, document.line(where))
+
+
+def _words(detail: ErrorDetails, where: Sequence[str]) -> tuple[str, str]:
     if detail["type"] == "extra_forbidden":
-        parts: dict[str, type[BaseModel]] = {"storage": Storage, "sources": Source, "joins": Join}
-        model = parts.get(where[0], PipelineFile) if len(where) > 1 else PipelineFile
-        options = [field.alias or name for name, field in model.model_fields.items()]
-        return Fault(path, "no such option", nearest(where[-1], options) or f"there are {', '.join(options)}")
-    if detail["type"] == "missing":
-        return Fault(path, "is missing")
-    if detail["type"] in ("model_type", "dict_type"):
-        return Fault(path, "must be a mapping of options")
-    if detail["type"] == "string_type":
-        return Fault(path, "must be a text", "put it in quotes")
-    return Fault(path, detail["msg"].removeprefix("Value error, ").removeprefix("Input should be "))
+        options = _options(where)
+        return "no such option", nearest(where[-1], options) or f"there are {', '.join(options)}"
+    if detail["type"] == "literal_error":
+        choices = [choice.strip("'") for choice in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+        return f"must be one of {', '.join(choices)}", nearest(str(detail["input"]), choices)
+    if detail["type"] == "refused":
+        return detail["ctx"]["problem"], detail["ctx"]["hint"]
+    if detail["type"] in PLAINLY:
+        return PLAINLY[detail["type"]]
+    return detail["msg"].removeprefix("Value error, ").removeprefix("Input should be "), ""
+
+
+def _options(where: Sequence[str]) -> list[str]:
+    """List the options of the part of the file that an unknown one stands in."""
+    parts: dict[str, type[BaseModel]] = {"storage": Storage, "sources": Source, "joins": Join}
+    model = parts.get(where[0], PipelineFile) if len(where) > 1 else PipelineFile
+    return [field.alias or name for name, field in model.model_fields.items()]

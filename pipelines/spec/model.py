@@ -17,9 +17,11 @@ from pydantic import (
     StrictBool,
     StrictStr,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from pipelines.spec.names import checked_name, nearest, same_names
 
@@ -29,6 +31,20 @@ Refresh = Literal["auto", "incremental", "full"]
 OnFailedGate = Literal["fail", "warn"]
 
 Value = TypeVar("Value")
+
+
+def refused(problem: str, hint: str) -> PydanticCustomError:
+    """
+    Make the error of a validator that knows what would be right.
+
+    Args:
+        problem: What is wrong.
+        hint: What would be right.
+
+    Returns:
+        The error to raise.
+    """
+    return PydanticCustomError("refused", "{problem}", {"problem": problem, "hint": hint})
 
 
 def only(supported: Value, what: str) -> Callable[[Value], Value]:
@@ -51,6 +67,14 @@ def only(supported: Value, what: str) -> Callable[[Value], Value]:
     return check
 
 
+KEY_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "uniqueItems": True},
+    ]
+}
+
+
 def key_columns(value: object) -> object:
     """
     Read one column name, or a list of them, as the tuple that the model holds.
@@ -71,7 +95,7 @@ def key_columns(value: object) -> object:
         if len({name.lower() for name in names}) < len(names):
             raise ValueError("a column is in the key twice")
         return names
-    raise ValueError("a key is one column name or a list of them; put quotes around a name that YAML reads otherwise")
+    raise refused("a key is one column name or a list of them", "put quotes around a name that YAML reads otherwise")
 
 
 Name = Annotated[StrictStr, AfterValidator(checked_name)]
@@ -82,37 +106,54 @@ Expectations = list[dict[StrictStr, dict[StrictStr, Any]]]
 class Part(BaseModel):
     """What all parts of the file have in common: no unknown options, and no change after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Storage(Part):
     """Where results and ledger lie: one folder, or a schema of the catalog and a folder for the stages."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["path"]}, {"required": ["schema", "stage"]}]})
+
     path: Text | None = None
+    """One folder for all: embedded use."""
     schema_name: Text | None = Field(default=None, alias="schema")
+    """Schema of the catalog, as `main.aviation`; together with `stage`."""
     stage: Text | None = None
+    """Folder for the change sets of unfinished epochs, on a file system that the driver sees; with `schema`."""
 
     @model_validator(mode="after")
     def _one_form(self) -> "Storage":
         folder = self.path is not None and self.schema_name is None and self.stage is None
         catalog = self.path is None and self.schema_name is not None and self.stage is not None
         if not folder and not catalog:
-            raise ValueError("storage is either `path`, or `schema` together with `stage`")
+            raise refused(
+                "storage is either `path`, or `schema` together with `stage`",
+                "{path: ./lake} for one folder, {schema: main.aviation, stage: /Volumes/...} in a catalog",
+            )
         return self
 
 
 class Source(Part):
     """A table that joins read; `key` names the columns that hold at most one row for each value."""
 
-    key: Annotated[tuple[StrictStr, ...], BeforeValidator(key_columns)]
+    key: Annotated[tuple[StrictStr, ...], BeforeValidator(key_columns), WithJsonSchema(KEY_SCHEMA)]
+    """The key: one column, or a list of them."""
     kind: SourceKind = "table"
+    """What it is: `table`; the other kinds are not yet supported."""
     table: Text | None = None
+    """Name of the table in the catalog; without it and `path`, the source lies in the storage under its name."""
     path: Text | None = None
+    """Folder of the table, relative to the pipeline file."""
     watermarks: dict[StrictStr, Text] = {}
+    """Of a stream: time columns, each with the lateness that is allowed. Not yet supported."""
     order_by: Text | None = None
+    """Column that orders the rows of a stream or changelog. Not yet supported."""
     tombstone: Text | None = None
+    """Of a changelog: SQL that is true for a row that deletes its key. Not yet supported."""
     null_value: Text | None = None
+    """Of a stream: SQL that is true for a row without a value. Not yet supported."""
     ignore_changes: StrictBool = False
+    """Of a stream: skip updates and deletes instead of refusing them. Not yet supported."""
 
     @model_validator(mode="after")
     def _fits(self) -> "Source":
@@ -131,36 +172,48 @@ class Join(Part):
     """One result: its statement, and how it is kept."""
 
     sql: StrictStr
+    """The statement: SELECT ... FROM a source JOIN a source ON or USING ... WHERE ..., in Spark SQL."""
     semantics: Annotated[Semantics, AfterValidator(only("strict", "semantics other than strict"))] = "strict"
+    """Which rows the changelog has: `strict`; those of Kafka Streams are not yet supported."""
     changelog: Annotated[StrictBool, AfterValidator(only(False, "the exact changelog, `changelog: true`,"))] = False
+    """Also keep the row-by-row changelog. Not yet supported."""
     refresh: Refresh = "auto"
+    """`auto`: from the change feeds, in full where a feed has a gap; `incremental`: never in full; `full`: always."""
     on_failed_gate: OnFailedGate = "fail"
+    """What becomes of an epoch that fails one of your own `expectations`; lakejoin's own always stop it."""
     expectations: Annotated[Expectations, AfterValidator(only([], "a gate of your own"))] = []
+    """Expectations of Great Expectations that each change set must meet. Not yet supported."""
 
 
 class PipelineFile(Part):
     """A whole pipeline file."""
 
     pipeline: Name
+    """Its name."""
     storage: Storage
-    sources: dict[Name, Source]
-    joins: dict[Name, Join]
+    """Where results and ledger lie, and sources that do not say otherwise."""
+    sources: Annotated[dict[Name, Source], Field(min_length=1)]
+    """The tables that joins read, each under the name that statements use."""
+    joins: Annotated[dict[Name, Join], Field(min_length=1)]
+    """The results, each under the name of its table."""
     timezone: StrictStr = "UTC"
+    """Time zone of the session that the joins run in; part of their definition."""
     optimizations: Literal["all", "none"] = "all"
+    """Which optimisations may be used: `all` or `none`; there are none to choose from yet."""
 
     @field_validator("timezone")
     @classmethod
     def _known_zone(cls, timezone: str) -> str:
         if timezone != "UTC" and timezone not in zoneinfo.available_timezones():
             hint = nearest(timezone, zoneinfo.available_timezones())
-            raise ValueError(f"`{timezone}` is no time zone name, as `Europe/Oslo` is" + (f"; {hint}" if hint else ""))
+            raise refused(f"`{timezone}` is no time zone name", hint or "`Europe/Oslo` is one")
         return timezone
 
     @field_validator("optimizations", mode="before")
     @classmethod
     def _no_rule_names(cls, optimizations: object) -> object:
         if isinstance(optimizations, list):
-            raise ValueError("optimizations by name are not yet supported; write `all` or `none`")
+            raise refused("optimizations by name are not yet supported", "write `all` or `none`")
         return optimizations
 
     @field_validator("joins")

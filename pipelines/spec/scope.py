@@ -7,7 +7,8 @@ from sqlglot import exp
 from pipelines.spec.dialect import as_written
 from pipelines.spec.functions import UNSTABLE, objection
 from pipelines.spec.names import nearest
-from pipelines.spec.statement import Objection, Side, Statement
+from pipelines.spec.objection import Objection
+from pipelines.spec.statement import Side, Statement
 
 
 class Table:
@@ -99,7 +100,8 @@ class Scope:
         owners = [owner for owner in self.tables if owner.has(parts[0])]
         if len(owners) == 1:
             return _fields(owners[0].column(parts[0]), parts[1:])
-        self.objections.append(self._ambiguous(parts[0]) if owners else self._unknown(column, parts, table))
+        found = self._ambiguous(parts[0]) if owners else self._unknown(column, parts, table)
+        self.objections.append(found._replace(about=column))
         return column
 
     def _ambiguous(self, name: str) -> Objection:

@@ -3,10 +3,12 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from lakehouse.errors import Fault, PipelineFileError
+from lakehouse.errors import PipelineFileError
 from pipelines.spec.inputs import read_inputs
 from pipelines.spec.kind import condition, pair_keys
 from pipelines.spec.model import Source
+from pipelines.spec.objection import Objection, faults_of
+from pipelines.spec.outputs import check_items
 from pipelines.spec.statement import Statement
 from pipelines.spec.syntax import read
 
@@ -40,51 +42,50 @@ def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Collection[
     Raises:
         PipelineFileError: With all that is wrong with it.
     """
-    statement, faults = examine(name, sql, sources, joins)
-    if faults or statement is None:
-        raise PipelineFileError(name, faults)
+    statement, objections = examine(name, sql, sources, joins)
+    if objections or statement is None:
+        raise PipelineFileError(name, faults_of(objections, sql_path(name), sql))
     return statement
 
 
 def examine(
-    name: str, sql: str, sources: Mapping[str, Source] | None, joins: Collection[str] = ()
-) -> tuple[Statement | None, list[Fault]]:
+    name: str, sql: str, sources: Mapping[str, Source | None] | None, joins: Collection[str] = ()
+) -> tuple[Statement | None, list[Objection]]:
     """
     Take a statement apart and list what is wrong with it.
 
     Args:
         name: The join's name in the file.
         sql: Its statement.
-        sources: The sources of the file, by name; None if they are not known, then only the statement is looked at.
+        sources: The sources of the file, by name, None for one that is at fault itself. None for all of them if they
+            are not known: then only the statement is looked at.
         joins: The names of the file's joins.
 
     Returns:
-        The statement if nothing is wrong, and the faults.
+        The statement if nothing is wrong and its sources are known, and what speaks against it.
     """
-    path = sql_path(name)
     select, objections = read(sql)
     if select is None or sources is None:
-        return None, [objection.at(path) for objection in objections]
+        return None, objections
     inputs, more = read_inputs(select, sources, joins)
     objections += more
     if inputs is None:
-        return None, [objection.at(path) for objection in objections]
+        return None, objections
     on, using = condition(select.args["joins"][0], inputs.left, inputs.right)
     right_key, more = pair_keys(inputs, on)
-    objections += more
+    objections += [*more, *check_items(select.expressions, inputs, right_key)]
     if objections:
-        return None, [objection.at(path) for objection in objections]
+        return None, objections
     where = select.args.get("where")
-    return (
-        Statement(
-            name=name,
-            how=inputs.how,
-            left=inputs.left,
-            right=replace(inputs.right, key=right_key),
-            using=using,
-            select=tuple(select.expressions),
-            on=on,
-            where=where.this if where else None,
-        ),
-        [],
+    statement = Statement(
+        name=name,
+        sql=sql,
+        how=inputs.how,
+        left=inputs.left,
+        right=replace(inputs.right, key=right_key),
+        using=using,
+        select=tuple(select.expressions),
+        on=on,
+        where=where.this if where else None,
     )
+    return statement, []

@@ -1,31 +1,10 @@
 """What is known of a join from its statement and the keys of its sources, before any schema is."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from sqlglot import exp
 
-from lakehouse.errors import Fault
 from pipelines.spec.definition import How
-
-
-class Objection(NamedTuple):
-    """Something that a statement must not hold, and what would be right."""
-
-    problem: str
-    hint: str = ""
-
-    def at(self, path: str) -> Fault:
-        """
-        Say where in the file it is.
-
-        Args:
-            path: The dotted keys of the statement.
-
-        Returns:
-            The fault to report.
-        """
-        return Fault(path, self.problem, self.hint)
 
 
 @dataclass(frozen=True)
@@ -51,6 +30,7 @@ class Statement:
 
     Args:
         name: The join's name in the file.
+        sql: Its text.
         how: The type of join.
         left: The side in FROM.
         right: The side after JOIN.
@@ -61,6 +41,7 @@ class Statement:
     """
 
     name: str
+    sql: str
     how: How
     left: Side
     right: Side

@@ -1,5 +1,6 @@
 """A text as one SELECT over two inputs, or what is wrong with it, clause by clause; no names are looked up here."""
 
+import re
 from collections.abc import Iterator
 
 import sqlglot
@@ -7,10 +8,14 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
 from pipelines.spec.dialect import Verbatim
-from pipelines.spec.statement import Objection
+from pipelines.spec.objection import Objection
+from pipelines.spec.places import Span
 from pipelines.spec.vocabulary import refused
 
 DEEPEST = 100
+
+VARIABLE = re.compile(r"\$\{(var|env)\.[^}]*\}")
+"""What puts a value into other texts of the file."""
 
 CLAUSES = {
     "with_": "WITH",
@@ -34,6 +39,9 @@ CLAUSES = {
     "pivots": "PIVOT",
     "joins": "a join in parentheses or a nested JOIN",
 }
+KEYWORDS = {"hint": "/*+", "kind": "AS", "laterals": "LATERAL", "version": "AS OF", "locks": "FOR"}
+"""The word of a clause that is not called by it."""
+
 EXPECTED = {
     exp.Select: {"expressions", "from_", "joins", "where"},
     exp.Table: {"this", "alias", "db", "catalog"},
@@ -51,10 +59,13 @@ def read(sql: str) -> tuple[exp.Select | None, list[Objection]]:
     Returns:
         The statement, if the text is one SELECT with FROM, and all objections to its clauses and expressions.
     """
+    if variable := VARIABLE.search(sql):
+        hint = "write the value itself: it is part of the join's definition"
+        return None, [Objection("a variable in SQL", hint, Span(*variable.span()))]
     try:
         parsed = sqlglot.parse(sql, read=Verbatim)
     except ParseError as error:
-        return None, [_syntax_error(error)]
+        return None, [_syntax_error(error, sql)]
     except TokenError as error:
         return None, [Objection(f"not Spark SQL: {error}", "is a quote or a backtick left open?")]
     except RecursionError:
@@ -63,24 +74,28 @@ def read(sql: str) -> tuple[exp.Select | None, list[Objection]]:
         return None, [Objection(f"the statement cannot be read: {' '.join(str(error).split())[:200]}")]
     statements = [found for found in parsed if found and not isinstance(found, exp.Semicolon)]
     if len(statements) != 1:
-        return None, [Objection(f"{len(statements)} statements where one SELECT belongs")]
+        return None, [Objection(f"{len(statements)} statements where one SELECT belongs", about=";")]
     statement = statements[0]
     if _depth(statement) > DEEPEST:
         return None, [Objection(f"the statement is nested deeper than {DEEPEST} levels")]
     if isinstance(statement, exp.SetOperation):
-        return None, [Objection(f"{statement.key.upper()} of queries; a join is one SELECT")]
+        kind = statement.key.upper()
+        return None, [Objection(f"{kind} of queries; a join is one SELECT", about=kind)]
     if not isinstance(statement, exp.Select) or not statement.args.get("from_"):
-        return None, [Objection("not a SELECT ... FROM ... JOIN ...")]
-    return statement, list(dict.fromkeys([*_clauses(statement), *_expressions(statement, sql)]))
+        return None, [Objection("not a SELECT ... FROM ... JOIN ...", about=sql.split()[0].upper())]
+    return statement, [*_clauses(statement), *_expressions(statement, sql)]
 
 
-def _syntax_error(error: ParseError) -> Objection:
+def _syntax_error(error: ParseError, sql: str) -> Objection:
     if not error.errors:
         return Objection(f"not Spark SQL: {' '.join(str(error).split())[:200]}")
     first = error.errors[0]
-    near = f" near `{first['highlight']}`" if first.get("highlight") else ""
+    word = str(first.get("highlight") or "")
+    near = f" near `{word}`" if word else ""
     description = str(first.get("description", "")).rstrip(".")
-    return Objection(f"not Spark SQL: {description}{near} (line {first.get('line')}, column {first.get('col')})")
+    rows = sql.splitlines(keepends=True)[: (first.get("line") or 1) - 1]
+    end = sum(map(len, rows)) + (first.get("col") or 0)  # the column is that of the word's last character
+    return Objection(f"not Spark SQL: {description}{near}", about=Span(max(end - len(word), 0), end))
 
 
 def _depth(statement: exp.Expr) -> int:
@@ -97,14 +112,16 @@ def _clauses(select: exp.Select) -> Iterator[Objection]:
     for node in [select, *tables, *aliases]:
         for argument in sorted(key for key, value in node.args.items() if value):
             if argument not in EXPECTED.get(type(node), node.args):
-                yield Objection(f"{CLAUSES.get(argument, argument.upper())} is not something that a join may use")
+                clause = CLAUSES.get(argument, argument.upper())
+                keyword = KEYWORDS.get(argument, clause)
+                yield Objection(f"{clause} is not something that a join may use", about=keyword)
     for table in tables:
         if isinstance(table, exp.Lateral):
-            yield Objection("LATERAL is not something that a join may use")
+            yield Objection("LATERAL is not something that a join may use", about="LATERAL")
         elif isinstance(table, exp.Subquery):
-            yield Objection("FROM: a subquery", "name two sources in FROM and JOIN")
+            yield Objection("FROM: a subquery", "name two sources in FROM and JOIN", table)
         elif not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-            yield Objection("FROM: a function or expression in the place of a source")
+            yield Objection("FROM: a function or expression in the place of a source", about=table)
 
 
 def _expressions(select: exp.Select, sql: str) -> Iterator[Objection]:
@@ -114,10 +131,11 @@ def _expressions(select: exp.Select, sql: str) -> Iterator[Objection]:
         parts.append(("WHERE", where.this))
     for clause, expression in parts:
         for found in refused(expression) if expression else ():
-            yield Objection(f"{clause}: {found.problem}", found.hint)
+            yield found._replace(problem=f"{clause}: {found.problem}")
     written = sum(token.text.upper() == "INTERVAL" for token in sqlglot.tokenize(sql, read=Verbatim))
     if len(list(select.find_all(exp.Interval))) > written:
-        yield Objection("an INTERVAL with several units", "write INTERVAL '1 day 2 hours', or add two of them")
+        hint = "write INTERVAL '1 day 2 hours', or add two of them"
+        yield Objection("an INTERVAL with several units", hint, "INTERVAL")
 
 
 def _starless(item: exp.Expr) -> exp.Expr | None:

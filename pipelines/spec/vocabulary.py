@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from pipelines.spec.dialect import Verbatim, as_written
 from pipelines.spec.functions import BARE, objection, words
-from pipelines.spec.statement import Objection
+from pipelines.spec.objection import Objection
 
 OPERATORS: tuple[type[exp.Expr], ...] = (
     exp.Paren, exp.Not, exp.Neg, exp.And, exp.Or, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ,
@@ -69,7 +69,7 @@ def refused(expression: exp.Expr) -> Iterator[Objection]:
         node = pending.pop()
         found = _objection(node)
         if found:
-            yield found
+            yield found._replace(about=node)
         else:
             pending.extend(node.iter_expressions(reverse=True))
 

@@ -51,7 +51,7 @@ def test_the_right_key_takes_the_order_of_the_left(on):
         ("FROM flights f JOIN planes p ON f.tailnum = p.tailnum", "`f.tailnum` is not the key of flights"),
         (
             "FROM flights f JOIN planes p ON p.tailnum = upper(f.x)",
-            "`UPPER(f.x)` is not the key of flights",
+            "`upper(f.x)` is not the key of flights",
         ),
         ("FROM planes p RIGHT JOIN flights f ON f.tailnum = p.tailnum", "`f.tailnum` is not the key of flights"),
         ("FROM flights f LEFT JOIN planes p USING (tailnum)", "is not the key of flights"),

@@ -1,0 +1,43 @@
+"""Which joins of a pipeline a command works on."""
+
+from collections.abc import Collection
+
+from lakehouse.errors import LakejoinError
+from pipelines.spec.model import PipelineFile
+from pipelines.spec.names import nearest
+
+
+class UnknownJoin(LakejoinError):
+    """A command names a join that the pipeline file does not have, or none at all."""
+
+    exit_code = 2
+    code = "UNKNOWN_JOIN"
+
+
+def selected(file: PipelineFile, select: Collection[str] | None) -> list[str]:
+    """
+    Name the joins to work on.
+
+    Args:
+        file: The pipeline file.
+        select: Names of joins, all of the file if None. `+name` also takes the joins that it reads; no join reads
+            another one yet, so that it is the same as `name`.
+
+    Returns:
+        Their names, in the order of the file.
+
+    Raises:
+        UnknownJoin: The selection is empty or names a join that the file does not have.
+    """
+    if select is None:
+        return list(file.joins)
+    wanted = [name.removeprefix("+") for name in select]
+    unknown = [name for name in wanted if name not in file.joins]
+    if unknown or not wanted:
+        raise UnknownJoin(
+            file.pipeline,
+            f"no join is called {', '.join(unknown)}" if unknown else "the selection is empty",
+            expected=f"one of {', '.join(file.joins)}",
+            hint=" ".join(filter(None, (nearest(name, file.joins) for name in unknown))),
+        )
+    return [name for name in file.joins if name in wanted]
