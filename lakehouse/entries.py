@@ -14,6 +14,8 @@ ABANDONED: Literal["abandoned"] = "abandoned"
 BROKEN: Literal["broken"] = "broken"
 Step = Literal["publishing", "committed", "rejected", "abandoned", "broken"]
 CLOSING = (COMMITTED, ABANDONED)
+REJECTED_LOAD = "rejected by its gate: "
+"""How the message of a load begins that was abandoned because its gate failed; the findings follow."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from lakehouse.address import Address
 from lakehouse.entries import CLOSING, PUBLISHING, Entry, JoinHistory, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun
 from lakehouse.tables import COMMITS_AT_ONCE, create, history, is_conflict, is_missing, table_id
+from lakehouse.times import utc
 from lakehouse.writing import write
 
 NAME = "lakejoin_ledger"
@@ -179,5 +180,5 @@ def _entry(row: Row) -> Entry:
         counts=dict(row["counts"] or {}),
         seconds=dict(row["seconds"] or {}),
         message=row["message"] or "",
-        at=row["at"],
+        at=utc(row["at"]),
     )

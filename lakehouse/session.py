@@ -45,7 +45,7 @@ LOSSY_SETTINGS = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreC
 
 def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     """
-    Start Spark with Delta on this machine, or return the session that runs already.
+    Start Spark with Delta on this machine, or return the session that runs already, as it is.
 
     Args:
         settings: Spark settings that come on top of ours, such as `spark.driver.memory`.
@@ -53,6 +53,9 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     Raises:
         LakejoinError: pyspark is not installed, or no suitable Java was found.
     """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
     if JAVA.exists():
         os.environ.setdefault("JAVA_HOME", str(JAVA))
     if importlib.util.find_spec("delta") is None:
@@ -71,7 +74,8 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
 
             builder = configure_spark_with_delta_pip(builder)
     # Errors reach the caller as exceptions; pyspark would print each on stderr as well, as JSON with a stack trace.
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         return builder.getOrCreate()
     except Exception as error:

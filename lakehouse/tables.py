@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from lakehouse.address import Address
 from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken
 from lakehouse.sqltext import quote, text
+from lakehouse.times import utc
 from lakehouse.values import CLUSTERABLE, names_in, type_sql
 from lakehouse.writing import write
 
@@ -110,7 +111,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of a table's history; `metadata` is the writer's user metadata, `at` the commit time."""
+    """One commit of a table's history; `metadata` is the writer's user metadata, `at` the commit time, UTC."""
 
     version: int
     at: datetime
@@ -241,7 +242,7 @@ def history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:
         "version", "timestamp", "operation", "userMetadata", "operationMetrics"
     )
     return [
-        Commit(row[0], row[1], row[2] or "", row[3] or "", dict(row[4] or {}))
+        Commit(row[0], utc(row[1]), row[2] or "", row[3] or "", dict(row[4] or {}))
         for row in rows.orderBy("version", ascending=False).collect()
     ]
 

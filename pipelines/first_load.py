@@ -13,7 +13,7 @@ from dataclasses import replace
 from pyspark.sql import functions as F
 
 from expectations.gate import gate_loaded
-from lakehouse.entries import ABANDONED, Entry, TargetVersions
+from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed
 from lakehouse.publish import Fence, append, check_owner
 from lakehouse.sqltext import quote
@@ -90,7 +90,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     if not verdict.passed:
         _drop(workspace, entry)
         message = "; ".join(verdict.findings)
-        ledger.append(replace(entry, step=ABANDONED, message=f"rejected by its gate: {message}"))
+        ledger.append(replace(entry, step=ABANDONED, message=f"{REJECTED_LOAD}{message}"))
         raise GateFailed(entry.join, "the loaded result did not pass its gate and was dropped", found=message)
     rows_loaded = int(commit.metrics.get("numOutputRows", 0))
     counts = {**entry.counts, "inserted": rows_loaded, "updated": 0, "deleted": 0}

@@ -5,7 +5,7 @@ Everything comes from the ledger's *publishing* row and the stage, so that any l
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -22,14 +22,22 @@ OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
 
 
 class Stopwatch:
-    """Seconds of the steps of an epoch."""
+    """
+    Seconds of the steps of an epoch.
 
-    def __init__(self) -> None:
+    Args:
+        listener: Called with the name of each step as it begins.
+    """
+
+    def __init__(self, listener: Callable[[str], None] | None = None) -> None:
         self.seconds: dict[str, float] = {}
+        self._listener = listener
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Time one step; a step taken twice adds up."""
+        if self._listener is not None:
+            self._listener(name)
         start = time.monotonic()
         try:
             yield

@@ -10,7 +10,7 @@ ledger's row and the stage alone.
 
 import logging
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from pipelines.epoch import compute_changes, compute_reconciliation
 from pipelines.first_load import load, resume_load
 from pipelines.plan import EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
+from pipelines.progress import SILENT, Progress
 from pipelines.publishing import Stopwatch, publish, publishing_entry, staged_rows
 from pipelines.report import JoinReport
 from pipelines.workspace import Workspace
@@ -36,7 +37,7 @@ def run_joins(
     select: Collection[str] | None = None,
     *,
     backfill: bool = False,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = SILENT,
 ) -> list[JoinReport]:
     """
     Bring joins up to date, each as far as its sources are now.
@@ -45,7 +46,7 @@ def run_joins(
         workspace: Where to work.
         select: Names of joins; all of the file if None.
         backfill: Reconcile with the sources as they are now, whatever the record says.
-        progress: Called with a line when a step begins.
+        progress: Hears of each epoch and step as it begins, and of each join that is through.
 
     Returns:
         A report for each join, in the order of the file. An error of one join is in its report and does not keep the
@@ -60,7 +61,8 @@ def run_joins(
             reports.append(run_join(workspace, name, backfill=backfill, progress=progress))
         except LakejoinError as error:
             log.info("%s failed", name, exc_info=True)
-            reports.append(JoinReport(name, "failed", error=error))
+            reports.append(JoinReport(join=name, outcome="failed", error=error))
+        progress.finished(name, reports[-1].outcome)
     return reports
 
 
@@ -69,7 +71,7 @@ def run_join(
     name: str,
     *,
     backfill: bool = False,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = SILENT,
 ) -> JoinReport:
     """
     Bring one join up to date; an open epoch is finished first.
@@ -77,12 +79,12 @@ def run_join(
     Raises:
         LakejoinError: A subclass says what stopped it; nothing is half applied.
     """
-    watch = Stopwatch()
+    watch = Stopwatch(lambda step: progress.step(name, step))
     with watch.step("plan"), reading(name):
         prepared = prepare(workspace, name, backfill=backfill)
     finished = None
     if prepared.plan.strategy == "resume":
-        progress(f"{name}: finishing epoch {prepared.plan.epoch}")
+        _begun(progress, prepared.plan)
         finished = _finish(workspace, prepared, watch, abandon_broken=backfill)
         with watch.step("plan"), reading(name):
             prepared = prepare(workspace, name, backfill=backfill)
@@ -90,11 +92,22 @@ def run_join(
     if plan.strategy == "nothing":
         if finished is not None:
             return _report(finished, watch, "resume")
-        return JoinReport(name, "nothing", plan.epoch, plan.strategy, plan.reason, seconds=watch.seconds)
-    progress(f"{name}: epoch {plan.epoch}, {plan.strategy} ({plan.reason})")
+        return JoinReport(
+            join=name,
+            outcome="nothing",
+            epoch=plan.epoch,
+            strategy=plan.strategy,
+            reason=plan.reason,
+            seconds=dict(watch.seconds),
+        )
+    _begun(progress, plan)
     if plan.strategy == "load":
         return _report(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     return _change(workspace, prepared, watch)
+
+
+def _begun(progress: Progress, plan: EpochPlan) -> None:
+    progress.begun(plan.join, plan.epoch, plan.strategy, plan.reason)
 
 
 def _change(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinReport:
@@ -175,4 +188,12 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
 
 def _report(entry: Entry | None, watch: Stopwatch, strategy: str) -> JoinReport:
     assert entry is not None
-    return JoinReport(entry.join, "done", entry.epoch, strategy, entry.reason, dict(entry.counts), dict(watch.seconds))
+    return JoinReport(
+        join=entry.join,
+        outcome="done",
+        epoch=entry.epoch,
+        strategy=strategy,
+        reason=entry.reason,
+        counts=dict(entry.counts),
+        seconds=dict(watch.seconds),
+    )

@@ -1,83 +1,216 @@
-"""Where each join stands: its last epoch and how far its sources have moved on. Reads only."""
+"""
+Where each join stands: its last epoch, how far its sources have moved on and how long that can be read. Reads only.
 
-from collections.abc import Mapping
+    tables, ledger ─► sightings ─► JoinStatus        (what is right of the first arrow is pure)
+"""
+
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from statistics import median
 
-from lakehouse.errors import FeedUnavailable
-from lakehouse.tables import commits_since, find
+from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, Entry, JoinHistory
+from lakehouse.entries import SourceVersions as Recorded
+from lakehouse.errors import CannotContinue
+from lakehouse.tables import CHANGE_FEED, Commit, Table, commits_since, find
+from lakehouse.times import FILE_RETENTION, retention_seconds
+from pipelines.report import GateStatus, JoinStatus, SourceStatus
+from pipelines.report.status import State
+from pipelines.report.wording import duration, moment
+from pipelines.spec import fingerprint, parse
 from pipelines.workspace import Workspace
 
 
 @dataclass(frozen=True)
-class JoinStatus:
+class Sighting:
     """
-    One join.
+    A source as it was found.
 
     Args:
-        join: The join.
-        state: current, behind, not loaded, open (an epoch waits to be finished), broken or unreadable.
-        epoch: Its last committed epoch, 0 before the load.
-        result_version: The version of the result that epoch made.
-        lag: For each source the number of commits with data that the result does not have yet.
-        note: What a person should know.
+        name: The source.
+        table: It, None where there is no such table.
+        recorded: What the last epoch accounts for; None before the load.
+        commits: The commits with data since then, oldest first.
+        problem: Why the result cannot go on from what is recorded; empty if it can, as far as its log tells.
     """
 
-    join: str
-    state: str
-    epoch: int
-    result_version: int | None
-    lag: Mapping[str, int]
-    note: str = ""
-
-    def text(self) -> str:
-        """Render for a person."""
-        behind = ", ".join(f"{source} {commits} commits behind" for source, commits in self.lag.items() if commits)
-        where = f"epoch {self.epoch}, version {self.result_version}" if self.epoch else "no epoch"
-        return (
-            f"{self.join}: {self.state} ({where})"
-            + (f"; {behind}" if behind else "")
-            + (f"\n  {self.note}" * bool(self.note))
-        )
-
-    def json(self) -> dict[str, Any]:
-        """Render for a machine."""
-        return {
-            "join": self.join,
-            "state": self.state,
-            "epoch": self.epoch,
-            "result_version": self.result_version,
-            "lag": dict(self.lag),
-            "note": self.note,
-        }
+    name: str
+    table: Table | None
+    recorded: Recorded | None
+    commits: tuple[Commit, ...] = ()
+    problem: str = ""
 
 
 def status_of(workspace: Workspace, name: str) -> JoinStatus:
-    """Look at one join's ledger and sources."""
+    """
+    Look at one join's ledger and sources.
+
+    Raises:
+        PipelineFileError: The join's statement cannot be used.
+    """
+    file = workspace.file
     history = workspace.ledger.of(name)
     last = history.committed
-    lag: dict[str, int] = {}
-    note = ""
-    for versions in last.sources if last else ():
-        table = find(workspace.spark, workspace.source(versions.name))
-        if table is None or table.id != versions.id:
-            note = f"{versions.name} is not the table that the last epoch read"
-            continue
-        try:
-            commits = commits_since(workspace.spark, table, versions.to_version)
-        except FeedUnavailable as error:
-            note = f"{versions.name}: {error.problem} ({error.found})"
-            continue
-        lag[versions.name] = sum(commit.changes_data for commit in commits)
+    recorded = {versions.name: versions for versions in last.sources} if last else {}
+    names = parse(name, file.joins[name].sql, file.sources).sources
+    with ThreadPoolExecutor() as side_by_side:
+        sightings = tuple(side_by_side.map(lambda source: _look(workspace, source, recorded.get(source)), names))
+    redefined = last is not None and last.definition != fingerprint(file, name)
+    return judge(name, history, sightings, datetime.now(UTC), redefined=redefined)
+
+
+def judge(
+    name: str, history: JoinHistory, sightings: tuple[Sighting, ...], now: datetime, *, redefined: bool = False
+) -> JoinStatus:
+    """
+    Say where a join stands.
+
+    Args:
+        name: The join.
+        history: Its ledger.
+        sightings: Its sources, left before right.
+        now: The present, aware.
+        redefined: Whether the pipeline file defines it otherwise than when its last epoch ran.
+    """
+    last = history.committed
+    between = seconds_between_runs(history)
+    state = _state(history, sightings)
+    return JoinStatus(
+        join=name,
+        state=state,
+        epoch=last.epoch if last else 0,
+        committed_at=last.at if last else None,
+        result_version=last.result.version if last else None,
+        sources=tuple(source_status(sighting, between, now) for sighting in sightings),
+        last_gate=last_gate(history),
+        note=_note(name, state, history, redefined=redefined),
+    )
+
+
+def source_status(sighting: Sighting, between: float | None, now: datetime) -> SourceStatus:
+    """
+    Say how far a source has moved on.
+
+    Args:
+        sighting: The source as it was found.
+        between: Seconds between two runs, None if nobody knows.
+        now: The present, aware.
+    """
+    table, recorded, commits = sighting.table, sighting.recorded, sighting.commits
+    retention = None if table is None else retention_seconds(table.properties)
+    until = _later(commits[0].at, retention) if commits else None
+    counted = recorded is not None and not sighting.problem
+    age = max((now - commits[0].at).total_seconds(), 0.0) if commits else 0.0
+    return SourceStatus(
+        name=sighting.name,
+        version=None if table is None else table.version,
+        accounted=None if recorded is None else recorded.to_version,
+        commits_behind=len(commits) if counted else None,
+        seconds_behind=age if counted else None,
+        retention_seconds=retention,
+        readable_until=until,
+        warning=sighting.problem or retention_warning(retention, until, between, now),
+    )
+
+
+def retention_warning(retention: float | None, until: datetime | None, between: float | None, now: datetime) -> str:
+    """
+    Say whether changes could be gone before a run reads them.
+
+    Args:
+        retention: Seconds that a change stays readable, None if nobody knows.
+        until: When the oldest change that the result does not have stops being readable, None if there is none.
+        between: Seconds between two runs, None if nobody knows.
+        now: The present, aware.
+
+    Returns:
+        The warning; empty if there is nothing to fear.
+    """
+    if until is not None and until <= now:
+        return f"its oldest change that the result does not have may be gone since {moment(until)}: run now"
+    if between is None:
+        return ""
+    if until is not None and (until - now).total_seconds() < between:
+        return (
+            f"its oldest change that the result does not have stops being readable at {moment(until)},"
+            f" and runs are {duration(between)} apart: run before then"
+        )
+    if retention is not None and retention < 2 * between:
+        return (
+            f"its changes stay readable for {duration(retention)}, less than twice the time between runs,"
+            f" {duration(between)}: raise {FILE_RETENTION} or run more often"
+        )
+    return ""
+
+
+def seconds_between_runs(history: JoinHistory) -> float | None:
+    """Give the median of the seconds from one committed epoch to the next; None where there are no two."""
+    moments = sorted(entry.at for entry in history.entries if entry.step == COMMITTED and entry.at is not None)
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(moments) if later > earlier]
+    return median(gaps) if gaps else None
+
+
+def last_gate(history: JoinHistory) -> GateStatus | None:
+    """Give the outcome of the last gate: of the highest epoch that has one, and there of the newest attempt."""
+    gates = (gate for gate in map(_gate, history.entries) if gate is not None)
+    return max(gates, key=lambda gate: (gate.epoch, gate.at), default=None)
+
+
+def _gate(entry: Entry) -> GateStatus | None:
+    """Tell what a row of the ledger says of a gate; a load is published before its gate, everything else after it."""
+    assert entry.at is not None
+    if entry.step == COMMITTED or (entry.step == PUBLISHING and entry.strategy != "load"):
+        return GateStatus(passed=True, epoch=entry.epoch, at=entry.at)
+    if entry.step == REJECTED or (entry.step == ABANDONED and entry.message.startswith(REJECTED_LOAD)):
+        findings = entry.message.removeprefix(REJECTED_LOAD)
+        return GateStatus(passed=False, epoch=entry.epoch, at=entry.at, findings=findings)
+    return None
+
+
+def _look(workspace: Workspace, name: str, recorded: Recorded | None) -> Sighting:
+    table = find(workspace.spark, workspace.source(name))
+    if table is None:
+        return Sighting(name, None, recorded, problem="there is no such Delta table")
+    if recorded is not None and table.id != recorded.id:
+        return Sighting(name, table, recorded, problem="it was dropped and created again")
+    if not table.feed_on:
+        return Sighting(name, table, recorded, problem=f"its change feed is off: set {CHANGE_FEED} = true")
+    if recorded is None:
+        return Sighting(name, table, None)
+    try:
+        commits = commits_since(workspace.spark, table, recorded.to_version)
+    except CannotContinue as error:
+        return Sighting(name, table, recorded, problem=f"{error.problem} ({error.found})")
+    return Sighting(name, table, recorded, tuple(commit for commit in commits if commit.changes_data))
+
+
+def _state(history: JoinHistory, sightings: tuple[Sighting, ...]) -> State:
     if history.broken is not None:
-        state, note = "broken", history.broken.message
-    elif history.open is not None:
-        state, note = "open", f"epoch {history.open.epoch} waits to be finished by `lakejoin run`"
-    elif last is None:
-        state = "not loaded"
-    elif note:
-        state = "unreadable"
-    else:
-        state = "behind" if any(lag.values()) else "current"
-    epoch, version = (last.epoch, last.result.version) if last else (0, None)
-    return JoinStatus(name, state, epoch, version, lag, note)
+        return "broken"
+    if history.open is not None:
+        return "open"
+    if history.committed is None:
+        return "not loaded"
+    if any(sighting.problem for sighting in sightings):
+        return "unreadable"
+    return "behind" if any(sighting.commits for sighting in sightings) else "current"
+
+
+def _note(name: str, state: State, history: JoinHistory, *, redefined: bool) -> str:
+    backfill = f"`lakejoin backfill --select {name}` reconciles the result with the sources as they are now"
+    if state == "broken" and history.broken is not None:
+        return f"epoch {history.broken.epoch} is broken: {history.broken.message}; {backfill}"
+    if state == "open" and history.open is not None:
+        return f"epoch {history.open.epoch} waits to be finished by `lakejoin run --select {name}`"
+    if redefined:
+        return f"it is defined otherwise than when its last epoch ran; {backfill}"
+    return backfill if state == "unreadable" else ""
+
+
+def _later(at: datetime, seconds: float | None) -> datetime | None:
+    """Add seconds to a point in time; None if there are none, or so many that the calendar ends before."""
+    try:
+        return None if seconds is None else at + timedelta(seconds=seconds)
+    except OverflowError:
+        return None

@@ -63,8 +63,16 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
             found="; ".join(examples),
             hint=f"run `lakejoin backfill --select {name}` to reconcile it",
         )
-    report = JoinReport(name, "done", last.epoch if last else 0, "verify", reason, counts, watch.seconds)
-    return replace(report, details=(f"{counts['expected']:,} rows are as the join says",))
+    return JoinReport(
+        join=name,
+        outcome="done",
+        epoch=last.epoch if last else 0,
+        strategy="verify",
+        reason=reason,
+        counts=counts,
+        seconds=dict(watch.seconds),
+        details=(f"{counts['expected']:,} rows are as the join says",),
+    )
 
 
 def _at_recorded(bound: BoundJoin, recorded: tuple[SourceVersions, ...]) -> BoundJoin:

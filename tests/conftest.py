@@ -1,6 +1,7 @@
 """One Spark for the whole session, and lakes that live as long as a test."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,16 @@ def standard(_standard: Lake, tmp_path: Path) -> Lake:
 def loaded(_loaded: Lake, tmp_path: Path) -> Lake:
     """Give the same lake after its first run."""
     return _loaded.copy(tmp_path / "loaded")
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Move the driver's process to Auckland: neither UTC nor the time zone of any pipeline file here."""
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.fixture(autouse=True)

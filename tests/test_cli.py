@@ -6,11 +6,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
+import pipelines.run as driver
+from expectations.gate import Verdict
+from lakehouse.stage import Stage
+from pipelines.binding import BoundJoin
 from pipelines.cli import main
+from pipelines.epoch import compute_changes
+from pipelines.plan import EpochPlan
+from pipelines.publishing import publishing_entry
+from pipelines.report import report_schema
+from pipelines.workspace import Workspace
 from tests.lake import Lake
 
 
@@ -44,7 +55,7 @@ def test_the_commands_tell_the_same_story(standard: Lake, capsys: pytest.Capture
     assert "versions 2 to 2" in call("plan")
     (plan,) = json.loads(call("plan", "--output", "json"))["joins"]
     assert (plan["strategy"], plan["epoch"], plan["sources"][0]["to_version"]) == ("incremental", 2, 2)
-    assert "left 1 commits behind" in call("status")
+    assert "left: 1 commit behind" in call("status")
     (report,) = json.loads(call("run", "--output", "json"))["joins"]
     assert (report["outcome"], report["counts"]["updated"]) == ("done", 1)
     assert "nothing to do" in call("run")
@@ -92,3 +103,64 @@ def test_two_joins_of_a_file_run_though_one_fails(standard: Lake, capsys: pytest
     out = capsys.readouterr().out
     assert "3 inserted" in out
     assert "zz" in out
+
+
+def test_every_exit_code_is_reached(
+    loaded: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each by a command, with the error in the one document on stdout; a list of the README says what they mean."""
+    lake = loaded
+    reached = {}
+
+    def call(*arguments: str) -> dict[str, Any]:
+        code = main([arguments[0], "-f", str(lake.file), "--output", "json", *arguments[1:]])
+        report: dict[str, Any] = json.loads(capsys.readouterr().out)
+        jsonschema.validate(report, json.loads(report_schema()))
+        error = report["error"] or next((join["error"] for join in report["joins"] if "error" in join), None)
+        assert report["exit_code"] == code == (error["exit_code"] if error else 0)
+        reached[code] = error and error["code"]
+        return report
+
+    def another_run_is_quicker(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
+        counts = compute_changes(workspace, bound, plan, stage)
+        workspace.ledger.append(publishing_entry(bound, plan, "another", stage.path, counts))
+        return counts
+
+    call("status")
+    call("plan", "--select", "nope")
+    call("verify", "--against", "./nowhere")
+    call("verify", "--against", "./lake/left")
+    lake.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
+    monkeypatch.setattr(driver, "gate_change_set", lambda *_: Verdict(("made up",)))
+    call("run")
+    monkeypatch.undo()
+    monkeypatch.setattr(driver, "compute_changes", another_run_is_quicker)
+    call("run")
+    assert reached == {
+        0: None,
+        1: "FAILED",
+        2: "UNKNOWN_JOIN",
+        3: "GATE_FAILED",
+        4: "SCHEMA_BROKEN",
+        5: "ANOTHER_RUN",
+    }
+
+
+def test_an_error_that_nobody_foresaw_is_a_report_too(
+    standard: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback, in either form; stdout stays one document."""
+    monkeypatch.setattr("pipelines.explain.explain", lambda *_: 1 / 0)
+    assert main(["check", "-f", str(standard.file), "--output", "json"]) == 1
+    said = capsys.readouterr()
+    assert (json.loads(said.out)["error"]["code"], said.err) == ("UNEXPECTED", "")
+    assert main(["check", "-f", str(standard.file)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("unexpected ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize("given", ["x", "=x", ""])
+def test_a_variable_without_a_name_or_a_value_is_wrong_use(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--var", given]) == 2
+    assert "is not NAME=VALUE" in capsys.readouterr().err

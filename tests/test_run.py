@@ -209,9 +209,8 @@ def test_a_failed_gate_publishes_nothing_and_uses_up_no_number(loaded: Lake, mon
         return {**counts, "deleted": 1}
 
     monkeypatch.setattr(driver, "compute_changes", spoilt)
-    with pytest.raises(GateFailed, match="no unnecessary tombstone") as refused:
+    with pytest.raises(GateFailed, match="no unnecessary tombstone"):
         pipeline.run(lake.spark)
-    assert refused.value.exit_code == 3
     assert lake.version() == version
     assert [row["step"] for row in lake.ledger()][-1] == "rejected"
     monkeypatch.undo()

@@ -4,11 +4,8 @@ The demo: two days of a blizzard, told by two changing tables and the join that 
     Airline writes ─► schedule, operations ─► Pipeline.run ─► flight_status ─► Pipeline.verify, one question
 """
 
-import importlib.resources
-import os
 import shlex
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from lakehouse.errors import LakejoinError
 from pipelines.api import Pipeline
 from pipelines.demo.airline import Airline, data_folder, read_flights
+from pipelines.examples import example
+from pipelines.shell import program
 
 PIPELINE_FILE = "flights.yml"
 MARKER = ".lakejoin-demo"
@@ -82,7 +81,7 @@ def run_demo(spark_factory: Callable[[], SparkSession], folder: Path, say: Say, 
     given = shlex.quote(str(folder / PIPELINE_FILE))
     say(f"\nThe tables are in {folder / 'lake'}. Look at the pipeline file, change a table, and go on with")
     for command in ("status", "run", "verify"):
-        say(f"  {_program()} {command} -f {given}")
+        say(f"  {program()} {command} -f {given}")
 
 
 def prepare_folder(folder: Path) -> Path:
@@ -105,10 +104,8 @@ def prepare_folder(folder: Path) -> Path:
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / MARKER).write_text("Made by `lakejoin demo`, which deletes this folder when it runs again.\n")
-    installed = importlib.resources.files("pipelines") / "conf"
-    examples = installed if installed.is_dir() else Path(__file__).parents[2] / "conf"
     file = folder / PIPELINE_FILE
-    file.write_text((examples / PIPELINE_FILE).read_text(encoding="utf-8"), encoding="utf-8")
+    file.write_text(example(PIPELINE_FILE), encoding="utf-8")
     return file
 
 
@@ -181,11 +178,3 @@ def _show_answer(spark: SparkSession, lake: Path, say: Say) -> None:
     for row in spark.sql(QUESTION, flight_status=status, airlines=airlines).collect():
         delay = "-" if row["delay"] is None else f"{round(row['delay'])} min"
         say(f"{row['name']:<28} {row['flights']:>8} {row['cancelled'] / row['flights']:>10.0%} {delay:>26}")
-
-
-def _program() -> str:
-    """Name the program as a reader can type it, also where its folder is not on the path."""
-    if shutil.which("lakejoin"):
-        return "lakejoin"
-    program = str(Path(sys.prefix) / "bin" / "lakejoin")
-    return shlex.quote(min(program, os.path.relpath(program), key=len))

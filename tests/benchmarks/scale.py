@@ -3,8 +3,10 @@ A first load and a small run on a table of millions, in a driver of 2 GiB.
 
     python -m tests.benchmarks.scale [--rows 2000000] [--changes 2000]
 
-Prints one JSON line: rows, changes, the driver's memory, and seconds of load, run, run with nothing to do and verify,
-with the steps of the run.
+Prints one JSON line: rows, changed rows of the result, the driver's memory, and seconds of load, of a first run in a
+cold JVM and a second one, each of as many changes, of a run with nothing to do and of verify; beside them full_s, the
+seconds of INSERT OVERWRITE with the same join in the same session, before and after the runs; and the steps of the
+second run.
 """
 
 import argparse
@@ -19,6 +21,7 @@ from lakehouse.session import local_session
 from tests.lake import Lake, only
 
 MEMORY = "2g"
+JOIN = "SELECT o.*, p.method, p.paid FROM {orders} o LEFT JOIN {payments} p ON o.id = p.id"
 
 
 def main() -> None:
@@ -39,18 +42,25 @@ def main() -> None:
         payment = "id, concat('m', id % 7), timestamp_seconds(1600000000 + id)"
         lake.sql(f"INSERT INTO {{payments}} SELECT {payment} FROM range({options.rows}) WHERE id % 10 <> 0", "payments")
         pipeline = lake.pipeline(
-            "SELECT o.*, p.method, p.paid FROM orders o LEFT JOIN payments p ON o.id = p.id",
+            JOIN.format(orders="orders", payments="payments"),
             sources,
             name="orders_paid",
         )
         load, _ = timed(lambda: only(pipeline.run(spark)))
+        joined = JOIN.format(orders=lake.at("orders"), payments=lake.at("payments"))
+        lake.sql(f"CREATE TABLE {{full}} USING delta AS {joined}", "full")
+        full = [timed(lambda: lake.sql(f"INSERT OVERWRITE {{full}} {joined}", "full"))[0]]
         step = max(options.rows * 2 // max(options.changes, 1), 1)
-        lake.sql(f"UPDATE {{orders}} SET amount = amount + 1 WHERE id % {step} = 0", "orders")
-        lake.sql(f"DELETE FROM {{payments}} WHERE id % {step} = 1", "payments")
-        run, report = timed(lambda: only(pipeline.run(spark)))
+        runs = []
+        for turn in (0, 2):
+            lake.sql(f"UPDATE {{orders}} SET amount = amount + 1 WHERE id % {step} = {turn}", "orders")
+            lake.sql(f"DELETE FROM {{payments}} WHERE id % {step} = {turn + 1}", "payments")
+            run, report = timed(lambda: only(pipeline.run(spark)))
+            runs.append(run)
+        full.append(timed(lambda: lake.sql(f"INSERT OVERWRITE {{full}} {joined}", "full"))[0])
         again, _ = timed(lambda: only(pipeline.run(spark)))
         verify, _ = timed(lambda: only(pipeline.verify(spark)))
-    seconds = {"load_s": load, "run_s": run, "nothing_to_do_s": again, "verify_s": verify}
+    seconds = {"load_s": load, "run_s": runs, "full_s": full, "nothing_to_do_s": again, "verify_s": verify}
     steps = {name: round(value, 1) for name, value in report.seconds.items()}
     print(json.dumps({"rows": options.rows, "changed": report.changed, "memory": MEMORY, **seconds, "steps": steps}))
 

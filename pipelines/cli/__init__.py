@@ -1,0 +1,45 @@
+"""The command line. Nothing of Spark is imported before a command needs it."""
+
+import logging
+import os
+import sys
+
+import click
+
+from lakehouse.errors import LakejoinError
+from pipelines.cli.commands import cli
+from pipelines.cli.options import Unexpected
+
+__all__ = ["cli", "main"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """
+    Run a command.
+
+    Args:
+        argv: The arguments; those of the process if None.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 usage or bad pipeline file, 3 gate failed, 4 cannot go on from the recorded
+        versions, 5 another run is active.
+    """
+    try:
+        code = cli.main(argv, prog_name="lakejoin", standalone_mode=False)
+    except LakejoinError as error:
+        click.echo(error.message, err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        click.echo("stopped", err=True)
+        return 1
+    except BrokenPipeError:  # whoever read our output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        logging.getLogger("pipelines").debug("unexpected", exc_info=True)
+        click.echo(Unexpected(error).message, err=True)
+        return 1
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,195 @@
+"""The commands."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lakehouse.errors import LakejoinError, PipelineFileError
+from pipelines.cli.options import SELECT, Given, names, reporting
+from pipelines.cli.progress import ToStderr, shown, waiting
+
+if TYPE_CHECKING:
+    from pipelines.report import Command, Part, Report
+    from pipelines.workspace import Workspace
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="lakejoin")
+@click.option("-v", "--verbose", is_flag=True, help="Log each write to stderr.")
+def cli(verbose: bool) -> None:
+    """Keep joins between Delta tables up to date from their change feeds."""
+    handler = ToStderr()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for package in ("lakehouse", "pipelines", "expectations"):
+        logger = logging.getLogger(package)
+        logger.setLevel(logging.DEBUG if verbose else logging.WARNING)
+        logger.handlers = [handler]
+        logger.propagate = False
+
+
+@cli.command()
+@reporting("check")
+def check(given: Given) -> "Report":
+    """Check the pipeline file alone; starts no Spark."""
+    from pipelines.explain import explain
+    from pipelines.report import Report
+
+    file, _ = given.load()
+    return Report(command="check", pipeline=file.pipeline, joins=tuple(explain(file, name) for name in file.joins))
+
+
+@cli.command()
+@SELECT
+@reporting("explain")
+def explain(given: Given, select: str | None) -> "Report":
+    """Say what kind each join is, why, and what follows; starts no Spark."""
+    from pipelines.explain import explain
+    from pipelines.report import Report
+    from pipelines.spec import selected
+
+    file, _ = given.load()
+    joins = tuple(explain(file, name) for name in selected(file, names(select)))
+    return Report(command="explain", pipeline=file.pipeline, joins=joins)
+
+
+@cli.command()
+@SELECT
+@reporting("plan")
+def plan(given: Given, select: str | None) -> "Report":
+    """Say what `run` would do and why; writes nothing."""
+    from pipelines.prepare import prepare
+    from pipelines.report import PlanReport
+
+    return _each("plan", given, select, lambda workspace, name: PlanReport.of(prepare(workspace, name).plan))
+
+
+@cli.command()
+@SELECT
+@reporting("run")
+def run(given: Given, select: str | None) -> "Report":
+    """Bring the results up to date; the first time, load them."""
+    return _run("run", given, select)
+
+
+@cli.command()
+@SELECT
+@reporting("backfill")
+def backfill(given: Given, select: str | None) -> "Report":
+    """Load results or reconcile them with the sources as they are now; writes only rows that differ."""
+    return _run("backfill", given, select)
+
+
+@cli.command()
+@SELECT
+@click.option(
+    "--against", default="", metavar="TABLE", help="Compare this table (name, or path with a slash), not the result."
+)
+@reporting("verify")
+def verify(given: Given, select: str | None, against: str) -> "Report":
+    """Recompute the joins and compare, both ways; exit 1 if rows differ."""
+    from pipelines.verify import verify_join
+
+    return _each("verify", given, select, lambda workspace, name: verify_join(workspace, name, against))
+
+
+@cli.command()
+@SELECT
+@reporting("status")
+def status(given: Given, select: str | None) -> "Report":
+    """Say where each join stands, how far its sources have moved on and how long they can be read."""
+    from pipelines.status import status_of
+
+    return _each("status", given, select, status_of)
+
+
+@cli.command()
+@SELECT
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=10, show_default=True, help="Epochs of each join.")
+@reporting("history")
+def history(given: Given, select: str | None, limit: int) -> "Report":
+    """List the newest epochs of each join with their counts and seconds."""
+    from pipelines.history import history_of
+
+    return _each("history", given, select, lambda workspace, name: history_of(workspace, name, limit))
+
+
+@cli.command()
+@click.argument("query")
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="Rows to print.")
+@reporting("sql")
+def sql(given: Given, query: str, limit: int) -> "Report":
+    """Answer a QUERY over the pipeline's sources, results and lakejoin_ledger, each by its name; writes nothing."""
+    from pipelines.query import answer
+    from pipelines.report import Report
+
+    workspace = given.open()
+    with waiting("reading"):
+        found = answer(workspace, query, limit)
+    return Report(command="sql", pipeline=workspace.file.pipeline, query=found)
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
+def init(folder: Path) -> None:
+    """Write a first pipeline, ready to run, into FOLDER (this one without it)."""
+    from pipelines.init import write_example
+
+    click.echo(write_example(folder))
+
+
+@cli.command()
+@click.option("--report", is_flag=True, help="Print the schema of what `--output json` prints instead.")
+def schema(report: bool) -> None:
+    """Print the JSON schema of the pipeline file, for editors."""
+    from pipelines.report import report_schema
+    from pipelines.spec import schema
+
+    click.echo(report_schema() if report else schema(), nl=False)
+
+
+@cli.command()
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("lakejoin-demo"),
+    show_default=True,
+    help="Where the demo's lake goes; one from an earlier demo is replaced.",
+)
+def demo(folder: Path) -> None:
+    """Watch lakejoin keep a join of real flights up to date."""
+    from lakehouse.session import local_session
+    from pipelines.demo import run_demo
+
+    run_demo(local_session, folder, click.echo)
+
+
+def _run(command: "Command", given: Given, select: str | None) -> "Report":
+    workspace = given.open()
+    from pipelines.report import Report
+    from pipelines.run import run_joins
+
+    with shown() as progress:
+        reports = run_joins(workspace, names(select), backfill=command == "backfill", progress=progress)
+    return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(reports))
+
+
+def _each(
+    command: "Command", given: Given, select: str | None, report: Callable[["Workspace", str], "Part"]
+) -> "Report":
+    """Report on each join; the error of one does not keep the others from being looked at."""
+    workspace = given.open()
+    from pipelines.report import JoinReport, Report
+
+    parts: list[Part] = []
+    for name in workspace.joins(names(select)):
+        try:
+            with waiting(f"looking at {name}"):
+                parts.append(report(workspace, name))
+        except PipelineFileError:
+            raise
+        except LakejoinError as error:
+            parts.append(JoinReport(join=name, outcome="failed", error=error))
+    return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(parts))

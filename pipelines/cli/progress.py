@@ -1,0 +1,140 @@
+"""
+What a command shows on stderr while it is at work: bars on a terminal, plain lines elsewhere.
+
+`rich` is imported only where a bar is drawn, for help must not wait for it.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from pipelines.progress import STEPS, Progress, position
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Display
+    from rich.progress import TaskID
+
+
+class ToStderr(logging.Handler):
+    """Log to what is `sys.stderr` when the line comes: while bars are shown, they have it go above them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line."""
+        print(self.format(record), file=sys.stderr)
+
+
+class Lines(Progress):
+    """A line for each epoch that begins, for logs."""
+
+    def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
+        """Print the epoch."""
+        what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy} ({reason})"
+        click.echo(f"{join}: {what}", err=True)
+
+
+class Bars(Progress):
+    """
+    A bar for each join, over the steps that its strategy takes.
+
+    Args:
+        display: The bars of rich, started; each task has the fields `step` and `steps`.
+    """
+
+    def __init__(self, display: "Display") -> None:
+        self._display = display
+        self._tasks: dict[str, TaskID] = {}
+        self._steps: dict[str, tuple[str, ...]] = {}
+        self._at: dict[str, int] = {}
+
+    def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
+        """Give the bar its length; the first step, `plan`, was taken to learn it."""
+        self._steps[join], self._at[join] = STEPS[strategy], 0
+        what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy}"
+        self._display.update(self._task(join), total=len(STEPS[strategy]), completed=1, what=what)
+
+    def step(self, join: str, name: str) -> None:
+        """Move the bar to the step; until the epoch is known the bar has no length."""
+        steps = self._steps.get(join, ())
+        self._at[join] = position(steps, name, self._at.get(join, -1))
+        place = f"{self._at[join] + 1}/{len(steps)} " if steps else ""
+        self._display.update(self._task(join), completed=self._at[join], step=f"{place}{name}")
+
+    def finished(self, join: str, outcome: str) -> None:
+        """Fill the bar, or leave it where the join failed, and stop its clock."""
+        task = self._task(join)
+        if outcome == "failed":
+            self._display.update(task, step="failed")
+        else:
+            total = len(self._steps.get(join, ())) or 1
+            self._display.update(task, total=total, completed=total, step=outcome)
+        self._display.stop_task(task)
+
+    def _task(self, join: str) -> "TaskID":
+        if join not in self._tasks:
+            self._tasks[join] = self._display.add_task(join, total=None, what="", step="")
+        return self._tasks[join]
+
+
+@contextmanager
+def shown() -> Iterator[Progress]:
+    """Show the progress of joins as long as the block runs; bars are gone afterwards, lines stay."""
+    if not _on_terminal():
+        yield Lines()
+        return
+    with _display(_stderr()) as display:
+        yield Bars(display)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show on a terminal what is waited for as long as the block runs; elsewhere nothing."""
+    if not _on_terminal():
+        yield
+        return
+    with _display(_stderr(), bar=False) as display:
+        display.add_task(what, total=None)
+        yield
+
+
+def announce(what: str) -> None:
+    """
+    Print on a terminal a line about what is waited for, which stays; elsewhere nothing.
+
+    It is for the start of Spark: its JVM writes to the terminal by itself, and would tear what moves there.
+    """
+    if _on_terminal():
+        click.echo(what, err=True)
+
+
+def _on_terminal() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+
+
+def _stderr() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _display(console: "Console", *, bar: bool = True) -> "Display":
+    """
+    Make a display that clears itself away; what others write to `sys.stderr` meanwhile goes above it.
+
+    stdout is left alone: it belongs to the report, and need not be the same terminal.
+    """
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Display
+
+    details = [
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[what]}", markup=False),
+        TextColumn("{task.fields[step]}", markup=False),
+    ]
+    columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False), *(details if bar else [])]
+    return Display(*columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False)

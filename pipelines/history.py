@@ -1,0 +1,66 @@
+"""What the epochs of a join did, from its ledger. Reads only."""
+
+from lakehouse.entries import CLOSING, PUBLISHING, REJECTED, Entry, JoinHistory
+from pipelines.report import EpochReport, JoinHistoryReport
+from pipelines.report.wording import in_order
+from pipelines.workspace import Workspace
+
+
+def history_of(workspace: Workspace, name: str, limit: int) -> JoinHistoryReport:
+    """
+    List the newest epochs of a join.
+
+    Args:
+        workspace: Where to look.
+        name: The join.
+        limit: List at most so many, rejected attempts among them.
+    """
+    return newest(name, workspace.ledger.of(name), limit)
+
+
+def newest(name: str, history: JoinHistory, limit: int) -> JoinHistoryReport:
+    """
+    List the newest epochs of a ledger, newest first, each at the last step that it took.
+
+    A rejected attempt uses up no number: it is listed by itself, below the epoch that took the number after it.
+
+    Args:
+        name: The join.
+        history: Its ledger.
+        limit: List at most so many.
+    """
+    rejected = [entry for entry in history.entries if entry.step == REJECTED]
+    epochs: dict[int, Entry] = {}
+    for entry in history.entries:
+        if entry.step != REJECTED:
+            epochs[entry.epoch] = max(epochs.get(entry.epoch, entry), entry, key=_progress)
+    listed = sorted([*rejected, *epochs.values()], key=_age, reverse=True)
+    return JoinHistoryReport(join=name, epochs=tuple(map(epoch_report, listed[:limit])), more=len(listed) > limit)
+
+
+def epoch_report(entry: Entry) -> EpochReport:
+    """Report a row of the ledger."""
+    assert entry.at is not None
+    return EpochReport(
+        epoch=entry.epoch,
+        step=entry.step,
+        at=entry.at,
+        run_id=entry.run_id,
+        strategy=entry.strategy,
+        reason=entry.reason,
+        sources=entry.sources,
+        result_version=entry.result.version,
+        counts=dict(entry.counts),
+        seconds=dict(in_order(entry.seconds)),
+        message=entry.message,
+    )
+
+
+def _progress(entry: Entry) -> int:
+    """Rank a step by how far it is along the way; clocks of two machines could tell it otherwise."""
+    return 0 if entry.step == PUBLISHING else 2 if entry.step in CLOSING else 1
+
+
+def _age(entry: Entry) -> tuple[int, bool, float]:
+    assert entry.at is not None
+    return entry.epoch, entry.step != REJECTED, entry.at.timestamp()

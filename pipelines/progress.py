@@ -1,0 +1,59 @@
+"""What a run tells while it is at work, to whoever shows it; what is shown, and how, is decided elsewhere."""
+
+from collections.abc import Mapping
+
+STEPS: Mapping[str, tuple[str, ...]] = {
+    "incremental": ("plan", "compute", "gate", "ledger", "merge", "ledger"),
+    "reconcile": ("plan", "compute", "gate", "ledger", "merge", "ledger"),
+    "load": ("plan", "check", "ledger", "load", "gate", "ledger"),
+    "resume": ("plan", "load", "gate", "merge", "ledger", "plan"),
+}
+"""
+The steps of an epoch in their order, by strategy.
+
+An epoch whose change set nets to nothing passes over `merge`, and what is resumed is either a load or a MERGE.
+"""
+
+ORDER = ("plan", "check", "compute", "load", "gate", "ledger", "merge", "verify")
+"""All steps that are timed, in the order in which a reader is told their seconds."""
+
+
+class Progress:
+    """The listener of a run; this one hears everything and shows nothing."""
+
+    def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
+        """
+        Take note that an epoch begins.
+
+        Args:
+            join: The join.
+            epoch: Its number.
+            strategy: resume, load, incremental or reconcile.
+            reason: Why: a stable code, a colon, and words.
+        """
+
+    def step(self, join: str, name: str) -> None:
+        """Take note that a step begins; `plan` begins before its epoch does."""
+
+    def finished(self, join: str, outcome: str) -> None:
+        """Take note that a join is through: done, nothing or failed."""
+
+
+SILENT = Progress()
+"""For callers that want to hear nothing."""
+
+
+def position(steps: tuple[str, ...], name: str, after: int) -> int:
+    """
+    Find the place of a step that begins.
+
+    Args:
+        steps: The steps in their order; one may be there twice.
+        name: The step that begins.
+        after: The place of the step before, -1 if there was none.
+
+    Returns:
+        The next place with this name; else, as for an attempt that is made again, the first; else the place it was at.
+    """
+    later = (place for place in range(after + 1, len(steps)) if steps[place] == name)
+    return next(later, steps.index(name) if name in steps else max(after, 0))

@@ -1,0 +1,90 @@
+"""What a join is, as far as its statement and the pipeline file say."""
+
+from collections.abc import Iterator
+from textwrap import indent, wrap
+from typing import Literal
+
+from pipelines.report.facts import Facts
+from pipelines.spec.definition import How
+
+Kind = Literal["table-table"]
+
+WIDTH = 100
+"""Lines are wrapped to so many characters, but for the statement, which stays as it was written."""
+
+LABEL = 13
+"""Where the second column begins."""
+
+
+class SourceExplanation(Facts):
+    """One input of a join."""
+
+    name: str
+    """The source."""
+    alias: str
+    """What the statement calls it."""
+    kind: str
+    """Its kind in the pipeline file."""
+    key: tuple[str, ...]
+    """Its key columns, those of the right in the order of the left's."""
+    address: str
+    """The table or folder, relative to the pipeline file where the file says it so."""
+    change: str
+    """What a change of it does to the result."""
+
+    def text(self) -> str:
+        """Render for a person, as one line without the change."""
+        alias = "" if self.alias.lower() == self.name.lower() else f" as {self.alias}"
+        return f"{self.kind} {self.name}{alias}, key ({', '.join(self.key)}), in {self.address}"
+
+
+class JoinExplanation(Facts):
+    """What kind of join it is, why, and what follows."""
+
+    join: str
+    """The join."""
+    kind: Kind
+    """The kind."""
+    how: How
+    """The type of join."""
+    why: str
+    """Why it is of this kind."""
+    sources: tuple[SourceExplanation, ...]
+    """Its inputs, left before right."""
+    key: tuple[str, ...]
+    """The columns that key the result, as the left source calls them."""
+    result: str
+    """The table or folder of the result."""
+    semantics: str
+    """strict, kafka, kafka-0.10.2 or kafka-0.10.0."""
+    refresh: str
+    """auto, incremental or full."""
+    sql: str
+    """The statement."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know about this join."""
+
+    def text(self) -> str:
+        """Render for a person."""
+        lines = [f"{self.join}: {self.kind}, {self.how} join", *_labelled("why", self.why)]
+        for label, source in zip(("left", "right"), self.sources, strict=True):
+            lines += _labelled(label, source.text())
+            lines += _labelled("", f"a change {source.change}")
+        lines += _labelled("result", f"{self.result}, keyed by ({', '.join(self.key)})")
+        lines += _labelled("semantics", self.semantics)
+        for number, note in enumerate(self.notes):
+            lines += _labelled("" if number else "notes", note, bullet="- ")
+        return "\n".join([*lines, "  sql", indent(self.sql, "    ")])
+
+
+def _labelled(label: str, words: str, bullet: str = "") -> Iterator[str]:
+    """Wrap words into the second column."""
+    lead = " " * (LABEL + len(bullet))
+    yield from wrap(
+        words,
+        WIDTH,
+        initial_indent=f"  {label}".ljust(LABEL) + bullet,
+        subsequent_indent=lead,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,97 @@
+"""What happened to one join, and what would."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pipelines.plan import EpochPlan, SourceRange, Strategy
+from pipelines.report.facts import Facts, Failure
+
+Outcome = Literal["done", "nothing", "failed"]
+COUNTED = ("inserted", "updated", "deleted")
+
+
+class JoinReport(Facts):
+    """What run, backfill or verify did with one join, or the error that any command met with it."""
+
+    join: str
+    """The join."""
+    outcome: Outcome
+    """done, nothing (there was nothing to do) or failed."""
+    epoch: int = 0
+    """The epoch's number; of a join without news the number that the next will have."""
+    strategy: str = ""
+    """nothing, resume, load, incremental, reconcile or verify; empty for an error."""
+    reason: str = ""
+    """Why this strategy: a stable code, a colon, and words. Of verify: what was compared."""
+    counts: Mapping[str, int] = {}
+    """Rows read, touched, inserted, updated, deleted, unchanged, null_keys; of verify expected, missing, surplus."""
+    seconds: Mapping[str, float] = {}
+    """Seconds of each step."""
+    error: Failure | None = None
+    """What went wrong."""
+    details: tuple[str, ...] = ()
+    """Further lines for a reader."""
+
+    @property
+    def changed(self) -> int:
+        """How many rows of the result changed."""
+        return sum(self.counts.get(name, 0) for name in COUNTED)
+
+    def text(self) -> str:
+        """Render for a person."""
+        if self.error is not None:
+            return f"FAILED  {self.error.message}"
+        lines = [f"{self.join}: {self._headline()}"]
+        if self.counts.get("null_keys"):
+            lines.append(f"  warning: {self.counts['null_keys']:,} source rows without a key were skipped")
+        return "\n".join([*lines, *(f"  {line}" for line in self.details)])
+
+    def _headline(self) -> str:
+        if self.strategy == "verify":
+            return f"verified ({self.reason}); {sum(self.seconds.values()):.1f} s"
+        if self.outcome == "nothing":
+            return f"nothing to do ({self.reason})"
+        changes = ", ".join(f"{self.counts.get(name, 0):,} {name}" for name in COUNTED)
+        took = f"{sum(self.seconds.values()):.1f} s"
+        return f"epoch {self.epoch} ({self.strategy}): {changes}; {took}"
+
+
+class PlanReport(Facts):
+    """What `run` would do for one join: the very plan that it would execute."""
+
+    join: str
+    """The join."""
+    epoch: int
+    """The number of the epoch."""
+    strategy: Strategy
+    """nothing, resume, load, incremental or reconcile."""
+    reason: str
+    """Why: a stable code, a colon, and words."""
+    sources: tuple[SourceRange, ...]
+    """What is read of each source, left before right."""
+    base_version: int
+    """The version of the result that the epoch is computed against; -1 before the load."""
+
+    @staticmethod
+    def of(plan: EpochPlan) -> "PlanReport":
+        """Report a plan."""
+        return PlanReport(
+            join=plan.join,
+            epoch=plan.epoch,
+            strategy=plan.strategy,
+            reason=plan.reason,
+            sources=plan.sources,
+            base_version=plan.base_version,
+        )
+
+    def text(self) -> str:
+        """Render for a person."""
+        lines = [f"{self.join}: {self.strategy}, epoch {self.epoch} ({self.reason})"]
+        return "\n".join([*lines, *(f"  {source.name}: {self._reads(source)}" for source in self.sources)])
+
+    def _reads(self, source: SourceRange) -> str:
+        if self.strategy in ("load", "reconcile"):
+            return f"all of version {source.to_version}"
+        if source.has_changes:
+            return f"changes of versions {source.read_after + 1} to {source.to_version}"
+        return f"no changes up to version {source.to_version}"

@@ -1,0 +1,68 @@
+"""
+All that a command prints: one value for text and JSON.
+
+Its schema is published as `conf/report.schema.json`, made from these classes with the descriptions of their fields.
+"""
+
+import json
+from typing import Any, Literal
+
+from pydantic import computed_field
+
+from pipelines.report.explanation import JoinExplanation
+from pipelines.report.facts import Facts, Failure
+from pipelines.report.history import JoinHistoryReport
+from pipelines.report.joins import JoinReport, PlanReport
+from pipelines.report.query import QueryReport
+from pipelines.report.status import JoinStatus
+
+Command = Literal["check", "explain", "plan", "run", "backfill", "verify", "status", "history", "sql"]
+Part = JoinReport | PlanReport | JoinExplanation | JoinStatus | JoinHistoryReport
+
+
+class Report(Facts):
+    """All that a command has to say."""
+
+    command: Command
+    """The command."""
+    pipeline: str = ""
+    """The pipeline's name; empty if its file could not be read."""
+    joins: tuple[Part, ...] = ()
+    """One part for each join, in the order of the file: of the kind that the command reports, or its error."""
+    query: QueryReport | None = None
+    """The answer to `sql`."""
+    error: Failure | None = None
+    """What kept the whole command from its work; an error of one join is in that join's part."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def exit_code(self) -> int:
+        """The exit code: of the command's error, else of the first join that failed, else 0."""
+        parts = (part.error for part in self.joins if isinstance(part, JoinReport))
+        return next((error.exit_code for error in (self.error, *parts) if error is not None), 0)
+
+    def text(self) -> str:
+        """Render for a person."""
+        if self.command == "check" and self.error is None:
+            return f"{self.pipeline}: no faults; joins: {', '.join(part.join for part in self.joins)}"
+        parts = [part.text() for part in self.joins]
+        return "\n".join([*parts, *([self.query.text()] if self.query else [])])
+
+    def machine(self) -> dict[str, Any]:
+        """Render for a machine."""
+        return self.model_dump(mode="json")
+
+
+def report_schema() -> str:
+    """
+    Write the schema of a report.
+
+    Returns:
+        A JSON document with a final line break.
+    """
+    content = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Report.model_json_schema(mode="serialization"),
+        "title": "lakejoin report",
+    }
+    return json.dumps(content, indent=2) + "\n"

@@ -1,0 +1,39 @@
+"""Ledgers of a join as values, for tests that need no table."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lakehouse.address import Address
+from lakehouse.entries import COMMITTED, Entry, JoinHistory, SourceVersions, Step, TargetVersions
+
+START = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = 3_600
+
+
+def at(hours: float) -> datetime:
+    """Give the time so many hours after the start of the ledger."""
+    return START + timedelta(hours=hours)
+
+
+def entry(epoch: int, step: Step = COMMITTED, hours: float = 0, **fields: Any) -> Entry:
+    """Make a row of the ledger of `result`, which reads `left` and `right`, up to version 5 + epoch."""
+    strategy = fields.pop("strategy", "load" if epoch == 1 else "incremental")
+    version = epoch if step == COMMITTED else None
+    return Entry(
+        join="result",
+        epoch=epoch,
+        step=step,
+        run_id=f"run{epoch}",
+        strategy=strategy,
+        reason="changes: the feeds have what changed since the last epoch",
+        definition="d",
+        sources=tuple(SourceVersions(name, f"{name}-id", 4 + epoch, 5 + epoch) for name in ("left", "right")),
+        targets=(TargetVersions(Address("result", path="/lake/result"), "result-id", epoch - 1, version),),
+        at=at(hours),
+        **fields,
+    )
+
+
+def ledger(*entries: Entry) -> JoinHistory:
+    """Make a ledger."""
+    return JoinHistory(entries)

@@ -1,0 +1,157 @@
+"""`explain`: what a join is and why, from the pipeline file alone."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lakehouse.errors import PipelineFileError
+from pipelines.explain import explain
+from pipelines.report import JoinExplanation, Report
+from pipelines.spec import load
+
+FLIGHTS = Path(__file__).parents[1] / "conf" / "flights.yml"
+SOURCES = {"orders": {"key": ["shop", "no"]}, "payments": {"key": ["id", "store"], "path": "../finance/payments"}}
+ON = "ON o.shop = p.store AND p.id = o.no"
+
+
+def explained(
+    folder: Path, how: str = "LEFT", on: str = ON, where: str = "", storage: object = None, **options: object
+) -> JoinExplanation:
+    keys = {"RIGHT": "p.store, p.id", "FULL": "coalesce(o.shop, p.store) AS shop, coalesce(o.no, p.id) AS no"}
+    sql = f"SELECT {keys.get(how, 'o.shop, o.no')}, p.method FROM orders o {how} JOIN payments p {on} {where}"
+    content = {
+        "pipeline": "test",
+        "storage": storage or {"path": "./lake"},
+        "sources": SOURCES,
+        "joins": {"paid": {"sql": sql, **options}},
+    }
+    file = folder / "lakejoin.yml"
+    file.write_text(yaml.safe_dump(content))
+    return explain(load(file), "paid")
+
+
+def test_it_says_why_the_join_is_of_its_kind(tmp_path: Path) -> None:
+    """Both keys in full, the right one in the order of the left."""
+    found = explained(tmp_path)
+    assert (found.kind, found.how, found.key) == ("table-table", "left", ("shop", "no"))
+    assert found.why == (
+        "ON equates the whole key of orders, (shop, no), with the whole key of payments, (store, id): "
+        "a row meets at most one row"
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "left", "right"),
+    [
+        ("INNER", "if payments has the key; else it changes nothing", "if orders has the key; else it changes nothing"),
+        (
+            "LEFT",
+            "with nulls for payments while that lacks the key",
+            "updates the result row of its key, if orders has",
+        ),
+        ("RIGHT", "updates the result row of its key, if payments has", "with nulls for orders while that lacks"),
+        ("FULL", "leaves nulls for orders while payments has the key", "leaves nulls for payments while orders has"),
+    ],
+)
+def test_it_says_what_a_change_of_either_side_does(tmp_path: Path, how: str, left: str, right: str) -> None:
+    """Only a row of a preserved side enters and leaves the result by itself."""
+    sources = explained(tmp_path, how).sources
+    assert left in sources[0].change
+    assert right in sources[1].change
+
+
+@pytest.mark.parametrize(
+    ("how", "consequence"),
+    [
+        ("INNER", "a pair of rows for which that is not true is not in the result"),
+        ("LEFT", "a row of orders for which that is not true meets nothing and has nulls for payments"),
+        ("RIGHT", "a row of payments for which that is not true meets nothing and has nulls for orders"),
+    ],
+)
+def test_conditions_of_on_besides_the_key_are_told_one_by_one(tmp_path: Path, how: str, consequence: str) -> None:
+    """Those that equate the keys are the reason for the kind, and no note; the same columns crosswise are one."""
+    notes = explained(tmp_path, how, f"{ON} AND (p.amount > 0 AND o.shop = p.id)").notes
+    assert [note for note in notes if note.startswith("ON")] == [
+        f"ON also asks for `p.amount > 0`: {consequence}",
+        f"ON also asks for `o.shop = p.id`: {consequence}",
+    ]
+
+
+def test_where_null_keys_and_refresh_are_told(tmp_path: Path) -> None:
+    """Each with what follows from it."""
+    plain = explained(tmp_path)
+    assert [note.split()[0] for note in plain.notes] == ["a", "refresh"]
+    assert "key holds a null takes no part" in plain.notes[0]
+    filtered = explained(tmp_path, where="WHERE p.method <> 'x'", refresh="incremental")
+    assert filtered.notes[0] == (
+        "WHERE `p.method <> 'x'`: a result row that leaves it is deleted, one that enters it is inserted"
+    )
+    assert "lakejoin backfill" in filtered.notes[-1]
+    assert "whole sources" in explained(tmp_path, refresh="full").notes[-1]
+
+
+def test_tables_are_where_the_file_says(tmp_path: Path) -> None:
+    """Paths stay as they are written; in a schema each table has its name."""
+    found = explained(tmp_path)
+    assert [source.address for source in found.sources] == ["./lake/orders", "../finance/payments"]
+    assert found.result == "./lake/paid"
+    found = explained(tmp_path, storage={"schema": "main.shop", "stage": "/Volumes/stage"})
+    assert (found.sources[0].address, found.result) == ("main.shop.orders", "main.shop.paid")
+
+
+def test_using_is_a_reason_too(tmp_path: Path) -> None:
+    """USING stands for the equalities, and none of them is a further condition."""
+    file = tmp_path / "lakejoin.yml"
+    file.write_text(
+        "{pipeline: p, storage: {path: lake}, sources: {a: {key: [x, y]}, b: {key: [y, x]}},"
+        " joins: {c: {sql: 'SELECT * FROM a JOIN b USING (x, y)'}}}"
+    )
+    found = explain(load(file), "c")
+    assert found.why.startswith("USING names the whole key of a, (x, y), and the whole key of b, (x, y)")
+    assert not [note for note in found.notes if note.startswith("ON")]
+
+
+def test_a_machine_reads_the_fields(tmp_path: Path) -> None:
+    """The published names, in JSON."""
+    report = Report(command="explain", pipeline="test", joins=(explained(tmp_path),))
+    (join,) = json.loads(json.dumps(report.machine()))["joins"]
+    assert set(join) == {
+        "join", "kind", "how", "why", "sources", "key", "result", "semantics", "refresh", "sql", "notes",
+    }  # fmt: skip
+    assert set(join["sources"][0]) == {"name", "alias", "kind", "key", "address", "change"}
+
+
+def test_a_person_reads_aligned_lines(tmp_path: Path) -> None:
+    """The head first, then two columns, then the statement as it is; no line of ours is long."""
+    lines = explained(tmp_path).text().splitlines()
+    assert lines[0] == "paid: table-table, left join"
+    statement = lines.index("  sql")
+    labels = {line[:13].strip() for line in lines[1:statement]}
+    assert labels == {"", "why", "left", "right", "result", "semantics", "notes"}
+    assert max(map(len, lines[:statement])) <= 100
+    assert lines[statement + 1].startswith("    SELECT o.shop")
+
+
+def test_explain_starts_no_spark_and_the_example_of_the_demo_is_explained() -> None:
+    """The command itself, with a JAVA_HOME that points nowhere."""
+    program = str(Path(sys.executable).with_name("lakejoin"))
+    done = subprocess.run(
+        [program, "explain", "-f", str(FLIGHTS)],
+        env={**os.environ, "JAVA_HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("flight_status: table-table, left join\n")
+    assert not done.stderr
+
+
+def test_a_statement_that_is_no_supported_join_is_refused(tmp_path: Path) -> None:
+    """The file is at fault, as `check` says."""
+    with pytest.raises(PipelineFileError, match="foreign-key"):
+        explained(tmp_path, on="ON o.no = p.id AND o.x = p.store")
