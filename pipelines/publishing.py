@@ -23,7 +23,7 @@ OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
 
 class Stopwatch:
     """
-    Seconds of the steps of an epoch.
+    Seconds of the steps of an epoch, to the millisecond.
 
     Args:
         listener: Called with the name of each step as it begins.
@@ -42,7 +42,8 @@ class Stopwatch:
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - start
+            took = time.monotonic() - start
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)
 
 
 def publishing_entry(bound: BoundJoin, plan: EpochPlan, run_id: str, stage: str, counts: dict[str, int]) -> Entry:

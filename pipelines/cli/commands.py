@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from pipelines.workspace import Workspace
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class InOrder(click.Group):
+    """A group that lists its commands in the order in which one comes to need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands as they are defined."""
+        return list(self.commands)
+
+
+@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="lakejoin")
 @click.option("-v", "--verbose", is_flag=True, help="Log each write to stderr.")
 def cli(verbose: bool) -> None:
@@ -31,9 +39,22 @@ def cli(verbose: bool) -> None:
 
 
 @cli.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
+def init(folder: Path) -> None:
+    """
+    Write a first pipeline, ready to run.
+
+    It goes into FOLDER, made if need be, or into this one; no file is overwritten.
+    """
+    from pipelines.init import write_example
+
+    click.echo(write_example(folder))
+
+
+@cli.command()
 @reporting("check")
 def check(given: Given) -> "Report":
-    """Check the pipeline file alone; starts no Spark."""
+    """Check the pipeline file alone, without Spark."""
     from pipelines.explain import explain
     from pipelines.report import Report
 
@@ -45,7 +66,7 @@ def check(given: Given) -> "Report":
 @SELECT
 @reporting("explain")
 def explain(given: Given, select: str | None) -> "Report":
-    """Say what kind each join is, why, and what follows; starts no Spark."""
+    """Say what kind each join is and why, without Spark."""
     from pipelines.explain import explain
     from pipelines.report import Report
     from pipelines.spec import selected
@@ -59,7 +80,7 @@ def explain(given: Given, select: str | None) -> "Report":
 @SELECT
 @reporting("plan")
 def plan(given: Given, select: str | None) -> "Report":
-    """Say what `run` would do and why; writes nothing."""
+    """Say what `run` would do and why; write nothing."""
     from pipelines.prepare import prepare
     from pipelines.report import PlanReport
 
@@ -78,7 +99,11 @@ def run(given: Given, select: str | None) -> "Report":
 @SELECT
 @reporting("backfill")
 def backfill(given: Given, select: str | None) -> "Report":
-    """Load results or reconcile them with the sources as they are now; writes only rows that differ."""
+    """
+    Load results, or reconcile them with their sources.
+
+    The sources are read as they are now, and only rows that differ are written.
+    """
     return _run("backfill", given, select)
 
 
@@ -89,7 +114,11 @@ def backfill(given: Given, select: str | None) -> "Report":
 )
 @reporting("verify")
 def verify(given: Given, select: str | None, against: str) -> "Report":
-    """Recompute the joins and compare, both ways; exit 1 if rows differ."""
+    """
+    Recompute the joins and compare them with the results.
+
+    Rows that are missing and rows too many are counted, with examples; either makes the exit code 1.
+    """
     from pipelines.verify import verify_join
 
     return _each("verify", given, select, lambda workspace, name: verify_join(workspace, name, against))
@@ -99,7 +128,11 @@ def verify(given: Given, select: str | None, against: str) -> "Report":
 @SELECT
 @reporting("status")
 def status(given: Given, select: str | None) -> "Report":
-    """Say where each join stands, how far its sources have moved on and how long they can be read."""
+    """
+    Say where each join stands.
+
+    How far its sources have moved on, in commits and time, how long these can be read, and the last gate.
+    """
     from pipelines.status import status_of
 
     return _each("status", given, select, status_of)
@@ -110,7 +143,7 @@ def status(given: Given, select: str | None) -> "Report":
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=10, show_default=True, help="Epochs of each join.")
 @reporting("history")
 def history(given: Given, select: str | None, limit: int) -> "Report":
-    """List the newest epochs of each join with their counts and seconds."""
+    """List the newest epochs with their counts and seconds."""
     from pipelines.history import history_of
 
     return _each("history", given, select, lambda workspace, name: history_of(workspace, name, limit))
@@ -121,7 +154,11 @@ def history(given: Given, select: str | None, limit: int) -> "Report":
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="Rows to print.")
 @reporting("sql")
 def sql(given: Given, query: str, limit: int) -> "Report":
-    """Answer a QUERY over the pipeline's sources, results and lakejoin_ledger, each by its name; writes nothing."""
+    """
+    Answer a query over the pipeline's tables.
+
+    QUERY names sources, results and lakejoin_ledger as the pipeline file does; each is read at its newest version.
+    """
     from pipelines.query import answer
     from pipelines.report import Report
 
@@ -129,15 +166,6 @@ def sql(given: Given, query: str, limit: int) -> "Report":
     with waiting("reading"):
         found = answer(workspace, query, limit)
     return Report(command="sql", pipeline=workspace.file.pipeline, query=found)
-
-
-@cli.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
-def init(folder: Path) -> None:
-    """Write a first pipeline, ready to run, into FOLDER (this one without it)."""
-    from pipelines.init import write_example
-
-    click.echo(write_example(folder))
 
 
 @cli.command()

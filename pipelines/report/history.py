@@ -8,7 +8,7 @@ from pipelines.report.facts import Facts
 from pipelines.report.table import table
 from pipelines.report.wording import moment, steps
 
-COLUMNS = ("epoch", "when", "step", "strategy", "inserted", "updated", "deleted", "seconds")
+COLUMNS = ("epoch", "when", "step", "strategy", "inserted", "updated", "deleted")
 NUMBERS = ("epoch", "inserted", "updated", "deleted")
 
 
@@ -39,11 +39,11 @@ class EpochReport(Facts):
     """Why it was rejected, abandoned or broken; may be empty."""
 
     def cells(self) -> tuple[str, ...]:
-        """Render for a person, as the cells of a row."""
+        """Render for a person, as the cells of a row; what is long goes below it."""
         counts = (
             f"{self.counts[name]:,}" if name in self.counts else "-" for name in ("inserted", "updated", "deleted")
         )
-        return (str(self.epoch), moment(self.at), self.step, self.strategy, *counts, steps(self.seconds))
+        return (str(self.epoch), moment(self.at), self.step, self.strategy, *counts)
 
 
 class JoinHistoryReport(Facts):
@@ -57,7 +57,7 @@ class JoinHistoryReport(Facts):
     """Whether there are older ones."""
 
     def text(self) -> str:
-        """Render for a person: a table, with the message of an epoch that went wrong below its row."""
+        """Render for a person: a table; below each row the seconds, and the message of an epoch that went wrong."""
         if not self.epochs:
             return f"{self.join}: no epochs yet; lakejoin run makes the first"
         cells = [epoch.cells() for epoch in self.epochs]
@@ -65,7 +65,9 @@ class JoinHistoryReport(Facts):
         lines = [f"{self.join}:", f"  {head}", f"  {rule}"]
         for row, epoch in zip(rows, self.epochs, strict=True):
             lines.append(f"  {row}")
-            lines.extend(f"      {line}" for line in epoch.message.splitlines())
+            took = [f"{sum(epoch.seconds.values()):.1f} s: {steps(epoch.seconds)}"] if epoch.seconds else []
+            below = [*took, *epoch.message.splitlines()]
+            lines.extend(f"         {line}" for line in below)
         if self.more:
             lines.append("  there are older ones: --limit shows more")
         return "\n".join(lines)

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from pipelines.spec.dialect import as_written
 from pipelines.spec.inputs import Inputs
+from pipelines.spec.names import nearest
 from pipelines.spec.objection import Objection
 from pipelines.spec.statement import Side
 
@@ -159,7 +160,8 @@ def _other_kind(on: exp.Expr, inputs: Inputs) -> Objection:
             return Objection(
                 f"ON: `{as_written((others or written)[0])}` {what} of {referencing.source}, while "
                 f"({', '.join(referenced.key)}) is that of {referenced.source}: a foreign-key join, not yet supported",
-                about=(others or written)[0],
+                _misspelled((others or written)[0], referencing),
+                (others or written)[0],
             )
     left, right = inputs.left, inputs.right
     return Objection(
@@ -168,3 +170,9 @@ def _other_kind(on: exp.Expr, inputs: Inputs) -> Objection:
         f"one equality for each key column, with aliases: {left.alias}.{left.key[0]} = {right.alias}.{right.key[0]}",
         on,
     )
+
+
+def _misspelled(reference: exp.Expr, side: Side) -> str:
+    """Name the key column that was meant, where the reference is all but one."""
+    node = reference.unnest()
+    return nearest(node.name, side.key, at_least=0.8) if isinstance(node, exp.Column) else ""

@@ -108,8 +108,14 @@ def _is_misspelled(fault: Fault, meant: Collection[str]) -> bool:
 
 
 def _source(value: object) -> Source | None:
+    """Read a source without the options that there are not, or give it up."""
+    known = (
+        {name: option for name, option in value.items() if name in Source.model_fields}
+        if isinstance(value, dict)
+        else value
+    )
     try:
-        return Source.model_validate(value)
+        return Source.model_validate(known)
     except ValidationError:
         return None
 

@@ -7,19 +7,20 @@ RESERVED = frozenset({"lakejoin_ledger", "lakejoin_stage"})
 RESERVED_ENDINGS = ("__changelog", "__state")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str:
     """
     Find the known name that somebody who wrote `name` most likely meant.
 
     Args:
         name: What was written.
         known: The names that would be right.
+        at_least: How alike they must be, from 0 to 1.
 
     Returns:
         A hint to show, "did you mean `x`?", or nothing if no name is near.
     """
     spelled = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name.lower(), spelled, n=1)
+    matches = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=at_least)
     return f"did you mean `{spelled[matches[0]]}`?" if matches else ""
 
 
