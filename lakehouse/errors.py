@@ -11,6 +11,19 @@ from textwrap import indent
 from typing import ClassVar
 
 
+def printable(text: str) -> str:
+    """
+    Write out what a terminal would obey or not show.
+
+    Args:
+        text: Anything, as a name out of a file.
+
+    Returns:
+        The text in one line: an escape sequence for each character that cannot be printed.
+    """
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
 class LakejoinError(Exception):
     """
     Base of all errors that lakejoin raises on purpose.
@@ -81,8 +94,9 @@ class Fault:
 
     def __str__(self) -> str:
         where = self.path if self.line is None else f"{self.path} (line {self.line})"
-        lines = [f"{where}: {self.problem}", *(f"  | {line}" for line in self.excerpt.splitlines())]
-        return "\n".join([*lines, f"  next: {self.hint}"] if self.hint else lines)
+        lines = [printable(f"{where}: {self.problem}")]
+        lines += [f"  | {line}" for line in self.excerpt.split("\n") if self.excerpt]
+        return "\n".join([*lines, printable(f"  next: {self.hint}")] if self.hint else lines)
 
 
 class PipelineFileError(LakejoinError):

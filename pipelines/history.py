@@ -35,11 +35,10 @@ def newest(name: str, history: JoinHistory, limit: int) -> JoinHistoryReport:
         if entry.step != REJECTED:
             epochs[entry.epoch] = max(epochs.get(entry.epoch, entry), entry, key=_progress)
     listed = sorted([*rejected, *epochs.values()], key=_age, reverse=True)
-    return JoinHistoryReport(join=name, epochs=tuple(map(epoch_report, listed[:limit])), more=len(listed) > limit)
+    return JoinHistoryReport(join=name, epochs=tuple(map(_epoch_report, listed[:limit])), more=len(listed) > limit)
 
 
-def epoch_report(entry: Entry) -> EpochReport:
-    """Report a row of the ledger."""
+def _epoch_report(entry: Entry) -> EpochReport:
     assert entry.at is not None
     return EpochReport(
         epoch=entry.epoch,

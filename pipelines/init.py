@@ -42,7 +42,7 @@ def write_example(folder: Path) -> str:
     """
     contents = {
         FILE_NAME: example(f"example/{FILE_NAME}"),
-        SCHEMA: schema().rstrip("\n") + "\n",
+        SCHEMA: schema(),
         SOURCES: example(f"example/{SOURCES}"),
     }
     there = [name for name in contents if os.path.lexists(folder / name)]

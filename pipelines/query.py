@@ -13,7 +13,7 @@ from lakehouse.address import Address
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.sqltext import quote
 from lakehouse.tables import is_missing
-from pipelines.query_text import bare_query, refusal
+from pipelines.query_text import bare_query, refusal, unreadable, words_in
 from pipelines.report import ColumnReport, QueryReport
 from pipelines.workspace import Workspace
 
@@ -53,7 +53,7 @@ def answer(workspace: Workspace, query: str, limit: int) -> QueryReport:
     Returns:
         The first rows. Decimals, dates, times and intervals are strings as Spark writes them in the time zone of the
         pipeline file, binary values their hexadecimal digits, variants the JSON that they hold; NaN and infinities are
-        strings, and so are the keys of maps.
+        strings, and so are the keys of maps. The fields of a struct that has a name twice are called col1, col2, ...
 
     Raises:
         BadQuery: It is no query, names what is not there, or fails.
@@ -79,15 +79,15 @@ def answer(workspace: Workspace, query: str, limit: int) -> QueryReport:
 
 
 def _named(workspace: Workspace, query: str) -> Iterator[Address]:
-    """Give the tables whose names occur in the query, and maybe are meant."""
-    written = query.replace("``", "`").lower()
+    """Give the tables whose names are words of the query, and maybe are meant."""
+    written = words_in(query)
     file = workspace.file
     addresses = {
         **dict.fromkeys(file.sources, workspace.source),
         **dict.fromkeys([*file.joins, LEDGER], workspace.table),
     }
     for name, address in addresses.items():
-        if name.lower() in written:
+        if written is None or name.lower() in written:
             yield address(name)
 
 
@@ -111,7 +111,7 @@ def _make_view(spark: SparkSession, address: Address) -> bool:
     except PySparkException as error:
         if is_missing(error):
             return False
-        raise
+        raise unreadable(address.label, error) from error
     return True
 
 
@@ -128,8 +128,19 @@ def _plain_type(kind: T.DataType) -> T.DataType:
     if isinstance(kind, T.MapType):
         return T.MapType(T.StringType(), _plain_type(kind.valueType), kind.valueContainsNull)
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, _plain_type(f.dataType), f.nullable) for f in kind])
+        return T.StructType(
+            [
+                T.StructField(name, _plain_type(f.dataType), f.nullable)
+                for name, f in zip(_distinct(kind), kind, strict=True)
+            ]
+        )
     return kind if isinstance(kind, PLAIN) else T.StringType()
+
+
+def _distinct(struct: T.StructType) -> list[str]:
+    """Name the fields of a struct; by their places where a name is there twice, for a mapping would lose one."""
+    names = struct.fieldNames()
+    return names if len(set(names)) == len(names) else [f"col{n}" for n in range(1, len(names) + 1)]
 
 
 def _value(value: Any) -> Any:

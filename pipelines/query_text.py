@@ -59,6 +59,36 @@ def bare_query(query: str) -> str:
     return query
 
 
+def words_in(query: str) -> frozenset[str] | None:
+    """
+    Take a query apart.
+
+    Args:
+        query: The query.
+
+    Returns:
+        Its words in small letters, names in backticks without these; None if only Spark can tell.
+    """
+    try:
+        return frozenset(token.text.lower() for token in sqlglot.tokenize(query, read=Verbatim))
+    except SqlglotError:
+        return None
+
+
+def unreadable(name: str, error: Exception) -> BadQuery:
+    """
+    Say in words why a table that a query names cannot be read.
+
+    Args:
+        name: The table.
+        error: What Spark raised.
+
+    Returns:
+        The error to raise.
+    """
+    return BadQuery(f"{name} cannot be read: {_telling_part(str(error))}")
+
+
 def refusal(file: PipelineFile, query: str, error: PySparkException, lines_before: int = 0) -> BadQuery:
     """
     Say in words why Spark did not take a query.

@@ -27,9 +27,9 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
     Args:
         workspace: Where to work.
         name: The join.
-        against: A table to compare instead of the result, by its dotted name or its path (which holds a slash). It is
-            compared with the sources as they are now; so is a result that has no epoch yet. Otherwise result and
-            sources are read at the versions of the last committed epoch.
+        against: A table to compare instead of the result, by its dotted name or by its path, which holds a slash and
+            is relative to the pipeline file. It is compared with the sources as they are now; so is a result that has
+            no epoch yet. Otherwise result and sources are read at the versions of the last committed epoch.
 
     Returns:
         The report; `counts` has expected (rows of the join), missing and surplus (rows, both 0 if the table is right).
@@ -95,7 +95,7 @@ def _at_recorded(bound: BoundJoin, recorded: tuple[SourceVersions, ...]) -> Boun
 
 def _address(workspace: Workspace, against: str) -> Address:
     if "/" in against:
-        return Address(against, path=against if "://" in against else str((workspace.folder / against).resolve()))
+        return Address(against, path=workspace.path(against))
     return Address.by_name(against, against)
 
 

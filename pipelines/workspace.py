@@ -44,14 +44,14 @@ class Workspace:
     def stages(self) -> str:
         """The folder of all stages."""
         storage = self.file.storage
-        return self._path(storage.stage) if storage.stage else f"{self._path(storage.path or '.')}/lakejoin_stage"
+        return self.path(storage.stage) if storage.stage else f"{self.path(storage.path or '.')}/lakejoin_stage"
 
     def table(self, name: str) -> Address:
         """Address a table that lies in the storage under its name: a result, the ledger, a source without address."""
         storage = self.file.storage
         if storage.schema_name is not None:
             return Address.by_name(name, f"{storage.schema_name}.`{name.replace('`', '``')}`")
-        return Address(name, path=f"{self._path(storage.path or '.')}/{name}")
+        return Address(name, path=f"{self.path(storage.path or '.')}/{name}")
 
     def source(self, name: str) -> Address:
         """Address a source where the file says it lies."""
@@ -59,16 +59,14 @@ class Workspace:
         if source.table is not None:
             return Address.by_name(name, source.table)
         if source.path is not None:
-            return Address(name, path=self._path(source.path))
+            return Address(name, path=self.path(source.path))
         return self.table(name)
 
     def joins(self, select: Collection[str] | None = None) -> list[str]:
         """Name the joins to work on, in the order of the file; `selected` says how."""
         return selected(self.file, select)
 
-    def _path(self, path: str) -> str:
-        return (
-            path
-            if path.startswith("/") or re.match(r"[a-z][a-z0-9+.-]+:/", path)
-            else str((self.folder / path).resolve())
-        )
+    def path(self, path: str) -> str:
+        """Give a path of the pipeline file as Spark is to see it: a URI as it is, a path from the file's folder on."""
+        is_whole = path.startswith("/") or re.match(r"[a-z][a-z0-9+.-]+:/", path)
+        return path if is_whole else str((self.folder / path).resolve())

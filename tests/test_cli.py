@@ -63,6 +63,7 @@ def test_the_commands_tell_the_same_story(standard: Lake, capsys: pytest.Capture
     assert "3 rows are as the join says" in call("verify")
     (verified,) = json.loads(call("verify", "--output", "json", "--against", "lake/result"))["joins"]
     assert verified["counts"] == {"missing": 0, "surplus": 0, "expected": 3}
+    assert "3 rows are as the join says" in call("verify", "--against", f"file:{lake.path('result')}")
     lake.sql("DELETE FROM {result} WHERE k = 1")
     (failed,) = json.loads(call("run", "--output", "json", code=4))["joins"]
     assert failed["error"]["code"] == "FOREIGN_WRITER"
@@ -103,6 +104,11 @@ def test_two_joins_of_a_file_run_though_one_fails(standard: Lake, capsys: pytest
     out = capsys.readouterr().out
     assert "3 inserted" in out
     assert "zz" in out
+    for command, said in (("plan", "result: nothing"), ("verify", "result: verified"), ("history", "result:\n")):
+        assert main([command, "-f", str(lake.file)]) == (0 if command == "history" else 2)
+        out = capsys.readouterr().out
+        assert said in out
+        assert command == "history" or "other: FAILED  1 fault\n  joins.other.sql: " in out
 
 
 def test_every_exit_code_is_reached(
@@ -158,9 +164,3 @@ def test_an_error_that_nobody_foresaw_is_a_report_too(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("unexpected ZeroDivisionError: division by zero")
-
-
-@pytest.mark.parametrize("given", ["x", "=x", ""])
-def test_a_variable_without_a_name_or_a_value_is_wrong_use(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--var", given]) == 2
-    assert "is not NAME=VALUE" in capsys.readouterr().err

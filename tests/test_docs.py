@@ -24,6 +24,8 @@ from pipelines.spec import fingerprint, load, schema
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+LATER = ("watermarks", "order_by", "tombstone", "null_value", "ignore_changes")
+"""Options of sources that are not yet supported."""
 
 
 def section(title: str) -> str:
@@ -75,15 +77,21 @@ def test_every_error_code_stands_beside_its_exit_code() -> None:
     assert documented == {kind.code: kind.exit_code for kind in errors()}
 
 
+def test_nothing_in_the_readme_waits_to_be_filled_in() -> None:
+    """Numbers are put in by hand."""
+    assert "@@" not in README
+
+
 def test_every_key_of_the_file_is_in_the_readme() -> None:
-    """Those of storage, sources and joins too."""
+    """Those of storage, sources and joins too, with the part that they belong to; what is to come is listed once."""
     content = json.loads(schema())
     parts = {"": content, "storage.": content["$defs"]["Storage"], "sources.*.": content["$defs"]["Source"]}
     parts["joins.*."] = content["$defs"]["Join"]
     text = section("The pipeline file")
     for folder, part in parts.items():
         for key in part["properties"]:
-            assert f"`{folder}{key}`" in text or (folder == "sources.*." and f"`{key}`" in text), folder + key
+            named = key if folder == "sources.*." and key in LATER else folder + key
+            assert f"`{named}`" in text, named
 
 
 def test_every_column_of_the_ledger_is_in_the_readme() -> None:

@@ -70,7 +70,7 @@ def test_the_text_is_a_table_with_the_message_below_the_row_that_went_wrong() ->
 
 def test_a_join_without_epochs_says_what_makes_the_first() -> None:
     report = newest("result", ledger(), 10)
-    assert report.text() == "result: no epochs yet; lakejoin run makes the first"
+    assert report.text() == "result: no epochs yet; `lakejoin run` makes the first"
     assert report.model_dump(mode="json") == {"join": "result", "epochs": [], "more": False}
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import ParseException
 
 from pipelines.query import ONLY_A_QUERY, answer
-from pipelines.query_text import BadQuery, bare_query
+from pipelines.query_text import BadQuery, bare_query, words_in
 from pipelines.report import ColumnReport, QueryReport, Report
 from pipelines.spec import load
 from pipelines.workspace import Workspace
@@ -143,6 +143,26 @@ def test_a_source_that_is_not_there_does_not_keep_others_from_being_asked(worksp
         answer(workspace, "SELECT * FROM v", 5)
 
 
+def test_a_source_that_cannot_be_read_is_opened_only_by_its_name(workspace: Workspace) -> None:
+    """Not for a word that its name is a part of; where it is named the refusal is in words."""
+    broken = workspace.file.sources["left"].model_copy(update={"table": "no.such.catalog.v"})
+    sources = {**workspace.file.sources, "v": broken}
+    workspace = replace(workspace, file=workspace.file.model_copy(update={"sources": sources}))
+    assert answer(workspace, "SELECT k FROM left GROUP BY k HAVING k = 2", 5).rows == ((2,),)
+    for name in ("v", "V", "`v`"):
+        with pytest.raises(BadQuery, match="v cannot be read: "):
+            answer(workspace, f"SELECT * FROM {name}", 5)
+
+
+def test_the_words_of_a_query_are_names_in_any_case_with_and_without_backticks() -> None:
+    """Of a text that cannot be taken apart none are known."""
+    words = words_in("SELECT `A``b`.c FROM Orders -- v")
+    assert words is not None
+    assert {"a`b", "c", "orders"} <= words
+    assert "v" not in words
+    assert words_in("SELECT 'open") is None
+
+
 TYPED = [
     ("true", True),
     ("1Y", 1),
@@ -167,6 +187,7 @@ TYPED = [
     ("map(named_struct('a', 1, 'b', 'x'), 2.5)", {"{1, x}": "2.5"}),
     ("named_struct('a.b', X'FF', '`', array(double('inf')), 'n', NULL)", {"a.b": "FF", "`": ["Infinity"], "n": None}),
     ("array(named_struct('v', parse_json('1')))", [{"v": 1}]),
+    ("named_struct('a', 1, 'b', 2, 'a', 3)", {"col1": 1, "col2": 2, "col3": 3}),
 ]
 
 

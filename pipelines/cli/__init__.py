@@ -8,7 +8,7 @@ import click
 
 from lakehouse.errors import LakejoinError
 from pipelines.cli.commands import cli
-from pipelines.cli.options import Unexpected
+from pipelines.cli.options import Unexpected, misused
 
 __all__ = ["cli", "main"]
 
@@ -30,7 +30,10 @@ def main(argv: list[str] | None = None) -> int:
         click.echo(error.message, err=True)
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        if document := misused(error, sys.argv[1:] if argv is None else argv):
+            click.echo(document)
+        else:
+            error.show()
         return error.exit_code
     except click.Abort:
         click.echo("stopped", err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakehouse.errors import LakejoinError, PipelineFileError
+from lakehouse.errors import LakejoinError
 from pipelines.cli.options import SELECT, Given, names, reporting
 from pipelines.cli.progress import ToStderr, shown, waiting
 
@@ -110,7 +110,10 @@ def backfill(given: Given, select: str | None) -> "Report":
 @cli.command()
 @SELECT
 @click.option(
-    "--against", default="", metavar="TABLE", help="Compare this table (name, or path with a slash), not the result."
+    "--against",
+    default="",
+    metavar="TABLE",
+    help="Compare this table, not the result: a name, or a path with a slash, relative to the pipeline file.",
 )
 @reporting("verify")
 def verify(given: Given, select: str | None, against: str) -> "Report":
@@ -216,8 +219,6 @@ def _each(
         try:
             with waiting(f"looking at {name}"):
                 parts.append(report(workspace, name))
-        except PipelineFileError:
-            raise
         except LakejoinError as error:
             parts.append(JoinReport(join=name, outcome="failed", error=error))
     return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(parts))

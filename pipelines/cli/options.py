@@ -3,10 +3,12 @@
 import functools
 import json
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -23,6 +25,7 @@ FILE = click.option(
     "--file",
     "path",
     type=click.Path(path_type=Path, dir_okay=False),
+    callback=lambda _context, _option, given: _named(given),
     help="Pipeline file; without it lakejoin.yml in this folder or one above.",
 )
 VAR = click.option(
@@ -48,7 +51,7 @@ class Unexpected(LakejoinError):
 
     code = "UNEXPECTED"
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         lines = str(error).strip().splitlines() or [""]
         super().__init__(
             f"unexpected {type(error).__name__}",
@@ -57,12 +60,27 @@ class Unexpected(LakejoinError):
         )
 
 
-@dataclass(frozen=True)
+class WrongUse(LakejoinError):
+    """A command was called in a way that it does not know."""
+
+    exit_code = 2
+    code = "USAGE"
+
+
+@dataclass
 class Given:
-    """The pipeline file that a command was given, and the values for its variables."""
+    """
+    The pipeline file that a command was given.
+
+    Args:
+        path: The file, if it was named.
+        variables: The values for its variables.
+        pipeline: The pipeline's name, once the file was read.
+    """
 
     path: Path | None
     variables: dict[str, str]
+    pipeline: str = ""
 
     def load(self) -> tuple["PipelineFile", Path]:
         """
@@ -77,7 +95,9 @@ class Given:
         from pipelines.spec import find, load
 
         path = self.path or find(Path.cwd())
-        return load(path, self.variables), path.resolve().parent
+        file = load(path, self.variables)
+        self.pipeline = file.pipeline
+        return file, path.resolve().parent
 
     def open(self) -> "Workspace":
         """Read the file, then start Spark."""
@@ -102,14 +122,18 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Report"]], Callabl
         @OUTPUT
         @functools.wraps(function)
         def invoke(path: Path | None, variables: dict[str, str], output: str, **options: Any) -> None:
+            given = Given(path, variables)
             try:
-                report = function(Given(path, variables), **options)
+                report = function(given, **options)
+                shown = _shown(report, output)
             except click.ClickException:
                 raise
-            except Exception as error:
+            except (Exception, KeyboardInterrupt) as error:
                 logging.getLogger("pipelines").debug("%s failed", command, exc_info=True)
-                report = _failed(command, error if isinstance(error, LakejoinError) else Unexpected(error))
-            _print(report, output)
+                report = _failed(command, _known(error), given.pipeline)
+                shown = _shown(report, output)
+            if shown:
+                click.echo(shown, err=output == "text" and report.error is not None)
             click.get_current_context().exit(report.exit_code)
 
         return invoke
@@ -122,27 +146,58 @@ def names(select: str | None) -> list[str] | None:
     return None if select is None else [name.strip() for name in select.split(",") if name.strip()]
 
 
-def _failed(command: "Command", error: LakejoinError) -> "Report":
+def misused(error: click.ClickException, argv: Sequence[str]) -> str:
+    """
+    Put wrong use into a report, where one was asked for as JSON.
+
+    Args:
+        error: What click found, before the command ran.
+        argv: The arguments.
+
+    Returns:
+        The document; empty if the command reports nothing, or as text.
+    """
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    asked = "--output=json" in argv or ("--output", "json") in pairwise(argv)
+    if not asked or context is None or not any(option.name == "output" for option in context.command.params):
+        return ""
+    hint = f"`{context.command_path} --help` lists the options"
+    wrong = WrongUse(context.command_path, error.format_message().rstrip("."), hint=hint)
+    return _shown(_failed(cast("Command", context.info_name), wrong, ""), "json")
+
+
+def _known(error: BaseException) -> LakejoinError:
+    if isinstance(error, KeyboardInterrupt):
+        return LakejoinError("lakejoin", "stopped")
+    return error if isinstance(error, LakejoinError) else Unexpected(error)
+
+
+def _failed(command: "Command", error: LakejoinError, pipeline: str) -> "Report":
     from pipelines.report import Report
 
-    return Report(command=command, error=error)
+    return Report(command=command, pipeline=pipeline, error=error)
 
 
-def _print(report: "Report", output: str) -> None:
+def _shown(report: "Report", output: str) -> str:
     if output == "json":
-        click.echo(json.dumps(report.machine(), indent=2, ensure_ascii=False))
-        return
-    if report.error is not None:
-        click.echo(report.error.message, err=True)
-    elif text := report.text():
-        click.echo(text)
+        return json.dumps(report.machine(), indent=2, allow_nan=False)
+    return report.text() if report.error is None else report.error.message
+
+
+def _named(path: Path | None) -> Path | None:
+    if path == Path():
+        raise click.BadParameter("the name of the file is empty")
+    return path
 
 
 def _variables(given: tuple[str, ...]) -> dict[str, str]:
-    variables = {}
+    variables: dict[str, str] = {}
     for item in given:
         name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"`{item}` is not NAME=VALUE", param_hint="'--var'")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            hint = "a name has letters, digits and `_`, and begins with no digit"
+            raise click.BadParameter(f"`{item}` is not NAME=VALUE; {hint}", param_hint="'--var'")
+        if name in variables:
+            raise click.BadParameter(f"`{name}` is given twice", param_hint="'--var'")
         variables[name] = value
     return variables

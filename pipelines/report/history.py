@@ -59,7 +59,7 @@ class JoinHistoryReport(Facts):
     def text(self) -> str:
         """Render for a person: a table; below each row the seconds, and the message of an epoch that went wrong."""
         if not self.epochs:
-            return f"{self.join}: no epochs yet; lakejoin run makes the first"
+            return f"{self.join}: no epochs yet; `lakejoin run` makes the first"
         cells = [epoch.cells() for epoch in self.epochs]
         head, rule, *rows = table(COLUMNS, cells, [name in NUMBERS for name in COLUMNS])
         lines = [f"{self.join}:", f"  {head}", f"  {rule}"]

@@ -40,7 +40,7 @@ class JoinReport(Facts):
     def text(self) -> str:
         """Render for a person."""
         if self.error is not None:
-            return f"FAILED  {self.error.message}"
+            return f"{self.join}: FAILED  {self.error.message.removeprefix(f'{self.join}: ')}"
         lines = [f"{self.join}: {self._headline()}"]
         if self.counts.get("null_keys"):
             lines.append(f"  warning: {self.counts['null_keys']:,} source rows without a key were skipped")

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
+from lakehouse.errors import printable
+
 LONGEST = 80
 """A text of more characters is cut."""
 
@@ -28,7 +30,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
 
 def _shown(text: str) -> str:
     cut = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in cut)
+    return printable(cut)
 
 
 def _padded(text: str, width: int, right: bool) -> str:

@@ -24,6 +24,9 @@ class VerbatimParser(SparkParser):
     NO_PAREN_FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
 
+    def _warn_unsupported(self) -> None:
+        """Log nothing about a command, which is refused in our own words."""
+
 
 class VerbatimGenerator(SparkGenerator):
     """Spark's spelling; `<=>` stays, because IS NOT DISTINCT FROM binds otherwise."""

@@ -1,6 +1,6 @@
 """A YAML document that remembers on which line everything was written."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +8,14 @@ import yaml
 
 from lakehouse.errors import Fault, PipelineFileError
 
+TEXT, MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+
+NO_TEXT = "a name must be a text"
+"""What is wrong with `no:`, `1:` and the like, which YAML does not read as texts."""
+
 
 class StrictLoader(yaml.SafeLoader):
-    """YAML without what makes a file mean something else than it seems to: a key written twice, an alias."""
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.faults: list[Fault] = []
+    """YAML without aliases, and with the line of each value that cannot be read."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Refuse aliases; a handful of them can stand for gigabytes."""
@@ -23,16 +24,16 @@ class StrictLoader(yaml.SafeLoader):
             raise yaml.composer.ComposerError(None, None, "an alias (`*name`); write it out", mark)
         return super().compose_node(parent, index)
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Note the keys that one mapping has twice."""
-        written: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in written:
-                    problem = f"`{key.value}` is written twice in one mapping"
-                    self.faults.append(Fault(key.value, problem, "keep one", key.start_mark.line + 1))
-                written.add(key.value)
-        return super().construct_mapping(node, deep=deep)
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Say which value does not fit its tag; what PyYAML raises for one is anything."""
+        try:
+            return super().construct_object(node, deep=deep)
+        except (yaml.YAMLError, RecursionError):
+            raise
+        except Exception:
+            value, kind = str(node.value)[:40], node.tag.rpartition(":")[2]
+            problem = f"`{value}` cannot be read as {kind}; a text stands in quotes"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
 class Document:
@@ -40,12 +41,12 @@ class Document:
     A mapping that was read from a file.
 
     Args:
-        content: What it holds.
+        content: What it holds; every key is a text, as it was written.
         root: The node that it was made of.
-        faults: What was wrong with it and still let it be read: keys written twice.
+        faults: What was wrong with its keys and still let it be read.
     """
 
-    def __init__(self, content: dict[Any, Any], root: yaml.Node, faults: Sequence[Fault]) -> None:
+    def __init__(self, content: dict[str, Any], root: yaml.Node, faults: Sequence[Fault]) -> None:
         self.content = content
         self.faults = list(faults)
         self._root = root
@@ -63,21 +64,24 @@ class Document:
         line, _ = self._find(path)
         return line
 
-    def line_of_row(self, path: Sequence[str], row: int) -> int | None:
+    def line_of_row(self, path: Sequence[str], row: int | None) -> int | None:
         """
         Find a row of a text of several lines.
 
         Args:
             path: The keys that lead to the text.
-            row: The row, from 0.
+            row: The row, from 0; None for the text as a whole.
 
         Returns:
-            Its line in the file, from 1; where YAML folds lines, the one on which the text begins.
+            Its line in the file, from 1; where YAML folds lines, the one on which the text begins, for the whole that
+            of its key.
         """
         line, node = self._find(path)
+        if row is None or node is None:
+            return line
         if isinstance(node, yaml.ScalarNode) and node.style == "|":
             return int(node.start_mark.line) + 2 + row
-        return line if node is None else int(node.start_mark.line) + 1
+        return int(node.start_mark.line) + 1
 
     def _find(self, path: Sequence[str]) -> tuple[int | None, yaml.Node | None]:
         line, node = None, self._root
@@ -91,6 +95,11 @@ class Document:
                 return line, None
             line, node = found[0].start_mark.line + 1, found[1]
         return line, node
+
+
+def dotted(path: Sequence[str]) -> str:
+    """Write the keys that lead to a value as messages name it: `sources.orders.key`."""
+    return ".".join(part or "''" for part in path)
 
 
 def read_document(path: Path) -> Document:
@@ -107,27 +116,64 @@ def read_document(path: Path) -> Document:
         PipelineFileError: If the file cannot be read, is no YAML, or holds no mapping.
     """
 
-    def refused(problem: str, hint: str = "", line: int | None = None) -> PipelineFileError:
+    def unusable(problem: str, hint: str = "", line: int | None = None) -> PipelineFileError:
         return PipelineFileError(str(path), [Fault(path.name, problem, hint, line)])
 
     try:
-        loader = StrictLoader(path.read_bytes().decode("utf-8-sig"))
-        root = loader.get_single_node()
-        content = None if root is None else loader.construct_document(root)
-    except OSError as error:
-        raise refused(f"cannot be read: {error.strerror or type(error).__name__}") from None
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise refused(f"is not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
+        raise unusable(f"is not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
+    except (OSError, ValueError) as error:
+        raise unusable(f"cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}") from None
+    try:
+        loader = StrictLoader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise unusable(f"not YAML: the character U+{ord(text[error.position]):04X}", "leave it out", line) from None
+    try:
+        root = loader.get_single_node()
+        faults = [] if root is None else list(_settled(root, ()))
+        content = None if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = ", ".join(filter(None, (error.context, error.problem)))
-        raise refused(f"not YAML: {said}", line=mark.line + 1 if mark else None) from None
+        raise unusable(f"not YAML: {said}", line=mark.line + 1 if mark else None) from None
     except RecursionError:
-        raise refused("is nested too deep") from None
-    except Exception as error:  # what PyYAML raises for a value that its tag does not fit is anything
-        raise refused(f"not YAML: {' '.join(str(error).split())[:200]}") from None
+        raise unusable("is nested too deep") from None
+    except Exception as error:  # PyYAML does not foresee all that may stand after a backslash
+        raise unusable(f"not YAML: {' '.join(str(error).split())[:200]}", line=loader.line + 1) from None
     if content is None or root is None:
-        raise refused("is empty", "`lakejoin init` writes one to begin with")
+        raise unusable("is empty", "`lakejoin init` writes one to begin with")
     if not isinstance(content, dict):
-        raise refused("holds no mapping of options", "it begins with `pipeline: <name>`", 1)
-    return Document(content, root, loader.faults)
+        raise unusable("holds no mapping of options", "it begins with `pipeline: <name>`", 1)
+    return Document(content, root, faults)
+
+
+def _settled(node: yaml.Node, path: tuple[str, ...]) -> Iterator[Fault]:
+    """Make every key the text that was written, keep the first of equal ones, and yield what was wrong with them."""
+    if isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield from _settled(value, (*path, str(index)))
+    if not isinstance(node, yaml.MappingNode):
+        return
+    kept: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+    others = []
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            others.append((key, value))  # refused when it is constructed
+            continue
+        here, line = (*path, key.value), key.start_mark.line + 1
+        if key.tag == MERGE:
+            yield Fault(dotted(here), "options are not merged", "write them out", line)
+            continue
+        if key.value in kept:
+            first = kept[key.value][0].start_mark.line + 1
+            where = "" if first == line else f", first on line {first}"
+            yield Fault(dotted(here), f"is written twice{where}", "keep one", line)
+            continue
+        if key.tag != TEXT:
+            yield Fault(dotted(here), NO_TEXT, "put it in quotes", line)
+            key.tag = TEXT
+        kept[key.value] = (key, value)
+        yield from _settled(value, here)
+    node.value = [*kept.values(), *others]

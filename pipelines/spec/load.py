@@ -1,34 +1,42 @@
 """The pipeline file: found, read, and refused with all its faults at once."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lakehouse.errors import Fault, PipelineFileError
-from pipelines.spec.document import Document, read_document
-from pipelines.spec.model import Join, PipelineFile, Source, Storage
+from pipelines.spec.document import NO_TEXT, Document, dotted, read_document
+from pipelines.spec.model import MISFIT, Join, PipelineFile, Source, SourceKind, Storage
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import faults_of
 from pipelines.spec.sql import examine, sql_path
+from pipelines.spec.together import clashes, source_misfits, storage_misfit
 from pipelines.spec.variables import Substitution
 
 FILE_NAME = "lakejoin.yml"
 
 PLAINLY = {
     "missing": ("is missing", ""),
-    "model_type": ("must be a mapping of options", ""),
     "dict_type": ("must be a mapping", ""),
     "list_type": ("must be a list", ""),
     "string_type": ("must be a text", "put it in quotes"),
+    "string_unicode": ("holds what is no character", ""),
     "string_too_short": ("must not be empty", ""),
     "too_short": ("must not be empty", "name at least one"),
     "bool_type": ("must be true or false", ""),
 }
 """What pydantic finds, in the words of the file: problem and hint."""
+
+PARTS: dict[str, type[BaseModel]] = {"storage": Storage, "sources": Source, "joins": Join}
+OPTIONS = {"storage": "{path: ./lake}", "sources": "{key: ...}", "joins": "{sql: ...}"}
+"""What a mapping of options begins with, by its place."""
+
+TYPES = ("model_type", "dict_type", "list_type")
+"""What pydantic calls a value that has not even the right form."""
 
 
 def find(start: Path) -> Path:
@@ -70,32 +78,73 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile
     substitution = Substitution(variables or {}, document.line)
     content = substitution.apply(document.content)
     file = None
-    found = list(substitution.faults)
-    open_values = {fault.path for fault in found}
+    faults = [*document.faults, *substitution.faults]
     try:
         file = PipelineFile.model_validate(content)
     except ValidationError as error:
-        more = [_fault(detail, document) for detail in error.errors()]
-        meant = {fault.path.rpartition(".")[0] + fault.hint for fault in more}
-        found += [fault for fault in more if fault.path not in open_values and not _is_misspelled(fault, meant)]
-    faults = [*document.faults, *found, *_statements(content, document)]
+        known = [detail for detail in error.errors() if detail["type"] != MISFIT]
+        faults += _alone(known, document, substitution.open)
+    faults += [*_together(content, document), *_statements(content, document)]
     if faults or file is None:
         raise PipelineFileError(str(path), sorted(faults, key=lambda fault: fault.line or 0))
     return file
 
 
-def _statements(content: dict[Any, Any], document: Document) -> list[Fault]:
+def _alone(details: Sequence[ErrorDetails], document: Document, holes: Collection[tuple[str, ...]]) -> Iterator[Fault]:
+    """Say what is wrong with options one by one, without what follows from a misspelled name or a missing value."""
+    faults = [_fault(detail, document) for detail in details]
+    meant = {fault.path.rpartition(".")[0] + fault.hint for fault in faults}
+    no_texts = {fault.path for fault in document.faults if fault.problem == NO_TEXT}
+    for detail, fault in zip(details, faults, strict=True):
+        where = _where(detail)
+        is_open = detail["type"] not in TYPES and any(hole[: len(where)] == where for hole in holes)
+        is_named = detail["type"] == "extra_forbidden" and fault.path in no_texts
+        if not is_open and not is_named and not _is_misspelled(fault, meant):
+            yield fault
+
+
+def _together(content: Mapping[str, Any], document: Document) -> Iterator[Fault]:
+    """Say which options exclude each other, and which names; what options are meant must be clear for it."""
+
+    def fault(problem: str, hint: str, *where: str) -> Fault:
+        return Fault(dotted(where), problem, hint, document.line(where))
+
+    storage, sources, joins = (_mapping(content.get(part)) for part in ("storage", "sources", "joins"))
+    if isinstance(content.get("storage"), dict) and not _strangers(storage, Storage):
+        misfit = storage_misfit(storage)
+        yield from [fault(*misfit, "storage")] if misfit else []
+    for name, source in sources.items():
+        for misfit in source_misfits(_mapping(source), _kind(_mapping(source))):
+            yield fault(*misfit, "sources", name)
+    for clash in clashes(sources, joins):
+        yield fault(clash.problem, "", clash.part, clash.name)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    """Give a mapping, an empty one in the place of anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def _strangers(options: Collection[str], part: type[BaseModel]) -> list[str]:
+    """List the options that a part of the file does not have."""
+    return [name for name in options if name not in _names(part)]
+
+
+def _kind(source: Mapping[str, Any]) -> str | None:
+    """Tell what a source is; not if it says so in a way that is wrong, maybe by an option with a wrong name."""
+    kind = source.get("kind", "table")
+    return kind if kind in get_args(SourceKind) and not _strangers(source, Source) else None
+
+
+def _statements(content: Mapping[str, Any], document: Document) -> list[Fault]:
     """Check every statement that is one; of a source that is at fault itself only the name is known."""
-    written, joins = content.get("sources"), content.get("joins")
-    if not isinstance(joins, dict):
-        return []
-    sources = {str(name): _source(value) for name, value in written.items()} if isinstance(written, dict) else None
-    names = [name for name in joins if isinstance(name, str)]
+    written, joins = content.get("sources"), _mapping(content.get("joins"))
+    sources = {name: _source(value) for name, value in written.items()} if isinstance(written, dict) else None
     faults = []
-    for name in names:
-        sql = joins[name].get("sql") if isinstance(joins[name], dict) else None
-        if isinstance(sql, str):
-            _, objections = examine(name, sql, sources, names)
+    for name, join in joins.items():
+        sql = _mapping(join).get("sql")
+        if isinstance(sql, str) and sql:
+            _, objections = examine(name, sql, sources, joins)
             line_of = partial(document.line_of_row, ("joins", name, "sql"))
             faults += faults_of(objections, sql_path(name), sql, line_of)
     return faults
@@ -109,40 +158,40 @@ def _is_misspelled(fault: Fault, meant: Collection[str]) -> bool:
 
 def _source(value: object) -> Source | None:
     """Read a source without the options that there are not, or give it up."""
-    known = (
-        {name: option for name, option in value.items() if name in Source.model_fields}
-        if isinstance(value, dict)
-        else value
-    )
+    options, strangers = _mapping(value), _strangers(_mapping(value), Source)
     try:
-        return Source.model_validate(known)
+        return Source.model_validate({name: option for name, option in options.items() if name not in strangers})
     except ValidationError:
         return None
 
 
+def _where(detail: ErrorDetails) -> tuple[str, ...]:
+    return tuple(str(part) for part in detail["loc"] if part != "[key]")
+
+
 def _fault(detail: ErrorDetails, document: Document) -> Fault:
     """Say in our words what pydantic found."""
-    where = [str(part) for part in detail["loc"] if part != "[key]"]
+    where = _where(detail)
     problem, hint = _words(detail, where)
-    return Fault(".".join(where) or "file", problem, hint, document.line(where))
+    return Fault(dotted(where), problem, hint, document.line(where))
 
 
 def _words(detail: ErrorDetails, where: Sequence[str]) -> tuple[str, str]:
     if detail["type"] == "extra_forbidden":
-        options = _options(where)
+        options = _names(PARTS.get(where[0], PipelineFile) if len(where) > 1 else PipelineFile)
         return "no such option", nearest(where[-1], options) or f"there are {', '.join(options)}"
     if detail["type"] == "literal_error":
         choices = [choice.strip("'") for choice in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         return f"must be one of {', '.join(choices)}", nearest(str(detail["input"]), choices)
-    if detail["type"] == "refused":
+    if detail["type"] == "hinted":
         return detail["ctx"]["problem"], detail["ctx"]["hint"]
+    if detail["type"] == "model_type":
+        return "must be a mapping of options", f"as `{OPTIONS[where[0]]}`"
     if detail["type"] in PLAINLY:
         return PLAINLY[detail["type"]]
     return detail["msg"].removeprefix("Value error, ").removeprefix("Input should be "), ""
 
 
-def _options(where: Sequence[str]) -> list[str]:
-    """List the options of the part of the file that an unknown one stands in."""
-    parts: dict[str, type[BaseModel]] = {"storage": Storage, "sources": Source, "joins": Join}
-    model = parts.get(where[0], PipelineFile) if len(where) > 1 else PipelineFile
-    return [field.alias or name for name, field in model.model_fields.items()]
+def _names(part: type[BaseModel]) -> list[str]:
+    """List the options of a part of the file."""
+    return [field.alias or name for name, field in part.model_fields.items()]

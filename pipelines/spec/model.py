@@ -21,9 +21,16 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from pipelines.spec.names import checked_name, nearest, same_names
+from pipelines.spec.names import checked_name, nearest
+from pipelines.spec.together import clashes, source_misfits, storage_misfit
+from pipelines.spec.variables import PATTERN
+
+MISFIT = "misfit"
+"""The type of pydantic's error for values that are right one by one and not together."""
+
 
 SourceKind = Literal["table", "global_table", "stream", "changelog"]
 Semantics = Literal["strict", "kafka", "kafka-0.10.2", "kafka-0.10.0"]
@@ -33,18 +40,28 @@ OnFailedGate = Literal["fail", "warn"]
 Value = TypeVar("Value")
 
 
-def refused(problem: str, hint: str) -> PydanticCustomError:
+def _or_variable(schema: JsonDict) -> None:
+    """Let an editor take a variable where one of a few texts belongs."""
+    choices: JsonDict = {name: schema.pop(name) for name in ("type", "enum")}
+    schema["anyOf"] = [choices, {"type": "string", "pattern": PATTERN}]
+
+
+Choice = Field(json_schema_extra=_or_variable)
+
+
+def hinted(problem: str, hint: str, kind: str = "hinted") -> PydanticCustomError:
     """
     Make the error of a validator that knows what would be right.
 
     Args:
         problem: What is wrong.
         hint: What would be right.
+        kind: The type of the error.
 
     Returns:
         The error to raise.
     """
-    return PydanticCustomError("refused", "{problem}", {"problem": problem, "hint": hint})
+    return PydanticCustomError(kind, "{problem}", {"problem": problem, "hint": hint})
 
 
 def only(supported: Value, what: str) -> Callable[[Value], Value]:
@@ -95,7 +112,7 @@ def key_columns(value: object) -> object:
         if len({name.lower() for name in names}) < len(names):
             raise ValueError("a column is in the key twice")
         return names
-    raise refused("a key is one column name or a list of them", "put quotes around a name that YAML reads otherwise")
+    raise hinted("a key is one column name or a list of them", "put quotes around a name that YAML reads otherwise")
 
 
 Name = Annotated[StrictStr, AfterValidator(checked_name)]
@@ -109,10 +126,16 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
+def _form(*given: str) -> JsonDict:
+    """Describe storage that has these options and no others."""
+    kinds: JsonDict = {name: {"type": "string" if name in given else "null"} for name in ("path", "schema", "stage")}
+    return {"required": [*given], "properties": kinds}
+
+
 class Storage(Part):
     """Where results and ledger lie: one folder, or a schema of the catalog and a folder for the stages."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["path"]}, {"required": ["schema", "stage"]}]})
+    model_config = ConfigDict(json_schema_extra={"oneOf": [_form("path"), _form("schema", "stage")]})
 
     path: Text | None = None
     """One folder for all: embedded use."""
@@ -123,13 +146,8 @@ class Storage(Part):
 
     @model_validator(mode="after")
     def _one_form(self) -> "Storage":
-        folder = self.path is not None and self.schema_name is None and self.stage is None
-        catalog = self.path is None and self.schema_name is not None and self.stage is not None
-        if not folder and not catalog:
-            raise refused(
-                "storage is either `path`, or `schema` together with `stage`",
-                "{path: ./lake} for one folder, {schema: main.aviation, stage: /Volumes/...} in a catalog",
-            )
+        if misfit := storage_misfit(self.model_dump(by_alias=True)):
+            raise hinted(*misfit, kind=MISFIT)
         return self
 
 
@@ -138,7 +156,7 @@ class Source(Part):
 
     key: Annotated[tuple[StrictStr, ...], BeforeValidator(key_columns), WithJsonSchema(KEY_SCHEMA)]
     """The key: one column, or a list of them."""
-    kind: SourceKind = "table"
+    kind: Annotated[SourceKind, Choice] = "table"
     """What it is: `table`; the other kinds are not yet supported."""
     table: Text | None = None
     """Name of the table in the catalog; without it and `path`, the source lies in the storage under its name."""
@@ -157,29 +175,23 @@ class Source(Part):
 
     @model_validator(mode="after")
     def _fits(self) -> "Source":
-        if self.table is not None and self.path is not None:
-            raise ValueError("a source has `table` or `path`, not both")
-        owners = {"watermarks": "stream", "null_value": "stream", "ignore_changes": "stream", "tombstone": "changelog"}
-        strangers = [f"`{option}`" for option, kind in owners.items() if getattr(self, option) and self.kind != kind]
-        if strangers:
-            raise ValueError(f"{', '.join(strangers)}: not an option of a source of kind {self.kind}")
-        if self.kind == "table" and self.order_by is not None:
-            raise ValueError("`order_by` of a table is not yet supported")
+        for misfit in source_misfits(self.model_dump(), self.kind):
+            raise hinted(*misfit, kind=MISFIT)
         return self
 
 
 class Join(Part):
     """One result: its statement, and how it is kept."""
 
-    sql: StrictStr
+    sql: Text
     """The statement: SELECT ... FROM a source JOIN a source ON or USING ... WHERE ..., in Spark SQL."""
-    semantics: Annotated[Semantics, AfterValidator(only("strict", "semantics other than strict"))] = "strict"
+    semantics: Annotated[Semantics, AfterValidator(only("strict", "semantics other than strict")), Choice] = "strict"
     """Which rows the changelog has: `strict`; those of Kafka Streams are not yet supported."""
     changelog: Annotated[StrictBool, AfterValidator(only(False, "the exact changelog, `changelog: true`,"))] = False
     """Also keep the row-by-row changelog. Not yet supported."""
-    refresh: Refresh = "auto"
+    refresh: Annotated[Refresh, Choice] = "auto"
     """`auto`: from the change feeds, in full where a feed has a gap; `incremental`: never in full; `full`: always."""
-    on_failed_gate: OnFailedGate = "fail"
+    on_failed_gate: Annotated[OnFailedGate, Choice] = "fail"
     """What becomes of an epoch that fails one of your own `expectations`; lakejoin's own always stop it."""
     expectations: Annotated[Expectations, AfterValidator(only([], "a gate of your own"))] = []
     """Expectations of Great Expectations that each change set must meet. Not yet supported."""
@@ -198,7 +210,7 @@ class PipelineFile(Part):
     """The results, each under the name of its table."""
     timezone: StrictStr = "UTC"
     """Time zone of the session that the joins run in; part of their definition."""
-    optimizations: Literal["all", "none"] = "all"
+    optimizations: Annotated[Literal["all", "none"], Choice] = "all"
     """Which optimisations may be used: `all` or `none`; there are none to choose from yet."""
 
     @field_validator("timezone")
@@ -206,20 +218,19 @@ class PipelineFile(Part):
     def _known_zone(cls, timezone: str) -> str:
         if timezone != "UTC" and timezone not in zoneinfo.available_timezones():
             hint = nearest(timezone, zoneinfo.available_timezones())
-            raise refused(f"`{timezone}` is no time zone name", hint or "`Europe/Oslo` is one")
+            raise hinted(f"`{timezone}` is no time zone name", hint or "`Europe/Oslo` is one")
         return timezone
 
     @field_validator("optimizations", mode="before")
     @classmethod
     def _no_rule_names(cls, optimizations: object) -> object:
         if isinstance(optimizations, list):
-            raise refused("optimizations by name are not yet supported", "write `all` or `none`")
+            raise hinted("optimizations by name are not yet supported", "write `all` or `none`")
         return optimizations
 
     @field_validator("joins")
     @classmethod
     def _names_apart(cls, joins: dict[str, Join], info: ValidationInfo) -> dict[str, Join]:
-        clauses = same_names([*info.data.get("sources", ()), *joins])
-        if clauses:
-            raise ValueError("; ".join(clauses))
+        for clash in clashes(info.data.get("sources", ()), joins):
+            raise hinted(clash.problem, "", kind=MISFIT)
         return joins

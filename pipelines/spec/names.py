@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+from lakehouse.errors import printable
+
 RESERVED = frozenset({"lakejoin_ledger", "lakejoin_stage"})
 RESERVED_ENDINGS = ("__changelog", "__state")
 
@@ -40,31 +42,10 @@ def checked_name(name: str) -> str:
     if not name.strip():
         raise ValueError("a name must not be empty")
     if name == "." or ".." in name or any(letter in "/\\" or not letter.isprintable() for letter in name):
-        raise ValueError(f"the name `{name}` holds `/`, `\\`, `..` or a control character; it becomes part of a path")
+        shown = printable(name)
+        raise ValueError(f"the name `{shown}` holds `/`, `\\`, `..` or a control character; it becomes part of a path")
     if name.lower() in RESERVED:
         raise ValueError(f"the name `{name}` is reserved for a table or folder of lakejoin's own")
     if name.lower().endswith(RESERVED_ENDINGS):
         raise ValueError(f"the name `{name}` ends as the tables that lakejoin keeps beside a result do")
     return name
-
-
-def same_names(names: Iterable[str]) -> list[str]:
-    """
-    List the names that are equal but for case; Spark cannot tell them apart.
-
-    Args:
-        names: All names that share one name space.
-
-    Returns:
-        One clause for each name that is taken more than once.
-    """
-    written: dict[str, list[str]] = {}
-    for name in names:
-        written.setdefault(name.lower(), []).append(name)
-    clauses = []
-    for group in written.values():
-        if len(group) > 1:
-            spellings = [f"`{name}`" for name in dict.fromkeys(group)]
-            differ = f"{' and '.join(spellings)} differ only in case"
-            clauses.append(differ if len(spellings) > 1 else f"{spellings[0]} names a source and a join")
-    return clauses

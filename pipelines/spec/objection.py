@@ -24,7 +24,7 @@ class Objection(NamedTuple):
 
 
 def faults_of(
-    objections: Iterable[Objection], path: str, sql: str, line_of: Callable[[int], int | None] = lambda _: None
+    objections: Iterable[Objection], path: str, sql: str, line_of: Callable[[int | None], int | None] = lambda _: None
 ) -> list[Fault]:
     """
     Say where in the file the objections to a statement are.
@@ -33,7 +33,7 @@ def faults_of(
         objections: What was found, also twice.
         path: The dotted keys of the statement.
         sql: The statement.
-        line_of: Gives the line of the file for a row of the statement, from 0.
+        line_of: Gives the line of the file for a row of the statement, from 0, or for the whole of it, for None.
 
     Returns:
         The faults to report, each once, in the order of the statement.
@@ -41,7 +41,7 @@ def faults_of(
     found = {}
     for objection in objections:
         span = objection.span(sql)
-        line = line_of(span.row(sql) if span else 0)
+        line = line_of(span.row(sql) if span else None)
         shown = excerpt(sql, span) if span else ""
         found[Fault(path, objection.problem, objection.hint, line, shown)] = span or (0, 0)
     return sorted(found, key=lambda fault: found[fault])

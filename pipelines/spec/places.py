@@ -43,7 +43,9 @@ def span_of(node: exp.Expr, sql: str) -> Span | None:
     if not marks:
         return None
     span = Span(min(mark["start"] for mark in marks), max(mark["end"] for mark in marks) + 1)
-    return _closed(_opened(span, sql) if isinstance(node, exp.Subquery) else span, sql)
+    if isinstance(node, exp.Subquery | exp.Exists):
+        span = _opened(span, sql)
+    return _closed(_after(span, "EXISTS", sql) if isinstance(node, exp.Exists) else span, sql)
 
 
 def span_of_word(word: str, sql: str) -> Span | None:
@@ -51,16 +53,18 @@ def span_of_word(word: str, sql: str) -> Span | None:
     Find a keyword.
 
     Args:
-        word: One or more words, as `GROUP BY`.
+        word: One or more words, as `GROUP BY`; no part of a longer one is it, and no column behind a dot.
         sql: The statement.
 
     Returns:
         Where it stands first, outside of any brackets if it does; None if it is not there.
     """
-    written = re.compile(r"\s+".join(map(re.escape, word.split())), re.IGNORECASE)
-    depth, nested = 0, None
+    whole = r"(?!\w)" if word[-1].isalnum() else ""
+    written = re.compile(r"\s+".join(map(re.escape, word.split())) + whole, re.IGNORECASE)
+    depth, nested, before = 0, None, ""
     for token in _tokens(sql):
-        found = written.match(sql, token.start)
+        found = None if before == "." else written.match(sql, token.start)
+        before = token.text
         if found and not depth:
             return Span(*found.span())
         if found and nested is None:
@@ -78,10 +82,11 @@ def excerpt(sql: str, span: Span) -> str:
         span: The part; of one that goes over several lines the first is shown.
 
     Returns:
-        Its line, cut around it where it is long, and a line that underlines it.
+        Its line, cut around it where it is long, and a line that underlines it. What a terminal would obey is a blank.
     """
     begin = sql.rfind("\n", 0, span.start) + 1
-    line = sql[begin:].split("\n", 1)[0].replace("\t", " ").rstrip()
+    written = sql[begin:].split("\n", 1)[0]
+    line = "".join(letter if letter.isprintable() else " " for letter in written).rstrip()
     start, end = span.start - begin, min(span.end - begin, len(line))
     left = max(0, min(start - WIDEST // 3, len(line) - WIDEST))
     shown = line[left : left + WIDEST]
@@ -99,6 +104,12 @@ def _opened(span: Span, sql: str) -> Span:
         if depth > 0:
             return Span(token.start, span.end)
     return span
+
+
+def _after(span: Span, word: str, sql: str) -> Span:
+    """Go back to the word right before the span, if it stands there."""
+    before = [token for token in _tokens(sql) if token.start < span.start]
+    return Span(before[-1].start, span.end) if before and before[-1].text.upper() == word else span
 
 
 def _closed(span: Span, sql: str) -> Span:

@@ -1,11 +1,12 @@
 """A text as one SELECT over two inputs, or what is wrong with it, clause by clause; no names are looked up here."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
 
 from pipelines.spec.dialect import Verbatim
 from pipelines.spec.objection import Objection
@@ -38,6 +39,7 @@ CLAUSES = {
     "version": "time travel",
     "pivots": "PIVOT",
     "joins": "a join in parentheses or a nested JOIN",
+    "columns": "column names after an alias",
 }
 KEYWORDS = {"hint": "/*+", "kind": "AS", "laterals": "LATERAL", "version": "AS OF", "locks": "FOR"}
 """The word of a clause that is not called by it."""
@@ -59,20 +61,9 @@ def read(sql: str) -> tuple[exp.Select | None, list[Objection]]:
     Returns:
         The statement, if the text is one SELECT with FROM, and all objections to its clauses and expressions.
     """
-    if variable := VARIABLE.search(sql):
-        hint = "write the value itself: it is part of the join's definition"
-        return None, [Objection("a variable in SQL", hint, Span(*variable.span()))]
-    try:
-        parsed = sqlglot.parse(sql, read=Verbatim)
-    except ParseError as error:
-        return None, [_syntax_error(error, sql)]
-    except TokenError as error:
-        return None, [Objection(f"not Spark SQL: {error}", "is a quote or a backtick left open?")]
-    except RecursionError:
-        return None, [Objection("the statement is nested too deep")]
-    except Exception as error:  # sqlglot is given arbitrary text; whatever it stumbles over is a fault of the text
-        return None, [Objection(f"the statement cannot be read: {' '.join(str(error).split())[:200]}")]
-    statements = [found for found in parsed if found and not isinstance(found, exp.Semicolon)]
+    tokens, statements, found = _taken_apart(sql)
+    if found is not None:
+        return None, [found]
     if len(statements) != 1:
         return None, [Objection(f"{len(statements)} statements where one SELECT belongs", about=";")]
     statement = statements[0]
@@ -82,20 +73,54 @@ def read(sql: str) -> tuple[exp.Select | None, list[Objection]]:
         kind = statement.key.upper()
         return None, [Objection(f"{kind} of queries; a join is one SELECT", about=kind)]
     if not isinstance(statement, exp.Select) or not statement.args.get("from_"):
-        return None, [Objection("not a SELECT ... FROM ... JOIN ...", about=sql.split()[0].upper())]
-    return statement, [*_clauses(statement), *_expressions(statement, sql)]
+        first = next(token for token in tokens if token.token_type != TokenType.SEMICOLON)
+        return None, [Objection("not a SELECT ... FROM ... JOIN ...", about=_place(first))]
+    return statement, [*_clauses(statement), *_expressions(statement, tokens)]
 
 
-def _syntax_error(error: ParseError, sql: str) -> Objection:
+def _taken_apart(sql: str) -> tuple[list[Token], list[exp.Expr], Objection | None]:
+    """Give the words and the statements of a text, or what keeps it from being read."""
+    if variable := VARIABLE.search(sql):
+        hint = "write the value itself: it is part of the join's definition"
+        return [], [], Objection("a variable in SQL", hint, Span(*variable.span()))
+    tokens: list[Token] = []
+    try:
+        tokens = sqlglot.tokenize(sql, read=Verbatim)
+        if pipe := next((token for token in tokens if token.token_type == TokenType.PIPE_GT), None):
+            hint = "write SELECT ... FROM ... JOIN ... WHERE ..."
+            return [], [], Objection("`|>` (pipe syntax) is not something that a join may use", hint, _place(pipe))
+        parsed = sqlglot.parse(sql, read=Verbatim)
+    except ParseError as error:
+        return [], [], _syntax_error(error, tokens)
+    except TokenError as error:
+        return [], [], Objection(f"not Spark SQL: {error}", "is a quote or a backtick left open?")
+    except RecursionError:
+        return [], [], Objection("the statement is nested too deep")
+    except Exception as error:  # sqlglot is given arbitrary text; whatever it stumbles over is a fault of the text
+        return [], [], Objection(f"the statement cannot be read: {' '.join(str(error).split())[:200]}")
+    return tokens, [found for found in parsed if found and not isinstance(found, exp.Semicolon)], None
+
+
+def _place(token: Token) -> Span:
+    return Span(token.start, token.end + 1)
+
+
+def _syntax_error(error: ParseError, tokens: Sequence[Token]) -> Objection:
+    """Say where sqlglot gave up, and why unless that would be in its own terms."""
     if not error.errors:
         return Objection(f"not Spark SQL: {' '.join(str(error).split())[:200]}")
     first = error.errors[0]
-    word = str(first.get("highlight") or "")
-    near = f" near `{word}`" if word else ""
-    description = str(first.get("description", "")).rstrip(".")
-    rows = sql.splitlines(keepends=True)[: (first.get("line") or 1) - 1]
-    end = sum(map(len, rows)) + (first.get("col") or 0)  # the column is that of the word's last character
-    return Objection(f"not Spark SQL: {description}{near}", about=Span(max(end - len(word), 0), end))
+    description = str(first.get("description", "")).split(" but got <")[0].rstrip(".")
+    here = [n for n, token in enumerate(tokens) if (token.line, token.col) == (first.get("line"), first.get("col"))]
+    if not here:
+        return Objection(f"not Spark SQL: {description}")
+    token, following = tokens[here[0]], tokens[here[0] + 1 :]
+    if description.startswith("Required keyword"):
+        is_end = (not following or following[0].token_type == TokenType.SEMICOLON) and token.text not in (")", "]")
+        problem = f"something is missing {'after' if is_end else 'before'} `{token.text}`"
+    else:
+        problem = f"{description} near `{token.text}`"
+    return Objection(f"not Spark SQL: {problem}", about=_place(token))
 
 
 def _depth(statement: exp.Expr) -> int:
@@ -113,8 +138,8 @@ def _clauses(select: exp.Select) -> Iterator[Objection]:
         for argument in sorted(key for key, value in node.args.items() if value):
             if argument not in EXPECTED.get(type(node), node.args):
                 clause = CLAUSES.get(argument, argument.upper())
-                keyword = KEYWORDS.get(argument, clause)
-                yield Objection(f"{clause} is not something that a join may use", about=keyword)
+                about = node if argument == "columns" else KEYWORDS.get(argument, clause)
+                yield Objection(f"{clause} is not something that a join may use", about=about)
     for table in tables:
         if isinstance(table, exp.Lateral):
             yield Objection("LATERAL is not something that a join may use", about="LATERAL")
@@ -124,7 +149,7 @@ def _clauses(select: exp.Select) -> Iterator[Objection]:
             yield Objection("FROM: a function or expression in the place of a source", about=table)
 
 
-def _expressions(select: exp.Select, sql: str) -> Iterator[Objection]:
+def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Objection]:
     parts = [("SELECT", _starless(item)) for item in select.expressions]
     parts += [("ON", join.args["on"]) for join in select.args.get("joins") or () if join.args.get("on")]
     if where := select.args.get("where"):
@@ -132,7 +157,7 @@ def _expressions(select: exp.Select, sql: str) -> Iterator[Objection]:
     for clause, expression in parts:
         for found in refused(expression) if expression else ():
             yield found._replace(problem=f"{clause}: {found.problem}")
-    written = sum(token.text.upper() == "INTERVAL" for token in sqlglot.tokenize(sql, read=Verbatim))
+    written = sum(token.text.upper() == "INTERVAL" for token in tokens)
     if len(list(select.find_all(exp.Interval))) > written:
         hint = "write INTERVAL '1 day 2 hours', or add two of them"
         yield Objection("an INTERVAL with several units", hint, "INTERVAL")

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lakehouse.errors import Fault
+from pipelines.spec.document import dotted
 from pipelines.spec.names import nearest
 
 REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
 NAME = re.compile(r"(var|env)\.([A-Za-z_][A-Za-z0-9_]*)")
+PATTERN = r"\$\{(var|env)\.[A-Za-z_][A-Za-z0-9_]*\}"
+"""A text with a variable in it, for the JSON schema."""
 SQL_OPTIONS = frozenset({"sql", "tombstone", "null_value"})
 
 
@@ -29,11 +32,12 @@ class Substitution:
 
     def __init__(self, variables: Mapping[str, str], line_of: Callable[[Sequence[str]], int | None]) -> None:
         self.faults: list[Fault] = []
+        self.open: set[tuple[str, ...]] = set()
         self._variables = variables
         self._line_of = line_of
         self._used: set[str] = set()
 
-    def apply(self, content: dict[Any, Any]) -> dict[Any, Any]:
+    def apply(self, content: dict[str, Any]) -> dict[str, Any]:
         """
         Put the values into a document.
 
@@ -41,7 +45,8 @@ class Substitution:
             content: What the file holds.
 
         Returns:
-            A copy in which every variable stands for its value; `faults` holds what could not be put in.
+            A copy in which every variable stands for its value; `faults` holds what could not be put in, and `open` the
+            paths of the values and names that are at fault.
         """
         filled = self._filled(content, ())
         self.faults += self._unused()
@@ -56,15 +61,22 @@ class Substitution:
         if not isinstance(value, str) or "${" not in value:
             return value
         if path[-1] in SQL_OPTIONS:
+            self._mention(value)
             if path[-1] != "sql":  # of a statement the parser says it, and shows where
                 self._note(path, "a variable in SQL", "write the value itself: it is part of the definition")
             return value
         return REFERENCE.sub(lambda found: self._value(found, path), value)
 
-    def _key(self, key: Any, path: tuple[str, ...]) -> str:
-        if isinstance(key, str) and "${" in key:
+    def _key(self, key: str, path: tuple[str, ...]) -> str:
+        if "${" in key:
+            self._mention(key)
             self._note((*path, key), "a variable in a name", "variables stand in values")
-        return str(key)
+        return key
+
+    def _mention(self, text: str) -> None:
+        """Take the variables of a text where none may stand as used: that they are there is the fault."""
+        named = (NAME.fullmatch(found.group(1) or "") for found in REFERENCE.finditer(text))
+        self._used.update(name.group(2) for name in named if name and name.group(1) == "var")
 
     def _value(self, found: re.Match[str], path: tuple[str, ...]) -> str:
         if found.group() == "$${":
@@ -91,4 +103,5 @@ class Substitution:
                 yield Fault(f"--var {name}", problem, nearest(name, self._used) or "leave the option out")
 
     def _note(self, path: tuple[str, ...], problem: str, hint: str) -> None:
-        self.faults.append(Fault(".".join(path), problem, hint, self._line_of(path)))
+        self.open.add(path)
+        self.faults.append(Fault(dotted(path), problem, hint, self._line_of(path)))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lakehouse.errors import Fault
 from pipelines.spec.places import Span, excerpt, span_of_word
 from pipelines.spec.syntax import read
 
@@ -25,6 +26,8 @@ def underlined(sql: str) -> list[str]:
         ("((SELECT 1))", "(SELECT 1)"),
         ("sum(f.x) OVER (PARTITION BY f.y)", "sum(f.x) OVER (PARTITION BY f.y)"),
         ("f.x IN (SELECT 1)", "f.x IN (SELECT 1)"),
+        ("EXISTS (SELECT 1 FROM x)", "EXISTS (SELECT 1 FROM x)"),
+        ("NOT exists(SELECT max(1) FROM x)", "exists(SELECT max(1) FROM x)"),
         ("f.d > DATE 'now'", "'now'"),
         ("CASE WHEN true THEN uuid() END", "uuid()"),
         ("current_date", "current_date"),
@@ -47,6 +50,33 @@ def test_a_keyword_is_that_of_the_statement_not_of_a_bracket_or_a_text():
     assert span_of_word("FROM", "SELECT 'open") is None
 
 
+def test_a_keyword_is_no_part_of_a_longer_word_and_no_column():
+    """Names that begin as a clause does are not underlined in its place."""
+    sql = "SELECT limits, f.limit, windows, `having`, havings FROM a HAVING true LIMIT 3"
+    assert span_of_word("LIMIT", sql) == Span(sql.index("LIMIT 3"), sql.index("LIMIT 3") + 5)
+    assert span_of_word("HAVING", sql) == Span(sql.index("HAVING true"), sql.index("HAVING true") + 6)
+    assert span_of_word("WINDOW", sql) is None
+    assert span_of_word("/*+", "SELECT /*+BROADCAST(a)*/ 1") == Span(7, 10)
+    assert span_of_word(";", "SELECT 1;SELECT 2") == Span(8, 9)
+
+
+def test_the_first_word_of_what_is_no_select_is_underlined():
+    """Not a comment before it."""
+    assert underlined("/* c */ DELETE FROM a") == ["DELETE"]
+    assert underlined("-- c\nEXPLAIN SELECT 1") == ["EXPLAIN"]
+    assert underlined("SELECT * FROM a o(x, y) JOIN b USING (x)") == ["o(x, y)"]
+
+
+@pytest.mark.parametrize("inside", ["\f", "\x0b", "\x1c", "\x85", "\u2028", "\u2029", "\r"])
+def test_only_a_line_feed_ends_a_line(inside):
+    """What else Python calls the end of a line is a blank in it, and moves no mark."""
+    sql = f"SELECT f.*,{inside} f.x +\nFROM a f{inside}JOIN b USING (k)"
+    assert underlined(sql) == ["FROM"]
+    begin = sql.index("JOIN")
+    fault = Fault("joins.j.sql", "wrong", excerpt=excerpt(sql, Span(begin, begin + 4)))
+    assert str(fault).split("\n") == ["joins.j.sql: wrong", "  | FROM a f JOIN b USING (k)", "  |          ^^^^"]
+
+
 @pytest.mark.parametrize(
     ("sql", "span", "shown", "marks"),
     [
@@ -56,10 +86,11 @@ def test_a_keyword_is_that_of_the_statement_not_of_a_bracket_or_a_text():
         ("SELECT '航空', nope(1)", Span(13, 20), "SELECT '航空', nope(1)", "               ^^^^^^^"),
         ("SELECT nope('航')", Span(7, 16), "SELECT nope('航')", "       ^^^^^^^^^^"),
         ("SELECT 1", Span(8, 8), "SELECT 1", "        ^"),
+        ("SELECT '\x1b[31m', \x00nope(1)", Span(17, 24), "SELECT ' [31m',  nope(1)", "                 ^^^^^^^"),
     ],
 )
 def test_the_marks_stand_below_the_clause(sql, span, shown, marks):
-    """Tabs are blanks, wide characters take two columns, of several lines the first is shown."""
+    """Tabs and what a terminal would obey are blanks, wide characters take two columns, of lines the first is shown."""
     assert excerpt(sql, span) == f"{shown}\n{marks}"
 
 

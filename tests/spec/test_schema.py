@@ -1,17 +1,21 @@
 """The published JSON schema of the pipeline file says what the file may hold."""
 
+import copy
+import itertools
 import json
 from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
+from pydantic import ValidationError
 
-from pipelines.spec import schema
+from pipelines.spec import PipelineFile, schema
 
 CONF = Path(__file__).parents[2] / "conf"
 WRONG = Path(__file__).with_name("wrong")
 SCHEMA = json.loads(schema())
+EXAMPLE = yaml.safe_load((CONF / "example" / "lakejoin.yml").read_text())
 CAUGHT_IN_EDITORS = [
     "options_missing",
     "option_misspelled",
@@ -27,13 +31,18 @@ CAUGHT_IN_EDITORS = [
     "sources_none",
     "joins_none",
     "join_without_sql",
+    "join_not_a_mapping",
+    "sql_empty",
     "refresh_unknown",
     "changelog_not_boolean",
 ]
 
 
 def complaints(path: Path) -> list[str]:
-    content = yaml.safe_load(path.read_text())
+    return misfits(yaml.safe_load(path.read_text()))
+
+
+def misfits(content: object) -> list[str]:
     return [error.message for error in jsonschema.Draft202012Validator(SCHEMA).iter_errors(content)]
 
 
@@ -52,6 +61,32 @@ def test_our_examples_fit(path):
 def test_an_editor_sees_a_wrong_option(name):
     """Misspelled, missing or of the wrong type."""
     assert complaints(WRONG / f"{name}.yml")
+
+
+@pytest.mark.parametrize("options", [*itertools.product([None, "x", ...], repeat=3)])
+def test_storage_has_the_forms_that_check_allows(options):
+    """Whatever is given, left out, or null."""
+    storage = {
+        name: value for name, value in zip(("path", "schema", "stage"), options, strict=True) if value is not ...
+    }
+    content = {**EXAMPLE, "storage": storage}
+    try:
+        PipelineFile.model_validate(content)
+    except ValidationError:
+        assert misfits(content)
+    else:
+        assert not misfits(content)
+
+
+@pytest.mark.parametrize("value", ["${var.x}", "${env.X_1}"])
+def test_a_variable_may_stand_where_one_of_a_few_texts_belongs(value):
+    """An editor does not know its value; what only looks like one is wrong."""
+    for fine, given in ((True, value), (False, value.replace(".", "-"))):
+        content = copy.deepcopy(EXAMPLE)
+        content["optimizations"] = given
+        content["sources"]["orders"]["kind"] = given
+        content["joins"]["orders_paid"].update(refresh=given, on_failed_gate=given, semantics=given)
+        assert len(misfits(content)) == (0 if fine else 5)
 
 
 def test_everything_is_described():

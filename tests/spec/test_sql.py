@@ -31,7 +31,7 @@ from .examples import ON, SOURCES, refusals, taken_apart
         ("SELECT * FROM flights VERSION AS OF 3 f JOIN status s USING (flight_id)", "time travel"),
         ("SELECT * FROM flights JOIN status TIMESTAMP AS OF '2024-01-01' USING (flight_id)", "time travel"),
         ("SELECT * FROM flights PIVOT (max(delay) FOR carrier IN ('A')) JOIN status USING (flight_id)", "PIVOT"),
-        ("SELECT * FROM flights f (a, b) JOIN status s USING (flight_id)", "COLUMNS"),
+        ("SELECT * FROM flights f (a, b) JOIN status s USING (flight_id)", "column names after an alias"),
         ("SELECT * FROM (SELECT * FROM flights) f JOIN status s USING (flight_id)", "a subquery"),
         ("SELECT * FROM flights f JOIN (SELECT * FROM status) s USING (flight_id)", "a subquery"),
         ("SELECT * FROM (flights JOIN status USING (flight_id))", "a subquery"),
@@ -47,6 +47,9 @@ from .examples import ON, SOURCES, refusals, taken_apart
         ("SELECT 1", "not a SELECT"),
         ("SELECT 1 WHERE true", "not a SELECT"),
         ("DELETE FROM flights", "not a SELECT"),
+        ("; EXPLAIN SELECT 1", "not a SELECT"),
+        (f"SELECT * {ON} |> WHERE true", "pipe syntax"),
+        ("FROM flights |> SELECT flight_id", "pipe syntax"),
         (f"SELECT * {ON}; SELECT * {ON}", "2 statements"),
         ("", "0 statements"),
         ("-- nothing", "0 statements"),
@@ -180,6 +183,24 @@ def test_what_spark_allows_in_a_statement_is_allowed():
     assert statement.sources == ("flights", "status")
     assert statement.left.alias == "FLIGHTS"
     assert set(statement.sources) <= set(SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        (f"SELECT * {ON} WHERE", "something is missing after `WHERE`"),
+        (f"SELECT * {ON} AND", "something is missing after `AND`"),
+        (f"SELECT * {ON} WHERE; ", "something is missing after `WHERE`"),
+        ("SELECT * FROM flights f JOIN status s ON (f.flight_id = )", "something is missing before `)`"),
+        (f"SELECT f.delay + {ON}", "something is missing before `FROM`"),
+        (f"SELECT CASE WHEN END {ON}", "something is missing before `FROM`"),
+        ("SELECT * FROM", "Expected table name near `FROM`"),
+        ("SELECT * FROM flights f JOIN", "Expected table name near `JOIN`"),
+    ],
+)
+def test_a_syntax_error_is_told_without_the_parsers_own_terms(sql, said):
+    """No class of sqlglot's, no token; the word before or after the gap."""
+    assert refusals(sql) == [f"not Spark SQL: {said} | "]
 
 
 @pytest.mark.parametrize("deep", ["(" * 300 + "1" + ")" * 300, "1" + " + 1" * 3000, "NOT " * 3000 + "true", "[" * 90])

@@ -85,12 +85,27 @@ def test_a_variable_that_the_file_does_not_have(read):
         read({"lkae": "x", "lake": "y"}, storage={"path": "${var.lake}"})
 
 
+def test_a_missing_value_in_a_list_is_the_only_fault_of_it(read):
+    """What the list would be without it is not looked at, what it is in the place of something else is."""
+    sources = {"a": {"key": ["${var.k}", "b"]}, "b": {"key": "k"}}
+    assert refusals(read, sources=sources) == [("sources.a.key.0", "there is no value for `${var.k}`")]
+    assert refusals(read, sources={**sources, "b": ["${var.k}"]}) == [
+        ("sources.a.key.0", "there is no value for `${var.k}`"),
+        ("sources.b", "must be a mapping of options"),
+        ("sources.b.0", "there is no value for `${var.k}`"),
+    ]
+
+
 def test_no_variable_in_sql_or_in_names(read):
-    """What defines the join is in the file."""
+    """What defines the join is in the file; that a variable is there is the only fault, also where it has a value."""
     sql = "SELECT * FROM a JOIN b USING (k) WHERE a.x = '${var.x}'"
-    assert refusals(read, {"x": "1"}, joins={"j": {"sql": sql}})[-1] == ("joins.j.sql", "a variable in SQL")
+    assert refusals(read, {"x": "1"}, joins={"j": {"sql": sql}}) == [("joins.j.sql", "a variable in SQL")]
     orders = {"key": "k", "kind": "changelog", "order_by": "n", "tombstone": "op = '${var.x}'"}
-    problems = refusals(read, sources={**GOOD["sources"], "c": orders})
-    assert problems == [("sources.c.tombstone", "a variable in SQL")]
-    problems = refusals(read, joins={"${var.name}": GOOD["joins"]["j"]})
-    assert problems == [("joins.${var.name}", "a variable in a name")]
+    for given in ({}, {"x": "1"}):
+        problems = refusals(read, given, sources={**GOOD["sources"], "c": orders})
+        assert problems == [("sources.c.tombstone", "a variable in SQL")]
+    for given in ({}, {"name": "n"}):
+        problems = refusals(read, given, joins={"${var.name}": GOOD["joins"]["j"]})
+        assert problems == [("joins.${var.name}", "a variable in a name")]
+    problems = refusals(read, {"y": "1"}, joins={"j": {"sql": sql.replace("${var.x}", "$${var.y}")}})
+    assert problems[0] == ("--var y", "the file has no `${var.y}`")
