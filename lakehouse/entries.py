@@ -54,7 +54,7 @@ class Entry:
         sources: What was read.
         targets: What is written.
         stage: The stage's folder; empty for a load.
-        counts: Rows read, touched, inserted, updated, deleted, unchanged, null_keys.
+        counts: Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files for look-ups.
         seconds: Seconds of each step so far.
         message: Why it was rejected, abandoned or broken.
         at: When the row was written, UTC.

@@ -94,6 +94,7 @@ class Table:
         schema: Its columns.
         properties: Its table properties.
         commits: Its newest commits, newest first; `commits_since` reads more where these do not reach.
+        size: Bytes of its files.
     """
 
     address: Address
@@ -102,6 +103,7 @@ class Table:
     schema: StructType
     properties: Mapping[str, str]
     commits: tuple["Commit", ...] = ()
+    size: int = 0
 
     @property
     def feed_on(self) -> bool:
@@ -188,7 +190,8 @@ def find(spark: SparkSession, address: Address) -> Table | None:
     commits = tuple(history(spark, address, COMMITS_AT_ONCE))
     version = commits[0].version
     schema = read(spark, address, version).schema
-    return Table(address, detail["id"], version, schema, dict(detail["properties"]), commits)
+    size = detail["sizeInBytes"] or 0
+    return Table(address, detail["id"], version, schema, dict(detail["properties"]), commits, size)
 
 
 def table_id(spark: SparkSession, address: Address) -> str | None:

@@ -1,5 +1,6 @@
 """A join of the pipeline file bound to the tables as they are: real columns, key types, the result's columns."""
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,8 +15,10 @@ from lakehouse.sqltext import quote
 from lakehouse.tables import Table, get, read
 from lakehouse.values import common_type, incomparable, plain_schema
 from pipelines.joins.meaning import meaning
-from pipelines.spec import Input, TableJoin, bind, fingerprint, parse
+from pipelines.spec import Input, Link, TableJoin, bind, fingerprint, parse
 from pipelines.workspace import Workspace
+
+WITHOUT_IT = "leave the column out or extract what you need"
 
 
 @dataclass(frozen=True)
@@ -26,24 +29,27 @@ class BoundJoin:
     Args:
         join: The join over real column names.
         definition: Fingerprint of its definition in the pipeline file.
-        sources: The source tables at their pinned versions, left before right.
-        types: The types in which key parts are compared.
+        sources: The source tables at their pinned versions, each once, in the order of FROM.
+        types: For each input the types in which the parts of its key are compared.
         columns: The result's columns: the key, then the others in the order of the SELECT list.
         result: Where the result lies.
     """
 
     join: TableJoin
     definition: str
-    sources: tuple[Table, Table]
-    types: tuple[DataType, ...]
+    sources: tuple[Table, ...]
+    types: tuple[tuple[DataType, ...], ...]
     columns: StructType
     result: Address
 
-    @property
-    def sides(self) -> tuple[tuple[str, Input, Table], ...]:
-        """Both sides: what stages call it, its place in the join, its table."""
-        left, right = self.sources
-        return (("left", self.join.left, left), ("right", self.join.right, right))
+    def table(self, place: int) -> Table:
+        """Give the source table of an input."""
+        return self.sources[self.join.sources.index(self.join.inputs[place].source)]
+
+    def used(self, source: str) -> tuple[str, ...]:
+        """Name the columns of a source that the join uses, the key first."""
+        inputs = [self.join.inputs[place] for place in self.join.places(source)]
+        return tuple(dict.fromkeys((*inputs[0].key, *(column for item in inputs for column in item.columns))))
 
 
 def bind_join(workspace: Workspace, name: str) -> BoundJoin:
@@ -60,12 +66,12 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
         found = side_by_side.map(lambda source: get(workspace.spark, workspace.source(source)), statement.sources)
         tables = dict(zip(statement.sources, found, strict=True))
     join = bind(statement, {source: table.schema.fieldNames() for source, table in tables.items()})
-    left, right = tables[join.left.source], tables[join.right.source]
-    types = _key_types(workspace, join, left.schema, right.schema)
-    schema = _result_schema(workspace, join, left, right)
+    sources = tuple(tables[source] for source in join.sources)
+    types = _key_types(workspace, join, tables)
+    schema = _result_schema(workspace, join, tables)
     ordered = [schema[key] for key in join.key] + [field for field in schema if field.name not in join.key]
     return BoundJoin(
-        join, fingerprint(workspace.file, name), (left, right), types, plain_schema(ordered), workspace.table(name)
+        join, fingerprint(workspace.file, name), sources, types, plain_schema(ordered), workspace.table(name)
     )
 
 
@@ -75,35 +81,69 @@ def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> Da
     return rows.select(*(F.col(quote(column)) for column in side.columns))
 
 
-def _key_types(workspace: Workspace, join: TableJoin, left: StructType, right: StructType) -> tuple[DataType, ...]:
-    types, faults = [], []
-    for here, there in zip(join.left.key, join.right.key, strict=True):
-        kinds = left[here].dataType, right[there].dataType
-        kind = common_type(*kinds)
-        if kind is None:
-            problem = (
-                f"ON: {join.left.alias}.{here} is {kinds[0].simpleString()} and"
-                f" {join.right.alias}.{there} is {kinds[1].simpleString()}: these do not compare one to one as a key"
-            )
-            faults.append(Fault(f"joins.{join.name}.sql", problem, "give both key columns one type in their tables"))
-        else:
-            types.append(kind)
-    for side, schema in ((join.left, left), (join.right, right)):
-        for column in incomparable(StructType([schema[name] for name in side.columns])):
-            problem = f"{side.alias}.{column} is {schema[column].dataType.simpleString()}, which has no comparison"
-            faults.append(Fault(f"joins.{join.name}.sql", problem, "leave the column out or extract what you need"))
+def _key_types(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -> tuple[tuple[DataType, ...], ...]:
+    """Find the types in which keys are compared: one for all inputs that key the result, one for each reference."""
+    path = f"joins.{join.name}.sql"
+    faults = [
+        Fault(path, f"{item.alias}.{column} is {kind.simpleString()}, which has no comparison", WITHOUT_IT)
+        for item in join.inputs
+        for column, kind in _types(item.columns, tables[item.source]).items()
+        if incomparable(StructType([tables[item.source].schema[column]]))
+    ]
+    types: dict[int, tuple[DataType, ...]] = {}
+
+    def compare(place: int, pairs: Sequence[tuple[str, DataType, str, DataType]]) -> None:
+        kinds = []
+        for here, one, there, other in pairs:
+            kind = common_type(one, other)
+            kinds.append(kind or other)
+            if kind is None:
+                problem = f"ON: {here} is {one.simpleString()} and {there} is {other.simpleString()}: these do not"
+                hint = "give both one type in their tables, or cast the reference to that of the key"
+                faults.append(Fault(path, f"{problem} compare one to one as a key", hint))
+        types[place] = tuple(kinds)
+
+    def named(place: int) -> list[tuple[str, DataType]]:
+        item = join.inputs[place]
+        kinds = _types(item.key, tables[item.source])
+        return [(f"{item.alias}.{name}", kind) for name, kind in kinds.items()]
+
+    first, *others = join.members
+    types[first] = tuple(kind for _, kind in named(first))
+    for place in others:
+        before = zip(named(first), types[first], strict=True)
+        compare(place, [(label, kind, *own) for ((label, _), kind), own in zip(before, named(place), strict=True)])
+        types[first] = types[place]
+    types.update(dict.fromkeys(others, types[first]))
+    for link in join.links:
+        kinds = _expression_types(workspace, join, link, tables)
+        pairs = zip(link.expressions, kinds, named(link.input), strict=True)
+        compare(link.input, [(label.replace("`", ""), kind, *own) for label, kind, own in pairs])
     if faults:
         raise PipelineFileError(workspace.file.pipeline, faults)
-    return tuple(types)
+    return tuple(types[place] for place in range(len(join.inputs)))
 
 
-def _result_schema(workspace: Workspace, join: TableJoin, left: Table, right: Table) -> StructType:
+def _types(columns: Sequence[str], table: Table) -> dict[str, DataType]:
+    return {column: table.schema[column].dataType for column in columns}
+
+
+def _expression_types(workspace: Workspace, join: TableJoin, link: Link, tables: Mapping[str, Table]) -> list[DataType]:
+    item = join.inputs[link.over]
+    table = tables[item.source]
     try:
-        rows = [rows_of(workspace, s, table, table.version) for s, table in ((join.left, left), (join.right, right))]
-        schema = meaning(rows[0], rows[1], join).schema
+        rows = rows_of(workspace, item, table, table.version).alias(item.alias)
+        return [field.dataType for field in rows.select(*(F.expr(part) for part in link.expressions)).schema]
     except AnalysisException as error:
-        fault = Fault(f"joins.{join.name}.sql", f"Spark refuses it: {str(error).strip().splitlines()[0]}")
-        raise PipelineFileError(workspace.file.pipeline, [fault]) from error
+        raise _refused_by_spark(workspace, join, error) from error
+
+
+def _result_schema(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -> StructType:
+    try:
+        pinned = [(item, tables[item.source]) for item in join.inputs]
+        schema = meaning([rows_of(workspace, item, table, table.version) for item, table in pinned], join).schema
+    except AnalysisException as error:
+        raise _refused_by_spark(workspace, join, error) from error
     faults = [
         Fault(f"joins.{join.name}.sql", f"SELECT: {name} has a type without comparison", "cast it")
         for name in incomparable(schema)
@@ -111,3 +151,8 @@ def _result_schema(workspace: Workspace, join: TableJoin, left: Table, right: Ta
     if faults:
         raise PipelineFileError(workspace.file.pipeline, faults)
     return schema
+
+
+def _refused_by_spark(workspace: Workspace, join: TableJoin, error: AnalysisException) -> PipelineFileError:
+    fault = Fault(f"joins.{join.name}.sql", f"Spark refuses it: {str(error).strip().splitlines()[0]}")
+    return PipelineFileError(workspace.file.pipeline, [fault])

@@ -2,44 +2,31 @@
 Compute one epoch of a table join into its stage.
 
     feeds ─► net changes ─► touched keys ─► look-up ─► images ─► change set
-      (stage: changes_left, changes_right)                        (stage: result)
+          (stage: changes_…)  (touched, …)  (wanted_…)            (stage: result)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import reduce
 
-from pyspark.sql import DataFrame, Observation, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.changes import key_struct, net, null_key
+from lakehouse.changes import key_struct, null_key
 from lakehouse.errors import DuplicateKey
-from lakehouse.feed import read_feed
-from lakehouse.pruning import Pruning, pruning
 from lakehouse.publish import staged_counts
 from lakehouse.sqltext import quote, text
 from lakehouse.stage import Stage
-from lakehouse.tables import Table, read
+from lakehouse.tables import read
 from pipelines.binding import BoundJoin, rows_of
 from pipelines.joins.difference import NEW, OLD, as_image, difference
-from pipelines.joins.kernel import change_set, images
+from pipelines.joins.kernel import change_set, touched_keys
 from pipelines.joins.meaning import meaning
-from pipelines.joins.table_table import touched_keys
-from pipelines.plan import EpochPlan, SourceRange
-from pipelines.spec import Input
+from pipelines.plan import EpochPlan
+from pipelines.sources import EpochSources
 from pipelines.workspace import Workspace
 
 EXAMPLES = 5
-
-
-@dataclass(frozen=True)
-class Side:
-    """One source of an epoch: its place in the join, its table and the versions that the epoch accounts for."""
-
-    part: str
-    input: Input
-    table: Table
-    range: SourceRange
 
 
 def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
@@ -47,37 +34,27 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
     Compute an incremental epoch from the change feeds into the stage's part `result`.
 
     Returns:
-        Counts: read (feed rows), null_keys (feed rows without a key), touched (result keys that could change),
-        inserted, updated, deleted, unchanged.
+        Counts: read (feed rows), null_keys (feed rows without a key), looked_up (rows of the sources that the feeds do
+        not bring), files (of the sources that were read for them), touched (result keys that could change), inserted,
+        updated, deleted, unchanged.
 
     Raises:
         DuplicateKey: A source holds a changed or looked-up key twice.
         FeedUnavailable, SchemaBroken: A feed cannot be read, as `tables.reading` says; it wraps this call.
     """
-    sides = [
-        Side(part, side, table, versions)
-        for (part, side, table), versions in zip(bound.sides, plan.sources, strict=True)
-    ]
-    counts = {"read": 0, "null_keys": 0}
-    changes = {}
-    for side in sides:
-        changes[side.part], seen = _net_changes(workspace, bound, side, stage)
-        for name, number in seen.items():
-            counts[name] += number
-    touched = touched_keys(changes["left"], changes["right"])
-    wanted = pruning(touched)
-    if wanted.keys == 0:
+    sources = EpochSources(workspace, bound, plan, stage)
+    sources.read_changes()
+    touched = touched_keys(bound.join, sources)
+    number = 0 if touched is None else sources.pruning(touched).keys
+    counts = dict(sources.counts)
+    if touched is None or number == 0:
         return {**counts, "touched": 0, "inserted": 0, "updated": 0, "deleted": 0, "unchanged": 0}
-    state = [
-        images(changes[side.part], _look_up(workspace, bound, side, touched, wanted), side.input, bound.types)
-        for side in sides
-    ]
-    result = _in_order(bound, change_set(state[0], state[1], bound.join))
+    result = _in_order(bound, change_set(bound.join, bound.types, sources, touched))
     with ThreadPoolExecutor(max_workers=1) as beside:
-        unique = beside.submit(_refuse_duplicates, workspace, bound, sides, changes, touched, wanted)
+        checked = beside.submit(_check_looked_up, bound, sources)
         stage.put("result", result)
-        unique.result()
-    counts["touched"] = touched.count() if wanted.keys is None else wanted.keys
+        counts.update(checked.result())
+    counts["touched"] = touched.count() if number is None else number
     counts.update(staged_counts(stage.get(workspace.spark, "result")))
     counts["unchanged"] = counts["touched"] - counts["inserted"] - counts["updated"] - counts["deleted"]
     return counts
@@ -117,8 +94,8 @@ def compute_reconciliation(workspace: Workspace, bound: BoundJoin, plan: EpochPl
 
 def expected_rows(workspace: Workspace, bound: BoundJoin) -> DataFrame:
     """Give the meaning of the join at the pinned versions: the columns of the result, the key first."""
-    left, right = (rows_of(workspace, side, table, table.version) for _, side, table in bound.sides)
-    rows = meaning(left, right, bound.join)
+    inputs = [(item, bound.table(place)) for place, item in enumerate(bound.join.inputs)]
+    rows = meaning([rows_of(workspace, item, table, table.version) for item, table in inputs], bound.join)
     return rows.select(*(F.col(quote(name)) for name in bound.columns.fieldNames()))
 
 
@@ -133,79 +110,50 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
         DuplicateKey: With examples.
     """
     without_key = 0
-    for _, side, table in bound.sides:
+    for source, table in zip(bound.join.sources, bound.sources, strict=True):
+        key = bound.join.inputs[bound.join.places(source)[0]].key
+        kinds = [table.schema[name].dataType for name in key]
         rows = read(workspace.spark, table.address, table.version)
-        keys = rows.select(
-            F.expr(null_key(side.key)).alias("missing"), F.expr(key_struct(side.key, bound.types)).alias("key")
-        )
+        keys = rows.select(F.expr(null_key(key)).alias("missing"), F.expr(key_struct(key, kinds)).alias("key"))
         without_key += keys.where("missing").count()
         twice = keys.where("NOT missing").groupBy("key").count().where("count > 1").select("key").limit(EXAMPLES)
         _refuse_keys(table.address.label, [row["key"] for row in twice.collect()])
     return without_key
 
 
-def _net_changes(
-    workspace: Workspace, bound: BoundJoin, side: Side, stage: Stage
-) -> tuple[DataFrame, Mapping[str, int]]:
-    """Net one feed into the stage; a source without changes has an empty frame and costs no query."""
-    kinds = {name: side.table.schema[name].dataType for name in side.input.columns}
-    key = side.input.key
-    if not side.range.has_changes:
-        nothing = rows_of(workspace, side.input, side.table, side.range.to_version).where(F.lit(False))
-        return net(nothing.withColumn("_change_type", F.lit("insert")), key, bound.types, kinds), {}
-    feed = read_feed(
-        workspace.spark, side.table.address, side.range.read_after, side.range.to_version, side.input.columns
-    )
-    seen = Observation()
-    observed = feed.observe(
-        seen,
-        F.count(F.lit(1)).alias("read"),
-        F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
-    )
-    part = f"changes_{side.part}"
-    stage.put(part, net(observed, key, bound.types, kinds))
-    return stage.get(workspace.spark, part), seen.get
+def _check_looked_up(bound: BoundJoin, sources: EpochSources) -> dict[str, int]:
+    """
+    Look for changed or looked-up keys that a source holds twice: by the key columns alone, all in one query.
+
+    Returns:
+        Counts: looked_up (rows of the sources), files (of theirs that were read).
+    """
+    keys = {place: _counted(sources, place) for place in sources.looked_up}
+    totals = [
+        found.agg(F.lit(place).alias("place"), F.sum("number").alias("rows"), F.max("copies").alias("copies"))
+        for place, found in keys.items()
+    ]
+    looked_up = 0
+    for row in reduce(DataFrame.unionAll, totals).collect():
+        looked_up += row["rows"] or 0
+        if (row["copies"] or 0) > 1:
+            parts = [F.col(f"key.k{part}").cast("string") for part in range(len(bound.types[row["place"]]))]
+            twice = keys[row["place"]].where("copies > 1").select(F.array(*parts).alias("key")).limit(EXAMPLES)
+            _refuse_keys(bound.table(row["place"]).address.label, [found["key"] for found in twice.collect()])
+    return {"looked_up": looked_up, "files": sources.files()}
 
 
-def _look_up(workspace: Workspace, bound: BoundJoin, side: Side, touched: DataFrame, wanted: Pruning) -> DataFrame:
-    rows = rows_of(workspace, side.input, side.table, side.range.to_version)
-    return _only(rows, side, touched, wanted, bound)
+def _counted(sources: EpochSources, place: int) -> DataFrame:
+    """Count for each key of an input the rows looked up, and how often it is there after the epoch's changes."""
+    held = sources.looked_up[place].groupBy("key").agg(F.count(F.lit(1)).alias("number"))
+    counted = held.select("key", "number", F.col("number").alias("copies"))
+    changes = sources.changes(place)
+    if changes is None:
+        return counted
+    return counted.unionAll(changes.select("key", F.lit(0).cast("bigint"), F.col("copies").cast("bigint")))
 
 
-def _only(rows: DataFrame, side: Side, touched: DataFrame, wanted: Pruning, bound: BoundJoin) -> DataFrame:
-    """Keep the rows with a touched key: by literals, which prune files, then exactly."""
-    predicate = wanted.predicate(side.input.key)
-    if predicate is not None:
-        rows = rows.where(predicate)
-    if wanted.exact:
-        return rows
-    condition = f"{key_struct(side.input.key, bound.types, 'source.')} = touched.key"
-    return rows.alias("source").join(touched.alias("touched"), on=F.expr(condition), how="left_semi")
-
-
-def _refuse_duplicates(
-    workspace: Workspace,
-    bound: BoundJoin,
-    sides: Sequence[Side],
-    changes: Mapping[str, DataFrame],
-    touched: DataFrame,
-    wanted: Pruning,
-) -> None:
-    """Look for touched keys that a source holds twice: by the key columns alone, both sources in one query."""
-    suspects = []
-    for side in sides:
-        rows = read(workspace.spark, side.table.address, side.range.to_version)
-        held = _only(rows.select(*(F.col(quote(name)) for name in side.input.key)), side, touched, wanted, bound)
-        keys = held.select(F.expr(key_struct(side.input.key, bound.types)).alias("key"))
-        twice = keys.groupBy("key").count().where("count > 1").select("key")
-        left_over = changes[side.part].where("copies > 1").select("key")
-        suspects.append(twice.unionAll(left_over).select(F.lit(side.part).alias("part"), "key"))
-    examples = suspects[0].unionAll(suspects[1]).limit(EXAMPLES).collect()
-    for side in sides:
-        _refuse_keys(side.table.address.label, [row["key"] for row in examples if row["part"] == side.part])
-
-
-def _refuse_keys(label: str, examples: Sequence[Row]) -> None:
+def _refuse_keys(label: str, examples: Sequence[Sequence[object]]) -> None:
     if examples:
         raise DuplicateKey(
             label,
@@ -227,7 +175,7 @@ def _refuse_keyless(bound: BoundJoin, held: DataFrame) -> None:
         )
 
 
-def _examples(keys: Sequence[Row]) -> str:
+def _examples(keys: Sequence[Sequence[object]]) -> str:
     return "; ".join(", ".join(str(part) for part in key) for key in keys)
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from textwrap import dedent
 
-from sqlglot import exp
-
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.spec import How, PipelineFile, Statement, parse
 from pipelines.spec.dialect import as_written
@@ -43,18 +41,13 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
     """
     join = file.joins[name]
     statement = parse(name, join.sql, file.sources, file.joins)
-    left, right = statement.left, statement.right
-    keeps_left, keeps_right = PRESERVED[statement.how]
     return JoinExplanation(
         join=name,
-        kind="table-table",
-        how=statement.how,
-        why=_why(statement),
-        sources=(
-            _source(file, left, _change(left, right, keeps_left, keeps_right)),
-            _source(file, right, _change(right, left, keeps_right, keeps_left)),
-        ),
-        key=left.key,
+        kind=statement.kind,
+        how=tuple(step.how for step in statement.steps),
+        why="; ".join(_why(statement)),
+        sources=tuple(_source(file, statement, place) for place in range(len(statement.sides))),
+        key=tuple(_key(statement)),
         result=_stored(file, name),
         semantics=join.semantics,
         refresh=join.refresh,
@@ -63,14 +56,30 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
     )
 
 
-def _why(statement: Statement) -> str:
-    left, right = statement.left, statement.right
-    clause = "USING names" if statement.using else "ON equates"
-    keys = [f"the whole key of {side.source}, ({', '.join(side.key)})" for side in (left, right)]
-    return f"{clause} {keys[0]}, {'and' if statement.using else 'with'} {keys[1]}: a row meets at most one row"
+def _why(statement: Statement) -> Iterator[str]:
+    first, *others = (statement.sides[place] for place in statement.keys.members)
+    for other in others:
+        clause, and_with = ("USING names", "and") if statement.using else ("ON equates", "with")
+        keys = [f"the whole key of {side.source}, ({', '.join(side.key)})" for side in (first, other)]
+        yield f"{clause} {keys[0]}, {and_with} {keys[1]}: a row meets at most one row"
+    for link in statement.keys.links:
+        side = statement.sides[link.side]
+        yield (
+            f"{_reference(statement, link.side)} is a reference to {side.source} by its whole key, "
+            f"({', '.join(side.key)}): many rows may refer to one"
+        )
 
 
-def _source(file: PipelineFile, side: Side, change: str) -> SourceExplanation:
+def _key(statement: Statement) -> Iterator[str]:
+    """Write each part of the result's key over the inputs that hold it between them."""
+    held = statement.keys.holders
+    for position in range(len(statement.sides[held[0]].key)):
+        parts = [f"{statement.sides[place].alias}.{statement.sides[place].key[position]}" for place in held]
+        yield parts[0] if len(parts) == 1 else f"coalesce({', '.join(parts)})"
+
+
+def _source(file: PipelineFile, statement: Statement, place: int) -> SourceExplanation:
+    side = statement.sides[place]
     source = file.sources[side.source]
     return SourceExplanation(
         name=side.source,
@@ -78,7 +87,7 @@ def _source(file: PipelineFile, side: Side, change: str) -> SourceExplanation:
         kind=source.kind,
         key=side.key,
         address=source.table or source.path or _stored(file, side.source),
-        change=change,
+        change=_change(statement, place),
     )
 
 
@@ -89,9 +98,20 @@ def _stored(file: PipelineFile, name: str) -> str:
     return f"{(storage.path or '.').rstrip('/')}/{name}"
 
 
-def _change(side: Side, other: Side, kept: bool, other_kept: bool) -> str:
+def _change(statement: Statement, place: int) -> str:
+    before = "" if statement.where is None else "before WHERE: "
+    if place not in statement.keys.members:
+        return before + _change_of_referenced(statement, place)
+    if statement.kind == "table-table":
+        side, other = statement.sides[place], statement.sides[1 - place]
+        kept = PRESERVED[statement.steps[0].how]
+        return before + _change_of_pair(side, other, kept[place], kept[1 - place])
+    return f"{before}inserts, updates or deletes the result row of its key"
+
+
+def _change_of_pair(side: Side, other: Side, kept: bool, other_kept: bool) -> str:
     """
-    Say what a change of one side does.
+    Say what a change of one side of a table-table join does.
 
     Args:
         side: The side that changes.
@@ -117,49 +137,46 @@ def _change(side: Side, other: Side, kept: bool, other_kept: bool) -> str:
     return f"inserts, updates or deletes the result row of its key, if {theirs} has the key; else it changes nothing"
 
 
+def _change_of_referenced(statement: Statement, place: int) -> str:
+    name, how = statement.sides[place].source, _how_joined(statement, place)
+    rows = f"every result row that refers to it by {_reference(statement, place)}"
+    if how == "inner":
+        return f"inserts, updates or deletes {rows}"
+    return f"updates {rows}: fills in what {name} holds, or nulls after a delete"
+
+
+def _how_joined(statement: Statement, place: int) -> How:
+    """Give the type of join between a referenced input and the one that refers to it, that one first."""
+    how = statement.steps[max(place, 1) - 1].how
+    return "left" if how in ("left", "right") else "inner"
+
+
+def _reference(statement: Statement, place: int) -> str:
+    link = next(link for link in statement.keys.links if link.side == place)
+    written = [f"`{as_written(expression)}`" for expression in link.expressions]
+    return written[0] if len(written) == 1 else f"({', '.join(written)})"
+
+
 def _notes(statement: Statement, refresh: str) -> Iterator[str]:
-    for condition in _further_conditions(statement):
-        yield f"ON also asks for `{as_written(condition)}`: {_unmet(statement)}"
+    for place, step in enumerate(statement.steps, start=1):
+        for condition in step.further:
+            yield f"ON also asks for `{as_written(condition)}`: {_unmet(statement, place)}"
     if statement.where is not None:
         where = as_written(statement.where)
         yield f"WHERE `{where}`: a result row that leaves it is deleted, one that enters it is inserted"
+    if statement.keys.links:
+        yield "a reference that is null, or to a row that is not there, meets nothing"
     yield "a source row whose key holds a null takes no part; each run counts those that it meets"
     yield REFRESH[refresh]
 
 
-def _unmet(statement: Statement) -> str:
+def _unmet(statement: Statement, place: int) -> str:
     """Say what becomes of a pair with the same key that a further condition keeps apart; FULL JOINs have none."""
-    if statement.how == "inner":
+    how = statement.steps[place - 1].how
+    if how == "inner":
         return "a pair of rows for which that is not true is not in the result"
-    kept, other = statement.left.source, statement.right.source
-    if statement.how == "right":
+    other = statement.sides[place].source
+    kept = statement.sides[0].source if place == 1 else "the inputs before it"
+    if how == "right":
         kept, other = other, kept
     return f"a row of {kept} for which that is not true meets nothing and has nulls for {other}"
-
-
-def _further_conditions(statement: Statement) -> Iterator[exp.Expr]:
-    """Give the conditions of ON besides the equality of the keys."""
-    pending = [statement.on]
-    while pending:
-        node = pending.pop().unnest()
-        if isinstance(node, exp.And):
-            pending += [node.expression, node.this]
-        elif not _equates_keys(node, statement):
-            yield node
-
-
-def _equates_keys(node: exp.Expr, statement: Statement) -> bool:
-    if not isinstance(node, exp.EQ):
-        return False
-    ends = (node.this.unnest(), node.expression.unnest())
-    return any(
-        _is_column(mine, left, statement.left) and _is_column(theirs, right, statement.right)
-        for left, right in zip(statement.left.key, statement.right.key, strict=True)
-        for mine, theirs in (ends, ends[::-1])
-    )
-
-
-def _is_column(node: exp.Expr, name: str, side: Side) -> bool:
-    if not isinstance(node, exp.Column) or len(node.parts) > 2:
-        return False
-    return node.name.lower() == name.lower() and node.table.lower() in ("", side.alias.lower())

@@ -53,13 +53,13 @@ def resume_load(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry |
     bound = bind_join(workspace, entry.join)
     recorded = {source.name: source for source in entry.sources}
     same = bound.definition == entry.definition and all(
-        table.id == recorded[side.source].id for _, side, table in bound.sides
+        table.id == recorded[table.address.label].id for table in bound.sources
     )
     if same:
-        left, right = (replace(table, version=recorded[side.source].to_version) for _, side, table in bound.sides)
+        pinned = tuple(replace(table, version=recorded[table.address.label].to_version) for table in bound.sources)
         try:
             with reading(entry.join):
-                return _write_load(workspace, replace(bound, sources=(left, right)), entry, watch)
+                return _write_load(workspace, replace(bound, sources=pinned), entry, watch)
         except FeedUnavailable:
             log.warning("%s: the versions of the interrupted load are gone; loading anew", entry.join)
     _drop(workspace, entry)

@@ -45,7 +45,7 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
         return Prepared(plan_epoch(name, "", refresh, history, (), None, backfill=backfill), history, None)
     bound = bind_join(workspace, name)
     facts = [
-        _source_facts(workspace, side.source, table, history, gap, backfill=backfill) for _, side, table in bound.sides
+        _source_facts(workspace, table.address.label, table, history, gap, backfill=backfill) for table in bound.sources
     ]
     found = None if result is None else ResultFacts(result.id, result.version)
     plan = plan_epoch(name, bound.definition, refresh, history, facts, found, backfill=backfill)

@@ -79,18 +79,18 @@ def _at_recorded(bound: BoundJoin, recorded: tuple[SourceVersions, ...]) -> Boun
     """Put the sources back to the versions that the ledger names."""
     versions = {source.name: source for source in recorded}
     tables = []
-    for _, side, table in bound.sides:
-        before = versions[side.source]
+    for table in bound.sources:
+        before = versions[table.address.label]
         if before.id != table.id:
             raise SourceRecreated(
                 bound.join.name,
-                f"{side.source} was dropped and created again",
+                f"{table.address.label} was dropped and created again",
                 expected=f"the table with id {before.id}",
                 found=f"id {table.id}",
                 hint=f"run `lakejoin backfill --select {bound.join.name}`",
             )
         tables.append(replace(table, version=before.to_version))
-    return replace(bound, sources=(tables[0], tables[1]))
+    return replace(bound, sources=tuple(tables))
 
 
 def _address(workspace: Workspace, against: str) -> Address:

@@ -3,9 +3,9 @@ Feed recorded vectors to lakejoin's own functions and compare the outputs, recor
 
     python -m tests.conformance [--mode strict] [--mutate drop|add|swap] [--show ID] [--through delta] FILE...
 
-In strict mode each record is an epoch, and all epochs of all files with one type of join are one Spark job. What must
-come out is the recorded output without unnecessary tombstones and unchanged repeats. Everything here translates
-formats; what joins is the product.
+In strict mode each record is an epoch, and all epochs of one kind and type of join, of all files, are one Spark job.
+What must come out is the recorded output without unnecessary tombstones and unchanged repeats. Everything here
+translates formats; what joins is the product.
 """
 
 import argparse
@@ -21,8 +21,9 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from lakehouse.session import local_session, own_session
 from pipelines.joins.meaning import meaning
-from tests.joins.epochs import Sided, bound, change_sets, key_types
-from tests.joins.vectors import HOW, SIDES, Case, Change, apply, put, read, strict_changes
+from tests.joins.epochs import bound, change_sets, key_types
+from tests.joins.statements import SIDES, statement
+from tests.joins.vectors import Case, Change, apply, put, read, strict_changes
 
 SOURCE = StructType([StructField("key", StringType()), StructField("value", StringType())])
 CASE, EPOCH = StructField("_case", IntegerType()), StructField("_seq", IntegerType())
@@ -52,50 +53,48 @@ class FileReport:
     outcomes: list[Outcome] = field(default_factory=list)
 
 
-def statement(kind: str) -> str:
-    """Write the recorded join as a pipeline file would."""
-    key = "coalesce(l.key, r.key)" if kind == "outer" else "l.key"
-    value = "concat(coalesce(l.value, 'null'), '-', coalesce(r.value, 'null'))"
-    return f"SELECT {key} AS key, {value} AS value FROM left l {HOW[kind]} JOIN right r ON l.key = r.key"
-
-
-def run_strict(spark: SparkSession, kind: str, cases: Sequence[Case]) -> list[tuple[list[Change], dict[str, str]]]:
+def run_strict(
+    spark: SparkSession, kind: str, how: str, cases: Sequence[Case]
+) -> list[tuple[list[Change], dict[str, str]]]:
     """
     Compute every epoch of every case with two Spark jobs.
 
     Args:
         spark: The session.
-        kind: The type of join, as the vectors call it.
-        cases: Cases of that type.
+        kind: The kind of join, as the vectors call it.
+        how: The type of join, as the vectors call it.
+        cases: Cases of that kind and type.
 
     Returns:
         For each case the changes of its epochs in order, and the meaning of the join over its tables at the end.
     """
-    feeds, rows, last = ({side: [] for side in SIDES} for _ in range(3))
+    sides = SIDES[kind]
+    feeds, rows, last = ({side: [] for side in sides} for _ in range(3))
     for number, case in enumerate(cases):
-        tables: dict[str, dict[str | None, str]] = {side: {} for side in SIDES}
+        tables: dict[str, dict[str | None, str]] = {side: {} for side in sides}
         for record in case.input:
             changed = apply(tables[record.side], record.key, record.value)
             feeds[record.side] += [(number, record.seq, row.key, row.value, row.change_type) for row in changed]
-            for side in SIDES:
+            for side in sides:
                 rows[side] += [(number, record.seq, key, value) for key, value in tables[side].items()]
-        for side in SIDES:
+        for side in sides:
             last[side] += [(number, key, value) for key, value in tables[side].items()]
 
-    def frames(data: dict[str, list], *scope: StructField, extra: Sequence[StructField] = ()) -> Sided:
+    def frames(data: dict[str, list], *scope: StructField, extra: Sequence[StructField] = ()) -> dict[str, DataFrame]:
         schema = StructType([*scope, *SOURCE, *extra])
-        return Sided(*(spark.createDataFrame(data[side], schema) for side in SIDES))
+        return {side: spark.createDataFrame(data[side], schema) for side in sides}
 
-    join = bound(statement(kind), (("key",), ("key",)), (SOURCE, SOURCE))
+    schemas = dict.fromkeys(sides, SOURCE)
+    join = bound(statement(kind, how), dict.fromkeys(sides, ("key",)), schemas)
     epochs = [CASE.name, EPOCH.name]
     changed = change_sets(
         join,
-        key_types(join, (SOURCE, SOURCE)),
+        key_types(join, schemas),
         frames(feeds, CASE, EPOCH, extra=[CHANGE_TYPE]),
         frames(rows, CASE, EPOCH),
         epochs,
     )
-    finals = meaning(*frames(last, CASE), join, [CASE.name])
+    finals = meaning(list(frames(last, CASE).values()), join, [CASE.name])
     return list(zip(_changes(changed, len(cases)), _tables(finals, len(cases)), strict=True))
 
 
@@ -182,14 +181,15 @@ DAMAGES: dict[str, Callable[[list[Change], Case], list[Change]]] = {"drop": _dro
 
 
 def run_files(spark: SparkSession, reports: Sequence[FileReport], damage: str | None) -> None:
-    """Run the cases of all files, each type of join at once, and put the outcomes into the reports."""
+    """Run the cases of all files, each kind and type of join at once, and put the outcomes into the reports."""
     session = own_session(spark, "UTC")
-    for kind in HOW:
-        owners = [(report, case) for report in reports for case in report.runnable if case.type == kind]
-        if not owners:
-            continue
+    alike: dict[tuple[str, str], list[tuple[FileReport, Case]]] = {}
+    for report in reports:
+        for case in report.runnable:
+            alike.setdefault((case.join, case.type), []).append((report, case))
+    for (kind, how), owners in alike.items():
         start = time.monotonic()
-        computed = run_strict(session, kind, [case for _, case in owners])
+        computed = run_strict(session, kind, how, [case for _, case in owners])
         share = (time.monotonic() - start) / len(owners)
         for (report, case), (actual, final) in zip(owners, computed, strict=True):
             changes = DAMAGES[damage](actual, case) if damage else actual

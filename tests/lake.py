@@ -94,6 +94,11 @@ class Lake:
         rows = frame.select("_change_type", F.struct(*(F.col(quote(c)) for c in columns)).alias("row")).collect()
         return sorted(((row[0], tuple(row[1])) for row in rows), key=repr)
 
+    def feed_counts(self, name: str, version: int) -> dict[str, int]:
+        """Count the rows of a table's change feed in one version by their change type."""
+        counted = self._feed(version - 1, name).where(f"_commit_version = {version}").groupBy("_change_type").count()
+        return {row[0]: row[1] for row in counted.collect()}
+
     def _feed(self, after: int, name: str) -> DataFrame:
         reader = self.spark.read.format("delta").option("readChangeFeed", "true")
         return reader.option("startingVersion", after + 1).load(self.path(name))

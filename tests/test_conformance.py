@@ -8,10 +8,13 @@ import pytest
 
 from tests import conformance
 from tests.conformance import DAMAGES, main
+from tests.joins.statements import SIDES
 from tests.joins.vectors import Case, FeedRow, Output, apply, read, result_after, strict_changes
 
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "kafka"
-FILES = [VECTORS / f"table_table-{kind}.jsonl" for kind in ("inner", "left", "outer")]
+NAMES = ("table_table-inner", "table_table-left", "table_table-outer", "foreign_key-inner", "foreign_key-left")
+FILES = [VECTORS / f"{name}.jsonl" for name in NAMES]
+CHAIN = VECTORS / "table_table_chain.jsonl"
 
 recorded = pytest.mark.skipif(not VECTORS.is_dir(), reason="the recorded vectors are not beside the repository")
 
@@ -26,10 +29,10 @@ def computed() -> dict[tuple[str, ...], Any]:
 def _compute_once(monkeypatch, computed):
     original = conformance.run_strict
 
-    def once(spark, kind, cases):
+    def once(spark, kind, how, cases):
         ids = tuple(case.id for case in cases)
         if ids not in computed:
-            computed[ids] = original(spark, kind, cases)
+            computed[ids] = original(spark, kind, how, cases)
         return computed[ids]
 
     monkeypatch.setattr(conformance, "run_strict", once)
@@ -42,26 +45,27 @@ def file_counts(text: str) -> dict[str, tuple[int, int]]:
 
 @recorded
 def test_recorded_outputs_are_met(spark, capsys):
-    """Strict mode gives the recorded outputs of all table-table files, without the unnecessary ones."""
-    assert main(list(map(str, FILES)), spark) == 0
+    """Strict mode gives the recorded outputs of all joins of tables, without the unnecessary ones."""
+    assert main([*map(str, FILES), str(CHAIN)], spark) == 0
     output = capsys.readouterr().out
-    assert file_counts(output) == {path.name: (10, 0) for path in FILES}
-    assert output.splitlines()[-1] == "30 passed, 0 failed"
+    assert file_counts(output) == {**{path.name: (10, 0) for path in FILES}, CHAIN.name: (7, 0)}
+    assert output.splitlines()[-1] == "57 passed, 0 failed"
 
 
 @recorded
 def test_printed_tables_and_edge_cases_are_met(spark, capsys):
-    """The table-table cases among the seeds and the edge cases pass too; the others are skipped."""
+    """The joins of tables among the seeds and the edge cases pass too; the others are skipped."""
     assert main([str(VECTORS / name) for name in ("edges.jsonl", "seeds.jsonl")], spark) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "21 passed, 0 failed, 181 skipped"
+    assert capsys.readouterr().out.splitlines()[-1] == "37 passed, 0 failed, 165 skipped"
 
 
 @recorded
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_outputs_are_noticed(spark, capsys, damage):
     """Each kind of damage turns every file red, and every case of these files."""
-    assert main(["--mutate", damage, *map(str, FILES)], spark) == 1
-    assert file_counts(capsys.readouterr().out) == {path.name: (0, 10) for path in FILES}
+    assert main(["--mutate", damage, *map(str, FILES), str(CHAIN)], spark) == 1
+    damaged = {**{path.name: (0, 10) for path in FILES}, CHAIN.name: (0, 7)}
+    assert file_counts(capsys.readouterr().out) == damaged
 
 
 @recorded
@@ -92,9 +96,9 @@ def test_through_delta(spark, capsys):
 @recorded
 def test_what_cannot_be_run_is_said(capsys):
     """Other kinds of join are skipped with a reason; where nothing was run, the exit code says so."""
-    assert main([str(VECTORS / "foreign_key-inner.jsonl"), str(VECTORS / "seeds-0.10.1.jsonl")]) == 2
+    assert main([str(VECTORS / "stream_table-inner.jsonl"), str(VECTORS / "seeds-0.10.1.jsonl")]) == 2
     output = capsys.readouterr().out
-    assert "skipped 10: not yet supported: foreign_key" in output
+    assert "skipped 10: not yet supported: stream_table" in output
     assert "skipped 3: not yet supported: table_table, semantics 0.10.1" in output
     assert output.splitlines()[-1] == "0 passed, 0 failed, 17 skipped"
     assert main(["--mode", "recorded", str(FILES[0])]) == 2
@@ -145,5 +149,5 @@ def test_every_case_is_read():
     cases: list[Case] = [case for path in sorted(VECTORS.glob("*.jsonl")) for case in read(path)]
     assert len(cases) > 300
     runnable = [case for case in cases if case.why_skipped is None]
-    assert {case.type for case in runnable} == {"inner", "left", "outer"}
+    assert {case.join for case in runnable} == set(SIDES)
     assert all(case.final is not None for case in runnable)

@@ -1,13 +1,16 @@
 """The demo: real flights in, a verified join out; and nobody's folder deleted."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.errors import LakejoinError
 from pipelines.demo import run_demo
-from pipelines.demo.airline import KEY, read_flights
+from pipelines.demo.airline import KEY
+from pipelines.demo.data import read_flights, read_table
+from pipelines.demo.registry import EMBRAER_190, SISTER, UNREGISTERED
 from pipelines.demo.tour import MARKER, PIPELINE_FILE, prepare_folder
 
 WRITTEN_AND_CHANGED = [
@@ -19,25 +22,41 @@ WRITTEN_AND_CHANGED = [
 ]
 """For each round the source rows written, counted in the flights themselves, and the result rows that they alter."""
 
+AROUND = [(144, 1_614), (80, 2_107), (3, 96)]
+"""The same for the rounds of the star: weather of two days, seats of a model, planes registered late."""
+
+KEYS = {"planes": ["tailnum"], "airlines": ["carrier"], "airports": ["faa"], "weather": ["origin", "time_hour"]}
+
+FLOWN = "flight_date <= DATE '2013-02-09' AND NOT cancelled"
+"""The flights that are in operations when the planes change."""
+
 
 def no_spark() -> SparkSession:
     raise AssertionError("Spark was started")
 
 
+@pytest.fixture(scope="module")
+def flights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataFrame]:
+    rows = read_flights(spark, tmp_path_factory.mktemp("flights")).persist()
+    yield rows
+    rows.unpersist()
+
+
 @pytest.mark.slow
-def test_the_demo_keeps_the_join_and_proves_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_demo_keeps_its_joins_and_proves_them(spark: SparkSession, tmp_path: Path) -> None:
     """Each round changes the rows that it touches and no others; the last run finds nothing; the result is right."""
     said: list[str] = []
     run_demo(lambda: spark, tmp_path / "demo", said.append, days=42)
-    rounds = [line.split() for line in said if line.startswith(("Fri", "Sat"))]
+    rounds = [line.split() for line in said if line.startswith(("Fri", "Sat", "Sun", "Mon"))]
     written_and_changed = [(int(words[-5].replace(",", "")), int(words[-4].replace(",", ""))) for words in rounds]
-    assert written_and_changed == WRITTEN_AND_CHANGED
-    assert [line for line in said if line.startswith("Verified: ") and " 36,459 rows " in line], said
+    assert written_and_changed == WRITTEN_AND_CHANGED + AROUND
+    assert "\nThe fleet update changed 80 planes, and that altered 2,107 flights." in said
+    verified = [line.split()[1] for line in said if line.startswith("Verified: ") and " 36,459 rows " in line]
+    assert verified == ["flight_status,", "flights_enriched,"], said
 
 
-def test_the_data_are_all_flights_of_the_year(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_data_are_all_flights_of_the_year(flights: DataFrame) -> None:
     """Each flight is there once, under its key, and those without a departure are the cancelled ones."""
-    flights = read_flights(spark, tmp_path)
     found = flights.selectExpr(
         "count(*) AS flights",
         f"count(DISTINCT {', '.join(KEY)}) AS keys",
@@ -45,6 +64,41 @@ def test_the_data_are_all_flights_of_the_year(spark: SparkSession, tmp_path: Pat
         "count_if(cancelled != (dep_time IS NULL)) AS contradictions",
     ).collect()[0]
     assert tuple(found) == (336_776, 336_776, 8_255, 0)
+
+
+def test_the_tables_around_the_flights_have_unique_keys_without_nulls(spark: SparkSession) -> None:
+    """A count of distinct keys leaves out those that hold a null."""
+    found = {}
+    for name, key in KEYS.items():
+        counted = read_table(spark, name).selectExpr("count(*)", f"count(DISTINCT {', '.join(key)})")
+        found[name] = tuple(counted.collect()[0])
+    rows = {"planes": 3_322, "airlines": 16, "airports": 1_458, "weather": 26_115}
+    assert found == {name: (count, count) for name, count in rows.items()}
+
+
+def test_many_flights_name_a_plane_that_is_missing_and_some_name_none(spark: SparkSession, flights: DataFrame) -> None:
+    """The star keeps both, with nulls for the plane; weather is kept by the same hours as the timetable."""
+    named = flights.where("tailnum IS NOT NULL")
+    missing = named.join(read_table(spark, "planes"), on="tailnum", how="left_anti")
+    hours = flights.join(read_table(spark, "weather"), on=["origin", "time_hour"], how="left_anti")
+    assert (missing.count(), flights.where("tailnum IS NULL").count(), hours.count()) == (50_094, 2_512, 1_556)
+
+
+def test_what_the_changes_around_the_flights_alter_is_in_the_flights_themselves(
+    spark: SparkSession, flights: DataFrame
+) -> None:
+    """Counted with nothing of lakejoin: the rows that each change writes, and the flights that refer to one of them."""
+    two_days = read_table(spark, "weather").where("month = 2 AND day IN (8, 9)").select(*KEYS["weather"])
+    planes = read_table(spark, "planes")
+    model = planes.where(planes["model"] == EMBRAER_190).select("tailnum", "seats")
+    flown = flights.where(FLOWN)
+    altered = [
+        (two_days.count(), flights.join(two_days, on=KEYS["weather"], how="left_semi").count()),
+        (model.where("seats != 100").count(), flown.join(model, on="tailnum", how="left_semi").count()),
+        (len(UNREGISTERED), flown.where(flown["tailnum"].isin(*UNREGISTERED)).count()),
+    ]
+    assert altered == AROUND
+    assert planes.where(planes["tailnum"].isin(*UNREGISTERED, SISTER)).count() == 1
 
 
 def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:

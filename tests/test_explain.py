@@ -38,7 +38,7 @@ def explained(
 def test_it_says_why_the_join_is_of_its_kind(tmp_path: Path) -> None:
     """Both keys in full, the right one in the order of the left."""
     found = explained(tmp_path)
-    assert (found.kind, found.how, found.key) == ("table-table", "left", ("shop", "no"))
+    assert (found.kind, found.how, found.key) == ("table-table", ("left",), ("o.shop", "o.no"))
     assert found.why == (
         "ON equates the whole key of orders, (shop, no), with the whole key of payments, (store, id): "
         "a row meets at most one row"
@@ -151,7 +151,37 @@ def test_explain_starts_no_spark_and_the_example_of_the_demo_is_explained() -> N
     assert not done.stderr
 
 
+STAR = """
+    SELECT f.id, p.seats, m.name FROM flights f LEFT JOIN planes p ON f.tail = p.tail AND p.seats > 0
+    JOIN makers m ON p.maker = m.maker
+"""
+
+
+@pytest.fixture
+def star(tmp_path: Path) -> JoinExplanation:
+    file = tmp_path / "lakejoin.yml"
+    sources = {"flights": {"key": "id"}, "planes": {"key": "tail"}, "makers": {"key": "maker"}}
+    content = {"pipeline": "p", "storage": {"path": "lake"}, "sources": sources, "joins": {"j": {"sql": STAR}}}
+    file.write_text(yaml.safe_dump(content))
+    return explain(load(file), "j")
+
+
+def test_a_star_says_which_inputs_are_referred_to_and_by_what(star: JoinExplanation) -> None:
+    """A change of a referenced input reaches every row that refers to it, in two steps too."""
+    assert (star.kind, star.how, star.key) == ("star", ("left", "inner"), ("f.id",))
+    assert star.why == (
+        "`f.tail` is a reference to planes by its whole key, (tail): many rows may refer to one; "
+        "`p.maker` is a reference to makers by its whole key, (maker): many rows may refer to one"
+    )
+    flights, planes, makers = (source.change for source in star.sources)
+    assert flights == "inserts, updates or deletes the result row of its key"
+    assert planes.startswith("updates every result row that refers to it by `f.tail`: fills in what planes holds")
+    assert makers == "inserts, updates or deletes every result row that refers to it by `p.maker`"
+    assert star.notes[0].startswith("ON also asks for `p.seats > 0`: a row of flights for which that is not true")
+    assert star.text().startswith("j: star, 3 inputs, left and inner joins\n")
+
+
 def test_a_statement_that_is_no_supported_join_is_refused(tmp_path: Path) -> None:
     """The file is at fault, as `check` says."""
-    with pytest.raises(PipelineFileError, match="foreign-key"):
-        explained(tmp_path, on="ON o.no = p.id AND o.x = p.store")
+    with pytest.raises(PipelineFileError, match="nothing keys the result"):
+        explained(tmp_path, on="ON o.x = p.id")

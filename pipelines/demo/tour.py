@@ -1,7 +1,9 @@
 """
-The demo: two days of a blizzard, told by two changing tables and the join that lakejoin keeps of them.
+The demo: two days of a blizzard, told by changing tables and the two joins that lakejoin keeps of them.
 
-    Airline writes ─► schedule, operations ─► Pipeline.run ─► flight_status ─► Pipeline.verify, one question
+    Airline writes ──► schedule, operations ─► Pipeline.run ─► flight_status
+    Registry writes ─► planes, weather, …   ─► Pipeline.run ─► flights_enriched, over all six tables
+                                               Pipeline.verify of both, one question
 """
 
 import shlex
@@ -12,20 +14,21 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakehouse.errors import LakejoinError
 from pipelines.api import Pipeline
-from pipelines.demo.airline import Airline, data_folder, read_flights
+from pipelines.demo.airline import Airline
+from pipelines.demo.data import data_folder, read_flights
+from pipelines.demo.lake import Lake
+from pipelines.demo.registry import Registry
+from pipelines.demo.rounds import FLEET_UPDATE, FRIDAY, Round, aftermath, blizzard
 from pipelines.examples import example
 from pipelines.shell import program
 
 PIPELINE_FILE = "flights.yml"
 MARKER = ".lakejoin-demo"
 """The file that says that a folder is the demo's own and may be deleted."""
-
-FRIDAY, SATURDAY = date(2013, 2, 8), date(2013, 2, 9)
-"""The blizzard that closed the airports of New York."""
 
 QUESTION = """
     SELECT a.name, count(*) AS flights, count_if(f.status = 'cancelled') AS cancelled, avg(f.delay) AS delay
@@ -38,18 +41,9 @@ QUESTION = """
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Round:
-    """Some writes of the airline, after which lakejoin runs once."""
-
-    when: str
-    what: str
-    writes: tuple[Callable[[], int], ...]
-
-
 def run_demo(spark_factory: Callable[[], SparkSession], folder: Path, say: Say, *, days: int = 365) -> None:
     """
-    Keep a join of two changing tables up to date before the reader's eyes, and prove it right at the end.
+    Keep two joins of changing tables up to date before the reader's eyes, and prove them right at the end.
 
     Args:
         spark_factory: Starts Spark, once it is known that the demo can run.
@@ -58,26 +52,22 @@ def run_demo(spark_factory: Callable[[], SparkSession], folder: Path, say: Say, 
         days: Days of 2013 in the timetable, at least 42: up to the blizzard and two to be put on sale meanwhile.
 
     Raises:
-        LakejoinError: The folder is not the demo's, the flights are not installed, or the result is wrong at the end.
+        LakejoinError: The folder is not the demo's, the flights are not installed, or a result is wrong at the end.
     """
     data_folder()
     file = prepare_folder(folder)
-    say("lakejoin demo: the flights that left New York in 2013, as two Delta tables that change while you watch.")
-    say("Starting Spark takes a few seconds, writing the tables some more ...")
-    spark = spark_factory()
-    flights = read_flights(spark, folder).persist()
+    say("lakejoin demo: the flights that left New York in 2013, as Delta tables that change while you watch.")
+    say("Starting Spark takes a few seconds, writing the first two tables some more ...")
+    lake = Lake(spark_factory(), folder.resolve() / "lake")
+    flights = read_flights(lake.spark, folder).persist()
+    tour = _Tour(Pipeline.load(file), lake, say)
     try:
-        airline = Airline(spark, folder.resolve() / "lake", flights)
-        on_sale = date(2013, 1, 1) + timedelta(days=days - 3)
-        _show_sources(airline.open(FRIDAY, on_sale), on_sale, say)
-        pipeline = Pipeline.load(file)
-        _show_rounds(spark, pipeline, _rounds(airline, on_sale), say)
+        tour.show_blizzard(Airline(lake, flights), date(2013, 1, 1) + timedelta(days=days - 3))
     finally:
         flights.unpersist()
-    report = pipeline.verify(spark)[0]
-    took = sum(report.seconds.values())
-    say(f"Verified: the join computed from scratch has the same {report.counts['expected']:,} rows ({took:.1f} s).")
-    _show_answer(spark, airline.lake, say)
+    tour.show_aftermath(Registry(lake))
+    tour.show_proof()
+    tour.show_answer()
     given = shlex.quote(str(folder / PIPELINE_FILE))
     say(f"\nThe tables are in {folder / 'lake'}. Look at the pipeline file, change a table, and go on with")
     for command in ("status", "run", "verify"):
@@ -109,72 +99,75 @@ def prepare_folder(folder: Path) -> Path:
     return file
 
 
-def _rounds(airline: Airline, on_sale: date) -> list[Round]:
-    """Tell the blizzard; Saturday is one run for many writes, most of them to the same rows."""
-    tomorrow = on_sale + timedelta(days=1)
-    return [
-        Round(
-            "Fri 8 Feb 05:00",
-            f"aircraft assigned, {tomorrow:%d %b} on sale",
-            (lambda: airline.assign_aircraft(FRIDAY), lambda: airline.put_on_sale(tomorrow)),
-        ),
-        Round(
-            "Fri 8 Feb 13:00",
-            "first departures, then snow: cancellations",
-            (lambda: airline.depart(FRIDAY, until=13), lambda: airline.cancel(FRIDAY)),
-        ),
-        Round(
-            "Fri 8 Feb 24:00",
-            "late departures, all arrivals",
-            (lambda: airline.depart(FRIDAY, after=13), lambda: airline.land(FRIDAY)),
-        ),
-        Round(
-            "Sat 9 Feb 24:00",
-            f"a whole day at once, {tomorrow + timedelta(days=1):%d %b} on sale",
-            (
-                lambda: airline.assign_aircraft(SATURDAY),
-                lambda: airline.cancel(SATURDAY),
-                lambda: airline.depart(SATURDAY),
-                lambda: airline.land(SATURDAY),
-                lambda: airline.put_on_sale(tomorrow + timedelta(days=1)),
-            ),
-        ),
-        Round("Sat 9 Feb 24:00", "once more, with nothing new", ()),
-    ]
+@dataclass(frozen=True)
+class _Tour:
+    """What the reader is shown, in this order."""
 
+    pipeline: Pipeline
+    lake: Lake
+    say: Say
 
-def _show_sources(rows: dict[str, int], on_sale: date, say: Say) -> None:
-    say(f"  schedule    {rows['schedule']:>8,} rows  flights planned, 1 Jan to {on_sale:%d %b}")
-    say(f"  operations  {rows['operations']:>8,} rows  flights operated, 1 Jan to 07 Feb")
+    def show_blizzard(self, airline: Airline, on_sale: date) -> None:
+        """Let one join follow the two tables of the airlines."""
+        rows = airline.open(FRIDAY, on_sale)
+        self.say(f"  schedule    {rows['schedule']:>8,} rows  flights planned, 1 Jan to {on_sale:%d %b}")
+        self.say(f"  operations  {rows['operations']:>8,} rows  flights operated, 1 Jan to 07 Feb")
+        held = self._show_load("flight_status", "The join, as the pipeline file has it:")
+        self.say("\nA blizzard comes. The airlines write into both tables, and after each round lakejoin runs:\n")
+        self._show_rounds("flight_status", held, blizzard(airline, on_sale))
 
+    def show_aftermath(self, registry: Registry) -> None:
+        """Let a star follow the tables around the flights."""
+        self.say("\nFour more tables hold what surrounds the flights:")
+        rows = registry.open(FRIDAY)
+        self.say(f"  planes      {rows['planes']:>8,} rows  the register of aircraft")
+        self.say(f"  airlines    {rows['airlines']:>8,} rows  names")
+        self.say(f"  airports    {rows['airports']:>8,} rows  names")
+        self.say(f"  weather     {rows['weather']:>8,} rows  hours at the three airports, 1 Jan to 07 Feb")
+        held = self._show_load("flights_enriched", "The second join is a star over all six, airports twice:")
+        self.say("\nA row of those tables is part of many flights. They change, and again lakejoin runs:\n")
+        changed = self._show_rounds("flights_enriched", held, aftermath(registry))
+        planes, altered = changed[FLEET_UPDATE]
+        self.say(f"\nThe fleet update changed {planes:,} planes, and that altered {altered:,} flights.")
 
-def _show_rounds(spark: SparkSession, pipeline: Pipeline, rounds: list[Round], say: Say) -> None:
-    sql = pipeline.file.joins["flight_status"].sql
-    say("\nThe join, as the pipeline file has it:\n" + "".join(f"\n  {line}" for line in sql.rstrip().splitlines()))
-    start = time.monotonic()
-    held = pipeline.run(spark)[0].changed
-    say(f"\nFirst run: flight_status is loaded, {held:,} rows ({time.monotonic() - start:.1f} s).")
-    say("\nA blizzard comes. The airlines write into both tables, and after each round lakejoin runs:\n")
-    line = "{:<15}  {:<44} {:>11}  {:>11}  {:>8}  {:>6}"
-    say(line.format("", "", "source rows", "result rows", "share of", ""))
-    say(line.format("when", "what", "written", "changed", "result", "time"))
-    for part in rounds:
-        written = sum(write() for write in part.writes)
+    def show_proof(self) -> None:
+        """Compute both joins from scratch and compare."""
+        self.say("")
+        for join in self.pipeline.file.joins:
+            report = self.pipeline.verify(self.lake.spark, [join])[0]
+            same = f"the join computed from scratch has the same {report.counts['expected']:,} rows"
+            self.say(f"Verified: {join}, {same} ({sum(report.seconds.values()):.1f} s).")
+
+    def show_answer(self) -> None:
+        """Ask a result one question, as any reader of a Delta table would."""
+        status, airlines = self.lake.table("flight_status"), self.lake.table("airlines")
+        self.say("\nAsked of flight_status: how did the airlines come through the two days? (20 flights and more)\n")
+        self.say(f"{'':<28} {'flights':>8} {'cancelled':>10} {'mean delay of the others':>26}")
+        for row in self.lake.spark.sql(QUESTION, flight_status=status, airlines=airlines).collect():
+            delay = "-" if row["delay"] is None else f"{round(row['delay'])} min"
+            self.say(f"{row['name']:<28} {row['flights']:>8} {row['cancelled'] / row['flights']:>10.0%} {delay:>26}")
+
+    def _show_load(self, join: str, title: str) -> int:
+        sql = self.pipeline.file.joins[join].sql
+        self.say(f"\n{title}\n" + "".join(f"\n  {line}" for line in sql.rstrip().splitlines()))
         start = time.monotonic()
-        report = pipeline.run(spark)[0]
-        seconds = f"{time.monotonic() - start:.1f} s"
-        held += report.counts.get("inserted", 0) - report.counts.get("deleted", 0)
-        share = f"{report.changed / held:.2%}"
-        say(line.format(part.when, part.what, f"{written:,}", f"{report.changed:,}", share, seconds))
-    say("")
+        held = self.pipeline.run(self.lake.spark, [join])[0].changed
+        self.say(f"\nFirst run: {join} is loaded, {held:,} rows ({time.monotonic() - start:.1f} s).")
+        return held
 
-
-def _show_answer(spark: SparkSession, lake: Path, say: Say) -> None:
-    """Ask the result one question, as any reader of a Delta table would."""
-    status: DataFrame = spark.read.format("delta").load(str(lake / "flight_status"))
-    airlines = spark.read.csv(str(data_folder() / "airlines.csv"), header=True)
-    say("\nAsked of flight_status: how did the airlines come through the two days? (20 flights and more)\n")
-    say(f"{'':<28} {'flights':>8} {'cancelled':>10} {'mean delay of the others':>26}")
-    for row in spark.sql(QUESTION, flight_status=status, airlines=airlines).collect():
-        delay = "-" if row["delay"] is None else f"{round(row['delay'])} min"
-        say(f"{row['name']:<28} {row['flights']:>8} {row['cancelled'] / row['flights']:>10.0%} {delay:>26}")
+    def _show_rounds(self, join: str, held: int, rounds: list[Round]) -> dict[str, tuple[int, int]]:
+        """Give for each round what it was, the source rows written and the result rows changed."""
+        line = "{:<16}  {:<43} {:>11}  {:>11}  {:>8}  {:>6}"
+        self.say(line.format("", "", "source rows", "result rows", "share of", ""))
+        self.say(line.format("when", "what", "written", "changed", "result", "time"))
+        changed = {}
+        for part in rounds:
+            written = sum(write() for write in part.writes)
+            start = time.monotonic()
+            report = self.pipeline.run(self.lake.spark, [join])[0]
+            seconds = f"{time.monotonic() - start:.1f} s"
+            held += report.counts.get("inserted", 0) - report.counts.get("deleted", 0)
+            share = f"{report.changed / held:.2%}"
+            self.say(line.format(part.when, part.what, f"{written:,}", f"{report.changed:,}", share, seconds))
+            changed[part.what] = (written, report.changed)
+        return changed

@@ -11,7 +11,9 @@ The result is not read: what it holds is, by the rule that every epoch leaves th
 images.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -19,19 +21,122 @@ from pyspark.sql.types import DataType
 
 from lakehouse.changes import key_struct
 from lakehouse.sqltext import quote
+from lakehouse.values import type_sql
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
 from pipelines.joins.meaning import meaning
-from pipelines.spec import Input, TableJoin
+from pipelines.spec import Input, Link, TableJoin
+
+KeyTypes = Sequence[Sequence[DataType]]
+"""For each input the types in which the parts of its key are compared."""
+
+
+class Sources(Protocol):
+    """What an epoch reads, input by input; whoever has the tables decides how."""
+
+    def changes(self, place: int) -> DataFrame | None:
+        """Give the net changes of an input: the scope columns, `key`, `old`, `new`; None if there are none."""
+
+    def referring(self, link: Link, keys: DataFrame) -> DataFrame:
+        """Give the keys of the rows that refer to one of the keys, at the end of the epoch: scope columns and `key`."""
+
+    def rows(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
+        """Give rows of an input at the end of the epoch: those with one of the keys, and others if that is cheaper."""
+
+    def kept(self, name: str, frame: DataFrame) -> DataFrame:
+        """Make a frame that is used several times cheap to read."""
+
+
+def touched_keys(join: TableJoin, sources: Sources, scope: Sequence[str] = ()) -> DataFrame | None:
+    """
+    Name every result row that an epoch could alter.
+
+    A changed row touches its own key, and each row that refers to it now; a row that referred to it before has itself
+    changed, so that the first rule names it. From input to input this leads to the inputs that key the result.
+
+    Args:
+        join: The join.
+        sources: What the epoch reads.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns and `key` (struct<k0, …>), one row per key, none null; None if nothing is touched.
+    """
+    affected: dict[int, DataFrame] = {}
+    for place in reversed([*join.members, *(link.input for link in join.links)]):
+        own = sources.changes(place)
+        keys = [] if own is None else [_keys(own, scope)]
+        keys += [
+            sources.referring(link, affected[link.input])
+            for link in join.links
+            if link.over == place and link.input in affected
+        ]
+        if len(keys) == 1 and own is not None:
+            affected[place] = keys[0]
+        elif keys:
+            affected[place] = sources.kept(f"affected_{place}", _union(keys).distinct())
+    touched = [affected[place] for place in join.members if place in affected]
+    if len(touched) < 2:
+        return touched[0] if touched else None
+    return sources.kept("touched", _union(touched).distinct())
+
+
+def change_set(
+    join: TableJoin, types: KeyTypes, sources: Sources, touched: DataFrame, scope: Sequence[str] = ()
+) -> DataFrame:
+    """
+    Compute what an epoch changes in the result.
+
+    Args:
+        join: The join.
+        types: The types in which keys are compared.
+        sources: What the epoch reads.
+        touched: The touched keys, as `touched_keys` gives them.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, `op`, `key`, `before`, `after`, `copies`, as `difference` gives them: exactly the rows of the
+        result that differ, a delete only for a row that was there.
+    """
+    state: dict[int, DataFrame] = {}
+
+    def image(place: int, keys: Callable[[], DataFrame]) -> None:
+        looked_up = sources.rows(place, keys)
+        state[place] = images(sources.changes(place), looked_up, join.inputs[place], types[place], scope)
+
+    for place in join.members:
+        image(place, lambda: touched)
+    for link in join.links:
+        image(link.input, partial(_referenced, link, join, types, state[link.over], sources, scope))
+    both = meaning([state[place] for place in range(len(join.inputs))], join, [*scope, IMAGE])
+    return difference(both, join.key, scope)
+
+
+def reference(link: Link, types: Sequence[DataType]) -> str:
+    """Give the SQL of the key that a row refers to: struct<k0, …>, over the columns of the referencing input."""
+    parts = (
+        f"'k{place}', CAST({expression} AS {type_sql(kind)})"
+        for place, (expression, kind) in enumerate(zip(link.expressions, types, strict=True))
+    )
+    return f"named_struct({', '.join(parts)})"
+
+
+def null_reference(link: Link) -> str:
+    """Give the SQL that tells whether a row refers to nothing: any null part makes a key null (KIP-962)."""
+    return "(" + " OR ".join(f"({expression}) IS NULL" for expression in link.expressions) + ")"
 
 
 def images(
-    changes: DataFrame, looked_up: DataFrame, side: Input, types: Sequence[DataType], scope: Sequence[str] = ()
+    changes: DataFrame | None,
+    looked_up: DataFrame,
+    side: Input,
+    types: Sequence[DataType],
+    scope: Sequence[str] = (),
 ) -> DataFrame:
     """
     Give the touched part of a source twice: as it was and as it is.
 
     Args:
-        changes: Net changes: the scope columns, `key`, `old`, `new`.
+        changes: Net changes: the scope columns, `key`, `old`, `new`; None if there are none.
         looked_up: The source's rows for the touched keys, at the pinned version: the scope columns and the columns
             that the join uses.
         side: The source in the join.
@@ -42,6 +147,20 @@ def images(
         The scope columns, `_lakejoin_image` ('old' or 'new') and the source's columns. A key with a change has its rows
         from the change, any other the looked-up row in both images.
     """
+    row = looked_up.alias("row")
+    unchanged = row
+    if changes is not None:
+        known = changes.select(*(F.col(quote(name)) for name in scope), "key").alias("change")
+        same_key = [f"{quote('row', name)} = {quote('change', name)}" for name in scope]
+        same_key.append(f"{key_struct(side.key, types, 'row.')} = change.key")
+        unchanged = row.join(known, on=F.expr(" AND ".join(same_key)), how="left_anti")
+    from_lookup = unchanged.select(
+        *(F.col(quote("row", name)) for name in scope),
+        F.explode(F.array(F.lit(OLD), F.lit(NEW))).alias(IMAGE),
+        *(F.col(quote("row", name)) for name in side.columns),
+    )
+    if changes is None:
+        return from_lookup
     scopes = [F.col(quote(name)) for name in scope]
     changed = changes.select(
         *scopes,
@@ -54,32 +173,24 @@ def images(
         F.col("item.image").alias(IMAGE),
         *(F.col(f"item.row.{quote(name)}").alias(name) for name in side.columns),
     )
-    row = looked_up.alias("row")
-    known = changes.select(*scopes, "key").alias("change")
-    same_key = [f"{quote('row', name)} = {quote('change', name)}" for name in scope]
-    same_key.append(f"{key_struct(side.key, types, 'row.')} = change.key")
-    unchanged = row.join(known, on=F.expr(" AND ".join(same_key)), how="left_anti")
-    from_lookup = unchanged.select(
-        *(F.col(quote("row", name)) for name in scope),
-        F.explode(F.array(F.lit(OLD), F.lit(NEW))).alias(IMAGE),
-        *(F.col(quote("row", name)) for name in side.columns),
-    )
     return from_changes.unionAll(from_lookup)
 
 
-def change_set(left: DataFrame, right: DataFrame, join: TableJoin, scope: Sequence[str] = ()) -> DataFrame:
-    """
-    Compute what an epoch changes in the result.
+def _referenced(
+    link: Link, join: TableJoin, types: KeyTypes, referring: DataFrame, sources: Sources, scope: Sequence[str]
+) -> DataFrame:
+    """Name the keys that rows refer to, in either image."""
+    rows = referring.alias(join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
+    key = F.expr(reference(link, types[link.input])).alias("key")
+    return sources.kept(f"wanted_{link.input}", rows.select(*(F.col(quote(name)) for name in scope), key).distinct())
 
-    Args:
-        left: Images of the left source, as `images` gives them.
-        right: Images of the right source.
-        join: The join.
-        scope: Columns that keep independent histories apart.
 
-    Returns:
-        The scope columns, `op`, `key`, `before`, `after`, `copies`, as `difference` gives them: exactly the rows of the
-        result that differ, a delete only for a row that was there.
-    """
-    both = meaning(left, right, join, [*scope, IMAGE])
-    return difference(both, join.key, scope)
+def _keys(frame: DataFrame, scope: Sequence[str]) -> DataFrame:
+    return frame.select(*(F.col(quote(name)) for name in scope), "key")
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.unionAll(frame)
+    return whole

@@ -15,13 +15,12 @@ from lakehouse.sqltext import quote
 from pipelines.spec import TableJoin
 
 
-def meaning(left: DataFrame, right: DataFrame, join: TableJoin, scope: Sequence[str] = ()) -> DataFrame:
+def meaning(tables: Sequence[DataFrame], join: TableJoin, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Evaluate a join of two tables.
+    Evaluate a join of tables.
 
     Args:
-        left: The left table's rows: its columns that the join uses, and the scope columns.
-        right: The right table's rows.
+        tables: The rows of each input in the order of FROM: its columns that the join uses, and the scope columns.
         join: The join.
         scope: Columns that keep independent histories apart: rows meet only where all of them are equal.
 
@@ -29,13 +28,21 @@ def meaning(left: DataFrame, right: DataFrame, join: TableJoin, scope: Sequence[
         The scope columns, then the columns of the SELECT list. Rows whose primary key is null take no part, for they
         are no KTable rows (KIP-962 concerns foreign keys; a null key of a KTable is dropped by Kafka Streams too).
     """
-    here, there = join.left.alias, join.right.alias
-    left = left.where(f"NOT {null_key(join.left.key)}").alias(here)
-    right = right.where(f"NOT {null_key(join.right.key)}").alias(there)
-    together = [f"{quote(here, name)} = {quote(there, name)}" for name in scope]
-    condition = " AND ".join([*together, f"({join.on})"])
-    joined = left.join(right, on=F.expr(condition), how=join.how)
+    rows = [
+        table.where(f"NOT {null_key(item.key)}").alias(item.alias)
+        for table, item in zip(tables, join.inputs, strict=True)
+    ]
+    joined = rows[0]
+    held = {name: quote(join.inputs[0].alias, name) for name in scope}
+    for step, table, item in zip(join.steps, rows[1:], join.inputs[1:], strict=True):
+        added = {name: quote(item.alias, name) for name in scope}
+        together = [f"{held[name]} = {added[name]}" for name in scope]
+        joined = joined.join(table, on=F.expr(" AND ".join([*together, f"({step.on})"])), how=step.how)
+        if step.how == "right":
+            held = added
+        elif step.how == "full":
+            held = {name: f"coalesce({held[name]}, {added[name]})" for name in scope}
     if join.where is not None:
         joined = joined.where(F.expr(join.where))
-    scopes = [F.coalesce(F.col(quote(here, name)), F.col(quote(there, name))).alias(name) for name in scope]
+    scopes = [F.expr(held[name]).alias(name) for name in scope]
     return joined.select(*scopes, *(F.expr(output.expression).alias(output.name) for output in join.outputs))

@@ -2,12 +2,9 @@
 
 from collections.abc import Iterator
 from textwrap import indent, wrap
-from typing import Literal
 
 from pipelines.report.facts import Facts
-from pipelines.spec.definition import How
-
-Kind = Literal["table-table"]
+from pipelines.spec.definition import How, Kind
 
 WIDTH = 100
 """Lines are wrapped to so many characters, but for the statement, which stays as it was written."""
@@ -26,7 +23,7 @@ class SourceExplanation(Facts):
     kind: str
     """Its kind in the pipeline file."""
     key: tuple[str, ...]
-    """Its key columns, those of the right in the order of the left's."""
+    """Its key columns; of all inputs that key the result in one order."""
     address: str
     """The table or folder, relative to the pipeline file where the file says it so."""
     change: str
@@ -45,14 +42,14 @@ class JoinExplanation(Facts):
     """The join."""
     kind: Kind
     """The kind."""
-    how: How
-    """The type of join."""
+    how: tuple[How, ...]
+    """The type of each JOIN, in the order of the statement."""
     why: str
     """Why it is of this kind."""
     sources: tuple[SourceExplanation, ...]
-    """Its inputs, left before right."""
+    """Its inputs, in the order of FROM."""
     key: tuple[str, ...]
-    """The columns that key the result, as the left source calls them."""
+    """The parts of the result's key, over the inputs that hold it."""
     result: str
     """The table or folder of the result."""
     semantics: str
@@ -66,15 +63,21 @@ class JoinExplanation(Facts):
 
     def text(self) -> str:
         """Render for a person."""
-        lines = [f"{self.join}: {self.kind}, {self.how} join", *_labelled("why", self.why)]
-        for label, source in zip(("left", "right"), self.sources, strict=True):
+        lines = [f"{self.join}: {self.kind}, {self._types()}", *_labelled("why", self.why)]
+        labels = ("left", "right") if len(self.sources) == 2 else ("input",) * len(self.sources)
+        for label, source in zip(labels, self.sources, strict=True):
             lines += _labelled(label, source.text())
             lines += _labelled("", f"a change {source.change}")
-        lines += _labelled("result", f"{self.result}, keyed by ({', '.join(self.key)})")
+        lines += _labelled("result", f"{self.result}, one row for each ({', '.join(self.key)})")
         lines += _labelled("semantics", self.semantics)
         for number, note in enumerate(self.notes):
             lines += _labelled("" if number else "notes", note, bullet="- ")
         return "\n".join([*lines, "  sql", indent(self.sql, "    ")])
+
+    def _types(self) -> str:
+        if len(self.how) == 1:
+            return f"{self.how[0]} join"
+        return f"{len(self.sources)} inputs, {' and '.join(dict.fromkeys(self.how))} joins"
 
 
 def _labelled(label: str, words: str, bullet: str = "") -> Iterator[str]:

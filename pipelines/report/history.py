@@ -32,7 +32,7 @@ class EpochReport(Facts):
     result_version: int | None
     """The version of the result that it made."""
     counts: Mapping[str, int]
-    """Rows read, touched, inserted, updated, deleted, unchanged, null_keys."""
+    """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files read for look-ups."""
     seconds: Mapping[str, float]
     """Seconds of each step."""
     message: str = ""

@@ -24,7 +24,8 @@ class JoinReport(Facts):
     reason: str = ""
     """Why this strategy: a stable code, a colon, and words. Of verify: what was compared."""
     counts: Mapping[str, int] = {}
-    """Rows read, touched, inserted, updated, deleted, unchanged, null_keys; of verify expected, missing, surplus."""
+    """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys and files read for look-ups; of
+    verify the rows expected, missing and surplus."""
     seconds: Mapping[str, float] = {}
     """Seconds of each step."""
     error: Failure | None = None

@@ -1,7 +1,7 @@
 """The pipeline file as values; nothing here knows Spark or Delta."""
 
 from pipelines.spec.bind import bind
-from pipelines.spec.definition import How, Input, Output, TableJoin
+from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin
 from pipelines.spec.fingerprint import fingerprint
 from pipelines.spec.load import find, load
 from pipelines.spec.model import Join, PipelineFile, Source, Storage
@@ -14,10 +14,13 @@ __all__ = [
     "How",
     "Input",
     "Join",
+    "Kind",
+    "Link",
     "Output",
     "PipelineFile",
     "Source",
     "Statement",
+    "Step",
     "Storage",
     "TableJoin",
     "UnknownJoin",

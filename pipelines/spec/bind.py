@@ -1,15 +1,16 @@
 """A statement and the columns of its tables become the definition of a join."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 
 from lakehouse.errors import PipelineFileError
-from pipelines.spec.definition import Input, Output, TableJoin
+from pipelines.spec.columns import coalesced
+from pipelines.spec.definition import Input, Link, Output, Step, TableJoin
 from pipelines.spec.dialect import as_written, render
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import Objection, faults_of
-from pipelines.spec.outputs import bad_names, key_dropped
+from pipelines.spec.outputs import bad_names, is_key, key_dropped
 from pipelines.spec.scope import Scope, Table
 from pipelines.spec.sql import sql_path
 from pipelines.spec.statement import Statement
@@ -30,33 +31,61 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
         PipelineFileError: With every unknown or ambiguous column, every name that cannot be one of the result, and
             every part of the key that the SELECT drops.
     """
-    left, right = (Table(side, columns[side.source]) for side in (statement.left, statement.right))
-    missing = [*_missing_keys(left), *_missing_keys(right)]
+    tables = [Table(side, columns[side.source]) for side in statement.sides]
+    missing = [objection for table in tables for objection in _missing_keys(table)]
     if missing:
-        raise _refused(statement, missing)
-    scope = Scope(statement, left, right)
+        raise _refused(statement, dict.fromkeys(missing))
+    scope = Scope(statement, tables)
     expanded = [(item, output) for item in statement.select for output in _outputs(item, scope)]
     selected = [output for _, output in expanded]
-    on = scope.resolve(statement.on)
+    steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
     where = scope.resolve(statement.where) if statement.where else None
-    keys = [_key_of_result(position, selected, scope) for position in range(len(left.side.key))]
+    links = list(_links(statement, scope))
+    parts = range(len(tables[statement.keys.members[0]].side.key))
+    keys = [_key_of_result(position, selected, statement, scope) for position in parts]
     objections = [*scope.objections, *bad_names((name, item) for item, (name, _) in expanded)]
-    objections += [_dropped(position, scope) for position, name in enumerate(keys) if name is None]
+    objections += [_dropped(position, statement, scope) for position, name in enumerate(keys) if name is None]
     if objections:
         raise _refused(statement, objections)
     return TableJoin(
         name=statement.name,
-        how=statement.how,
-        left=_input(left),
-        right=_input(right),
-        on=render(on),
+        inputs=tuple(_input(table) for table in tables),
+        steps=tuple(steps),
+        members=statement.keys.members,
+        links=tuple(links),
         where=render(where) if where else None,
         outputs=tuple(Output(name, render(expression)) for name, expression in selected),
         key=tuple(name for name in keys if name is not None),
     )
 
 
-def _refused(statement: Statement, objections: Sequence[Objection]) -> PipelineFileError:
+def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
+    """Resolve the references, each after the one that leads to it."""
+    reached = set(statement.keys.members)
+    waiting = []
+    for link in statement.keys.links:
+        expressions = [scope.resolve(expression) for expression in link.expressions]
+        over = {scope.place(column) for expression in expressions for column in expression.find_all(exp.Column)}
+        places = sorted(place for place in over if place is not None)
+        name = scope.tables[link.side].side.source
+        if len(places) != 1:
+            problem = f"ON: the key of {name} must be taken from one other input"
+            scope.objections.append(Objection(problem, about=link.expressions[0]))
+        elif places[0] == link.side:
+            problem = f"ON: `{as_written(link.expressions[0])}` is a column of {name} itself"
+            scope.objections.append(Objection(problem, "write an alias before each column", link.expressions[0]))
+        else:
+            waiting.append(Link(link.side, tuple(map(render, expressions)), places[0]))
+    while waiting:
+        ready = [link for link in waiting if link.over in reached]
+        if not ready:
+            return  # what they refer to was objected to above
+        yield from ready
+        reached |= {link.input for link in ready}
+        waiting = [link for link in waiting if link not in ready]
+
+
+def _refused(statement: Statement, objections: Iterable[Objection]) -> PipelineFileError:
     path = sql_path(statement.name)
     return PipelineFileError(statement.name, faults_of(objections, path, statement.sql))
 
@@ -97,7 +126,7 @@ def _star(star: exp.Star, alias: exp.Expr | None, scope: Scope) -> list[tuple[st
     dropped = _except(star, tables, scope)
     expanded: list[tuple[str, exp.Expr]] = []
     for name in scope.using:
-        owner = tables[0] if alias is not None else scope.right if scope.how == "right" else scope.left
+        owner = tables[0] if alias is not None else scope.tables[1 if scope.how == "right" else 0]
         if name.lower() not in dropped:
             expanded.append((owner.real(name), owner.column(name) if alias is not None else scope.merged(name)))
     for table in tables:
@@ -123,16 +152,26 @@ def _except(star: exp.Star, tables: Sequence[Table], scope: Scope) -> set[str]:
     return dropped
 
 
-def _key_of_result(position: int, selected: Sequence[tuple[str, exp.Expr]], scope: Scope) -> str | None:
-    """Find the first output that is a part of the key whichever side the row came from."""
-    left, right = (render(table.column(table.side.key[position])) for table in scope.tables)
-    functions = ("COALESCE", "IFNULL", "NVL")
-    either = {f"{function}({pair})" for function in functions for pair in (f"{left}, {right}", f"{right}, {left}")}
-    right_answers = {"inner": {left, right}, "left": {left}, "right": {right}, "full": either}[scope.how]
-    return next((name for name, expression in selected if render(expression.unnest()) in right_answers), None)
+def _key_of_result(
+    position: int, selected: Sequence[tuple[str, exp.Expr]], statement: Statement, scope: Scope
+) -> str | None:
+    """Find the first output that is a part of the key whichever inputs the row came from."""
+    keys = statement.keys
+    written = {}
+    for place in keys.members:
+        table = scope.tables[place]
+        written[render(table.column(table.side.key[position]))] = place
+    for name, expression in selected:
+        columns = [render(column) for column in coalesced(expression)]
+        places = frozenset(written.get(column, -1) for column in columns)
+        if columns and -1 not in places and is_key(places, keys, together=len(columns) > 1):
+            return name
+    return None
 
 
-def _dropped(position: int, scope: Scope) -> Objection:
-    left, right = (f"{table.side.alias}.{table.real(table.side.key[position])}" for table in scope.tables)
-    name = scope.left.real(scope.left.side.key[position])
-    return key_dropped(scope.how, left, right, name)
+def _dropped(position: int, statement: Statement, scope: Scope) -> Objection:
+    columns = {}
+    for place in statement.keys.members:
+        table = scope.tables[place]
+        columns[place] = (table.side.alias, table.real(table.side.key[position]))
+    return key_dropped(statement.keys, columns)

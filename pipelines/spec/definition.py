@@ -4,17 +4,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 How = Literal["inner", "left", "right", "full"]
+Kind = Literal["table-table", "foreign-key", "star"]
 
 
 @dataclass(frozen=True)
 class Input:
     """
-    One side of a join.
+    One input of a join.
 
     Args:
         source: Its name in the `sources` of the file.
         alias: Its alias in the statement; the name in FROM when there is none.
-        key: The key columns under their real names, ordered so that the left's first equals the right's first.
+        key: The key columns under their real names; of all inputs that key the result in one order.
         columns: Real names of all columns that the statement uses, the key first, then in the order of the table.
     """
 
@@ -39,26 +40,59 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A further input: the type of join, and the whole ON condition as Spark SQL, all columns qualified and quoted."""
+
+    how: How
+    on: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """
+    How the rows of a referenced input are found: a foreign key.
+
+    Args:
+        input: The place of the referenced input.
+        expressions: What equals each column of its key, as Spark SQL over columns of the referencing input.
+        over: The place of the referencing input.
+    """
+
+    input: int
+    expressions: tuple[str, ...]
+    over: int
+
+
+@dataclass(frozen=True)
 class TableJoin:
     """
-    A join of two tables on their keys.
+    A join of tables: of two on their keys, over a foreign key, or a star of both.
 
     Args:
         name: The join's name in the file.
-        how: The type of join.
-        left: The side in FROM.
-        right: The side after JOIN.
-        on: The whole ON condition as Spark SQL, all columns qualified and quoted.
-        where: The WHERE condition, likewise, or None.
+        inputs: The inputs in the order of FROM.
+        steps: How each input but the first is joined to those before it.
+        members: The places of the inputs that have the result's key.
+        links: The other inputs, each after the one that refers to it.
+        where: The WHERE condition as Spark SQL, all columns qualified and quoted, or None.
         outputs: The columns of the result, in the order of the SELECT.
-        key: Names of the outputs that hold the result's key, in the order of the left key.
+        key: Names of the outputs that hold the result's key, in the order of the members' keys.
     """
 
     name: str
-    how: How
-    left: Input
-    right: Input
-    on: str
+    inputs: tuple[Input, ...]
+    steps: tuple[Step, ...]
+    members: tuple[int, ...]
+    links: tuple[Link, ...]
     where: str | None
     outputs: tuple[Output, ...]
     key: tuple[str, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the sources, each once, in the order of FROM."""
+        return tuple(dict.fromkeys(item.source for item in self.inputs))
+
+    def places(self, source: str) -> tuple[int, ...]:
+        """Give the places of the inputs that read a source."""
+        return tuple(place for place, item in enumerate(self.inputs) if item.source == source)

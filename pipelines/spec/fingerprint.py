@@ -29,16 +29,18 @@ def fingerprint(file: PipelineFile, name: str) -> str:
     """
     join = file.joins[name]
     statement = parse(name, join.sql, file.sources, file.joins)
-    definition = {
+    definition: dict[str, object] = {
         "select": [render(item) for item in statement.select],
-        "how": statement.how,
-        "inputs": [_input(side, file) for side in (statement.left, statement.right)],
+        "how": statement.steps[0].how,
+        "inputs": [_input(side, file) for side in statement.sides],
         "using": statement.using,
-        "on": render(statement.on),
+        "on": render(statement.steps[0].on),
         "where": render(statement.where) if statement.where else None,
         "timezone": file.timezone,
         "semantics": join.semantics,
     }
+    if len(statement.steps) > 1:
+        definition["further"] = [[step.how, render(step.on)] for step in statement.steps[1:]]
     text = json.dumps(definition, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

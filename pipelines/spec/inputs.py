@@ -1,4 +1,4 @@
-"""The two inputs of a statement: which sources they are and how they are joined."""
+"""The inputs of a statement: which sources they are and how they are joined."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
@@ -29,11 +29,10 @@ KINDS = {
 
 
 class Inputs(NamedTuple):
-    """The two sides and how they are joined; the right key is still in the order of the file."""
+    """The inputs in the order of FROM, and the type of each JOIN; keys are still in the order of the file."""
 
-    how: How
-    left: Side
-    right: Side
+    sides: tuple[Side, ...]
+    hows: tuple[How, ...]
 
 
 def read_inputs(
@@ -60,18 +59,25 @@ def read_inputs(
             Objection(f"`{tables[0].name}` alone: a join has two inputs", "add JOIN ... ON ...", tables[0])
         )
     if len(tables) > 2:
-        problem = f"{len(tables)} inputs in FROM: a star, not yet supported"
-        objections.append(Objection(problem, "join two sources", tables[2]))
+        for join in found:
+            if join.args.get("using"):
+                problem = "USING in a join of three inputs and more is not yet supported"
+                objections.append(Objection(problem, "write ON, with an alias before each column", "USING"))
+                break
     for join in found:
         objections.extend(_join(join))
-    if len({table.alias_or_name.lower() for table in tables}) < len(tables):
-        objections.append(Objection("FROM: two inputs have the same name", "give each an alias of its own", tables[-1]))
+    taken: set[str] = set()
+    for table in tables:
+        if table.alias_or_name.lower() in taken:
+            objections.append(Objection("FROM: two inputs have the same name", "give each an alias of its own", table))
+        taken.add(table.alias_or_name.lower())
     if objections:
         return None, objections
-    left, right = (_side(table, sources) for table in tables)
-    if left is None or right is None:
+    sides = [_side(table, sources) for table in tables]
+    known = tuple(side for side in sides if side is not None)
+    if len(known) < len(sides):
         return None, []
-    return Inputs(HOWS[found[0].side, found[0].kind], left, right), []
+    return Inputs(known, tuple(HOWS[join.side, join.kind] for join in found)), []
 
 
 def _table(table: exp.Table, sources: Mapping[str, Source | None], joins: Collection[str]) -> Iterator[Objection]:

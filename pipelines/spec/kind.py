@@ -1,178 +1,250 @@
 """
-The kind of a join, inferred from ON and the keys of its two tables, never declared.
+What keys a join of tables, inferred from ON and the keys of its sources, never declared.
 
-    ON f.flight_id = s.flight_id    both are the whole key of their table: table-table, one row meets at most one
-    ON f.tailnum = p.tailnum        only the right is: foreign-key, many rows of flights meet one of planes
+    ON f.flight_id = s.flight_id    both are the whole key: flights and status key the result together
+    ON f.tailnum = p.tailnum        only the right is: a foreign key, many rows of flights meet one of planes
     ON f.origin = w.station         neither is: a row of either side may meet many, and nothing keys the result
+
+Each JOIN is looked at in turn, with the inputs before it as one table that has the key found so far.
 """
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from pipelines.spec.dialect import as_written
+from pipelines.spec.columns import ambiguous, coalesced, conjuncts, in_key, place_of
+from pipelines.spec.definition import How
 from pipelines.spec.inputs import Inputs
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import Objection
-from pipelines.spec.statement import Side
+from pipelines.spec.statement import Keys, Link, Side, Step
 
-SideName = Literal["left", "right"]
-SIDES: tuple[SideName, SideName] = ("left", "right")
+ALIKE = 0.8
+"""How alike a column and a key column must be to be called a slip."""
 
 
-def condition(join: exp.Join, left: Side, right: Side) -> tuple[exp.Expr, tuple[str, ...]]:
+@dataclass(frozen=True)
+class Inferred:
+    """The inputs with the keys of the members in one order, the JOIN clauses, and what keys the result."""
+
+    sides: tuple[Side, ...]
+    steps: tuple[Step, ...]
+    keys: Keys
+
+
+def infer(inputs: Inputs, conditions: Sequence[exp.Expr]) -> tuple[Inferred | None, list[Objection]]:
     """
-    Give the condition of a join, for USING the equalities that it stands for.
+    Find what keys the result of a statement.
 
     Args:
-        join: The JOIN clause.
-        left: The side in FROM.
-        right: The side after JOIN.
+        inputs: The inputs.
+        conditions: The whole condition of each JOIN.
 
     Returns:
-        The condition and the columns of USING.
+        What was found if nothing speaks against it, and what does. The first JOIN that fails ends the search.
     """
-    using = {column.name: column for column in join.args.get("using") or ()}
-    if not using:
-        return join.args["on"], ()
-    pairs = [exp.EQ(this=_column(column, left), expression=_column(column, right)) for column in using.values()]
-    return exp.and_(*pairs, copy=False), tuple(using)
+    found = Inferred(inputs.sides[:1], (), Keys((0,), frozenset({frozenset({0})}), ()))
+    for side, how, on in zip(inputs.sides[1:], inputs.hows, conditions, strict=True):
+        clause = _Clause((*found.sides, side), found.keys, how, on)
+        doubts = list(ambiguous(on, "ON", clause.sides))
+        if doubts:
+            return None, doubts
+        after = clause.joined()
+        if isinstance(after, Objection):
+            return None, [after]
+        sides, keys, further = after
+        found = Inferred(sides, (*found.steps, Step(how, on, further)), keys)
+    return found, []
 
 
-def pair_keys(inputs: Inputs, on: exp.Expr) -> tuple[tuple[str, ...], list[Objection]]:
-    """
-    Find the column of the right key that each column of the left key must equal.
+Joined = tuple[tuple[Side, ...], Keys, tuple[exp.Expr, ...]]
+"""The inputs once a further one is joined, what keys them, and the conditions that take no part in that."""
 
-    Args:
-        inputs: The two sides.
-        on: The whole condition.
 
-    Returns:
-        The right key in the order of the left, and what speaks against a table-table join.
-    """
-    left, right = inputs.left, inputs.right
-    ambiguous = list(dict.fromkeys(_ambiguous(on, inputs)))
-    if ambiguous:
-        return (), ambiguous
-    pairs: dict[str, str] = {}
-    others = 0
-    for conjunct in _conjuncts(on):
-        pair = _key_pair(conjunct, inputs)
-        if pair and pair[0] not in pairs and pair[1] not in pairs.values():
-            pairs[pair[0]] = pair[1]
-        elif not pair or pairs.get(pair[0]) != pair[1]:
-            others += 1
-    if len(pairs) < len(left.key) or len(pairs) < len(right.key):
-        return (), [_other_kind(on, inputs)]
-    if left.source == right.source:
-        problem = f"ON: {left.source} is joined with itself on its key: a row would always meet itself"
-        return (), [Objection(problem, about=on)]
-    if inputs.how == "full" and others:
-        return (), [
-            Objection(
+class _Clause:
+    """One JOIN: the inputs up to the one that it adds, and what keys those before."""
+
+    def __init__(self, sides: tuple[Side, ...], keys: Keys, how: How, on: exp.Expr) -> None:
+        self.sides = sides
+        self.keys = keys
+        self.how = how
+        self.on = on
+        self.new = len(sides) - 1
+        self.equalities = [conjunct for conjunct in conjuncts(on) if isinstance(conjunct, exp.EQ)]
+
+    def joined(self) -> Joined | Objection:
+        """Join the new input, or say why that cannot be."""
+        side = self.sides[self.new]
+        answers = {column: self._expression_of(column) for column in side.key}
+        if all(answer is not None for answer in answers.values()):
+            pairs = self._paired()
+            if pairs is not None:
+                return self._as_member(pairs)
+            written = tuple(answer for answer in answers.values() if answer is not None)
+            return self._as_referenced(Link(self.new, written))
+        reference = self._reference_to_the_key()
+        if reference is not None:
+            return self._as_root(reference)
+        return self._keyless()
+
+    def _expression_of(self, column: str) -> exp.Expr | None:
+        """Find what a key column of the new input equals: an expression over inputs before it."""
+        for one, other in self._ends():
+            if self._is_column(one, self.new, column) and self.new not in self._over(other):
+                return other
+        return None
+
+    def _paired(self) -> tuple[str, ...] | None:
+        """Find the new input's key columns in the order of the result's key, if each equals one part of it."""
+        pairs: dict[str, str] = {}
+        first = self.sides[self.keys.members[0]]
+        for one, other in self._ends():
+            column = next((name for name in self.sides[self.new].key if self._is_column(one, self.new, name)), None)
+            part = self._part_of_key(other)
+            if column is not None and part is not None and part not in pairs and column not in pairs.values():
+                pairs[part] = column
+        if len(pairs) < len(first.key) or len(pairs) < len(self.sides[self.new].key):
+            return None
+        return tuple(pairs[part] for part in first.key)
+
+    def _as_member(self, pairs: tuple[str, ...]) -> Joined | Objection:
+        side = replace(self.sides[self.new], key=pairs)
+        same = [place for place in self.keys.members if self.sides[place].source == side.source]
+        if same:
+            problem = f"ON: {side.source} is joined with itself on its key: a row would always meet itself"
+            return Objection(problem, about=self.on)
+        first = self.sides[self.keys.members[0]]
+        wanted = set(zip(first.key, pairs, strict=True))
+        further = self._besides(lambda one, other: (self._part_of_key(other), self._key_column(one)) in wanted)
+        if self.how == "full" and further:
+            return Objection(
                 "ON: a FULL JOIN with a condition besides the key: a pair of rows that does not meet it would give two "
                 "result rows for one key",
                 "move the condition to WHERE or into the SELECT list",
-                on,
+                self.on,
             )
+        alone = frozenset({self.new})
+        complete = {
+            "inner": self.keys.complete | {alone},
+            "left": self.keys.complete,
+            "right": frozenset({alone}),
+            "full": frozenset(held | alone for held in self.keys.complete),
+        }[self.how]
+        keys = Keys((*self.keys.members, self.new), complete, self.keys.links)
+        return (*self.sides[: self.new], side), keys, further
+
+    def _as_referenced(self, link: Link) -> Joined | Objection:
+        if self.how in ("right", "full"):
+            return self._preserved(self.new, self.keys.members[0], link.expressions[0])
+        written = dict(zip(self.sides[self.new].key, link.expressions, strict=True))
+        further = self._besides(lambda one, other: other == written.get(self._key_column(one) or ""))
+        return self.sides, replace(self.keys, links=(*self.keys.links, link)), further
+
+    def _as_root(self, reference: dict[str, exp.Expr]) -> Joined | Objection:
+        """Make the new input the one that keys the result: the inputs so far are what it refers to."""
+        if self.how in ("left", "full"):
+            return self._preserved(self.keys.members[0], self.new, next(iter(reference.values())))
+        first = self.sides[self.keys.members[0]]
+        links = []
+        for place in self.keys.members:
+            parts = dict(zip(self.sides[place].key, (reference[part] for part in first.key), strict=True))
+            links.append(Link(place, tuple(parts[column] for column in self.sides[place].key)))
+        keys = Keys((self.new,), frozenset({frozenset({self.new})}), (*self.keys.links, *links))
+        further = self._besides(lambda one, other: other == reference.get(self._part_of_key(one) or ""))
+        return self.sides, keys, further
+
+    def _reference_to_the_key(self) -> dict[str, exp.Expr] | None:
+        """Find for each part of the key so far the expression over the new input that equals it."""
+        found: dict[str, exp.Expr] = {}
+        for one, other in self._ends():
+            part = self._part_of_key(one)
+            over = self._over(other)
+            if part is not None and over and over <= {self.new, None}:
+                found.setdefault(part, other)
+        return found if len(found) == len(self.sides[self.keys.members[0]].key) else None
+
+    def _preserved(self, referenced: int, referring: int, reference: exp.Expr) -> Objection:
+        kept = self.sides[referenced].source
+        return Objection(
+            f"ON: {self.how.upper()} JOIN keeps rows of {kept} that nothing refers to, and many rows may refer to one: "
+            "nothing would key the result",
+            _slip(reference, self.sides[referring])
+            or f"an inner join, or one that keeps the rows with the reference and not those of {kept}",
+            reference,
+        )
+
+    def _keyless(self) -> Objection:
+        first, side = self.sides[self.keys.members[0]], self.sides[self.new]
+        candidates = (self.keys.members[0], self.new)
+        slips = [
+            _slip(one, self.sides[place]) for one, _ in self._ends() for place in candidates if place in self._over(one)
         ]
-    return tuple(pairs[column] for column in left.key), []
+        return Objection(
+            f"ON: nothing keys the result: the whole key of {side.source}, ({', '.join(side.key)}), must equal columns "
+            f"of the inputs before it, or the whole key of {first.source}, ({', '.join(first.key)}), columns of "
+            f"{side.source}",
+            next(filter(None, slips), "")
+            or f"one equality for each key column, with aliases: {first.alias}.{first.key[0]} = "
+            f"{side.alias}.{side.key[0]}",
+            self.on,
+        )
 
+    def _besides(self, is_of_key: Callable[[exp.Expr, exp.Expr], bool]) -> tuple[exp.Expr, ...]:
+        """Give the conditions of ON that are not an equality of the key, whichever way round it is written."""
 
-def _column(written: exp.Expr, side: Side) -> exp.Column:
-    """Make the column of a side that USING stands for; it remembers where it was written."""
-    name = exp.to_identifier(written.name, quoted=True)
-    name.meta.update(next(written.find_all(exp.Identifier)).meta)
-    return exp.column(name, table=exp.to_identifier(side.alias, quoted=True))
+        def of_key(node: exp.Expr) -> bool:
+            if not isinstance(node, exp.EQ):
+                return False
+            one, other = node.this.unnest(), node.expression.unnest()
+            return is_of_key(one, other) or is_of_key(other, one)
 
+        return tuple(conjunct for conjunct in conjuncts(self.on) if not of_key(conjunct))
 
-def _conjuncts(on: exp.Expr) -> Iterator[exp.Expr]:
-    pending = [on]
-    while pending:
-        node = pending.pop().unnest()
-        if isinstance(node, exp.And):
-            pending += [node.expression, node.this]
-        else:
-            yield node
+    def _ends(self) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+        """Give the two ends of each equality, both ways round."""
+        for equality in self.equalities:
+            one, other = equality.this.unnest(), equality.expression.unnest()
+            yield one, other
+            yield other, one
 
-
-def _in_key(name: str, side: Side) -> str | None:
-    return next((column for column in side.key if column.lower() == name.lower()), None)
-
-
-def _side_of(column: exp.Column, inputs: Inputs) -> SideName | None:
-    """Name the side of a column as far as that shows without a schema: by its alias, or by being in one key only."""
-    name = column.parts[0].name
-    if column.table:
-        owners = [side for side in SIDES if name.lower() == getattr(inputs, side).alias.lower()]
-    else:
-        owners = [side for side in SIDES if _in_key(name, getattr(inputs, side))]
-    return owners[0] if len(owners) == 1 else None
-
-
-def _key_column(expression: exp.Expr, side: SideName, inputs: Inputs) -> str | None:
-    node = expression.unnest()
-    if not isinstance(node, exp.Column) or len(node.parts) > 2 or _side_of(node, inputs) != side:
+    def _part_of_key(self, node: exp.Expr) -> str | None:
+        """Name the part of the key so far, as its first input calls it, that an expression always holds."""
+        columns = coalesced(node)
+        places = {self._place(column) for column in columns}
+        first = self.sides[self.keys.members[0]]
+        if not columns or not places <= set(self.keys.members):
+            return None
+        if not any(held <= places for held in self.keys.complete):
+            return None
+        for position, part in enumerate(first.key):
+            if all(self._is_column(column, self._place(column), self._key_at(column, position)) for column in columns):
+                return part
         return None
-    return _in_key(node.name, getattr(inputs, side))
+
+    def _key_at(self, column: exp.Expr, position: int) -> str:
+        place = self._place(column)
+        assert place is not None
+        return self.sides[place].key[position]
+
+    def _key_column(self, node: exp.Expr) -> str | None:
+        return next((name for name in self.sides[self.new].key if self._is_column(node, self.new, name)), None)
+
+    def _is_column(self, node: exp.Expr, place: int | None, name: str) -> bool:
+        if not isinstance(node, exp.Column) or len(node.parts) > 2 or place is None:
+            return False
+        return self._place(node) == place and node.name.lower() == name.lower()
+
+    def _over(self, node: exp.Expr) -> set[int | None]:
+        """Give the places of the inputs whose columns an expression uses; None stands for one that is not known."""
+        return {self._place(column) for column in node.find_all(exp.Column)}
+
+    def _place(self, node: exp.Expr) -> int | None:
+        return place_of(node, self.sides)
 
 
-def _equality(conjunct: exp.Expr, inputs: Inputs) -> dict[SideName, exp.Expr]:
-    """Take `x = y` apart where each is of one side only; empty if it is not such an equality."""
-    if not isinstance(conjunct, exp.EQ):
-        return {}
-    ends: dict[SideName, exp.Expr] = {}
-    for end in (conjunct.this, conjunct.expression):
-        sides = {_side_of(column, inputs) for column in end.find_all(exp.Column)}
-        side = sides.pop() if len(sides) == 1 else None
-        if side:
-            ends[side] = end
-    return ends if len(ends) == 2 else {}
-
-
-def _key_pair(conjunct: exp.Expr, inputs: Inputs) -> tuple[str, str] | None:
-    ends = _equality(conjunct, inputs)
-    if not ends:
-        return None
-    mine, theirs = (_key_column(ends[side], side, inputs) for side in SIDES)
-    return (mine, theirs) if mine and theirs else None
-
-
-def _ambiguous(on: exp.Expr, inputs: Inputs) -> Iterator[Objection]:
-    for column in on.find_all(exp.Column):
-        name = column.name
-        if not column.table and _in_key(name, inputs.left) and _in_key(name, inputs.right):
-            hint = f"write `{inputs.left.alias}.{name}` or `{inputs.right.alias}.{name}`"
-            yield Objection(f"ON: `{name}` is a column of both sides", hint, column)
-
-
-def _other_kind(on: exp.Expr, inputs: Inputs) -> Objection:
-    """Say which kind it is, if not table-table: foreign-key where the other side equals one's whole key."""
-    equalities = [found for found in (_equality(conjunct, inputs) for conjunct in _conjuncts(on)) if found]
-    for mine, theirs in (SIDES, SIDES[::-1]):
-        referencing, referenced = getattr(inputs, mine), getattr(inputs, theirs)
-        references = {_key_column(ends[theirs], theirs, inputs): ends[mine] for ends in equalities}
-        if all(column in references for column in referenced.key):
-            written = [references[column] for column in referenced.key]
-            others = [reference for reference in written if not _key_column(reference, mine, inputs)]
-            what = "is not the key" if others else "is not the whole key"
-            return Objection(
-                f"ON: `{as_written((others or written)[0])}` {what} of {referencing.source}, while "
-                f"({', '.join(referenced.key)}) is that of {referenced.source}: a foreign-key join, not yet supported",
-                _misspelled((others or written)[0], referencing),
-                (others or written)[0],
-            )
-    left, right = inputs.left, inputs.right
-    return Objection(
-        f"ON: nothing keys the result: the whole key of {left.source}, ({', '.join(left.key)}), must equal the whole "
-        f"key of {right.source}, ({', '.join(right.key)})",
-        f"one equality for each key column, with aliases: {left.alias}.{left.key[0]} = {right.alias}.{right.key[0]}",
-        on,
-    )
-
-
-def _misspelled(reference: exp.Expr, side: Side) -> str:
-    """Name the key column that was meant, where the reference is all but one."""
-    node = reference.unnest()
-    return nearest(node.name, side.key, at_least=0.8) if isinstance(node, exp.Column) else ""
+def _slip(node: exp.Expr, side: Side) -> str:
+    """Name the key column that was meant, where a column is all but one."""
+    if not isinstance(node, exp.Column) or in_key(node.name, side):
+        return ""
+    return nearest(node.name, side.key, at_least=ALIKE)

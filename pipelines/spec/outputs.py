@@ -1,42 +1,69 @@
 """What the columns of a result may be called, and which of them must be there."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 
-from pipelines.spec.definition import How
+from pipelines.spec.columns import coalesced, place_of
 from pipelines.spec.dialect import as_written
-from pipelines.spec.inputs import Inputs
+from pipelines.spec.kind import Inferred
 from pipelines.spec.objection import Objection
+from pipelines.spec.statement import Keys
 
 TAKEN_BY_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
 
-def check_items(items: Sequence[exp.Expr], inputs: Inputs, right_key: Sequence[str]) -> Iterator[Objection]:
+def check_items(items: Sequence[exp.Expr], found: Inferred | None) -> Iterator[Objection]:
     """
     Look at the SELECT list as far as that goes without the columns of the tables.
 
     Args:
         items: Its items.
-        inputs: The two sides.
-        right_key: The right key in the order of the left.
+        found: What keys the result, None if that is not known.
 
     Yields:
-        Items without a name, names that cannot be used, and parts of the key that no item mentions.
+        Items without a name, names that cannot be used, and parts of the key that no item can be.
     """
     explicit = [item for item in items if not is_star(item)]
     for item in explicit:
         if not isinstance(item, exp.Alias | exp.Column):
             yield Objection(f"SELECT: `{as_written(item)}` has no name", "give it one with AS", item)
     yield from bad_names((item.alias_or_name, item) for item in explicit if item.alias_or_name)
-    if len(explicit) < len(items) or not right_key:
+    if len(explicit) < len(items) or found is None:
         return
-    columns = [column for item in items for column in item.find_all(exp.Column)]
-    mentioned = {part.name.lower() for column in columns for part in column.parts}
-    for mine, theirs in zip(inputs.left.key, right_key, strict=True):
-        if not {mine.lower(), theirs.lower()} & mentioned:
-            left, right = f"{inputs.left.alias}.{mine}", f"{inputs.right.alias}.{theirs}"
-            yield key_dropped(inputs.how, left, right, mine)
+    for position in range(len(found.sides[found.keys.members[0]].key)):
+        if not any(_may_hold(item, position, found) for item in items):
+            names = {place: found.sides[place].key[position] for place in found.keys.members}
+            yield key_dropped(found.keys, {place: (found.sides[place].alias, name) for place, name in names.items()})
+
+
+def _may_hold(item: exp.Expr, position: int, found: Inferred) -> bool:
+    """Tell whether an item is a part of the key, or could be: the input of a column without an alias is not known."""
+    columns = coalesced(item.this if isinstance(item, exp.Alias) else item)
+    places = [place_of(column, found.sides) for column in columns]
+    if None in places:
+        return True
+    held = {
+        place
+        for column, place in zip(columns, places, strict=True)
+        if place in found.keys.members and column.name.lower() == found.sides[place or 0].key[position].lower()
+    }
+    return len(held) == len(set(places)) and is_key(frozenset(held), found.keys, together=len(columns) > 1)
+
+
+def is_key(places: frozenset[int], keys: Keys, *, together: bool) -> bool:
+    """
+    Tell whether key columns hold the key whichever rows meet.
+
+    Args:
+        places: The members that the columns are of.
+        keys: What keys the result.
+        together: Whether it is a coalesce of them, and not one column alone.
+
+    Returns:
+        The answer; a coalesce where one column would do is no key, for it could be of another type.
+    """
+    return any(len(held) > 1 and held <= places for held in keys.complete) if together else places in keys.complete
 
 
 def is_star(item: exp.Expr) -> bool:
@@ -64,18 +91,18 @@ def bad_names(outputs: Iterable[tuple[str, exp.Expr]]) -> Iterator[Objection]:
         taken.add(name.lower())
 
 
-def key_dropped(how: How, left: str, right: str, name: str) -> Objection:
+def key_dropped(keys: Keys, columns: Mapping[int, tuple[str, str]]) -> Objection:
     """
     Say that the SELECT list leaves out a part of the key.
 
     Args:
-        how: The type of join.
-        left: The left key column with its alias.
-        right: The right one.
-        name: What the result would call it.
+        keys: What keys the result.
+        columns: For each input that has the key, its alias and what it calls the part.
 
     Returns:
         The objection, with the item that is needed.
     """
-    needed = {"right": right, "full": f"coalesce({left}, {right}) AS {name}"}.get(how, left)
+    written = [".".join(columns[place]) for place in keys.holders]
+    name = columns[keys.members[0]][1]
+    needed = written[0] if len(written) == 1 else f"coalesce({', '.join(written)}) AS {name}"
     return Objection(f"SELECT: the result has no key without `{needed}`", "add it to the SELECT list", "SELECT")

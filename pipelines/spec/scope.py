@@ -43,16 +43,13 @@ class Scope:
 
     Args:
         statement: The statement.
-        left: The side in FROM.
-        right: The side after JOIN.
+        tables: The inputs with their columns, in the order of FROM.
     """
 
-    def __init__(self, statement: Statement, left: Table, right: Table) -> None:
-        self.how = statement.how
-        self.left = left
-        self.right = right
-        self.tables = (left, right)
-        self.using = tuple(name for name in statement.using if left.has(name) and right.has(name))
+    def __init__(self, statement: Statement, tables: Sequence[Table]) -> None:
+        self.how = statement.steps[0].how
+        self.tables = tuple(tables)
+        self.using = tuple(name for name in statement.using if all(table.has(name) for table in tables))
         self._merged = {name.lower() for name in self.using}
         self.objections: list[Objection] = []
 
@@ -78,13 +75,18 @@ class Scope:
         Returns:
             The expression.
         """
+        left, right = self.tables
         if self.how == "full":
-            return exp.Anonymous(this="COALESCE", expressions=[self.left.column(name), self.right.column(name)])
-        return (self.right if self.how == "right" else self.left).column(name)
+            return exp.Anonymous(this="COALESCE", expressions=[left.column(name), right.column(name)])
+        return (right if self.how == "right" else left).column(name)
 
     def table(self, alias: str) -> Table | None:
-        """Find the side with an alias, in any case."""
+        """Find the input with an alias, in any case."""
         return next((table for table in self.tables if table.side.alias.lower() == alias.lower()), None)
+
+    def place(self, column: exp.Column) -> int | None:
+        """Give the place in FROM of the input of a resolved column; None for one that was not resolved."""
+        return next((n for n, table in enumerate(self.tables) if table.side.alias == column.table), None)
 
     def is_merged(self, name: str) -> bool:
         """Tell whether USING names the column."""
@@ -105,8 +107,10 @@ class Scope:
         return column
 
     def _ambiguous(self, name: str) -> Objection:
-        choices = [f"`{table.side.alias}.{table.real(name)}`" for table in self.tables]
-        return Objection(f"`{name}` is a column of both sides", f"write {' or '.join(choices)}")
+        owners = [table for table in self.tables if table.has(name)]
+        choices = [f"`{table.side.alias}.{table.real(name)}`" for table in owners]
+        sides = "both sides" if len(self.tables) == 2 else "several inputs"
+        return Objection(f"`{name}` is a column of {sides}", f"write {' or '.join(choices)}")
 
     def _unknown(self, column: exp.Column, parts: list[str], table: Table | None) -> Objection:
         if table:
@@ -116,7 +120,7 @@ class Scope:
         if len(parts) > 1:
             aliases = " and ".join(f"`{table.side.alias}`" for table in self.tables)
             return Objection(f"`{as_written(column)}`: there is no input `{parts[0]}`", f"the inputs are {aliases}")
-        sources = " nor ".join(table.side.source for table in self.tables)
+        sources = " nor ".join(dict.fromkeys(table.side.source for table in self.tables))
         columns = [column for table in self.tables for column in table.columns]
         return Objection(f"neither {sources} has a column `{parts[0]}`", nearest(parts[0], columns))
 

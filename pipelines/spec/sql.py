@@ -1,14 +1,16 @@
 """A statement of the pipeline file, taken apart as far as that goes without the schemas of its sources."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlglot import exp
 
 from lakehouse.errors import PipelineFileError
-from pipelines.spec.inputs import read_inputs
-from pipelines.spec.kind import condition, pair_keys
+from pipelines.spec.columns import ambiguous, condition
+from pipelines.spec.inputs import Inputs, read_inputs
+from pipelines.spec.kind import infer
 from pipelines.spec.model import Source
 from pipelines.spec.objection import Objection, faults_of
-from pipelines.spec.outputs import check_items
+from pipelines.spec.outputs import check_items, is_star
 from pipelines.spec.statement import Statement
 from pipelines.spec.syntax import read
 
@@ -71,21 +73,35 @@ def examine(
     objections += more
     if inputs is None:
         return None, objections
-    on, using = condition(select.args["joins"][0], inputs.left, inputs.right)
-    right_key, more = pair_keys(inputs, on)
-    objections += [*more, *check_items(select.expressions, inputs, right_key)]
-    if objections:
-        return None, objections
+    conditions, using = _conditions(select.args["joins"], inputs)
+    found, more = infer(inputs, conditions)
     where = select.args.get("where")
+    objections += more
+    if not using:
+        for clause, part in (("SELECT", select.expressions), ("WHERE", [where] if where else [])):
+            named = (item for item in part if not is_star(item))
+            objections += [doubt for item in named for doubt in ambiguous(item, clause, inputs.sides)]
+    objections += check_items(select.expressions, found)
+    if objections or found is None:
+        return None, objections
     statement = Statement(
         name=name,
         sql=sql,
-        how=inputs.how,
-        left=inputs.left,
-        right=replace(inputs.right, key=right_key),
+        sides=found.sides,
+        steps=found.steps,
         using=using,
+        keys=found.keys,
         select=tuple(select.expressions),
-        on=on,
         where=where.this if where else None,
     )
     return statement, []
+
+
+def _conditions(joins: Sequence[exp.Join], inputs: Inputs) -> tuple[list[exp.Expr], tuple[str, ...]]:
+    """Give the condition of each JOIN, and the columns of USING, which only a join of two inputs has."""
+    conditions: list[exp.Expr] = []
+    using: tuple[str, ...] = ()
+    for join, side in zip(joins, inputs.sides[1:], strict=True):
+        on, using = condition(join, inputs.sides[0], side)
+        conditions.append(on)
+    return conditions, using

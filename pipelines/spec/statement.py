@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from pipelines.spec.definition import How
+from pipelines.spec.definition import How, Kind
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,58 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Step:
+    """
+    A JOIN clause.
+
+    Args:
+        how: The type of join.
+        on: The whole condition; for USING the equalities that it stands for.
+        further: Its conditions besides the equalities of a key.
+    """
+
+    how: How
+    on: exp.Expr
+    further: tuple[exp.Expr, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """
+    How the rows of a referenced input are found.
+
+    Args:
+        side: The place of the input in FROM.
+        expressions: What equals each column of its key, in the order of the file.
+    """
+
+    side: int
+    expressions: tuple[exp.Expr, ...]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """
+    What keys the result, and how every other input is found.
+
+    Args:
+        members: The places of the inputs that have the result's key, the first of them first.
+        complete: Sets of members of which one at least holds the key, whichever rows meet: of a left join the left
+            alone, of a full join both together.
+        links: The referenced inputs.
+    """
+
+    members: tuple[int, ...]
+    complete: frozenset[frozenset[int]]
+    links: tuple[Link, ...]
+
+    @property
+    def holders(self) -> list[int]:
+        """The fewest members that always hold the key between them, the first in FROM where there is a choice."""
+        return min((sorted(places) for places in self.complete), key=lambda places: (len(places), places))
+
+
+@dataclass(frozen=True)
 class Statement:
     """
     A statement that was taken apart; `bind` makes a definition of it.
@@ -31,26 +83,31 @@ class Statement:
     Args:
         name: The join's name in the file.
         sql: Its text.
-        how: The type of join.
-        left: The side in FROM.
-        right: The side after JOIN.
+        sides: The inputs in the order of FROM; the keys of those that key the result have one order.
+        steps: The JOIN clauses: the first joins the second input.
         using: The columns of USING, empty with ON.
+        keys: What keys the result.
         select: The items of the SELECT list.
-        on: The whole condition; for USING the equalities that it stands for.
         where: The WHERE condition, or None.
     """
 
     name: str
     sql: str
-    how: How
-    left: Side
-    right: Side
+    sides: tuple[Side, ...]
+    steps: tuple[Step, ...]
     using: tuple[str, ...]
+    keys: Keys
     select: tuple[exp.Expr, ...]
-    on: exp.Expr
     where: exp.Expr | None
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of the sources whose columns `bind` needs, left before right."""
-        return (self.left.source, self.right.source)
+        """The names of the sources whose columns `bind` needs, each once, in the order of FROM."""
+        return tuple(dict.fromkeys(side.source for side in self.sides))
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of join."""
+        if len(self.sides) > 2:
+            return "star"
+        return "foreign-key" if self.keys.links else "table-table"

@@ -1,7 +1,6 @@
 """Many epochs of a join as one Spark job: the functions of the product, put together as the driver does."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -10,71 +9,93 @@ from pyspark.sql.types import DataType, StructType
 from lakehouse.changes import key_struct, net
 from lakehouse.sqltext import quote
 from lakehouse.values import common_type
-from pipelines.joins.kernel import change_set, images
-from pipelines.joins.table_table import touched_keys
-from pipelines.spec import Input, Source, TableJoin, bind, parse
+from pipelines.joins.kernel import change_set, null_reference, reference, touched_keys
+from pipelines.spec import Link, Source, TableJoin, bind, parse
 
 
-class Sided(NamedTuple):
-    """The same thing of the left and of the right source."""
-
-    left: DataFrame
-    right: DataFrame
-
-
-def bound(sql: str, keys: Sequence[Sequence[str]], schemas: Sequence[StructType]) -> TableJoin:
-    """Take a statement over the sources `left` and `right` through the product's own reading of pipeline files."""
-    sources = {name: Source(key=key) for name, key in zip(("left", "right"), keys, strict=True)}
-    columns = {name: schema.fieldNames() for name, schema in zip(("left", "right"), schemas, strict=True)}
+def bound(sql: str, keys: Mapping[str, Sequence[str]], schemas: Mapping[str, StructType]) -> TableJoin:
+    """Take a statement over named sources through the product's own reading of pipeline files."""
+    sources = {name: Source(key=key) for name, key in keys.items()}
+    columns = {name: schema.fieldNames() for name, schema in schemas.items()}
     return bind(parse("joined", sql, sources), columns)
 
 
-def key_types(join: TableJoin, schemas: Sequence[StructType]) -> tuple[DataType, ...]:
-    """Give the types in which both sides' keys are compared."""
-    left, right = schemas
-    pairs = zip(join.left.key, join.right.key, strict=True)
-    types = tuple(common_type(left[here].dataType, right[there].dataType) for here, there in pairs)
-    assert None not in types
-    return types
+def key_types(join: TableJoin, schemas: Mapping[str, StructType]) -> list[tuple[DataType, ...]]:
+    """Give for each input the types in which its key is compared; a reference is of its key's own type."""
+    own = [tuple(schemas[item.source][name].dataType for name in item.key) for item in join.inputs]
+    members = [own[place] for place in join.members]
+    shared = members[0]
+    for other in members[1:]:
+        shared = tuple(common_type(one, two) for one, two in zip(shared, other, strict=True))
+    assert None not in shared
+    return [shared if place in join.members else kinds for place, kinds in enumerate(own)]
 
 
-def change_sets(
-    join: TableJoin, types: Sequence[DataType], feeds: Sided, rows: Sided, scope: Sequence[str]
-) -> DataFrame:
+class Epochs:
     """
-    Compute what each epoch changes in the result, all epochs at once.
-
-    Net changes are kept as they are, for they are used five times; the driver puts them into its stage.
+    What `kernel` asks of its sources, answered for all epochs at once.
 
     Args:
         join: The join.
-        types: The types in which key parts are compared.
-        feeds: The change feeds: the columns of the source, `_change_type` and the scope columns, which name the epoch.
-        rows: The sources' rows as they are at the end of each epoch, with the scope columns.
+        types: The types in which keys are compared.
+        feeds: The change feed of each source: its columns, `_change_type` and the scope columns, which name the epoch.
+        rows: The rows of each source as they are at the end of each epoch, with the scope columns.
         scope: The names of the scope columns.
-
-    Returns:
-        As `kernel.change_set`.
     """
-    sides = (join.left, join.right)
-    changes = [net(feed, side.key, types, _kinds(feed, side), scope) for feed, side in zip(feeds, sides, strict=True)]
-    touched = touched_keys(changes[0], changes[1], scope)
-    state = [
-        images(change, look_up(source, side, types, touched, scope), side, types, scope)
-        for change, source, side in zip(changes, rows, sides, strict=True)
-    ]
-    return change_set(state[0], state[1], join, scope)
+
+    def __init__(
+        self,
+        join: TableJoin,
+        types: Sequence[Sequence[DataType]],
+        feeds: Mapping[str, DataFrame],
+        rows: Mapping[str, DataFrame],
+        scope: Sequence[str],
+    ) -> None:
+        self.join = join
+        self.types = types
+        self.feeds = feeds
+        self.tables = rows
+        self.scope = scope
+
+    def changes(self, place: int) -> DataFrame | None:
+        """Net the feed of an input."""
+        item = self.join.inputs[place]
+        feed = self.feeds[item.source]
+        kinds = {name: feed.schema[name].dataType for name in item.columns}
+        return net(feed, item.key, self.types[place], kinds, self.scope)
+
+    def referring(self, link: Link, keys: DataFrame) -> DataFrame:
+        """Read the keys of the rows that refer to one of the keys."""
+        item = self.join.inputs[link.over]
+        condition = [f"{quote(item.alias, name)} = {quote('referenced', name)}" for name in self.scope]
+        condition.append(f"{reference(link, self.types[link.input])} = referenced.key")
+        rows = self.tables[item.source].alias(item.alias).where(f"NOT {null_reference(link)}")
+        found = rows.join(keys.alias("referenced"), on=F.expr(" AND ".join(condition)), how="left_semi")
+        key = F.expr(key_struct(item.key, self.types[link.over])).alias("key")
+        return found.select(*(F.col(quote(name)) for name in self.scope), key)
+
+    def rows(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
+        """Read the rows with one of the keys, with the columns that the join uses."""
+        item = self.join.inputs[place]
+        wanted = self.tables[item.source].select(*(F.col(quote(name)) for name in (*self.scope, *item.columns)))
+        condition = [f"{quote('source', name)} = {quote('wanted', name)}" for name in self.scope]
+        condition.append(f"{key_struct(item.key, self.types[place], 'source.')} = wanted.key")
+        return wanted.alias("source").join(keys().alias("wanted"), on=F.expr(" AND ".join(condition)), how="left_semi")
+
+    def kept(self, name: str, frame: DataFrame) -> DataFrame:
+        """Leave the frame as it is; the driver puts it into its stage."""
+        return frame
 
 
-def look_up(
-    rows: DataFrame, side: Input, types: Sequence[DataType], touched: DataFrame, scope: Sequence[str]
+def change_sets(
+    join: TableJoin,
+    types: Sequence[Sequence[DataType]],
+    feeds: Mapping[str, DataFrame],
+    rows: Mapping[str, DataFrame],
+    scope: Sequence[str],
 ) -> DataFrame:
-    """Read the rows with a touched key, with the columns that the join uses."""
-    wanted = rows.select(*(F.col(quote(name)) for name in (*scope, *side.columns)))
-    condition = [f"{quote('source', name)} = {quote('touched', name)}" for name in scope]
-    condition.append(f"{key_struct(side.key, types, 'source.')} = touched.key")
-    return wanted.alias("source").join(touched.alias("touched"), on=F.expr(" AND ".join(condition)), how="left_semi")
-
-
-def _kinds(feed: DataFrame, side: Input) -> Mapping[str, DataType]:
-    return {name: feed.schema[name].dataType for name in side.columns}
+    """Compute what each epoch changes in the result, all epochs at once; the arguments are those of `Epochs`."""
+    sources = Epochs(join, types, feeds, rows, scope)
+    touched = touched_keys(join, sources, scope)
+    assert touched is not None
+    return change_set(join, types, sources, touched, scope)

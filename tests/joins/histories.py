@@ -1,14 +1,14 @@
 """
-Random histories of two tables: rows, change feeds and states, and the joins that are tried on them.
+Random histories of tables: rows, change feeds and states, and the joins of two that are tried on them.
 
 A history is a script of commits, cut at random into epochs; all of it follows from its seed. Each shape of join comes
-with a plain Python evaluation, written without a look at the product: `oracle`.
+with a plain Python evaluation, written without a look at the product: `oracle`. `stars` has the joins of more tables.
 """
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
@@ -48,6 +48,9 @@ class Shape:
     on: Callable[[Cells, Cells], bool] = lambda left, right: True
     where: Callable[[Cells, Cells], bool] = lambda left, right: True
 
+    names = ("left", "right")
+    """What the tables are called."""
+
     def statement(self, how: str) -> str:
         """Write the statement for a type of join; the key comes from the side that is preserved."""
         pairs = list(zip(*self.keys, strict=True))
@@ -68,10 +71,10 @@ class FeedRow(NamedTuple):
 
 @dataclass
 class Epoch:
-    """What the feeds of both sides bring, and both tables at the end."""
+    """What the feed of each table brings, and the tables at the end."""
 
-    feeds: tuple[list[FeedRow], list[FeedRow]] = field(default_factory=lambda: ([], []))
-    states: tuple[list[Row], list[Row]] = ([], [])
+    feeds: tuple[list[FeedRow], ...]
+    states: tuple[list[Row], ...] = ()
 
 
 @dataclass
@@ -80,11 +83,11 @@ class History:
 
     seed: str
     script: list[str]
-    start: tuple[list[Row], list[Row]]
+    start: tuple[list[Row], ...]
     epochs: list[Epoch]
 
-    def states(self) -> list[tuple[list[Row], list[Row]]]:
-        """Give both tables before the first epoch and after each."""
+    def states(self) -> list[tuple[list[Row], ...]]:
+        """Give the tables before the first epoch and after each."""
         return [self.start, *(epoch.states for epoch in self.epochs)]
 
 
@@ -201,10 +204,19 @@ def plain(value: Any) -> Any:
     return ("NaN" if value != value else value + 0.0) if isinstance(value, float) else value
 
 
+class Tables(Protocol):
+    """What a history needs to know of a shape: for each table its name, columns and key, and the values to take."""
+
+    names: Sequence[str]
+    schemas: Sequence[StructType]
+    keys: Sequence[Sequence[str]]
+    domain: dict[str, Sequence[Any]]
+
+
 class Writer:
     """One table of a history, and the ways in which people change tables."""
 
-    def __init__(self, shape: Shape, side: int, chance: random.Random) -> None:
+    def __init__(self, shape: Tables, side: int, chance: random.Random) -> None:
         self.schema = shape.schemas[side].fieldNames()
         self.key = [self.schema.index(name) for name in shape.keys[side]]
         self.domain = [shape.domain[name] for name in self.schema]
@@ -304,7 +316,7 @@ class Writer:
         return tuple(row[place] for place in self.key)
 
 
-def history(shape: Shape, seed: str, epochs: int = 4) -> History:
+def history(shape: Tables, seed: str, epochs: int = 4, filled: int = 4) -> History:
     """
     Make up a history.
 
@@ -312,27 +324,29 @@ def history(shape: Shape, seed: str, epochs: int = 4) -> History:
         shape: The join whose tables they are.
         seed: What all of it follows from.
         epochs: How many epochs there are, of up to five commits each; some have none.
+        filled: How many commits there are at most for each table before the first epoch, of three rows each.
 
     Returns:
         The history; the rows of each epoch's feeds are in no order, as Delta gives them.
     """
     chance = random.Random(seed)
-    writers = [Writer(shape, side, chance) for side in (0, 1)]
+    sides = range(len(shape.names))
+    writers = [Writer(shape, side, chance) for side in sides]
     script = []
-    for _ in range(chance.randrange(8)):
+    for _ in range(chance.randrange(filled * len(writers))):
         chance.choice(writers).several()
-    start = (list(writers[0].rows), list(writers[1].rows))
-    script.append(f"start: left {start[0]}, right {start[1]}")
+    start = tuple(list(writer.rows) for writer in writers)
+    script.append("start: " + ", ".join(f"{name} {rows}" for name, rows in zip(shape.names, start, strict=True)))
     made = []
     for number in range(epochs):
-        epoch = Epoch()
+        epoch = Epoch(tuple([] for _ in sides))
         for _ in range(chance.choice([0, 1, 1, 2, 3, 4, 5])):
-            side = chance.randrange(2)
+            side = chance.choice(sides)
             what, feed = writers[side].commit()
-            script.append(f"epoch {number + 1}, {('left', 'right')[side]}: {what}")
+            script.append(f"epoch {number + 1}, {shape.names[side]}: {what}")
             epoch.feeds[side].extend(feed)
         for feed in epoch.feeds:
             chance.shuffle(feed)
-        epoch.states = (list(writers[0].rows), list(writers[1].rows))
+        epoch.states = tuple(list(writer.rows) for writer in writers)
         made.append(epoch)
     return History(seed, script, start, made)

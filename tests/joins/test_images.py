@@ -1,11 +1,10 @@
-"""The two images of a source, and the keys that an epoch touches."""
+"""The two images of a source."""
 
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
 from lakehouse.changes import net
 from pipelines.joins.difference import IMAGE
 from pipelines.joins.kernel import images
-from pipelines.joins.table_table import touched_keys
 from pipelines.spec import Input
 
 SOURCE = StructType([StructField("n", IntegerType()), StructField("v", StringType()), StructField("d", DoubleType())])
@@ -54,11 +53,3 @@ def test_images_are_the_source_as_it_was_and_as_it_is(spark):
         ("two", 1, "old", "new"),
     ]
     assert given.where("v IS NULL").selectExpr("_case", "n", IMAGE).collect() == [("two", 4, "new")]
-
-
-def test_touched_keys_are_the_union_of_both_sides(spark):
-    """Each touched key is there once in its scope, whichever side touched it, and none that nets to nothing."""
-    left = [("one", "insert", 1, "a", 0.0), ("one", "insert", 2, "a", 0.0), ("two", "insert", 1, "a", 0.0)]
-    right = [("one", "delete", 1, "x", -0.0), ("one", "insert", 5, "a", 0.0), ("one", "delete", 5, "a", 0.0)]
-    touched = touched_keys(changes(spark, left), changes(spark, right), [SCOPE.name]).collect()
-    assert sorted((row["_case"], row["key"]["k0"]) for row in touched) == [("one", 1), ("one", 2), ("two", 1)]

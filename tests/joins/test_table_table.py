@@ -19,7 +19,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from pipelines.joins.meaning import meaning
 
-from .epochs import Sided, bound, change_sets, key_types
+from .epochs import bound, change_sets, key_types
 from .histories import SHAPES, History, Row, Shape, history, oracle, plain
 
 HISTORIES = 210
@@ -73,15 +73,12 @@ def compute(spark: SparkSession, shape: Shape, how: str) -> Computed:
         schema = StructType([*shape.schemas[side], HISTORY, EPOCH, *more])
         return spark.createDataFrame(data[side], schema)
 
-    join = bound(shape.statement(how), shape.keys, shape.schemas)
-    states = Sided(frame(rows, 0), frame(rows, 1))
-    changed = change_sets(
-        join,
-        key_types(join, shape.schemas),
-        Sided(frame(feeds, 0, CHANGE_TYPE), frame(feeds, 1, CHANGE_TYPE)),
-        states,
-        SCOPE,
-    )
+    names = ("left", "right")
+    schemas = dict(zip(names, shape.schemas, strict=True))
+    join = bound(shape.statement(how), dict(zip(names, shape.keys, strict=True)), schemas)
+    states = {name: frame(rows, side) for side, name in enumerate(names)}
+    changes_of = {name: frame(feeds, side, CHANGE_TYPE) for side, name in enumerate(names)}
+    changed = change_sets(join, key_types(join, schemas), changes_of, states, SCOPE)
     changes, meanings = {}, {}
     for row in changed.collect():
         assert row["copies"] == 1, row
@@ -90,7 +87,7 @@ def compute(spark: SparkSession, shape: Shape, how: str) -> Computed:
         epoch = changes.setdefault((row["_history"], row["_epoch"]), {})
         assert key not in epoch, row
         epoch[key] = Change(row["op"], before, after)
-    for row in meaning(*states, join, SCOPE).collect():
+    for row in meaning(list(states.values()), join, SCOPE).collect():
         state = meanings.setdefault((row["_history"], row["_epoch"]), {})
         key = tuple(row[name] for name in join.key)
         assert key not in state, row

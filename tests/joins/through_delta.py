@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import LakejoinError
 from pipelines import Pipeline
-from tests.conformance import SOURCE, FileReport, Outcome, statement
-from tests.joins.vectors import SIDES, Case, Record, result_after
+from tests.conformance import SOURCE, FileReport, Outcome
+from tests.joins.statements import SIDES, statement
+from tests.joins.vectors import Case, Record, result_after
 
 SEED = 20
 CUTS = 3
@@ -53,7 +54,7 @@ def run_case(spark: SparkSession, case: Case, cuts: Sequence[int], folder: Path)
     """
     pipeline = Pipeline.load(_pipeline_file(case, folder))
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in SOURCE)
-    for side in SIDES:
+    for side in SIDES[case.join]:
         properties = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
         spark.sql(f"CREATE TABLE {_at(folder, side)} ({columns}) USING delta {properties}").collect()
     problems, before, seen = [], {}, -1
@@ -79,12 +80,12 @@ def run_case(spark: SparkSession, case: Case, cuts: Sequence[int], folder: Path)
 
 def _pipeline_file(case: Case, folder: Path) -> Path:
     path = folder / "lakejoin.yml"
-    sources = {side: {"key": "key"} for side in SIDES}
+    sources = {side: {"key": "key"} for side in SIDES[case.join]}
     content = {
         "pipeline": "conformance",
         "storage": {"path": "./lake"},
         "sources": sources,
-        "joins": {"joined": {"sql": statement(case.type)}},
+        "joins": {"joined": {"sql": statement(case.join, case.type)}},
     }
     path.write_text(json.dumps(content), encoding="utf-8")
     return path
@@ -109,7 +110,7 @@ def _write(spark: SparkSession, folder: Path, records: Sequence[Record]) -> None
 
 
 def _batches(records: Sequence[Record]) -> Iterator[list[Record]]:
-    for side in SIDES:
+    for side in dict.fromkeys(record.side for record in records):
         batch: list[Record] = []
         for record in (record for record in records if record.side == side):
             if any(record.key == other.key for other in batch):

@@ -9,6 +9,7 @@ SOURCES = {
     "flights": Source(key="flight_id"),
     "status": Source(key="flight_id"),
     "planes": Source(key="tailnum"),
+    "hubs": Source(key="hub"),
     "legs": Source(key=["day", "number"]),
     "crews": Source(key=["num", "on_day"]),
     "departures": Source(key="flight_id", kind="stream", watermarks={"at": "5 minutes"}),

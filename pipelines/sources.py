@@ -1,0 +1,161 @@
+"""What an incremental epoch reads: the changes of its sources, and rows of them by literals that prune files."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from lakehouse.changes import key_struct, net, null_key
+from lakehouse.feed import read_feed
+from lakehouse.pruning import Pruning, pruning
+from lakehouse.sqltext import quote
+from lakehouse.stage import Stage
+from lakehouse.tables import Table
+from pipelines.binding import BoundJoin, rows_of
+from pipelines.joins.kernel import null_reference, reference
+from pipelines.plan import EpochPlan
+from pipelines.spec import Input, Link
+from pipelines.workspace import Workspace
+
+SMALL = 4 * 2**20
+"""A table of so many bytes is read whole: to find out which of its rows are wanted costs more."""
+
+
+class EpochSources:
+    """
+    The sources of one epoch.
+
+    Args:
+        workspace: Where they are.
+        bound: The join.
+        plan: The versions that the epoch accounts for.
+        stage: Where changes and keys are kept while it is computed.
+
+    `counts` has the feed rows read, and those of them without a key.
+    """
+
+    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> None:
+        self._workspace = workspace
+        self._bound = bound
+        self._stage = stage
+        self._ranges = {versions.name: versions for versions in plan.sources}
+        self._changed: dict[str, DataFrame] = {}
+        self._prunings: dict[int, tuple[DataFrame, Pruning]] = {}
+        self.counts = {"read": 0, "null_keys": 0}
+        self.looked_up: dict[int, DataFrame] = {}
+        self._scans: list[DataFrame] = []
+
+    def read_changes(self) -> None:
+        """Net the feeds into the stage, side by side; a source without changes costs no query."""
+        changed = [source for source in self._bound.join.sources if self._ranges[source].has_changes]
+        with ThreadPoolExecutor() as side_by_side:
+            for source, seen in zip(changed, side_by_side.map(self._net, changed), strict=True):
+                self.counts["read"] += seen["read"]
+                self.counts["null_keys"] += seen["null_keys"]
+                if seen["changes"]:
+                    self._changed[source] = self._stage.get(self._workspace.spark, self._part(source))
+
+    def changes(self, place: int) -> DataFrame | None:
+        """Give the net changes of an input: `key`, `old`, `new`, `copies`; None if there are none."""
+        item = self._bound.join.inputs[place]
+        changes = self._changed.get(item.source)
+        if changes is None:
+            return None
+        row = "IF(new IS NULL, old, new)"
+        key = key_struct(item.key, self._bound.types[place], f"{row}.")
+        return changes.select(F.expr(key).alias("key"), "old", "new", "copies")
+
+    def referring(self, link: Link, keys: DataFrame) -> DataFrame:
+        """Give the keys of the rows that refer to one of the keys, at the pinned version."""
+        join = self._bound.join
+        item = join.inputs[link.over]
+        wanted = self.pruning(keys)
+        table = self._bound.table(link.over)
+        rows = rows_of(self._workspace, item, table, table.version).alias(item.alias)
+        rows = rows.where(f"NOT {null_reference(link)}").where(f"NOT {null_key(item.key)}")
+        columns = _plain_columns(link, item)
+        predicate = wanted.predicate(columns) if columns else None
+        if predicate is not None:
+            rows = rows.where(predicate)
+        self._scans.append(rows)
+        if predicate is None or not wanted.exact:
+            known = F.broadcast(keys) if wanted.keys is not None else keys
+            condition = f"{reference(link, self._bound.types[link.input])} = referenced.key"
+            rows = rows.join(known.select("key").alias("referenced"), on=F.expr(condition), how="left_semi")
+        return rows.select(F.expr(key_struct(item.key, self._bound.types[link.over])).alias("key"))
+
+    def rows(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
+        """
+        Give the rows of an input with one of the keys, at the pinned version; of a small table all.
+
+        `looked_up` has their keys afterwards, read by the key columns alone.
+        """
+        item, table = self._bound.join.inputs[place], self._bound.table(place)
+        rows = rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
+        narrow = rows.select(*(F.col(quote(name)) for name in item.key))
+        if table.size > SMALL:
+            wanted = keys()
+            rows, narrow = self._only(rows, place, wanted), self._only(narrow, place, wanted)
+        key = key_struct(item.key, self._bound.types[place])
+        self.looked_up[place] = narrow.select(F.expr(key).alias("key"))
+        self._scans.append(rows)
+        return rows
+
+    def files(self) -> int:
+        """Count the files of source tables that look-ups read, of those that literals do not skip."""
+        return len({file for scan in self._scans for file in scan.inputFiles()})
+
+    def kept(self, name: str, frame: DataFrame) -> DataFrame:
+        """Put a frame into the stage and give it from there."""
+        self._stage.put(name, frame)
+        return self._stage.get(self._workspace.spark, name)
+
+    def pruning(self, keys: DataFrame) -> Pruning:
+        """Learn what keys prune to; the same frame is asked once."""
+        known = self._prunings.get(id(keys))
+        if known is None:
+            known = self._prunings[id(keys)] = (keys, pruning(keys.select("key")))
+        return known[1]
+
+    def _only(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
+        """Keep the rows with one of the keys: by literals, which prune files, then exactly."""
+        item = self._bound.join.inputs[place]
+        wanted = self.pruning(keys)
+        predicate = wanted.predicate(item.key)
+        if predicate is not None:
+            rows = rows.where(predicate)
+        if wanted.exact:
+            return rows
+        known = F.broadcast(keys) if wanted.keys is not None else keys
+        condition = f"{key_struct(item.key, self._bound.types[place], 'source.')} = wanted.key"
+        return rows.alias("source").join(known.select("key").alias("wanted"), on=F.expr(condition), how="left_semi")
+
+    def _net(self, source: str) -> Mapping[str, int]:
+        table, versions = self._table(source), self._ranges[source]
+        columns = self._bound.used(source)
+        kinds = {name: table.schema[name].dataType for name in columns}
+        key = self._bound.join.inputs[self._bound.join.places(source)[0]].key
+        feed = read_feed(self._workspace.spark, table.address, versions.read_after, versions.to_version, columns)
+        seen, made = Observation(), Observation()
+        feed = feed.observe(
+            seen,
+            F.count(F.lit(1)).alias("read"),
+            F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
+        )
+        changes = net(feed, key, [kinds[name] for name in key], kinds)
+        self._stage.put(self._part(source), changes.observe(made, F.count(F.lit(1)).alias("changes")))
+        return {**seen.get, **made.get}
+
+    def _table(self, source: str) -> Table:
+        return self._bound.sources[self._bound.join.sources.index(source)]
+
+    def _part(self, source: str) -> str:
+        return f"changes_{self._bound.join.sources.index(source)}"
+
+
+def _plain_columns(link: Link, item: Input) -> list[str] | None:
+    """Name the columns that hold a reference, if it is one of columns and nothing else."""
+    named = {f"{quote(item.alias)}.{quote(column)}": column for column in item.columns}
+    columns = [named.get(expression) for expression in link.expressions]
+    return None if None in columns else [column for column in columns if column is not None]

@@ -1,0 +1,88 @@
+"""Foreign keys and stars through real Delta tables: one change set, one MERGE, and nothing written besides."""
+
+import pytest
+
+from lakehouse.errors import DuplicateKey, PipelineFileError
+from pipelines import Pipeline, sources
+from tests.lake import Lake, only
+
+STAR = """
+    SELECT f.id, f.tail, s.state, p.seats, m.country, a.city AS from_city, b.city AS to_city, g.tail AS previous_tail
+    FROM flights f LEFT JOIN status s ON f.id = s.id LEFT JOIN planes p ON f.tail = p.tail
+    LEFT JOIN makers m ON p.maker = m.maker
+    LEFT JOIN ports a ON f.origin = a.code LEFT JOIN ports b ON f.dest = b.code
+    LEFT JOIN flights g ON f.previous = g.id
+"""
+KEYS = {"flights": "id", "status": "id", "planes": "tail", "makers": "maker", "ports": "code"}
+TABLES = {
+    "flights": (
+        "id BIGINT, tail STRING, origin STRING, dest STRING, previous BIGINT",
+        "(1, 'N1', 'JFK', 'LAX', NULL), (2, 'N1', 'LAX', 'JFK', 1), (3, 'N2', 'JFK', 'BOS', 2), (4, NULL, 'X', 'X', 9)",
+    ),
+    "status": ("id BIGINT, state STRING", "(1, 'landed'), (7, 'nobody')"),
+    "planes": ("tail STRING, maker STRING, seats INT", "('N1', 'b', 180), ('N2', 'b', 90), ('N3', 'a', 400)"),
+    "makers": ("maker STRING, country STRING", "('b', 'US'), ('a', 'FR')"),
+    "ports": ("code STRING, city STRING", "('JFK', 'New York'), ('LAX', 'Los Angeles')"),
+}
+WRITES = [
+    "INSERT INTO {ports} VALUES ('BOS', 'Boston')",
+    "DELETE FROM {planes} WHERE tail = 'N2'",
+    "UPDATE {flights} SET tail = 'N3' WHERE id = 2",
+    "UPDATE {flights} SET tail = 'N3' WHERE id = 4",
+    "INSERT INTO {flights} VALUES (5, 'N1', 'BOS', 'JFK', 4), (6, 'N1', 'BOS', 'BOS', 1)",
+    "DELETE FROM {flights} WHERE id = 1",
+    "UPDATE {planes} SET seats = 401 WHERE tail = 'N3'",
+    "UPDATE {makers} SET country = 'France' WHERE maker = 'a'",
+    "UPDATE {makers} SET country = 'USA' WHERE maker = 'b'",
+    "UPDATE {ports} SET city = 'NYC' WHERE code = 'JFK'",
+    "INSERT INTO {status} VALUES (4, 'boarding')",
+]
+"""Moves to another parent, parents that come, change and go, and fan-out over one step and over two."""
+
+
+@pytest.fixture
+def star(lake: Lake) -> Lake:
+    for name, (columns, rows) in TABLES.items():
+        lake.create(name, columns, rows)
+    return lake
+
+
+@pytest.mark.parametrize("small", [sources.SMALL, 0], ids=["read whole", "looked up"])
+def test_a_star_moves_what_changed_in_all_of_its_tables(
+    star: Lake, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    """The result is the join, its feed the difference, by one commit, and no other table is written."""
+    monkeypatch.setattr(sources, "SMALL", small)
+    pipeline = star.pipeline(STAR, KEYS)
+    assert only(pipeline.run(star.spark)).counts["inserted"] == 4
+    for write in WRITES:
+        star.sql(write, *TABLES)
+    before, rows = star.versions(), star.rows()
+    assert only(pipeline.run(star.spark)).changed == 6
+    written = {name for name, version in star.versions().items() if version != before[name]}
+    assert written == {"result", "lakejoin_ledger"}
+    assert star.version() == before["result"] + 1
+    after = set(star.rows())
+    feed = star.feed(before["result"])
+    gone = {row for kind, row in feed if kind in ("delete", "update_preimage")}
+    come = {row for kind, row in feed if kind in ("insert", "update_postimage")}
+    assert (gone, come) == (set(rows) - after, after - set(rows))
+    only(pipeline.verify(star.spark))
+
+
+def test_a_parent_that_is_there_twice_stops_the_epoch(star: Lake) -> None:
+    """Found among the rows that are looked up, before anything is published."""
+    pipeline = star.pipeline("SELECT f.id, p.seats FROM flights f JOIN planes p ON f.tail = p.tail", KEYS)
+    pipeline.run(star.spark)
+    version = star.version()
+    star.sql("INSERT INTO {planes} VALUES ('N1', 'b', 7)", "planes")
+    with pytest.raises(DuplicateKey, match="N1"):
+        pipeline.run(star.spark)
+    assert star.version() == version
+
+
+def test_a_reference_of_another_type_than_the_key_is_a_fault(star: Lake) -> None:
+    """Both are named, with what helps."""
+    star.pipeline("SELECT f.id, p.seats FROM flights f JOIN planes p ON f.previous = p.tail", KEYS)
+    with pytest.raises(PipelineFileError, match=r"f.previous is bigint and p.tail is string"):
+        Pipeline.load(star.file).run(star.spark)
