@@ -56,11 +56,15 @@ def _meets(a, c):
 CHAINS = [
     chain(one, two)
     for one, two in (
+        ("inner", "inner"),
         ("inner", "full"),
+        ("left", "left"),
         ("left", "full"),
         ("left", "right"),
         ("full", "inner"),
+        ("full", "left"),
         ("full", "full"),
+        ("right", "left"),
     )
 ]
 

@@ -39,7 +39,7 @@ FOREIGN_KEY = Star(
 
 OTHER_WAY_ROUND = Star(
     name="fk-reversed",
-    types=(("right",),),
+    types=(("right",), ("inner",)),
     sql="SELECT f.v AS v, p.w, f.id AS number, p.pid IS NULL AS alone FROM parents p {0} JOIN facts f ON f.ref = p.pid",
     tables={"facts": FACTS, "parents": PARENTS},
     domain=DOMAIN,
@@ -126,7 +126,7 @@ SELF_TWICE = Star(
 
 TWO_STEPS = Star(
     name="two-steps",
-    types=(("left", "left"), ("left", "inner")),
+    types=(("left", "left"), ("left", "inner"), ("inner", "left")),
     sql=(
         "SELECT f.id, p.w, g.g, g.gid IS NOT NULL AS found FROM facts f {0} JOIN parents p ON f.ref = p.pid"
         " {1} JOIN grands g ON p.gref = g.gid"

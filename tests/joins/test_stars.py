@@ -70,10 +70,9 @@ def compute(spark: SparkSession, star: Star, how: How) -> Computed:
                 feeds[name].extend((*change.row, number, at, change.change_type) for change in feed)
 
     def frames(data, *more):
-        return {
-            name: spark.createDataFrame(data[name], StructType([*table.schema, HISTORY, EPOCH, *more]))
-            for name, table in star.tables.items()
-        }
+        schemas = {name: StructType([*table.schema, HISTORY, EPOCH, *more]) for name, table in star.tables.items()}
+        made = {name: spark.createDataFrame(data[name], schema) for name, schema in schemas.items()}
+        return {name: frame.coalesce(1).localCheckpoint() for name, frame in made.items()}  # read often in one plan
 
     schemas = dict(zip(star.names, star.schemas, strict=True))
     join = bound(star.statement(how), dict(zip(star.names, star.keys, strict=True)), schemas)
