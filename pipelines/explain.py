@@ -45,7 +45,7 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
         join=name,
         kind=statement.kind,
         how=tuple(step.how for step in statement.steps),
-        why="; ".join(_why(statement)),
+        why=tuple(_why(statement)),
         sources=tuple(_source(file, statement, place) for place in range(len(statement.sides))),
         key=tuple(_key(statement)),
         result=_stored(file, name),

@@ -41,7 +41,7 @@ def test_it_says_why_the_join_is_of_its_kind(tmp_path: Path) -> None:
     assert (found.kind, found.how, found.key) == ("table-table", ("left",), ("o.shop", "o.no"))
     assert found.why == (
         "ON equates the whole key of orders, (shop, no), with the whole key of payments, (store, id): "
-        "a row meets at most one row"
+        "a row meets at most one row",
     )
 
 
@@ -112,7 +112,7 @@ def test_using_is_a_reason_too(tmp_path: Path) -> None:
         " joins: {c: {sql: 'SELECT * FROM a JOIN b USING (x, y)'}}}"
     )
     found = explain(load(file), "c")
-    assert found.why.startswith("USING names the whole key of a, (x, y), and the whole key of b, (x, y)")
+    assert found.why[0].startswith("USING names the whole key of a, (x, y), and the whole key of b, (x, y)")
     assert not [note for note in found.notes if note.startswith("ON")]
 
 
@@ -170,8 +170,8 @@ def test_a_star_says_which_inputs_are_referred_to_and_by_what(star: JoinExplanat
     """A change of a referenced input reaches every row that refers to it, in two steps too."""
     assert (star.kind, star.how, star.key) == ("star", ("left", "inner"), ("f.id",))
     assert star.why == (
-        "`f.tail` is a reference to planes by its whole key, (tail): many rows may refer to one; "
-        "`p.maker` is a reference to makers by its whole key, (maker): many rows may refer to one"
+        "`f.tail` is a reference to planes by its whole key, (tail): many rows may refer to one",
+        "`p.maker` is a reference to makers by its whole key, (maker): many rows may refer to one",
     )
     flights, planes, makers = (source.change for source in star.sources)
     assert flights == "inserts, updates or deletes the result row of its key"

@@ -44,8 +44,8 @@ class JoinExplanation(Facts):
     """The kind."""
     how: tuple[How, ...]
     """The type of each JOIN, in the order of the statement."""
-    why: str
-    """Why it is of this kind."""
+    why: tuple[str, ...]
+    """Why it is of this kind: what keys the result, and what each reference is."""
     sources: tuple[SourceExplanation, ...]
     """Its inputs, in the order of FROM."""
     key: tuple[str, ...]
@@ -63,7 +63,9 @@ class JoinExplanation(Facts):
 
     def text(self) -> str:
         """Render for a person."""
-        lines = [f"{self.join}: {self.kind}, {self._types()}", *_labelled("why", self.why)]
+        lines = [f"{self.join}: {self.kind}, {self._types()}"]
+        for number, reason in enumerate(self.why):
+            lines += _labelled("" if number else "why", reason)
         labels = ("left", "right") if len(self.sources) == 2 else ("input",) * len(self.sources)
         for label, source in zip(labels, self.sources, strict=True):
             lines += _labelled(label, source.text())
