@@ -109,6 +109,9 @@ def _key_types(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table
         return [(f"{item.alias}.{name}", kind) for name, kind in kinds.items()]
 
     first, *others = join.members
+    for label, kind in named(first):
+        if common_type(kind, kind) is None:
+            faults.append(Fault(path, f"{label} is {kind.simpleString()}, which cannot be a key", "choose another key"))
     types[first] = tuple(kind for _, kind in named(first))
     for place in others:
         before = zip(named(first), types[first], strict=True)

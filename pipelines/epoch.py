@@ -44,11 +44,14 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
     """
     sources = EpochSources(workspace, bound, plan, stage)
     sources.read_changes()
+    for source, changes in sources.twice.items():
+        _refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()])
     touched = touched_keys(bound.join, sources)
     number = 0 if touched is None else sources.pruning(touched).keys
     counts = dict(sources.counts)
     if touched is None or number == 0:
-        return {**counts, "touched": 0, "inserted": 0, "updated": 0, "deleted": 0, "unchanged": 0}
+        nothing = ("looked_up", "files", "touched", "inserted", "updated", "deleted", "unchanged")
+        return {**counts, **dict.fromkeys(nothing, 0)}
     result = _in_order(bound, change_set(bound.join, bound.types, sources, touched))
     with ThreadPoolExecutor(max_workers=1) as beside:
         checked = beside.submit(_check_looked_up, bound, sources)
@@ -123,14 +126,16 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
 
 def _check_looked_up(bound: BoundJoin, sources: EpochSources) -> dict[str, int]:
     """
-    Look for changed or looked-up keys that a source holds twice: by the key columns alone, all in one query.
+    Look for looked-up keys that a source holds twice: by the key columns alone, all in one query.
 
     Returns:
         Counts: looked_up (rows of the sources), files (of theirs that were read).
     """
-    keys = {place: _counted(sources, place) for place in sources.looked_up}
+    keys = {
+        place: held.groupBy("key").agg(F.count(F.lit(1)).alias("copies")) for place, held in sources.looked_up.items()
+    }
     totals = [
-        found.agg(F.lit(place).alias("place"), F.sum("number").alias("rows"), F.max("copies").alias("copies"))
+        found.agg(F.lit(place).alias("place"), F.sum("copies").alias("rows"), F.max("copies").alias("copies"))
         for place, found in keys.items()
     ]
     looked_up = 0
@@ -141,16 +146,6 @@ def _check_looked_up(bound: BoundJoin, sources: EpochSources) -> dict[str, int]:
             twice = keys[row["place"]].where("copies > 1").select(F.array(*parts).alias("key")).limit(EXAMPLES)
             _refuse_keys(bound.table(row["place"]).address.label, [found["key"] for found in twice.collect()])
     return {"looked_up": looked_up, "files": sources.files()}
-
-
-def _counted(sources: EpochSources, place: int) -> DataFrame:
-    """Count for each key of an input the rows looked up, and how often it is there after the epoch's changes."""
-    held = sources.looked_up[place].groupBy("key").agg(F.count(F.lit(1)).alias("number"))
-    counted = held.select("key", "number", F.col("number").alias("copies"))
-    changes = sources.changes(place)
-    if changes is None:
-        return counted
-    return counted.unionAll(changes.select("key", F.lit(0).cast("bigint"), F.col("copies").cast("bigint")))
 
 
 def _refuse_keys(label: str, examples: Sequence[Sequence[object]]) -> None:

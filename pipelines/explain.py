@@ -140,6 +140,8 @@ def _change_of_pair(side: Side, other: Side, kept: bool, other_kept: bool) -> st
 def _change_of_referenced(statement: Statement, place: int) -> str:
     name, how = statement.sides[place].source, _how_joined(statement, place)
     rows = f"every result row that refers to it by {_reference(statement, place)}"
+    if statement.kind == "star":
+        return f"alters {rows}"
     if how == "inner":
         return f"inserts, updates or deletes {rows}"
     return f"updates {rows}: fills in what {name} holds, or nulls after a delete"

@@ -32,7 +32,8 @@ class EpochSources:
         plan: The versions that the epoch accounts for.
         stage: Where changes and keys are kept while it is computed.
 
-    `counts` has the feed rows read, and those of them without a key.
+    Afterwards `counts` has the feed rows read and those of them without a key, `twice` the changes of sources that have
+    a changed key more than once, and `looked_up` the keys of the rows that were looked up, by input.
     """
 
     def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> None:
@@ -44,6 +45,7 @@ class EpochSources:
         self._prunings: dict[int, tuple[DataFrame, Pruning]] = {}
         self.counts = {"read": 0, "null_keys": 0}
         self.looked_up: dict[int, DataFrame] = {}
+        self.twice: dict[str, DataFrame] = {}
         self._scans: list[DataFrame] = []
 
     def read_changes(self) -> None:
@@ -55,6 +57,8 @@ class EpochSources:
                 self.counts["null_keys"] += seen["null_keys"]
                 if seen["changes"]:
                     self._changed[source] = self._stage.get(self._workspace.spark, self._part(source))
+                if (seen["copies"] or 0) > 1:
+                    self.twice[source] = self._changed[source].where("copies > 1")
 
     def changes(self, place: int) -> DataFrame | None:
         """Give the net changes of an input: `key`, `old`, `new`, `copies`; None if there are none."""
@@ -73,6 +77,9 @@ class EpochSources:
         wanted = self.pruning(keys)
         table = self._bound.table(link.over)
         rows = rows_of(self._workspace, item, table, table.version).alias(item.alias)
+        key = F.expr(key_struct(item.key, self._bound.types[link.over])).alias("key")
+        if wanted.keys == 0:
+            return rows.where(F.lit(False)).select(key)
         rows = rows.where(f"NOT {null_reference(link)}").where(f"NOT {null_key(item.key)}")
         columns = _plain_columns(link, item)
         predicate = wanted.predicate(columns) if columns else None
@@ -83,24 +90,32 @@ class EpochSources:
             known = F.broadcast(keys) if wanted.keys is not None else keys
             condition = f"{reference(link, self._bound.types[link.input])} = referenced.key"
             rows = rows.join(known.select("key").alias("referenced"), on=F.expr(condition), how="left_semi")
-        return rows.select(F.expr(key_struct(item.key, self._bound.types[link.over])).alias("key"))
+        return rows.select(key)
 
     def rows(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
         """
         Give the rows of an input with one of the keys, at the pinned version; of a small table all.
 
+        Inputs that key the result are read whole together or not at all: a row of one without those of the others with
+        its key would make a row that never was, and an expression could fail on it.
+
         `looked_up` has their keys afterwards, read by the key columns alone.
         """
         item, table = self._bound.join.inputs[place], self._bound.table(place)
         rows = rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
-        narrow = rows.select(*(F.col(quote(name)) for name in item.key))
-        if table.size > SMALL:
-            wanted = keys()
-            rows, narrow = self._only(rows, place, wanted), self._only(narrow, place, wanted)
-        key = key_struct(item.key, self._bound.types[place])
-        self.looked_up[place] = narrow.select(F.expr(key).alias("key"))
+        names = [F.col(quote(name)) for name in item.key]
+        key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
+        members = self._bound.join.members
+        together = members if place in members else (place,)
+        if all(self._bound.table(other).size <= SMALL for other in together):
+            self._scans.append(rows)
+            self.looked_up[place] = rows.select(*names).select(key)
+            return rows
+        wanted = keys()
+        rows = self._pruned(rows, place, wanted)
         self._scans.append(rows)
-        return rows
+        self.looked_up[place] = self._exactly(rows.select(*names), place, wanted).select(key)
+        return self._exactly(rows, place, wanted)
 
     def files(self) -> int:
         """Count the files of source tables that look-ups read, of those that literals do not skip."""
@@ -118,13 +133,15 @@ class EpochSources:
             known = self._prunings[id(keys)] = (keys, pruning(keys.select("key")))
         return known[1]
 
-    def _only(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
-        """Keep the rows with one of the keys: by literals, which prune files, then exactly."""
+    def _pruned(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
+        """Leave out rows without one of the keys by literals, which skip files."""
+        predicate = self.pruning(keys).predicate(self._bound.join.inputs[place].key)
+        return rows if predicate is None else rows.where(predicate)
+
+    def _exactly(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
+        """Keep the rows with one of the keys and no others."""
         item = self._bound.join.inputs[place]
         wanted = self.pruning(keys)
-        predicate = wanted.predicate(item.key)
-        if predicate is not None:
-            rows = rows.where(predicate)
         if wanted.exact:
             return rows
         known = F.broadcast(keys) if wanted.keys is not None else keys
@@ -144,7 +161,10 @@ class EpochSources:
             F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
         )
         changes = net(feed, key, [kinds[name] for name in key], kinds)
-        self._stage.put(self._part(source), changes.observe(made, F.count(F.lit(1)).alias("changes")))
+        self._stage.put(
+            self._part(source),
+            changes.observe(made, F.count(F.lit(1)).alias("changes"), F.max("copies").alias("copies")),
+        )
         return {**seen.get, **made.get}
 
     def _table(self, source: str) -> Table:

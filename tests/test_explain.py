@@ -175,8 +175,8 @@ def test_a_star_says_which_inputs_are_referred_to_and_by_what(star: JoinExplanat
     )
     flights, planes, makers = (source.change for source in star.sources)
     assert flights == "inserts, updates or deletes the result row of its key"
-    assert planes.startswith("updates every result row that refers to it by `f.tail`: fills in what planes holds")
-    assert makers == "inserts, updates or deletes every result row that refers to it by `p.maker`"
+    assert planes == "alters every result row that refers to it by `f.tail`"
+    assert makers == "alters every result row that refers to it by `p.maker`"
     assert star.notes[0].startswith("ON also asks for `p.seats > 0`: a row of flights for which that is not true")
     assert star.text().startswith("j: star, 3 inputs, left and inner joins\n")
 

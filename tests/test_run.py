@@ -142,8 +142,9 @@ def test_a_changed_definition_waits_for_a_person(loaded: Lake) -> None:
     lake = loaded
     lake.pipeline("/* the same */ select l.k, l.v, r.w from left l left join right r on l.k = r.k").run(lake.spark)
     changed = lake.pipeline(JOIN.replace("r.w", "upper(r.w) AS w"))
-    with pytest.raises(DefinitionChanged):
-        changed.run(lake.spark)
+    for command in (changed.run, changed.verify):
+        with pytest.raises(DefinitionChanged):
+            command(lake.spark)
     assert only(changed.backfill(lake.spark)).counts["updated"] == 2
 
 

@@ -86,3 +86,17 @@ def test_a_reference_of_another_type_than_the_key_is_a_fault(star: Lake) -> None
     star.pipeline("SELECT f.id, p.seats FROM flights f JOIN planes p ON f.previous = p.tail", KEYS)
     with pytest.raises(PipelineFileError, match=r"f.previous is bigint and p.tail is string"):
         Pipeline.load(star.file).run(star.spark)
+
+
+def test_no_expression_is_evaluated_over_rows_that_never_were(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small table beside a large one is not read whole: its other rows would lack their partners, and divide by 0."""
+    lake.create("left", "k INT, v INT", "(1, 10), (2, 20), (3, 30)")
+    lake.create("right", "k INT, n INT, filler STRING")
+    lake.sql("INSERT INTO {right} SELECT id, id + 1, repeat(uuid(), 20) FROM range(1000)")
+    pipeline = lake.pipeline("SELECT l.k, l.v / coalesce(r.n, 0) AS share FROM left l LEFT JOIN right r ON l.k = r.k")
+    only(pipeline.run(lake.spark))
+    lake.sql("UPDATE {left} SET v = 40 WHERE k = 1")
+    small = sum(file.stat().st_size for file in (lake.folder / "lake" / "left").glob("*.parquet"))
+    monkeypatch.setattr(sources, "SMALL", small)
+    assert only(pipeline.run(lake.spark)).counts["updated"] == 1
+    assert lake.rows()[0] == (1, 20.0)

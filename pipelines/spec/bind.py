@@ -66,6 +66,8 @@ def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
     for link in statement.keys.links:
         expressions = [scope.resolve(expression) for expression in link.expressions]
         over = {scope.place(column) for expression in expressions for column in expression.find_all(exp.Column)}
+        if None in over:
+            continue  # the column was objected to
         places = sorted(place for place in over if place is not None)
         name = scope.tables[link.side].side.source
         if len(places) != 1:
@@ -79,7 +81,11 @@ def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
     while waiting:
         ready = [link for link in waiting if link.over in reached]
         if not ready:
-            return  # what they refer to was objected to above
+            if not scope.objections:
+                link = statement.keys.links[-1]
+                problem = f"ON: `{as_written(link.expressions[0])}` is not a column of the input that keys the result"
+                scope.objections.append(Objection(problem, "write an alias before each column", link.expressions[0]))
+            return
         yield from ready
         reached |= {link.input for link in ready}
         waiting = [link for link in waiting if link not in ready]

@@ -4,8 +4,20 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
+from pipelines.spec.functions import words
 from pipelines.spec.objection import Objection
 from pipelines.spec.statement import Side
+
+NULL_IF_A_PART_IS = (exp.Cast, exp.Dot, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe)
+NULL_OF_NULL = words(
+    """
+    abs bigint btrim ceil concat date date_add date_sub date_trunc day floor get_json_object hour initcap int last_day
+    lcase left length lower lpad ltrim md5 month quarter regexp_extract regexp_replace replace reverse right round rpad
+    rtrim sha1 sha2 split_part string substr substring substring_index to_date to_timestamp translate trim trunc ucase
+    unix_millis unix_seconds upper year
+    """
+)
+"""Functions that are null as soon as an argument is."""
 
 
 def condition(join: exp.Join, left: Side, right: Side) -> tuple[exp.Expr, tuple[str, ...]]:
@@ -123,3 +135,21 @@ def _column(written: exp.Expr, side: Side) -> exp.Column:
     name = exp.to_identifier(written.name, quoted=True)
     name.meta.update(next(written.find_all(exp.Identifier)).meta)
     return exp.column(name, table=exp.to_identifier(side.alias, quoted=True))
+
+
+def is_null_of_nulls(node: exp.Expr) -> bool:
+    """
+    Tell whether an expression is surely null where all its columns are.
+
+    Args:
+        node: The expression.
+
+    Returns:
+        False also where that is not known.
+    """
+    node = node.unnest()
+    if isinstance(node, exp.Column):
+        return True
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in NULL_OF_NULL and any(map(is_null_of_nulls, node.expressions))
+    return isinstance(node, NULL_IF_A_PART_IS) and any(map(is_null_of_nulls, node.iter_expressions()))

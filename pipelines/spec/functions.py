@@ -89,11 +89,11 @@ def objection(name: str, arguments: int) -> Objection | None:
     if function in ALLOWED:
         return None
     if function in AGGREGATES:
-        return Objection(f"`{name}` is an aggregate; a join computes each result row from one row of each side")
+        return Objection(f"`{name}` is an aggregate; a join computes each result row from one row of each input")
     if function in GENERATORS:
         return Objection(f"`{name}` makes several rows of one; a result has one row for each key")
     if function in WINDOWS:
-        return Objection(f"`{name}` is a window function; a join computes each result row from one row of each side")
+        return Objection(f"`{name}` is a window function; a join computes each result row from one row of each input")
     if function in UNSTABLE:
         return Objection(
             f"`{name}` does not depend on the rows alone, so that the result could not be computed again",

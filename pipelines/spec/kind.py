@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from pipelines.spec.columns import ambiguous, coalesced, conjuncts, in_key, place_of
+from pipelines.spec.columns import ambiguous, coalesced, conjuncts, in_key, is_null_of_nulls, place_of
 from pipelines.spec.definition import How
+from pipelines.spec.dialect import as_written
 from pipelines.spec.inputs import Inputs
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import Objection
@@ -45,8 +46,9 @@ def infer(inputs: Inputs, conditions: Sequence[exp.Expr]) -> tuple[Inferred | No
         What was found if nothing speaks against it, and what does. The first JOIN that fails ends the search.
     """
     found = Inferred(inputs.sides[:1], (), Keys((0,), frozenset({frozenset({0})}), ()))
+    absent: set[int] = set()
     for side, how, on in zip(inputs.sides[1:], inputs.hows, conditions, strict=True):
-        clause = _Clause((*found.sides, side), found.keys, how, on)
+        clause = _Clause((*found.sides, side), found.keys, how, on, frozenset(absent))
         doubts = list(ambiguous(on, "ON", clause.sides))
         if doubts:
             return None, doubts
@@ -55,6 +57,8 @@ def infer(inputs: Inputs, conditions: Sequence[exp.Expr]) -> tuple[Inferred | No
             return None, [after]
         sides, keys, further = after
         found = Inferred(sides, (*found.steps, Step(how, on, further)), keys)
+        absent |= set(range(clause.new)) if how in ("right", "full") else set()
+        absent |= {clause.new} if how in ("left", "full") else set()
     return found, []
 
 
@@ -63,10 +67,11 @@ Joined = tuple[tuple[Side, ...], Keys, tuple[exp.Expr, ...]]
 
 
 class _Clause:
-    """One JOIN: the inputs up to the one that it adds, and what keys those before."""
+    """One JOIN: the inputs up to the one that it adds, what keys those before, and which of them a row may lack."""
 
-    def __init__(self, sides: tuple[Side, ...], keys: Keys, how: How, on: exp.Expr) -> None:
+    def __init__(self, sides: tuple[Side, ...], keys: Keys, how: How, on: exp.Expr, absent: frozenset[int]) -> None:
         self.sides = sides
+        self.absent = absent
         self.keys = keys
         self.how = how
         self.on = on
@@ -81,6 +86,8 @@ class _Clause:
             pairs = self._paired()
             if pairs is not None:
                 return self._as_member(pairs)
+            if self.how == "right" and (reference := self._reference_to_the_key()) is not None:
+                return self._as_root(reference)
             written = tuple(answer for answer in answers.values() if answer is not None)
             return self._as_referenced(Link(self.new, written))
         reference = self._reference_to_the_key()
@@ -89,11 +96,14 @@ class _Clause:
         return self._keyless()
 
     def _expression_of(self, column: str) -> exp.Expr | None:
-        """Find what a key column of the new input equals: an expression over inputs before it."""
-        for one, other in self._ends():
-            if self._is_column(one, self.new, column) and self.new not in self._over(other):
-                return other
-        return None
+        """Find what a key column of the new input equals: an expression over inputs before it, of one if it can be."""
+        found = [
+            other
+            for one, other in self._ends()
+            if self._is_column(one, self.new, column) and self.new not in self._over(other)
+        ]
+        of_one = (other for other in found if len(self._over(other)) == 1 and None not in self._over(other))
+        return next(of_one, found[0] if found else None)
 
     def _paired(self) -> tuple[str, ...] | None:
         """Find the new input's key columns in the order of the result's key, if each equals one part of it."""
@@ -137,6 +147,15 @@ class _Clause:
     def _as_referenced(self, link: Link) -> Joined | Objection:
         if self.how in ("right", "full"):
             return self._preserved(self.new, self.keys.members[0], link.expressions[0])
+        over = set().union(*(self._over(expression) for expression in link.expressions))
+        if (over & self.absent or None in over) and not any(map(is_null_of_nulls, link.expressions)):
+            name = self.sides[self.new].source
+            return Objection(
+                f"ON: `{as_written(link.expressions[0])}` may refer to a row of {name} for a row that lacks the input "
+                "it is taken from",
+                "refer by a column, or by an expression that is null where its columns are",
+                link.expressions[0],
+            )
         written = dict(zip(self.sides[self.new].key, link.expressions, strict=True))
         further = self._besides(lambda one, other: other == written.get(self._key_column(one) or ""))
         return self.sides, replace(self.keys, links=(*self.keys.links, link)), further

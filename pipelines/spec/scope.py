@@ -1,4 +1,4 @@
-"""Which column a name means, once the columns of both tables are known: as Spark resolves it, case aside."""
+"""Which column a name means, once the columns of the tables are known: as Spark resolves it, case aside."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +12,7 @@ from pipelines.spec.statement import Side, Statement
 
 
 class Table:
-    """One side with its real columns; remembers which of them were used."""
+    """One input with its real columns; remembers which of them were used."""
 
     def __init__(self, side: Side, columns: Sequence[str]) -> None:
         self.side = side

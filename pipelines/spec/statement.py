@@ -15,7 +15,7 @@ class Side:
     Args:
         source: Its name in the `sources` of the file.
         alias: What the statement calls it.
-        key: The key as the file writes it; of the right side in the order of the left's.
+        key: The key as the file writes it; of inputs that key the result together in one order.
     """
 
     source: str

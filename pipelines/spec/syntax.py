@@ -1,4 +1,4 @@
-"""A text as one SELECT over two inputs, or what is wrong with it, clause by clause; no names are looked up here."""
+"""A text as one SELECT, or what is wrong with it, clause by clause; no names are looked up here."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -144,7 +144,7 @@ def _clauses(select: exp.Select) -> Iterator[Objection]:
         if isinstance(table, exp.Lateral):
             yield Objection("LATERAL is not something that a join may use", about="LATERAL")
         elif isinstance(table, exp.Subquery):
-            yield Objection("FROM: a subquery", "name two sources in FROM and JOIN", table)
+            yield Objection("FROM: a subquery", "name sources in FROM and JOIN", table)
         elif not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
             yield Objection("FROM: a function or expression in the place of a source", about=table)
 

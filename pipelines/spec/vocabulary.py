@@ -40,9 +40,9 @@ CLOCK_WORD = re.compile(r"\s*(now|today|tomorrow|yesterday)(?![a-z])\s*([a-z+-]\
 TIME_OF_DAY = re.compile(r"\s*T?\d{1,2}:.*", re.IGNORECASE | re.DOTALL)
 
 CALLED: dict[type[exp.Expr], Objection] = {
-    exp.Window: Objection("a window function (OVER)", "a join computes each result row from one row of each side"),
-    exp.Query: Objection("a subquery", "a join has two inputs, named in FROM and JOIN"),
-    exp.Exists: Objection("a subquery (EXISTS)", "a join has two inputs, named in FROM and JOIN"),
+    exp.Window: Objection("a window function (OVER)", "a join computes each result row from one row of each input"),
+    exp.Query: Objection("a subquery", "the inputs of a join are sources, named in FROM and JOIN"),
+    exp.Exists: Objection("a subquery (EXISTS)", "the inputs of a join are sources, named in FROM and JOIN"),
     exp.Parameter: Objection("a parameter", "write the value itself: it is part of the join's definition"),
     exp.Placeholder: Objection("a parameter", "write the value itself: it is part of the join's definition"),
     exp.Distinct: Objection("DISTINCT"),

@@ -281,3 +281,12 @@ def test_a_reference_is_over_one_input(on, named):
     sql = "SELECT f.flight_id FROM flights f LEFT JOIN status s ON f.flight_id = s.flight_id LEFT JOIN planes p ON "
     (fault,) = misfits(sql + on)
     assert named in fault
+
+
+def test_a_column_without_alias_that_is_not_of_the_input_that_it_seems_to_be_of():
+    """The statement would be keyed by nothing; it is refused, and nothing is left out in silence."""
+    (fault,) = misfits("SELECT f.flight_id FROM planes p JOIN flights f ON p.tailnum = seats")
+    assert "`seats` is a column of planes itself" in fault
+    joins = "flights f JOIN planes p ON f.tailnum = p.tailnum JOIN crews c ON f.flight_id = seats"
+    (fault,) = misfits(f"SELECT c.num, c.on_day FROM {joins}")
+    assert "`seats` is not a column of the input that keys the result | write an alias" in fault

@@ -188,6 +188,39 @@ def test_without_equal_keys_nothing_keys_the_result(on):
     assert "f.flight_id = s.flight_id" in fault
 
 
+@pytest.mark.parametrize(
+    ("reference", "known"),
+    [
+        ("p.sister", True),
+        ("upper(trim(p.sister))", True),
+        ("concat('x', p.sister)", True),
+        ("CAST(p.sister AS STRING) || '-' || f.x", False),
+        ("coalesce(p.sister, 'none')", False),
+        ("if(p.seats > 3, 'big', 'small')", False),
+        ("CASE WHEN p.seats > 3 THEN 'big' ELSE 'small' END", False),
+        ("concat_ws('-', p.sister)", False),
+        ("nvl(p.sister, 'x')", False),
+    ],
+)
+def test_a_reference_of_an_input_that_may_be_missing_is_null_without_it(reference, known):
+    """Else a row without a plane would refer to something, and a change of that would not find the row."""
+    join = f"JOIN planes q ON {reference} = q.tailnum"
+    sql = f"SELECT f.flight_id FROM flights f LEFT JOIN planes p ON f.tailnum = p.tailnum LEFT {join}"
+    if known:
+        assert refusals(sql) == []
+    elif "f.x" not in reference:
+        (fault,) = refusals(sql)
+        assert "may refer to a row of planes for a row that lacks the input it is taken from" in fault
+    kept = sql.replace("LEFT JOIN planes p", "JOIN planes p")
+    assert refusals(kept) == []
+
+
+def test_the_equality_over_one_input_is_the_reference():
+    """Another equality of the same key is a further condition."""
+    sql = "FROM flights f JOIN planes p ON f.a = p.tailnum JOIN planes q ON q.tailnum = f.x || p.y AND q.tailnum = f.b"
+    assert links(sql) == [("p", ["f.a"]), ("q", ["f.b"])]
+
+
 def test_part_of_a_composite_key_is_not_enough():
     """Every column of the key must be in the equalities."""
     assert "nothing keys" in refusals("SELECT * FROM legs l JOIN crews c ON l.day = c.on_day")[0]
