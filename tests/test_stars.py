@@ -47,12 +47,9 @@ def star(lake: Lake) -> Lake:
     return lake
 
 
-@pytest.mark.parametrize("small", [sources.SMALL, 0], ids=["read whole", "looked up"])
-def test_a_star_moves_what_changed_in_all_of_its_tables(
-    star: Lake, monkeypatch: pytest.MonkeyPatch, small: int
-) -> None:
+def test_a_star_moves_what_changed_in_all_of_its_tables(star: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result is the join, its feed the difference, by one commit, and no other table is written."""
-    monkeypatch.setattr(sources, "SMALL", small)
+    monkeypatch.setattr(sources, "SMALL", 0)  # rows are looked up as those of large tables are
     pipeline = star.pipeline(STAR, KEYS)
     assert only(pipeline.run(star.spark)).counts["inserted"] == 4
     for write in WRITES:
