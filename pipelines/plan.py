@@ -161,6 +161,29 @@ def plan_epoch(
     return _continue(join, definition, refresh, history, sources, result)
 
 
+def check_definition(join: str, definition: str, recorded: str, hint: str) -> None:
+    """
+    See that a join is defined as when its last epoch ran.
+
+    Args:
+        join: The join's name.
+        definition: Fingerprint of its definition in the pipeline file.
+        recorded: That of its last epoch.
+        hint: What to do if they differ.
+
+    Raises:
+        DefinitionChanged: They differ.
+    """
+    if definition != recorded:
+        raise DefinitionChanged(
+            join,
+            "the join is defined otherwise than when its last epoch ran",
+            expected=f"the definition with fingerprint {recorded}",
+            found=f"fingerprint {definition}",
+            hint=hint,
+        )
+
+
 def _continue(
     join: str,
     definition: str,
@@ -180,14 +203,7 @@ def _continue(
             found=f"id {result.id}" if result else "no table",
             hint=backfill,
         )
-    if definition != last.definition:
-        raise DefinitionChanged(
-            join,
-            "the join is defined otherwise than when its last epoch ran",
-            expected=f"the definition with fingerprint {last.definition}",
-            found=f"fingerprint {definition}",
-            hint=backfill,
-        )
+    check_definition(join, definition, last.definition, backfill)
     recorded = {versions.name: versions for versions in last.sources}
     ranges = []
     for source in sources:

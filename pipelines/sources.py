@@ -61,14 +61,14 @@ class EpochSources:
                     self.twice[source] = self._changed[source].where("copies > 1")
 
     def changes(self, place: int) -> DataFrame | None:
-        """Give the net changes of an input: `key`, `old`, `new`, `copies`; None if there are none."""
+        """Give the net changes of an input: `key`, `old`, `new`; None if there are none."""
         item = self._bound.join.inputs[place]
         changes = self._changed.get(item.source)
         if changes is None:
             return None
         row = "IF(new IS NULL, old, new)"
         key = key_struct(item.key, self._bound.types[place], f"{row}.")
-        return changes.select(F.expr(key).alias("key"), "old", "new", "copies")
+        return changes.select(F.expr(key).alias("key"), "old", "new")
 
     def referring(self, link: Link, keys: DataFrame) -> DataFrame:
         """Give the keys of the rows that refer to one of the keys, at the pinned version."""
@@ -87,9 +87,7 @@ class EpochSources:
             rows = rows.where(predicate)
         self._scans.append(rows)
         if predicate is None or not wanted.exact:
-            known = F.broadcast(keys) if wanted.keys is not None else keys
-            condition = f"{reference(link, self._bound.types[link.input])} = referenced.key"
-            rows = rows.join(known.select("key").alias("referenced"), on=F.expr(condition), how="left_semi")
+            rows = self._with_one_of(rows, reference(link, self._bound.types[link.input]), keys)
         return rows.select(key)
 
     def rows(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
@@ -140,13 +138,15 @@ class EpochSources:
 
     def _exactly(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
         """Keep the rows with one of the keys and no others."""
-        item = self._bound.join.inputs[place]
-        wanted = self.pruning(keys)
-        if wanted.exact:
+        if self.pruning(keys).exact:
             return rows
-        known = F.broadcast(keys) if wanted.keys is not None else keys
-        condition = f"{key_struct(item.key, self._bound.types[place], 'source.')} = wanted.key"
-        return rows.alias("source").join(known.select("key").alias("wanted"), on=F.expr(condition), how="left_semi")
+        key = key_struct(self._bound.join.inputs[place].key, self._bound.types[place], "source.")
+        return self._with_one_of(rows.alias("source"), key, keys)
+
+    def _with_one_of(self, rows: DataFrame, key: str, keys: DataFrame) -> DataFrame:
+        """Keep the rows whose key, given as SQL, is among the keys; where these are few, they go to the rows."""
+        known = F.broadcast(keys) if self.pruning(keys).keys is not None else keys
+        return rows.join(known.select("key").alias("wanted"), on=F.expr(f"{key} = wanted.key"), how="left_semi")
 
     def _net(self, source: str) -> Mapping[str, int]:
         table, versions = self._table(source), self._ranges[source]

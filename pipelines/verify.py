@@ -7,12 +7,13 @@ from pyspark.sql import functions as F
 
 from lakehouse.address import Address
 from lakehouse.entries import SourceVersions
-from lakehouse.errors import DefinitionChanged, Drifted, SchemaBroken, SourceRecreated
+from lakehouse.errors import Drifted, SchemaBroken, SourceRecreated
 from lakehouse.sqltext import quote
 from lakehouse.tables import get, read, reading
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.epoch import expected_rows
 from pipelines.joins.difference import bag_difference
+from pipelines.plan import check_definition
 from pipelines.publishing import Stopwatch
 from pipelines.report import JoinReport
 from pipelines.workspace import Workspace
@@ -42,14 +43,9 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
     with watch.step("verify"), reading(name):
         bound = bind_join(workspace, name)
         last = None if against else workspace.ledger.of(name).committed
-        if last is not None and last.definition != bound.definition:
-            raise DefinitionChanged(
-                name,
-                "the join is defined otherwise than when its last epoch ran",
-                expected=f"the definition with fingerprint {last.definition}",
-                found=f"fingerprint {bound.definition}",
-                hint=f"run `lakejoin backfill --select {name}`, or compare a table as it is by `--against`",
-            )
+        if last is not None:
+            hint = f"run `lakejoin backfill --select {name}`, or compare a table as it is by `--against`"
+            check_definition(name, bound.definition, last.definition, hint)
         if last is not None and last.result.version is not None:
             bound = _at_recorded(bound, last.sources)
             address, version = bound.result, last.result.version

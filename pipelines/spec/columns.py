@@ -11,10 +11,10 @@ from pipelines.spec.statement import Side
 NULL_IF_A_PART_IS = (exp.Cast, exp.Dot, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe)
 NULL_OF_NULL = words(
     """
-    abs bigint btrim ceil concat date date_add date_sub date_trunc day floor get_json_object hour initcap int last_day
-    lcase left length lower lpad ltrim md5 month quarter regexp_extract regexp_replace replace reverse right round rpad
-    rtrim sha1 sha2 split_part string substr substring substring_index to_date to_timestamp translate trim trunc ucase
-    unix_millis unix_seconds upper year
+    abs btrim ceil concat date_add date_sub date_trunc day floor get_json_object hour initcap last_day lcase left length
+    lower lpad ltrim md5 month quarter regexp_extract regexp_replace replace reverse right round rpad rtrim sha1 sha2
+    split_part substr substring substring_index to_date to_timestamp translate trim trunc ucase unix_millis unix_seconds
+    upper year
     """
 )
 """Functions that are null as soon as an argument is."""

@@ -2,7 +2,9 @@
 
 import pytest
 
+from pipelines.spec.columns import NULL_OF_NULL
 from pipelines.spec.dialect import as_written
+from pipelines.spec.functions import ALLOWED
 
 from .examples import refusals, taken_apart
 
@@ -254,3 +256,8 @@ def test_the_same_equality_twice_is_still_the_key_alone():
     """A repeated equality adds no condition."""
     on = "f.flight_id = s.flight_id AND s.flight_id = f.flight_id"
     assert refusals(f"SELECT * FROM flights f FULL JOIN status s ON {on}") == []
+
+
+def test_every_function_that_is_null_of_null_may_be_called():
+    """A name that no statement may use would be there for nothing."""
+    assert NULL_OF_NULL <= ALLOWED
