@@ -1,5 +1,5 @@
 # `make demo` and `make test` set up what they need; `.ci/setup` says what that is.
-.PHONY: setup demo test check lock clean
+.PHONY: setup demo test check benchmarks lock clean
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
@@ -16,7 +16,11 @@ demo: $(STAMP)
 	$(WITH_JAVA) $(BIN)/lakejoin demo
 
 test: $(STAMP)
-	$(WITH_JAVA) $(BIN)/pytest
+	$(WITH_JAVA) $(BIN)/pytest -n 2 --dist worksteal
+
+# Measure, and write the README's performance section with its plot: about an hour.
+benchmarks: $(STAMP)
+	$(WITH_JAVA) $(BIN)/python -m tests.benchmarks.report
 
 check: $(STAMP)
 	$(BIN)/ruff check

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -108,10 +109,22 @@ def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequenc
         key: Its key columns.
     """
     loaded = read(spark, result, version)
-    kinds = loaded.schema
-    parts = enumerate(key)
-    batch = loaded.select(*(F.expr(comparable(quote(k), kinds[k].dataType)).alias(f"key_{n}") for n, k in parts))
-    return _validate(batch, key, [], in_process=False)
+    kinds = [loaded.schema[name].dataType for name in key]
+    parts = [f"key_{place}" for place in range(len(key))]
+    grouped = loaded.groupBy(
+        *(F.expr(comparable(quote(name), kind)).alias(part) for name, kind, part in zip(key, kinds, parts, strict=True))
+    ).count()
+    # A key that is there once cannot break a rule: only the others, each as often as it is there, are looked at.
+    suspects = grouped.where(" OR ".join(["count > 1", *(f"{part} IS NULL" for part in parts)]))
+    batch = suspects.select(*parts, F.explode(F.expr("array_repeat(1, CAST(count AS INT))")).alias("time")).select(
+        *parts
+    )
+    plain = not any(isinstance(kind, UNLIKE_IN_PANDAS) for kind in kinds)
+    return _validate(batch.limit(IN_PROCESS) if plain else batch, key, [], in_process=plain)
+
+
+_one_at_a_time = Lock()
+"""The context of Great Expectations is the process's and keeps what is being validated under fixed names."""
 
 
 @cache
@@ -125,6 +138,11 @@ def _context() -> "AbstractDataContext":
 
 
 def _validate(batch: DataFrame, key: Sequence[str], rules: Sequence[str], *, in_process: bool) -> Verdict:
+    with _one_at_a_time:
+        return _validated(batch, key, rules, in_process=in_process)
+
+
+def _validated(batch: DataFrame, key: Sequence[str], rules: Sequence[str], *, in_process: bool) -> Verdict:
     context = _context()
     import great_expectations as gx
     import great_expectations.expectations as gxe

@@ -60,27 +60,28 @@ def net(
         (bigint, the most rows left over for either image; more than 1 is a duplicate key). Rows without a key are left
         out, keys whose changes cancel out too.
     """
-    row = f"named_struct({', '.join(f'{text(name)}, {quote(name)}' for name in columns)})"
-    identity = [
-        F.expr(identical(quote(name), kind)).alias(f"c{place}") for place, (name, kind) in enumerate(columns.items())
+    # A value that groups as it is is carried once. Beside a copy of each, or a struct of all, Spark would derive from
+    # "this column is that one" every mixture of the two: their number doubles with each column.
+    values = [
+        (f"c{place}", identical(quote(name), kind), quote(name)) for place, (name, kind) in enumerate(columns.items())
     ]
+    as_it_is = {column: sql for column, grouped, sql in values if grouped == sql}
     arrives = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
     rows = feed.where(f"NOT {null_key(key)}").select(
         *(F.col(quote(name)) for name in scope),
         F.expr(key_struct(key, types)).alias("key"),
         F.expr(arrives).alias("arrives"),
-        F.expr(row).alias("row"),
-        *identity,
+        *(F.expr(grouped).alias(column) for column, grouped, _ in values),
+        *(F.expr(sql).alias(f"v_{column}") for column, _, sql in values if column not in as_it_is),
     )
-    same_row = [*scope, "key", *(f"c{place}" for place in range(len(columns)))]
-    left_over = (
-        rows.groupBy(*same_row)
-        .agg(F.sum("arrives").alias("surplus"), F.first("row").alias("row"))
-        .where("surplus <> 0")
-    )
+    same_row = [*scope, "key", *(column for column, _, _ in values)]
+    others = [F.first(f"v_{column}").alias(f"v_{column}") for column, _, _ in values if column not in as_it_is]
+    left_over = rows.groupBy(*same_row).agg(F.sum("arrives").alias("surplus"), *others).where("surplus <> 0")
+    carried = (column if column in as_it_is else f"v_{column}" for column, _, _ in values)
+    row = f"named_struct({', '.join(f'{text(name)}, {column}' for name, column in zip(columns, carried, strict=True))})"
     return left_over.groupBy(*scope, "key").agg(
-        F.first(F.expr("IF(surplus < 0, row, NULL)"), ignorenulls=True).alias("old"),
-        F.first(F.expr("IF(surplus > 0, row, NULL)"), ignorenulls=True).alias("new"),
+        F.first(F.expr(f"IF(surplus < 0, {row}, NULL)"), ignorenulls=True).alias("old"),
+        F.first(F.expr(f"IF(surplus > 0, {row}, NULL)"), ignorenulls=True).alias("new"),
         F.greatest(F.sum(F.expr("IF(surplus < 0, -surplus, 0)")), F.sum(F.expr("IF(surplus > 0, surplus, 0)"))).alias(
             "copies"
         ),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from lakehouse.address import Address
 from lakehouse.errors import AnotherRun, ForeignWriter
@@ -21,6 +22,12 @@ from lakehouse.stage import Stage, fields_of
 from lakehouse.tables import UPKEEP_OPERATIONS, Commit, Table, commits_since, is_conflict, refresh
 from lakehouse.values import same
 from lakehouse.writing import write
+
+STAGED_COUNTS = {
+    name: f"count_if(op = '{op}')"
+    for name, op in (("inserted", "insert"), ("updated", "update"), ("deleted", "delete"))
+}
+"""What is counted while a change set is staged, as SQL by name."""
 
 SLICES = 1_000_000
 ATTEMPTS = 5
@@ -164,7 +171,8 @@ def merge_statement(address: Address, stage: Stage, changes: DataFrame, ops: Col
         lines.append("WHEN MATCHED AND s.op = 'delete' THEN DELETE")
     if "update" in ops:
         differs = " OR ".join(
-            f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}" for f in columns
+            f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}"
+            for f in _telling(changes, columns)
         )
         assigned = ", ".join(f"t.{quote(name)} = s.after.{quote(name)}" for name in [*key, *values])
         lines.append(f"WHEN MATCHED AND s.op = 'update' AND ({differs}) THEN UPDATE SET {assigned}")
@@ -175,11 +183,22 @@ def merge_statement(address: Address, stage: Stage, changes: DataFrame, ops: Col
     return "\n".join(lines)
 
 
-def staged_counts(changes: DataFrame) -> dict[str, int]:
-    """Count the staged change set: inserted, updated, deleted."""
-    rows = changes.groupBy("op").agg(F.count(F.lit(1)).alias("rows")).collect()
-    found = {row["op"]: row["rows"] for row in rows}
-    return {"inserted": found.get("insert", 0), "updated": found.get("update", 0), "deleted": found.get("delete", 0)}
+def _telling(changes: DataFrame, columns: StructType) -> list[StructField]:
+    """
+    Choose columns that tell each staged update from the row it replaces: one where one does, else all that differ.
+
+    MERGE reads the columns of its conditions once more than others, of each touched file.
+    """
+    counts = [
+        F.expr(f"count_if(NOT {same(f'before.{quote(f.name)}', f'after.{quote(f.name)}', f.dataType)})").alias(f"c{n}")
+        for n, f in enumerate(columns)
+    ]
+    found = changes.where("op = 'update'").agg(F.count(F.lit(1)).alias("updates"), *counts).collect()[0]
+    differing = [(field, found[f"c{n}"]) for n, field in enumerate(columns) if found[f"c{n}"]]
+    alone = next((field for field, number in differing if number == found["updates"]), None)
+    if alone is not None:
+        return [alone]
+    return [field for field, _ in differing] or list(columns)
 
 
 def committed_counts(metrics: Mapping[str, str]) -> dict[str, int]:

@@ -6,10 +6,13 @@ A stage's path is never used twice, for a frame that something cached under it w
 """
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakehouse.sqltext import quote
@@ -27,14 +30,28 @@ class Stage:
         """Name the stage of one attempt: `<root>/<join>/<epoch>-<run id>`."""
         return Stage(f"{root}/{join}/{epoch}-{run_id}")
 
-    def put(self, part: str, frame: DataFrame) -> None:
-        """Write a frame as one part of the stage, as Parquet."""
-        target = f"{self.path}/{part}"
-        write(f"stage {part}", lambda: frame.write.mode("errorifexists").parquet(target))
+    def put(self, part: str, frame: DataFrame, facts: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """
+        Write a frame as one part of the stage, as Parquet.
 
-    def get(self, spark: SparkSession, part: str) -> DataFrame:
-        """Read a part back."""
-        return spark.read.parquet(f"{self.path}/{part}")
+        Args:
+            part: The part's name.
+            frame: The rows.
+            facts: Aggregates of the rows, as SQL by name, taken while they are written.
+
+        Returns:
+            The facts.
+        """
+        seen = Observation()
+        aggregates = [F.expr(sql).alias(name) for name, sql in (facts or {}).items()]
+        rows = frame.observe(seen, *aggregates) if aggregates else frame
+        write(f"stage {part}", lambda: rows.write.mode("errorifexists").parquet(f"{self.path}/{part}"))
+        return dict(seen.get) if aggregates else {}
+
+    def get(self, spark: SparkSession, part: str, schema: StructType | None = None) -> DataFrame:
+        """Read a part back; where its schema is not given, Spark has to look for it in a file."""
+        reader = spark.read if schema is None else spark.read.schema(schema)
+        return reader.parquet(f"{self.path}/{part}")
 
     def sql(self, part: str) -> str:
         """Name a part in an SQL statement."""

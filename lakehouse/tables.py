@@ -8,6 +8,7 @@ from datetime import datetime
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakehouse.address import Address
@@ -46,6 +47,15 @@ UPKEEP_OPERATIONS = frozenset(
     | {"UPGRADE PROTOCOL", "REORG", "COMPUTE STATS"}
 )
 """Operations that anyone may run on a table that lakejoin keeps: neither rows, nor columns, nor constraints change."""
+
+ROWS_CHANGED = {
+    "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
+    "UPDATE": ("numUpdatedRows",),
+    "DELETE": ("numDeletedRows",),
+    "STREAMING UPDATE": ("numOutputRows",),
+    "WRITE Append": ("numOutputRows",),
+}
+"""The metrics that say how many rows a commit changed, by operation."""
 
 COMMITS_AT_ONCE = 20
 """So many commits of a table's history are read with the first look at it."""
@@ -113,18 +123,27 @@ class Table:
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of a table's history; `metadata` is the writer's user metadata, `at` the commit time, UTC."""
+    """One commit of a table's history: `metadata` is the writer's, `at` its time, UTC, `mode` that of a write."""
 
     version: int
     at: datetime
     operation: str
     metadata: str
     metrics: Mapping[str, str]
+    mode: str = ""
 
     @property
     def changes_data(self) -> bool:
         """Tell whether rows may have changed."""
         return self.operation not in DATA_FREE_OPERATIONS
+
+    @property
+    def changed_rows(self) -> int | None:
+        """How many rows the writer says that it changed; None where it does not say. A hint, never relied upon."""
+        names = ROWS_CHANGED.get(f"{self.operation} {self.mode}".rstrip(), ())
+        if not names or not all(self.metrics.get(name, "").isdecimal() for name in names):
+            return None
+        return sum(int(self.metrics[name]) for name in names)
 
 
 @contextmanager
@@ -242,12 +261,13 @@ def read(spark: SparkSession, address: Address, version: int) -> DataFrame:
 def history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:
     """Give the newest commits of a table, newest first."""
     rows = spark.sql(f"DESCRIBE HISTORY {address.sql} LIMIT {limit}").select(
-        "version", "timestamp", "operation", "userMetadata", "operationMetrics"
+        "version", "timestamp", "operation", "userMetadata", "operationMetrics", F.expr("operationParameters['mode']")
     )
-    return [
-        Commit(row[0], utc(row[1]), row[2] or "", row[3] or "", dict(row[4] or {}))
-        for row in rows.orderBy("version", ascending=False).collect()
-    ]
+    commits = (
+        Commit(row[0], utc(row[1]), row[2] or "", row[3] or "", dict(row[4] or {}), row[5] or "")
+        for row in rows.collect()
+    )
+    return sorted(commits, key=lambda commit: commit.version, reverse=True)
 
 
 def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commit]:

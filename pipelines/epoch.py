@@ -12,9 +12,9 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.changes import key_struct, null_key
+from lakehouse.changes import null_key
 from lakehouse.errors import DuplicateKey
-from lakehouse.publish import staged_counts
+from lakehouse.publish import STAGED_COUNTS
 from lakehouse.sqltext import quote, text
 from lakehouse.stage import Stage
 from lakehouse.tables import read
@@ -48,19 +48,17 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
         _refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()])
     touched = touched_keys(bound.join, sources)
     number = 0 if touched is None else sources.pruning(touched).keys
-    counts = dict(sources.counts)
     if touched is None or number == 0:
-        nothing = ("looked_up", "files", "touched", "inserted", "updated", "deleted", "unchanged")
-        return {**counts, **dict.fromkeys(nothing, 0)}
+        return {**sources.counts, **dict.fromkeys(("touched", "inserted", "updated", "deleted", "unchanged"), 0)}
     result = _in_order(bound, change_set(bound.join, bound.types, sources, touched))
     with ThreadPoolExecutor(max_workers=1) as beside:
         checked = beside.submit(_check_looked_up, bound, sources)
-        stage.put("result", result)
-        counts.update(checked.result())
+        staged = stage.put("result", result, STAGED_COUNTS)
+        looked_up = checked.result()
+    counts = sources.counts
+    counts["looked_up"] += looked_up
     counts["touched"] = touched.count() if number is None else number
-    counts.update(staged_counts(stage.get(workspace.spark, "result")))
-    counts["unchanged"] = counts["touched"] - counts["inserted"] - counts["updated"] - counts["deleted"]
-    return counts
+    return {**counts, **staged, "unchanged": counts["touched"] - sum(staged.values())}
 
 
 def compute_reconciliation(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
@@ -81,18 +79,18 @@ def compute_reconciliation(workspace: Workspace, bound: BoundJoin, plan: EpochPl
     old = held.select(*(F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in bound.columns))
     new = expected.select(*(F.col(quote(name)) for name in names))
     changes = difference(as_image(old, OLD).unionAll(as_image(new, NEW)), bound.join.key)
-    stage.put("result", _in_order(bound, changes, keep_copies=True))
-    staged = stage.get(workspace.spark, "result")
-    twice = staged.where("copies > 1").select("key").limit(EXAMPLES).collect()
-    if twice:
+    facts = {**STAGED_COUNTS, "copies": "max(copies)"}
+    found = stage.put("result", _in_order(bound, changes, keep_copies=True), facts)
+    if (found.pop("copies") or 0) > 1:
+        staged = stage.get(workspace.spark, "result")
+        twice = staged.where("copies > 1").select("key").limit(EXAMPLES).collect()
         raise DuplicateKey(
             bound.result.label,
             "the result holds a key more than once",
             found=_examples([row["key"] for row in twice]),
             hint="remove the surplus rows, or drop the table and run `lakejoin backfill` again",
         )
-    counts.update(staged_counts(staged))
-    return counts
+    return {**counts, **found}
 
 
 def expected_rows(workspace: Workspace, bound: BoundJoin) -> DataFrame:
@@ -115,25 +113,27 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
     without_key = 0
     for source, table in zip(bound.join.sources, bound.sources, strict=True):
         key = bound.join.inputs[bound.join.places(source)[0]].key
-        kinds = [table.schema[name].dataType for name in key]
         rows = read(workspace.spark, table.address, table.version)
-        keys = rows.select(F.expr(null_key(key)).alias("missing"), F.expr(key_struct(key, kinds)).alias("key"))
-        without_key += keys.where("missing").count()
-        twice = keys.where("NOT missing").groupBy("key").count().where("count > 1").select("key").limit(EXAMPLES)
-        _refuse_keys(table.address.label, [row["key"] for row in twice.collect()])
+        # Where the table's statistics say that there is none, no file is read.
+        without_key += rows.where(null_key(key)).count()
+        twice = rows.where(f"NOT {null_key(key)}").groupBy(*(F.col(quote(name)) for name in key)).count()
+        examples = twice.where("count > 1").limit(EXAMPLES).collect()
+        _refuse_keys(table.address.label, [tuple(row)[: len(key)] for row in examples])
     return without_key
 
 
-def _check_looked_up(bound: BoundJoin, sources: EpochSources) -> dict[str, int]:
+def _check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
     """
     Look for looked-up keys that a source holds twice: by the key columns alone, all in one query.
 
     Returns:
-        Counts: looked_up (rows of the sources), files (of theirs that were read).
+        How many rows these are.
     """
     keys = {
-        place: held.groupBy("key").agg(F.count(F.lit(1)).alias("copies")) for place, held in sources.looked_up.items()
+        place: held.groupBy("key").agg(F.count(F.lit(1)).alias("copies")) for place, held in sources.unchecked.items()
     }
+    if not keys:
+        return 0
     totals = [
         found.agg(F.lit(place).alias("place"), F.sum("copies").alias("rows"), F.max("copies").alias("copies"))
         for place, found in keys.items()
@@ -145,7 +145,7 @@ def _check_looked_up(bound: BoundJoin, sources: EpochSources) -> dict[str, int]:
             parts = [F.col(f"key.k{part}").cast("string") for part in range(len(bound.types[row["place"]]))]
             twice = keys[row["place"]].where("copies > 1").select(F.array(*parts).alias("key")).limit(EXAMPLES)
             _refuse_keys(bound.table(row["place"]).address.label, [found["key"] for found in twice.collect()])
-    return {"looked_up": looked_up, "files": sources.files()}
+    return looked_up
 
 
 def _refuse_keys(label: str, examples: Sequence[Sequence[object]]) -> None:

@@ -18,6 +18,9 @@ from lakehouse.errors import (
     SourceRecreated,
 )
 
+FEW = 10_000
+"""So many changed rows may pass through the driver."""
+
 Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile"]
 Refresh = Literal["auto", "incremental", "full"]
 
@@ -33,6 +36,7 @@ class SourceFacts:
         version: Its newest version, to which it is pinned.
         data_versions: The versions since the last epoch in which rows may have changed, ascending.
         gap: Why its feed cannot be read for these versions; empty if it can, as far as its log tells.
+        changed_rows: How many rows these versions changed, as their commits say; None where one does not say.
     """
 
     name: str
@@ -40,6 +44,7 @@ class SourceFacts:
     version: int
     data_versions: tuple[int, ...] = ()
     gap: str = ""
+    changed_rows: int | None = 0
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class SourceRange:
         to_version: The pinned version.
         read_after: Where reading the feed starts: commits without data at the front are not read. Equal to
             `to_version` if nothing is to be read.
+        changed_rows: How many rows the commits to be read say they changed; None where one does not say.
     """
 
     name: str
@@ -69,6 +75,7 @@ class SourceRange:
     from_version: int
     to_version: int
     read_after: int
+    changed_rows: int | None = None
 
     @property
     def has_changes(self) -> bool:
@@ -98,6 +105,12 @@ class EpochPlan:
     sources: tuple[SourceRange, ...] = ()
     result_id: str = ""
     base_version: int = -1
+
+    @property
+    def few(self) -> bool:
+        """Tell whether the changes of an incremental epoch seem so few that they may pass through the driver."""
+        changed = [source.changed_rows for source in self.sources if source.has_changes]
+        return self.strategy == "incremental" and None not in changed and sum(rows or 0 for rows in changed) <= FEW
 
 
 def plan_epoch(
@@ -217,7 +230,9 @@ def _continue(
                 hint=backfill,
             )
         start = source.data_versions[0] - 1 if source.data_versions else source.version
-        ranges.append(SourceRange(source.name, source.id, before.to_version, source.version, start))
+        ranges.append(
+            SourceRange(source.name, source.id, before.to_version, source.version, start, source.changed_rows)
+        )
     gaps = [source for source in sources if source.gap]
     if not gaps and not any(source.data_versions for source in sources):
         reason = "no-changes: no commit with data since the last epoch"

@@ -39,11 +39,13 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
     refresh = workspace.file.joins[name].refresh
     with ThreadPoolExecutor() as beside:
         looked_at = beside.submit(find, workspace.spark, workspace.table(name))
+        binding = beside.submit(bind_join, workspace, name)
         history = workspace.ledger.of(name)
+        if history.open is not None:
+            # Nothing else matters to an open epoch, not even that a source is gone.
+            return Prepared(plan_epoch(name, "", refresh, history, (), None, backfill=backfill), history, None)
         result = looked_at.result()
-    if history.open is not None:
-        return Prepared(plan_epoch(name, "", refresh, history, (), None, backfill=backfill), history, None)
-    bound = bind_join(workspace, name)
+        bound = binding.result()
     facts = [
         _source_facts(workspace, table.address.label, table, history, gap, backfill=backfill) for table in bound.sources
     ]
@@ -72,8 +74,11 @@ def _source_facts(
         commits = commits_since(workspace.spark, table, recorded.to_version)
     except FeedUnavailable as error:
         return SourceFacts(name, table.id, table.version, gap=f"{error.problem}: {error.found}")
-    versions = tuple(commit.version for commit in commits if commit.changes_data)
-    return SourceFacts(name, table.id, table.version, versions, gap if versions else "")
+    with_data = [commit for commit in commits if commit.changes_data]
+    versions = tuple(commit.version for commit in with_data)
+    changed = [commit.changed_rows for commit in with_data]
+    rows = None if None in changed else sum(number or 0 for number in changed)
+    return SourceFacts(name, table.id, table.version, versions, gap if versions else "", rows)
 
 
 def _check_result(

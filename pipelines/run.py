@@ -17,6 +17,7 @@ from pathlib import Path
 from expectations.gate import Verdict, gate_change_set
 from lakehouse.entries import ABANDONED, REJECTED, Entry
 from lakehouse.errors import AnotherRun, FeedUnavailable, GateFailed, LakejoinError
+from lakehouse.session import settings
 from lakehouse.stage import Stage
 from lakehouse.tables import reading
 from pipelines.binding import BoundJoin
@@ -28,6 +29,9 @@ from pipelines.progress import SILENT, Progress
 from pipelines.publishing import Stopwatch, publish, publishing_entry, staged_rows
 from pipelines.report import JoinReport
 from pipelines.workspace import Workspace
+
+FEW_CHANGES = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+"""Settings of an epoch with few changes: plans that Spark changes while they run pay for themselves with many rows."""
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +130,11 @@ def _change(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinR
 
 
 def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinReport:
+    with settings(workspace.spark, FEW_CHANGES if prepared.plan.few else {}):
+        return _epoch(workspace, prepared, watch)
+
+
+def _epoch(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinReport:
     plan, bound = prepared.plan, must_be_bound(prepared)
     run_id = uuid.uuid4().hex
     stage = Stage.of(workspace.stages, plan.join, plan.epoch, run_id)

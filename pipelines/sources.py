@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from lakehouse.changes import key_struct, net, null_key
 from lakehouse.feed import read_feed
 from lakehouse.pruning import Pruning, pruning
+from lakehouse.small import Brought, brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table
@@ -19,44 +20,54 @@ from pipelines.spec import Input, Link
 from pipelines.workspace import Workspace
 
 SMALL = 4 * 2**20
-"""A table of so many bytes is read whole: to find out which of its rows are wanted costs more."""
+"""Where changes are many, a table of so many bytes is read whole: to find out which rows are wanted costs more."""
 
 
 class EpochSources:
     """
     The sources of one epoch.
 
+    Where the commits say that few rows changed, everything on the way to the change set passes through the driver;
+    what turns out to be more lies in the stage.
+
     Args:
         workspace: Where they are.
         bound: The join.
         plan: The versions that the epoch accounts for.
-        stage: Where changes and keys are kept while it is computed.
+        stage: Where changes and keys that are many are kept while it is computed.
 
-    Afterwards `counts` has the feed rows read and those of them without a key, `twice` the changes of sources that have
-    a changed key more than once, and `looked_up` the keys of the rows that were looked up, by input.
+    Afterwards `counts` has the feed rows read, those of them without a key, the rows looked up and the files of source
+    tables read for them; `twice` the changes of sources that have a changed key more than once, and `unchecked` the
+    keys of looked-up rows of which nobody has seen yet that each is there once, by input.
     """
 
     def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> None:
         self._workspace = workspace
         self._bound = bound
         self._stage = stage
+        self._few = plan.few
         self._ranges = {versions.name: versions for versions in plan.sources}
         self._changed: dict[str, DataFrame] = {}
         self._prunings: dict[int, tuple[DataFrame, Pruning]] = {}
-        self.counts = {"read": 0, "null_keys": 0}
-        self.looked_up: dict[int, DataFrame] = {}
-        self.twice: dict[str, DataFrame] = {}
+        self._counts = {"read": 0, "null_keys": 0, "looked_up": 0}
+        self._files: set[str] = set()
         self._scans: list[DataFrame] = []
+        self.unchecked: dict[int, DataFrame] = {}
+        self.twice: dict[str, DataFrame] = {}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Give what was read so far: read, null_keys, looked_up, files."""
+        files = self._files.union(*(scan.inputFiles() for scan in self._scans))
+        return {**self._counts, "files": len(files)}
 
     def read_changes(self) -> None:
-        """Net the feeds into the stage, side by side; a source without changes costs no query."""
+        """Net the feeds, side by side; a source without changes costs no query."""
         changed = [source for source in self._bound.join.sources if self._ranges[source].has_changes]
         with ThreadPoolExecutor() as side_by_side:
             for source, seen in zip(changed, side_by_side.map(self._net, changed), strict=True):
-                self.counts["read"] += seen["read"]
-                self.counts["null_keys"] += seen["null_keys"]
-                if seen["changes"]:
-                    self._changed[source] = self._stage.get(self._workspace.spark, self._part(source))
+                self._counts["read"] += seen["read"]
+                self._counts["null_keys"] += seen["null_keys"]
                 if (seen["copies"] or 0) > 1:
                     self.twice[source] = self._changed[source].where("copies > 1")
 
@@ -85,44 +96,28 @@ class EpochSources:
         predicate = wanted.predicate(columns) if columns else None
         if predicate is not None:
             rows = rows.where(predicate)
-        self._scans.append(rows)
+        scanned = rows
         if predicate is None or not wanted.exact:
             rows = self._with_one_of(rows, reference(link, self._bound.types[link.input]), keys)
+        found = self._brought(rows.select(key))
+        if found is not None:
+            self._files |= found.files
+            return found.frame
+        self._scans.append(scanned)
         return rows.select(key)
 
-    def rows(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
-        """
-        Give the rows of an input with one of the keys, at the pinned version; of a small table all.
-
-        Inputs that key the result are read whole together or not at all: a row of one without those of the others with
-        its key would make a row that never was, and an expression could fail on it.
-
-        `looked_up` has their keys afterwards, read by the key columns alone.
-        """
-        item, table = self._bound.join.inputs[place], self._bound.table(place)
-        rows = rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
-        names = [F.col(quote(name)) for name in item.key]
-        key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
-        members = self._bound.join.members
-        together = members if place in members else (place,)
-        if all(self._bound.table(other).size <= SMALL for other in together):
-            self._scans.append(rows)
-            self.looked_up[place] = rows.select(*names).select(key)
-            return rows
-        wanted = keys()
-        rows = self._pruned(rows, place, wanted)
-        self._scans.append(rows)
-        self.looked_up[place] = self._exactly(rows.select(*names), place, wanted).select(key)
-        return self._exactly(rows, place, wanted)
-
-    def files(self) -> int:
-        """Count the files of source tables that look-ups read, of those that literals do not skip."""
-        return len({file for scan in self._scans for file in scan.inputFiles()})
+    def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
+        """Give the rows of inputs with one of the keys, at the pinned version, side by side; others where cheaper."""
+        with ThreadPoolExecutor() as side_by_side:
+            return dict(zip(wanted, side_by_side.map(self._looked_up, wanted, wanted.values()), strict=True))
 
     def kept(self, name: str, frame: DataFrame) -> DataFrame:
-        """Put a frame into the stage and give it from there."""
+        """Take a frame's rows to the driver or into the stage and give them from there."""
+        found = self._brought(frame)
+        if found is not None:
+            return found.frame
         self._stage.put(name, frame)
-        return self._stage.get(self._workspace.spark, name)
+        return self._stage.get(self._workspace.spark, name, frame.schema)
 
     def pruning(self, keys: DataFrame) -> Pruning:
         """Learn what keys prune to; the same frame is asked once."""
@@ -130,6 +125,43 @@ class EpochSources:
         if known is None:
             known = self._prunings[id(keys)] = (keys, pruning(keys.select("key")))
         return known[1]
+
+    def _looked_up(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
+        item, table = self._bound.join.inputs[place], self._bound.table(place)
+        rows = rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
+        key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
+        if not self._few and self._is_read_whole(place):
+            self._scans.append(rows)
+            self.unchecked[place] = rows.select(key)
+            return rows
+        wanted = keys()
+        pruned = self._pruned(rows, place, wanted)
+        found = self._brought(self._exactly(pruned, place, wanted))
+        if found is None:
+            self._scans.append(pruned)
+            names = (F.col(quote(name)) for name in item.key)
+            self.unchecked[place] = self._exactly(pruned.select(*names), place, wanted).select(key)
+            return self._exactly(pruned, place, wanted)
+        self._files |= found.files
+        if found.distinct(item.key) == found.rows.num_rows:
+            self._counts["looked_up"] += found.rows.num_rows
+        else:
+            self.unchecked[place] = found.frame.select(key)
+        return found.frame
+
+    def _is_read_whole(self, place: int) -> bool:
+        """
+        Tell whether a table is so small that it is read whole.
+
+        Inputs that key the result are read whole together or not at all: a row of one without those of the others with
+        its key would make a row that never was, and an expression could fail on it.
+        """
+        members = self._bound.join.members
+        together = members if place in members else (place,)
+        return all(self._bound.table(other).size <= SMALL for other in together)
+
+    def _brought(self, frame: DataFrame) -> Brought | None:
+        return brought(frame) if self._few else None
 
     def _pruned(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
         """Leave out rows without one of the keys by literals, which skip files."""
@@ -161,17 +193,14 @@ class EpochSources:
             F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
         )
         changes = net(feed, key, [kinds[name] for name in key], kinds)
-        self._stage.put(
-            self._part(source),
-            changes.observe(made, F.count(F.lit(1)).alias("changes"), F.max("copies").alias("copies")),
-        )
+        changes = changes.observe(made, F.count(F.lit(1)).alias("changes"), F.max("copies").alias("copies"))
+        kept = self.kept(f"changes_{self._bound.join.sources.index(source)}", changes)
+        if made.get["changes"]:
+            self._changed[source] = kept
         return {**seen.get, **made.get}
 
     def _table(self, source: str) -> Table:
         return self._bound.sources[self._bound.join.sources.index(source)]
-
-    def _part(self, source: str) -> str:
-        return f"changes_{self._bound.join.sources.index(source)}"
 
 
 def _plain_columns(link: Link, item: Input) -> list[str] | None:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from pipelines import Pipeline, sources
+from pipelines.plan import EpochPlan
 from tests.lake import Lake
 
 TYPES = {"inner_join": "JOIN", "left_join": "LEFT JOIN", "right_join": "RIGHT JOIN", "full_join": "FULL JOIN"}
@@ -14,13 +15,15 @@ HISTORIES, EPOCHS, SEED = 10, 1, 7
 TABLES = ("left", "right")
 
 
-def test_random_histories_of_every_type(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
+def test_random_histories_of_every_type(lake: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """
     Ten histories side by side (the first key part tells them apart), commits of several kinds, all types of join.
 
     After each epoch the result is the join of its sources, evaluated here in plain Python, and the rows of its change
     feed are the difference of two successive results and nothing else.
     """
+    monkeypatch.setattr(EpochPlan, "few", few)
     monkeypatch.setattr(sources, "SMALL", 0)  # so that rows are looked up as those of large tables are
     script = random.Random(SEED)
     for name in TABLES:

@@ -28,10 +28,12 @@ from lakehouse.errors import (
 from lakehouse.feed import read_feed
 from lakehouse.ledger import Ledger
 from lakehouse.pruning import pruning
-from lakehouse.publish import Fence, append, merge, staged_counts
+from lakehouse.publish import Fence, append, merge, merge_statement
 from lakehouse.session import own_session, settings
 from lakehouse.stage import Stage
 from lakehouse.tables import create, get
+from pipelines.plan import EpochPlan
+from pipelines.sources import EpochSources
 from tests.lake import Lake, only
 
 MERGE_APP = "spark.databricks.delta.write.txnAppId"
@@ -46,8 +48,7 @@ def stage_of(lake: Lake, *changes: tuple[object, ...], name: str = "1-a") -> Sta
 
 def publish(lake: Lake, stage: Stage, fence: Fence, base: int, *, still_open: bool = True) -> object:
     session = own_session(lake.spark, "UTC")
-    counts = staged_counts(stage.get(session, "result"))
-    ops = [op for op, name in (("insert", "inserted"), ("update", "updated"), ("delete", "deleted")) if counts[name]]
+    ops = [row["op"] for row in stage.get(session, "result").select("op").distinct().collect()]
     return merge(session, get(session, Address("t", lake.path("t"))), stage, ops, fence, base, lambda: still_open)
 
 
@@ -121,21 +122,40 @@ def test_pitfall_07_a_recreated_source_does_not_resume(loaded: Lake) -> None:
     only(loaded.pipeline().verify(loaded.spark))
 
 
-def test_pitfall_08_both_ends_are_pinned(loaded: Lake) -> None:
-    """A commit that comes while an epoch runs belongs to the next one."""
+@pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
+def test_pitfall_08_both_ends_are_pinned(loaded: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
+    """A commit that comes while an epoch runs, after the feeds and before the look-ups, belongs to the next one."""
     loaded.sql("UPDATE {left} SET v = 'one' WHERE k = 1")
-    late = iter(["UPDATE {left} SET v = 'two' WHERE k = 1"])
+    loaded.sql("UPDATE {right} SET w = 'one' WHERE k = 2")
+    late = ["UPDATE {left} SET v = 'two' WHERE k IN (1, 2)"]
+    read_changes = EpochSources.read_changes
 
-    def meanwhile(when: str, what: str) -> None:
-        statement = next(late, None) if what.startswith("stage changes") else None
-        if statement:
-            loaded.sql(statement)
+    def meanwhile(sources: EpochSources) -> None:
+        read_changes(sources)
+        while late:
+            loaded.sql(late.pop())
 
-    writing.observers.append(meanwhile)
+    monkeypatch.setattr(EpochPlan, "few", few)
+    monkeypatch.setattr(EpochSources, "read_changes", meanwhile)
     only(loaded.pipeline().run(loaded.spark))
-    assert loaded.rows()[0] == (1, "one", None)
+    assert loaded.rows()[:2] == [(1, "one", None), (2, "b", "one")]
     only(loaded.pipeline().run(loaded.spark))
-    assert loaded.rows()[0] == (1, "two", None)
+    assert loaded.rows()[:2] == [(1, "two", None), (2, "two", "one")]
+
+
+def test_pitfall_48_the_merge_compares_only_columns_that_tell_updates(lake: Lake) -> None:
+    """One where one differs in every update, else all that differ in some; run again it makes no commit."""
+    schema = "op STRING, key STRUCT<k: INT>, before STRUCT<k: INT, v: STRING, w: INT, x: INT>, after " + (
+        "STRUCT<k: INT, v: STRING, w: INT, x: INT>"
+    )
+    one = [("update", (1,), (1, "a", 1, 1), (1, "b", 2, 1)), ("update", (2,), (2, "a", 1, 1), (2, None, 1, 1))]
+    both = [*one[:1], ("update", (2,), (2, "a", 1, 1), (2, "a", 9, 1)), ("delete", (3,), (3, "a", 1, 1), None)]
+    several = [("update", (1,), (1, "a", 1, 1), (1, "b", 1, 1)), ("update", (2,), (2, "a", 1, 1), (2, "a", 9, 1))]
+    for name, changes, compared in (("one", one, {"v"}), ("both", both, {"w"}), ("several", several, {"v", "w"})):
+        stage = Stage(str(lake.folder / "stage" / name))
+        stage.put("result", lake.spark.createDataFrame(changes, schema))
+        statement = merge_statement(Address("t", lake.path("t")), stage, stage.get(lake.spark, "result"), ["update"])
+        assert {column for column in "kvwx" if f"t.`{column}` <=> s" in statement} == compared
 
 
 def test_pitfall_09_a_key_that_is_there_twice_never_reaches_the_merge(loaded: Lake) -> None:

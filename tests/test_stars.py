@@ -2,8 +2,10 @@
 
 import pytest
 
+from lakehouse import small
 from lakehouse.errors import DuplicateKey, PipelineFileError
 from pipelines import Pipeline, sources
+from pipelines.plan import EpochPlan
 from tests.lake import Lake, only
 
 STAR = """
@@ -47,8 +49,10 @@ def star(lake: Lake) -> Lake:
     return lake
 
 
-def test_a_star_moves_what_changed_in_all_of_its_tables(star: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [small.MOST, 1], ids=["through the driver", "what is more through the stage"])
+def test_a_star_moves_what_changed_in_all_of_its_tables(star: Lake, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """The result is the join, its feed the difference, by one commit, and no other table is written."""
+    monkeypatch.setattr(small, "MOST", most)
     monkeypatch.setattr(sources, "SMALL", 0)  # rows are looked up as those of large tables are
     pipeline = star.pipeline(STAR, KEYS)
     assert only(pipeline.run(star.spark)).counts["inserted"] == 4
@@ -67,8 +71,10 @@ def test_a_star_moves_what_changed_in_all_of_its_tables(star: Lake, monkeypatch:
     only(pipeline.verify(star.spark))
 
 
-def test_a_parent_that_is_there_twice_stops_the_epoch(star: Lake) -> None:
+@pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
+def test_a_parent_that_is_there_twice_stops_the_epoch(star: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """Found among the rows that are looked up, before anything is published."""
+    monkeypatch.setattr(EpochPlan, "few", few)
     pipeline = star.pipeline("SELECT f.id, p.seats FROM flights f JOIN planes p ON f.tail = p.tail", KEYS)
     pipeline.run(star.spark)
     version = star.version()
@@ -93,7 +99,8 @@ def test_no_expression_is_evaluated_over_rows_that_never_were(lake: Lake, monkey
     pipeline = lake.pipeline("SELECT l.k, l.v / coalesce(r.n, 0) AS share FROM left l LEFT JOIN right r ON l.k = r.k")
     only(pipeline.run(lake.spark))
     lake.sql("UPDATE {left} SET v = 40 WHERE k = 1")
-    small = sum(file.stat().st_size for file in (lake.folder / "lake" / "left").glob("*.parquet"))
-    monkeypatch.setattr(sources, "SMALL", small)
+    size = sum(file.stat().st_size for file in (lake.folder / "lake" / "left").glob("*.parquet"))
+    monkeypatch.setattr(sources, "SMALL", size)
+    monkeypatch.setattr(EpochPlan, "few", False)
     assert only(pipeline.run(lake.spark)).counts["updated"] == 1
     assert lake.rows()[0] == (1, 20.0)

@@ -11,7 +11,7 @@ The result is not read: what it holds is, by the rule that every epoch leaves th
 images.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -39,8 +39,8 @@ class Sources(Protocol):
     def referring(self, link: Link, keys: DataFrame) -> DataFrame:
         """Give the keys of the rows that refer to one of the keys, at the end of the epoch: scope columns and `key`."""
 
-    def rows(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
-        """Give rows of an input at the end of the epoch: those with one of the keys, and others if that is cheaper."""
+    def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> Mapping[int, DataFrame]:
+        """Give rows of inputs at the end of the epoch: those with one of the keys, and others if that is cheaper."""
 
     def kept(self, name: str, frame: DataFrame) -> DataFrame:
         """Make a frame that is used several times cheap to read."""
@@ -99,14 +99,18 @@ def change_set(
     """
     state: dict[int, DataFrame] = {}
 
-    def image(place: int, keys: Callable[[], DataFrame]) -> None:
-        looked_up = sources.rows(place, keys)
-        state[place] = images(sources.changes(place), looked_up, join.inputs[place], types[place], scope)
+    def look_up(wanted: Mapping[int, Callable[[], DataFrame]]) -> None:
+        for place, rows in sources.rows(wanted).items():
+            state[place] = images(sources.changes(place), rows, join.inputs[place], types[place], scope)
 
-    for place in join.members:
-        image(place, lambda: touched)
-    for link in join.links:
-        image(link.input, partial(_referenced, link, join, types, state[link.over], sources, scope))
+    look_up(dict.fromkeys(join.members, lambda: touched))
+    waiting = list(join.links)
+    while waiting:
+        ready = [link for link in waiting if link.over in state]
+        waiting = [link for link in waiting if link.over not in state]
+        look_up(
+            {link.input: partial(_referenced, link, join, types, state[link.over], sources, scope) for link in ready}
+        )
     both = meaning([state[place] for place in range(len(join.inputs))], join, [*scope, IMAGE])
     return difference(both, join.key, scope)
 

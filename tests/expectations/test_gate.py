@@ -1,5 +1,7 @@
 """The gate bites: each rule has a change set that breaks it, and one that does not."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -44,6 +46,13 @@ def test_each_rule_finds_what_breaks_it(published: Lake, finding: str) -> None:
 @pytest.mark.parametrize("finding", ["", "no unnecessary tombstone", "one change per key"])
 def test_a_large_change_set_is_judged_by_spark_and_alike(published: Lake, finding: str) -> None:
     _judge(published, finding, IN_PROCESS + 1)
+
+
+def test_gates_of_several_threads_do_not_meet(published: Lake) -> None:
+    """Great Expectations keeps one context for the process; gates at once each judge their own change set."""
+    findings = ["", "changes something", "", "one change per key"] * 3
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda finding: _judge(published, finding, len(GOOD)), findings))
 
 
 def _judge(lake: Lake, finding: str, rows: int) -> None:

@@ -74,8 +74,11 @@ class Epochs:
         key = F.expr(key_struct(item.key, self.types[link.over])).alias("key")
         return found.select(*(F.col(quote(name)) for name in self.scope), key)
 
-    def rows(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
-        """Read the rows with one of the keys, with the columns that the join uses."""
+    def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
+        """Read the rows of each input with one of its keys, with the columns that the join uses."""
+        return {place: self._rows(place, keys) for place, keys in wanted.items()}
+
+    def _rows(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
         item = self.join.inputs[place]
         wanted = self.tables[item.source].select(*(F.col(quote(name)) for name in (*self.scope, *item.columns)))
         condition = [f"{quote('source', name)} = {quote('wanted', name)}" for name in self.scope]

@@ -87,6 +87,14 @@ def test_an_update_to_null_is_no_tombstone(netted):
     assert (tuple(old), tuple(new)) == ((1, "x", "a"), (1, "x", None))
 
 
+def test_the_plan_for_many_columns_does_not_grow_with_their_mixtures(spark) -> None:
+    """With a struct of all columns beside a copy of each, Spark would never be done with forty."""
+    columns = StructType([StructField(f"c{n}", IntegerType()) for n in range(40)])
+    feed = spark.createDataFrame([], StructType([StructField("_change_type", StringType()), *columns]))
+    kinds = {field.name: field.dataType for field in columns}
+    assert net(feed, ["c0"], [IntegerType()], kinds).collect() == []
+
+
 RICH = StructType(
     [
         StructField("k", DoubleType()),

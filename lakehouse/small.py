@@ -1,0 +1,81 @@
+"""
+Few rows: brought to the driver as Arrow and given back to Spark as a literal of later plans.
+
+A query over such rows reads no file and starts no job for them; each file written and read again costs a small epoch
+half a second. More than 10,000 rows never come this way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+)
+
+from lakehouse.values import PRUNABLE
+
+if TYPE_CHECKING:
+    import pyarrow
+
+MOST = 10_000
+CARRIED: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType, BooleanType, BinaryType)
+"""Plain types whose values Arrow carries to and fro unchanged."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """
+    Rows on the driver.
+
+    Args:
+        rows: The rows.
+        files: The files of tables that were read for them.
+        frame: The rows as a frame.
+    """
+
+    rows: "pyarrow.Table"
+    files: frozenset[str]
+    frame: DataFrame
+
+    def distinct(self, columns: Sequence[str]) -> int | None:
+        """Count how many different values some columns have; None where Arrow and Spark tell values apart otherwise."""
+        if not all(isinstance(self.frame.schema[name].dataType, PRUNABLE) for name in columns):
+            return None
+        return int(self.rows.select(list(columns)).group_by(list(columns)).aggregate([]).num_rows)
+
+
+def brought(frame: DataFrame) -> Brought | None:
+    """Bring a frame's rows to the driver; None where they are more than 10,000 or Arrow does not carry their types."""
+    if not carried(frame.schema):
+        return None
+    limited = frame.limit(MOST + 1)
+    rows = limited.toArrow()
+    if rows.num_rows > MOST:
+        return None
+    # The plan that has run knows its files; another would have to look for them again.
+    files = frozenset(limited.inputFiles())
+    return Brought(rows, files, frame.sparkSession.createDataFrame(rows, schema=frame.schema))
+
+
+def carried(kind: DataType) -> bool:
+    """Tell whether values of a type come back from Arrow as they were."""
+    if isinstance(kind, StructType):
+        names = [name.lower() for name in kind.fieldNames()]
+        return len(set(names)) == len(names) and all(carried(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return carried(kind.elementType)
+    if isinstance(kind, MapType):
+        return carried(kind.keyType) and carried(kind.valueType)
+    if isinstance(kind, StringType):
+        return kind == StringType()  # of the collations only the binary one
+    return isinstance(kind, CARRIED)

@@ -1,0 +1,61 @@
+"""
+How long lakejoin takes beside what people do without it, in one session.
+
+    python -m tests.benchmarks NAME [--rows N --changes C --shape recent|uniform|skewed --width narrow|wide --repeat K]
+
+NAME is table_table, foreign_key, star, versions, backfill or overhead. Prints one JSON line.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+from lakehouse.session import local_session
+from tests.benchmarks import single
+from tests.benchmarks.cases import JOINS
+from tests.benchmarks.compare import WAYS, compare
+from tests.benchmarks.cost import Meter
+from tests.benchmarks.workload import Shape, Width
+from tests.lake import Lake
+
+MEMORY = "4g"
+SINGLE: dict[str, Callable[..., dict[str, Any]]] = {
+    "versions": single.versions,
+    "backfill": single.backfill,
+    "overhead": single.overhead,
+}
+
+
+def main() -> None:
+    """Run one benchmark."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("name", choices=[*JOINS, *SINGLE])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--changes", type=int, default=1_000)
+    parser.add_argument("--shape", choices=get_args(Shape), default="uniform")
+    parser.add_argument("--width", choices=get_args(Width), default="narrow")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--ways", default=",".join(WAYS), help="what to compare; lakejoin must be among them")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        events = Path(folder) / "events"
+        events.mkdir()
+        meter = Meter(events)
+        spark = local_session({"spark.driver.memory": MEMORY, **meter.settings})
+        lake = Lake(spark, Path(folder))
+        if options.name in JOINS:
+            workload = JOINS[options.name](options.rows, options.changes, options.shape, options.width)
+            found = compare(meter, lake, workload, options.ways.split(","), options.repeat)
+        else:
+            workload = JOINS["table_table"](options.rows, options.changes, options.shape, options.width)
+            found = SINGLE[options.name](meter, lake, workload, options.repeat)
+        settings = {name: getattr(options, name) for name in ("name", "rows", "changes", "shape", "width")}
+        print(json.dumps({**settings, **found}), flush=True)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

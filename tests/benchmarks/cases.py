@@ -1,0 +1,78 @@
+"""The benchmarks' joins."""
+
+from collections.abc import Callable
+
+from tests.benchmarks.workload import WIDE, Shape, Source, Width, Workload
+
+FAN_OUT = 20
+DIMENSIONS = {"planes": 200_000, "customers": 50_000, "products": 10_000, "stores": 1_000, "regions": 100}
+"""Rows of each table that the star's facts refer to."""
+
+
+def table_table(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
+    """Join two tables by one key; both change."""
+    left, right = (WIDE * 2 // 3 - 1, WIDE // 3) if width == "wide" else (3, 2)
+    sources = (Source("orders", rows, left), Source("payments", rows, right))
+    return Workload(
+        sources,
+        f"SELECT o.*, {_values('p', sources[1])} FROM {{orders}} o LEFT JOIN {{payments}} p ON o.id = p.id",
+        {"orders": changes - changes // 2, "payments": changes // 2},
+        shape,
+    )
+
+
+def foreign_key(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
+    """
+    Join orders with their customers, of whom each has 20 on average; customers change.
+
+    The orders of a customer lie anywhere, but together where the shape is recent, and are very many for the first
+    customers where it is skewed.
+    """
+    left, right = (WIDE * 2 // 3 - 2, WIDE // 3) if width == "wide" else (3, 2)
+    parents = max(rows // FAN_OUT, 1)
+    place = {
+        "recent": f"n DIV {FAN_OUT}",
+        "uniform": f"pmod(n * 7919, {parents})",
+        "skewed": f"floor({parents} * pow(pmod(xxhash64(n), 1000000) / 1000000D, 4))",
+    }
+    sources = (
+        Source("orders", rows, left, {"customers_id": f"CAST(2 * {place[shape]} AS BIGINT)"}),
+        Source("customers", parents, right),
+    )
+    return Workload(
+        sources,
+        f"SELECT o.*, {_values('c', sources[1])} FROM {{orders}} o LEFT JOIN {{customers}} c ON o.customers_id = c.id",
+        {"customers": changes},
+        shape,
+    )
+
+
+def star(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
+    """Join facts with five tables that they refer to; the facts change, and a row or two of each of the others."""
+    references = {
+        f"{name}_id": f"CAST(2 * pmod(n * 7919 + {place}, {size}) AS BIGINT)"
+        for place, (name, size) in enumerate(DIMENSIONS.items())
+    }
+    per_table = 4 if width == "wide" else 1
+    facts = Source("facts", rows, WIDE - 1 - len(DIMENSIONS) * (per_table + 1) if width == "wide" else 2, references)
+    dimensions = [Source(name, size, per_table) for name, size in DIMENSIONS.items()]
+    joins = " ".join(f"LEFT JOIN {{{name}}} {name} ON f.{name}_id = {name}.id" for name in DIMENSIONS)
+    outputs = ", ".join(_values(source.name, source) for source in dimensions)
+    small = {source.name: 1 for source in dimensions}
+    return Workload(
+        (facts, *dimensions),
+        f"SELECT f.*, {outputs} FROM {{facts}} f {joins}",
+        {"facts": changes, **small},
+        shape,
+    )
+
+
+JOINS: dict[str, Callable[[int, int, Shape, Width], Workload]] = {
+    "table_table": table_table,
+    "foreign_key": foreign_key,
+    "star": star,
+}
+
+
+def _values(alias: str, source: Source) -> str:
+    return ", ".join(f"{alias}.{name}" for name in source.columns[1:])

@@ -1,0 +1,185 @@
+"""
+Run the benchmarks of the README's performance section and write its table and its plot.
+
+    python -m tests.benchmarks.report [--only NAME]
+
+Each benchmark is a process of its own. Lines go to `tests/benchmarks/results.jsonl`, the plot to
+`tests/benchmarks/growth.svg`; the README is written between its two marks. With --only, the lines of one group are
+measured anew (compare, cases, rows, changes) and the others taken from the file; with `--only none` all of them.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS, PLOT, README = HERE / "results.jsonl", HERE / "growth.svg", HERE.parent.parent / "README.md"
+BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
+
+WIDE = ["--rows", "4000000", "--width", "wide", "--repeat", "2"]
+MILLION = 1_000_000
+ROWS = (1 * MILLION, 4 * MILLION, 16 * MILLION)
+CHANGES = (10, 1_000, 100_000)
+GROUPS: dict[str, list[list[str]]] = {
+    "compare": [
+        ["table_table", *WIDE, "--changes", "4000", "--shape", "recent"],
+        ["table_table", *WIDE, "--changes", "4000", "--shape", "uniform"],
+        ["foreign_key", *WIDE, "--changes", "200"],
+        ["star", "--rows", "2000000", "--changes", "2000", "--repeat", "2"],
+    ],
+    "cases": [
+        ["backfill", "--rows", "4000000", "--width", "wide", "--repeat", "2"],
+        ["overhead", "--rows", "1000000"],
+        ["versions", "--rows", "1000000", "--changes", "40", "--repeat", "1"],
+    ],
+    "rows": [
+        ["table_table", "--rows", str(n), "--changes", "1000", "--shape", "recent", "--ways", "full,lakejoin"]
+        for n in ROWS
+    ],
+    "changes": [
+        ["table_table", "--rows", str(4 * MILLION), "--changes", str(n), "--shape", "recent", "--ways", "full,lakejoin"]
+        for n in CHANGES
+    ],
+}
+
+
+def main() -> None:
+    """Measure, draw, write."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.report", description=__doc__)
+    parser.add_argument("--only", choices=[*GROUPS, "none"])
+    only = parser.parse_args().only
+    lines = {tuple(line["arguments"]): line for line in _recorded()}
+    for group, benchmarks in GROUPS.items():
+        for arguments in benchmarks if only in (None, group) else []:
+            print("python -m tests.benchmarks", *arguments, file=sys.stderr, flush=True)
+            lines[tuple(arguments)] = {"arguments": arguments, **_measure(arguments)}
+            RESULTS.write_text("".join(json.dumps(line) + "\n" for line in lines.values()))
+    found = {
+        group: [lines[tuple(each)] for each in each_of if tuple(each) in lines] for group, each_of in GROUPS.items()
+    }
+    draw(found["rows"], found["changes"])
+    text = README.read_text()
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    README.write_text(f"{before}{BEGIN}\n{section(found)}\n{END}{after}")
+
+
+def section(found: dict[str, list[dict[str, Any]]]) -> str:
+    """Write the README's section."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    ratio = [
+        [
+            _words(line),
+            f"{line['ctas_s']:.1f}",
+            f"{line['full_s']:.1f}",
+            f"{line['recipe_s']:.1f}",
+            f"**{line['lakejoin_s']:.1f}**",
+            f"{line['ratio_full']:.1f}",
+            f"{line['ratio_recipe']:.1f}",
+            f"{line['feed_rows']:,} / {line['needed_feed_rows']:,}",
+        ]
+        for line in found["compare"]
+    ]
+    grown = [
+        [f"{line['rows']:,}", f"{line['changes']:,}", f"{line['full_s']:.1f}", f"{line['lakejoin_s']:.1f}"]
+        for line in (*found["rows"], *found["changes"])
+    ]
+    head = [
+        "case",
+        "CTAS s",
+        "full s",
+        "recipe s",
+        "lakejoin s",
+        "full / lakejoin",
+        "recipe / lakejoin",
+        "feed rows / needed",
+    ]
+    parts = [
+        f"Measured on {os.cpu_count()} cores with {memory:.0f} GiB by `make benchmarks`, {date.today().isoformat()}; "
+        "medians, one process for each line, lakejoin with its gate.",
+        _table(head, ratio),
+        _table(["case", "seconds", "ratio"], [row for line in found["cases"] for row in _single(line)]),
+        "![Seconds by rows and by changes](tests/benchmarks/growth.svg)",
+        _table(["rows of each table", "changes (recent)", "full s", "lakejoin s"], grown),
+    ]
+    return "\n\n".join(parts)
+
+
+def draw(rows: Sequence[dict[str, Any]], changes: Sequence[dict[str, Any]]) -> None:
+    """Draw seconds by rows and by changes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    for axes, lines, by in zip(figure.subplots(1, 2, sharey=True), (rows, changes), ("rows", "changes"), strict=True):
+        for way, label in (("full_s", "full recompute"), ("lakejoin_s", "lakejoin")):
+            axes.plot([line[by] for line in lines], [line[way] for line in lines], marker="o", label=label)
+        axes.set_xscale("log")
+        axes.set_xlabel(f"{by} (log)")
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("seconds")
+    figure.axes[0].legend()
+    figure.savefig(PLOT, metadata={"Date": None})
+
+
+def _recorded() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
+def _measure(arguments: Sequence[str]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.benchmarks", *arguments]
+    made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, Any] = json.loads(made.stdout.splitlines()[-1])
+    return found
+
+
+def _words(line: dict[str, Any]) -> str:
+    return f"{line['name']}, {line['width']}, {line['rows']:,} rows, {line['changes']:,} {line['shape']} changes"
+
+
+def _single(line: dict[str, Any]) -> list[list[str]]:
+    """Give the rows of a benchmark that does not compare every way."""
+    rows, name = f"{line['rows']:,} rows, {line['width']}", line["name"]
+    if name == "backfill":
+        return [
+            [
+                f"first load / CTAS, {rows}",
+                f"{line['lakejoin_s']:.1f} / {line['ctas_s']:.1f}",
+                f"{line['ratio_ctas']:.2f}",
+            ],
+            [
+                f"scan of the result / of the CTAS, {rows}",
+                f"{line['scan_s']:.1f} / {line['scan_of_ctas_s']:.1f}",
+                f"{line['ratio_scan']:.2f}",
+            ],
+        ]
+    if name == "overhead":
+        return [
+            [f"nothing to do, {rows}", f"{line['nothing_s']:.1f}", f"{line['nothing_data_scans']} scans of data"],
+            [
+                f"one change / MERGE of that row, {rows}",
+                f"{line['one_s']:.1f} / {line['merge_s']:.1f}",
+                f"{line['ratio_merge']:.2f}",
+            ],
+        ]
+    return [
+        [
+            f"100 versions of {line['changes']} changes, recipe / lakejoin, {rows}",
+            f"{line['recipe_s']:.1f} / {line['lakejoin_s']:.1f}",
+            f"{line['ratio_recipe']:.2f}",
+        ]
+    ]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Benchmarks that do not compare every way: first load, fixed costs, many versions."""
+
+import shutil
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks import rivals
+from tests.benchmarks.compare import must_be_equal, pipeline_of
+from tests.benchmarks.cost import Meter
+from tests.benchmarks.workload import Workload
+from tests.lake import Lake, only
+
+VERSIONS = 100
+ROUNDS = 3
+
+
+def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
+    """Load a result anew, beside CREATE TABLE AS SELECT of the same join; then scan both whole."""
+    workload.fill(lake)
+    pipeline = pipeline_of(lake, workload)
+    seconds: dict[str, list[float]] = {"ctas": [], "lakejoin": [], "scan": [], "scan_of_ctas": []}
+    for _ in range(repeat):
+        for name in ("result", "ctas", "lakejoin_ledger"):
+            shutil.rmtree(lake.path(name), ignore_errors=True)
+        seconds["ctas"].append(meter.measure(lake.spark, lambda: rivals.create(lake, workload, "ctas"))[0].seconds)
+        cost, report = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
+        seconds["lakejoin"].append(cost.seconds)
+        for name, table in (("scan_of_ctas", "ctas"), ("scan", "result")) * 2:
+            seconds[name].append(meter.measure(lake.spark, lambda: _scan(lake, table))[0].seconds)  # noqa: B023
+    must_be_equal(lake, "result", "ctas")
+    medians = {f"{name}_s": round(statistics.median(taken), 2) for name, taken in seconds.items()}
+    return {
+        **medians,
+        "ratio_ctas": round(medians["lakejoin_s"] / medians["ctas_s"], 2),
+        "ratio_scan": round(medians["scan_s"] / medians["scan_of_ctas_s"], 2),
+        "steps": {name: round(value, 2) for name, value in report.seconds.items()},
+        **cost.counts(),
+    }
+
+
+def overhead(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
+    """Take a run with nothing to do, then one with one change beside a bare MERGE of that row."""
+    workload.fill(lake)
+    pipeline = pipeline_of(lake, workload)
+    only(pipeline.run(lake.spark))
+    rivals.create(lake, workload, "merged")
+    first = replace(workload, changes={workload.sources[0].name: 1})
+    seconds: dict[str, list[float]] = {"nothing": [], "one": [], "merge": [], "merge_by_literal": []}
+    for turn in range(repeat + 1):
+        nothing, _ = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
+        first.change(lake, turn)
+        literal, _ = meter.measure(lake.spark, lambda: _merge_one(lake, workload, 2 * turn, literal=True))  # noqa: B023
+        plain, _ = meter.measure(lake.spark, lambda: _merge_one(lake, workload, 2 * turn, literal=False))  # noqa: B023
+        one, report = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
+        if turn:
+            for name, cost in (("nothing", nothing), ("one", one), ("merge", plain), ("merge_by_literal", literal)):
+                seconds[name].append(cost.seconds)
+    medians = {f"{name}_s": round(statistics.median(taken), 2) for name, taken in seconds.items()}
+    data = {lake.path(name) for name in (*(source.name for source in workload.sources), "result")}
+    return {
+        **medians,
+        "ratio_merge": round(medians["one_s"] / medians["merge_s"], 2),
+        "ratio_merge_by_literal": round(medians["one_s"] / medians["merge_by_literal_s"], 2),
+        "nothing_jobs": nothing.spark_jobs,
+        "nothing_data_scans": sum(Path(where.removeprefix("file:")).as_posix() in data for where in nothing.scanned),
+        "steps": {name: round(value, 2) for name, value in report.seconds.items()},
+        **one.counts(),
+    }
+
+
+def versions(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
+    """Catch up with 100 versions of a source; the changes are those of one version."""
+    workload.fill(lake)
+    pipeline = pipeline_of(lake, workload)
+    only(pipeline.run(lake.spark))
+    rivals.create(lake, workload, "recipe")
+    first = replace(workload, changes={workload.sources[0].name: sum(workload.changes.values())})
+    taken: dict[str, list[float]] = {"recipe": [], "lakejoin": []}
+    for round_ in range(repeat):
+        since = lake.versions()
+        for turn in range(VERSIONS):
+            first.change(lake, round_ * VERSIONS + turn)
+        taken["recipe"].append(
+            meter.measure(lake.spark, lambda: rivals.recipe(lake, workload, "recipe", since))[0].seconds  # noqa: B023
+        )
+        cost, report = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
+        taken["lakejoin"].append(cost.seconds)
+    must_be_equal(lake, "result", "recipe")
+    medians = {f"{name}_s": round(statistics.median(times), 2) for name, times in taken.items()}
+    return {
+        **medians,
+        "ratio_recipe": round(medians["recipe_s"] / medians["lakejoin_s"], 2),
+        "steps": {name: round(value, 2) for name, value in report.seconds.items()},
+        **cost.counts(),
+    }
+
+
+def _scan(lake: Lake, name: str) -> None:
+    lake.spark.sql(f"SELECT * FROM {lake.at(name)}").write.format("noop").mode("overwrite").save()
+
+
+def _merge_one(lake: Lake, workload: Workload, key: int, *, literal: bool) -> None:
+    """Merge one row of the join as it is now, given as literals."""
+    row = lake.spark.sql(f"SELECT * FROM ({workload.query(lake)}) WHERE id = {key}")
+    lake.spark.createDataFrame(row.toArrow()).createOrReplaceTempView("row")
+    also = f" AND t.id = {key}" if literal else ""
+    lake.spark.sql(
+        f"MERGE INTO {lake.at('merged')} t USING row s ON t.id = s.id{also} "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    ).collect()
