@@ -52,7 +52,7 @@ ROWS_CHANGED = {
     "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
     "UPDATE": ("numUpdatedRows",),
     "DELETE": ("numDeletedRows",),
-    "STREAMING UPDATE": ("numOutputRows",),
+    "STREAMING UPDATE Append": ("numOutputRows",),
     "WRITE Append": ("numOutputRows",),
 }
 """The metrics that say how many rows a commit changed, by operation."""
@@ -260,8 +260,9 @@ def read(spark: SparkSession, address: Address, version: int) -> DataFrame:
 
 def history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:
     """Give the newest commits of a table, newest first."""
+    mode = F.expr("coalesce(operationParameters['mode'], operationParameters['outputMode'])")
     rows = spark.sql(f"DESCRIBE HISTORY {address.sql} LIMIT {limit}").select(
-        "version", "timestamp", "operation", "userMetadata", "operationMetrics", F.expr("operationParameters['mode']")
+        "version", "timestamp", "operation", "userMetadata", "operationMetrics", mode
     )
     commits = (
         Commit(row[0], utc(row[1]), row[2] or "", row[3] or "", dict(row[4] or {}), row[5] or "")

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 RESULTS, PLOT, README = HERE / "results.jsonl", HERE / "growth.svg", HERE.parent.parent / "README.md"
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 
-WIDE = ["--rows", "4000000", "--width", "wide", "--repeat", "2"]
+WIDE = ["--rows", "4000000", "--width", "wide", "--repeat", "1"]
 MILLION = 1_000_000
 ROWS = (1 * MILLION, 4 * MILLION, 16 * MILLION)
 CHANGES = (10, 1_000, 100_000)
@@ -31,19 +31,43 @@ GROUPS: dict[str, list[list[str]]] = {
         ["table_table", *WIDE, "--changes", "4000", "--shape", "recent"],
         ["table_table", *WIDE, "--changes", "4000", "--shape", "uniform"],
         ["foreign_key", *WIDE, "--changes", "200"],
-        ["star", "--rows", "2000000", "--changes", "2000", "--repeat", "2"],
+        ["star", "--rows", "2000000", "--changes", "2000", "--repeat", "1"],
     ],
     "cases": [
-        ["backfill", "--rows", "4000000", "--width", "wide", "--repeat", "2"],
+        ["backfill", "--rows", "4000000", "--width", "wide", "--repeat", "1"],
         ["overhead", "--rows", "1000000"],
         ["versions", "--rows", "1000000", "--changes", "40", "--repeat", "1"],
     ],
     "rows": [
-        ["table_table", "--rows", str(n), "--changes", "1000", "--shape", "recent", "--ways", "full,lakejoin"]
+        [
+            "table_table",
+            "--rows",
+            str(n),
+            "--changes",
+            "1000",
+            "--shape",
+            "recent",
+            "--ways",
+            "full,lakejoin",
+            "--repeat",
+            "1",
+        ]
         for n in ROWS
     ],
     "changes": [
-        ["table_table", "--rows", str(4 * MILLION), "--changes", str(n), "--shape", "recent", "--ways", "full,lakejoin"]
+        [
+            "table_table",
+            "--rows",
+            str(4 * MILLION),
+            "--changes",
+            str(n),
+            "--shape",
+            "recent",
+            "--ways",
+            "full,lakejoin",
+            "--repeat",
+            "1",
+        ]
         for n in CHANGES
     ],
 }
@@ -71,7 +95,9 @@ def main() -> None:
 
 def section(found: dict[str, list[dict[str, Any]]]) -> str:
     """Write the README's section."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    measured = [line for lines in found.values() for line in lines]
+    machines = sorted({f"{line['cores']} cores with {line['memory_gib']} GiB" for line in measured})
+    days = sorted({line["on"] for line in measured})
     ratio = [
         [
             _words(line),
@@ -100,8 +126,8 @@ def section(found: dict[str, list[dict[str, Any]]]) -> str:
         "feed rows / needed",
     ]
     parts = [
-        f"Measured on {os.cpu_count()} cores with {memory:.0f} GiB by `make benchmarks`, {date.today().isoformat()}; "
-        "medians, one process for each line, lakejoin with its gate.",
+        f"Measured by `make benchmarks` on {' and '.join(machines)}, {' and '.join(days)}; medians in seconds, a "
+        "process for each line, lakejoin with its gate on.",
         _table(head, ratio),
         _table(["case", "seconds", "ratio"], [row for line in found["cases"] for row in _single(line)]),
         "![Seconds by rows and by changes](tests/benchmarks/growth.svg)",
@@ -134,8 +160,9 @@ def _recorded() -> list[dict[str, Any]]:
 def _measure(arguments: Sequence[str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.benchmarks", *arguments]
     made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(made.stdout.splitlines()[-1])
-    return found
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
+    machine = {"cores": os.cpu_count(), "memory_gib": memory, "on": date.today().isoformat()}
+    return {**machine, **json.loads(made.stdout.splitlines()[-1])}
 
 
 def _words(line: dict[str, Any]) -> str:

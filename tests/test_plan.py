@@ -1,0 +1,51 @@
+"""What an epoch will do, as far as it follows from values: whether its changes are few."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from lakehouse.tables import Commit
+from pipelines.plan import FEW, EpochPlan, SourceRange, Strategy
+
+MERGED = {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "2", "numTargetRowsDeleted": "3"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "mode", "metrics", "rows"),
+    [
+        ("MERGE", "", MERGED, 6),
+        ("UPDATE", "", {"numUpdatedRows": "7"}, 7),
+        ("DELETE", "", {"numDeletedRows": "8"}, 8),
+        ("STREAMING UPDATE", "Append", {"numOutputRows": "9"}, 9),
+        ("STREAMING UPDATE", "Complete", {"numOutputRows": "9"}, None),
+        ("WRITE", "Append", {"numOutputRows": "10"}, 10),
+        ("WRITE", "Overwrite", {"numOutputRows": "10"}, None),
+        ("RESTORE", "", {"numRestoredFiles": "1"}, None),
+        ("MERGE", "", {"num_target_rows_inserted": "1"}, None),
+        ("DELETE", "", {}, None),
+    ],
+)
+def test_a_commit_says_how_many_rows_it_changed_or_nobody_knows(
+    operation: str, mode: str, metrics: dict[str, str], rows: int | None
+) -> None:
+    """An overwrite does not count what it removed, another writer's metrics have other names."""
+    assert Commit(1, datetime.now(UTC), operation, "", metrics, mode).changed_rows == rows
+
+
+@pytest.mark.parametrize(
+    ("strategy", "changed", "few"),
+    [
+        ("incremental", [1, FEW - 1], True),
+        ("incremental", [1, FEW], False),
+        ("incremental", [1, None], False),
+        ("incremental", [0, 0], True),
+        ("reconcile", [1, 1], False),
+        ("load", [0, 0], False),
+    ],
+)
+def test_changes_are_few_only_where_every_commit_says_so(
+    strategy: Strategy, changed: list[int | None], few: bool
+) -> None:
+    ranges = tuple(SourceRange(f"s{n}", "id", 1, 3, 1, rows) for n, rows in enumerate(changed))
+    quiet = SourceRange("quiet", "id", 3, 3, 3, None)
+    assert EpochPlan("join", 2, strategy, "", (*ranges, quiet)).few == few
