@@ -114,11 +114,11 @@ def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequenc
     grouped = loaded.groupBy(
         *(F.expr(comparable(quote(name), kind)).alias(part) for name, kind, part in zip(key, kinds, parts, strict=True))
     ).count()
-    # A key that is there once cannot break a rule: only the others, each as often as it is there, are looked at.
+    # A key that is there once cannot break a rule: only the others, each twice at most, are looked at.
     suspects = grouped.where(" OR ".join(["count > 1", *(f"{part} IS NULL" for part in parts)]))
-    batch = suspects.select(*parts, F.explode(F.expr("array_repeat(1, CAST(count AS INT))")).alias("time")).select(
-        *parts
-    )
+    batch = suspects.select(
+        *parts, F.explode(F.expr("array_repeat(1, CAST(least(count, 2) AS INT))")).alias("time")
+    ).select(*parts)
     plain = not any(isinstance(kind, UNLIKE_IN_PANDAS) for kind in kinds)
     return _validate(batch.limit(IN_PROCESS) if plain else batch, key, [], in_process=plain)
 

@@ -104,8 +104,8 @@ def pruning(keys: DataFrame) -> Pruning:
     Learn what a set of keys prunes to.
 
     Args:
-        keys: One column `key` (struct<k0, k1, …>), each key once, no part null. It should lie on disk: it may be
-            read three times.
+        keys: One column `key` (struct<k0, k1, …>), each key once, no part null. It should be cheap to read, for
+            that may happen three times.
 
     Returns:
         Ranges and, up to 10,000 keys, the values. At most that many keys, else 2,000 buckets, come to the driver.

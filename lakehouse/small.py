@@ -2,7 +2,7 @@
 Few rows: brought to the driver as Arrow and given back to Spark as a literal of later plans.
 
 A query over such rows reads no file and starts no job for them; each file written and read again costs a small epoch
-half a second. More than 10,000 rows never come this way.
+half a second. More than 10,000 rows, or 64 MiB of them, never go this way.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -22,12 +23,14 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from lakehouse.values import PRUNABLE
+from lakehouse.sqltext import quote
+from lakehouse.values import PRUNABLE, plain_schema
 
 if TYPE_CHECKING:
     import pyarrow
 
 MOST = 10_000
+MOST_BYTES = 64 * 2**20
 CARRIED: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType, BooleanType, BinaryType)
 """Plain types whose values Arrow carries to and fro unchanged."""
 
@@ -54,17 +57,33 @@ class Brought:
         return int(self.rows.select(list(columns)).group_by(list(columns)).aggregate([]).num_rows)
 
 
-def brought(frame: DataFrame) -> Brought | None:
-    """Bring a frame's rows to the driver; None where they are more than 10,000 or Arrow does not carry their types."""
+class TooMuch(Exception):
+    """Rows are too many or too large for the driver, or of types that Arrow does not carry."""
+
+
+def brought(frame: DataFrame) -> Brought:
+    """
+    Bring a frame's rows to the driver.
+
+    Raises:
+        TooMuch: They stay where they are.
+    """
     if not carried(frame.schema):
-        return None
-    limited = frame.limit(MOST + 1)
-    rows = limited.toArrow()
-    if rows.num_rows > MOST:
-        return None
+        raise TooMuch
+    # A null struct comes with nulls in its fields, which Arrow refuses where these may not be null.
+    plain = plain_schema(frame.schema.fields)
+    limited = frame.select(*(F.col(quote(field.name)).cast(field.dataType) for field in plain)).limit(MOST + 1)
+    try:
+        rows = limited.toArrow()
+    except Exception as error:
+        if "maxResultSize" in str(error):
+            raise TooMuch from error
+        raise
+    if rows.num_rows > MOST or rows.nbytes > MOST_BYTES:
+        raise TooMuch
     # The plan that has run knows its files; another would have to look for them again.
     files = frozenset(limited.inputFiles())
-    return Brought(rows, files, frame.sparkSession.createDataFrame(rows, schema=frame.schema))
+    return Brought(rows, files, frame.sparkSession.createDataFrame(rows, schema=plain))
 
 
 def carried(kind: DataType) -> bool:

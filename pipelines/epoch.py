@@ -2,9 +2,12 @@
 Compute one epoch of a table join into its stage.
 
     feeds ─► net changes ─► touched keys ─► look-up ─► images ─► change set
-          (stage: changes_…)  (touched, …)  (wanted_…)            (stage: result)
+              changes_…       touched, …    wanted_…             stage: result
+
+What lies between feeds and change set passes through the driver where it is little, and through the stage where not.
 """
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
@@ -15,6 +18,8 @@ from pyspark.sql import functions as F
 from lakehouse.changes import null_key
 from lakehouse.errors import DuplicateKey
 from lakehouse.publish import STAGED_COUNTS
+from lakehouse.session import settings
+from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote, text
 from lakehouse.stage import Stage
 from lakehouse.tables import read
@@ -27,6 +32,10 @@ from pipelines.sources import EpochSources
 from pipelines.workspace import Workspace
 
 EXAMPLES = 5
+NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
+"""Plans that Spark changes while they run pay for themselves with many rows only."""
+
+log = logging.getLogger(__name__)
 
 
 def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
@@ -42,7 +51,17 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
         DuplicateKey: A source holds a changed or looked-up key twice.
         FeedUnavailable, SchemaBroken: A feed cannot be read, as `tables.reading` says; it wraps this call.
     """
-    sources = EpochSources(workspace, bound, plan, stage)
+    if plan.few:
+        try:
+            with settings(workspace.spark, NOT_ADAPTIVE | {"spark.sql.shuffle.partitions": "2"}):
+                return _compute(workspace, bound, plan, stage, few=True)
+        except TooMuch:
+            log.info("%s: what changed touches more than passes through the driver", plan.join)
+    return _compute(workspace, bound, plan, stage, few=False)
+
+
+def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, *, few: bool) -> dict[str, int]:
+    sources = EpochSources(workspace, bound, plan, stage, few=few)
     sources.read_changes()
     for source, changes in sources.twice.items():
         _refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()])
@@ -116,9 +135,9 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
         rows = read(workspace.spark, table.address, table.version)
         # Where the table's statistics say that there is none, no file is read.
         without_key += rows.where(null_key(key)).count()
-        twice = rows.where(f"NOT {null_key(key)}").groupBy(*(F.col(quote(name)) for name in key)).count()
-        examples = twice.where("count > 1").limit(EXAMPLES).collect()
-        _refuse_keys(table.address.label, [tuple(row)[: len(key)] for row in examples])
+        parts = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
+        twice = rows.where(f"NOT {null_key(key)}").groupBy(*parts).count().where("count > 1").drop("count")
+        _refuse_keys(table.address.label, [tuple(row) for row in twice.limit(EXAMPLES).collect()])
     return without_key
 
 

@@ -21,17 +21,14 @@ from lakehouse.session import settings
 from lakehouse.stage import Stage
 from lakehouse.tables import reading
 from pipelines.binding import BoundJoin
-from pipelines.epoch import compute_changes, compute_reconciliation
+from pipelines.epoch import NOT_ADAPTIVE, compute_changes, compute_reconciliation
 from pipelines.first_load import load, resume_load
-from pipelines.plan import EpochPlan
+from pipelines.plan import FEW, EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
 from pipelines.publishing import Stopwatch, publish, publishing_entry, staged_rows
 from pipelines.report import JoinReport
 from pipelines.workspace import Workspace
-
-FEW_CHANGES = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}
-"""Settings of an epoch with few changes: plans that Spark changes while they run pay for themselves with many rows."""
 
 log = logging.getLogger(__name__)
 
@@ -130,11 +127,6 @@ def _change(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinR
 
 
 def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinReport:
-    with settings(workspace.spark, FEW_CHANGES if prepared.plan.few else {}):
-        return _epoch(workspace, prepared, watch)
-
-
-def _epoch(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinReport:
     plan, bound = prepared.plan, must_be_bound(prepared)
     run_id = uuid.uuid4().hex
     stage = Stage.of(workspace.stages, plan.join, plan.epoch, run_id)
@@ -146,8 +138,16 @@ def _epoch(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinRe
         stage.delete()
         raise
     entry = publishing_entry(bound, plan, run_id, stage.path, counts)
+    with settings(workspace.spark, NOT_ADAPTIVE if staged_rows(entry) <= FEW else {}):
+        return _published(workspace, bound, plan, stage, entry, watch)
+
+
+def _published(
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry, watch: Stopwatch
+) -> JoinReport:
+    """Gate a staged change set and publish it."""
     with watch.step("gate"):
-        verdict = _gate(workspace, bound, plan, stage, counts)
+        verdict = _gate(workspace, bound, plan, stage, staged_rows(entry))
     if not verdict.passed:
         workspace.ledger.append(
             replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))
@@ -167,8 +167,7 @@ def _epoch(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinRe
     return _report(publish(workspace, entry, watch), watch, plan.strategy)
 
 
-def _gate(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, counts: dict[str, int]) -> Verdict:
-    rows = counts["inserted"] + counts["updated"] + counts["deleted"]
+def _gate(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, rows: int) -> Verdict:
     if not rows:
         return Verdict(())
     changes = stage.get(workspace.spark, "result")

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from lakehouse.changes import key_struct, net, null_key
 from lakehouse.feed import read_feed
 from lakehouse.pruning import Pruning, pruning
-from lakehouse.small import Brought, brought
+from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table
@@ -27,25 +27,24 @@ class EpochSources:
     """
     The sources of one epoch.
 
-    Where the commits say that few rows changed, everything on the way to the change set passes through the driver;
-    what turns out to be more lies in the stage.
-
     Args:
         workspace: Where they are.
         bound: The join.
         plan: The versions that the epoch accounts for.
-        stage: Where changes and keys that are many are kept while it is computed.
+        stage: Where changes and keys are kept while it is computed.
+        few: Everything on the way to the change set passes through the driver instead; what turns out to be too much
+            for it raises `TooMuch`.
 
     Afterwards `counts` has the feed rows read, those of them without a key, the rows looked up and the files of source
     tables read for them; `twice` the changes of sources that have a changed key more than once, and `unchecked` the
     keys of looked-up rows of which nobody has seen yet that each is there once, by input.
     """
 
-    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> None:
+    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, *, few: bool) -> None:
         self._workspace = workspace
         self._bound = bound
         self._stage = stage
-        self._few = plan.few
+        self._few = few
         self._ranges = {versions.name: versions for versions in plan.sources}
         self._changed: dict[str, DataFrame] = {}
         self._prunings: dict[int, tuple[DataFrame, Pruning]] = {}
@@ -99,8 +98,8 @@ class EpochSources:
         scanned = rows
         if predicate is None or not wanted.exact:
             rows = self._with_one_of(rows, reference(link, self._bound.types[link.input]), keys)
-        found = self._brought(rows.select(key))
-        if found is not None:
+        if self._few:
+            found = brought(rows.select(key))
             self._files |= found.files
             return found.frame
         self._scans.append(scanned)
@@ -113,9 +112,8 @@ class EpochSources:
 
     def kept(self, name: str, frame: DataFrame) -> DataFrame:
         """Take a frame's rows to the driver or into the stage and give them from there."""
-        found = self._brought(frame)
-        if found is not None:
-            return found.frame
+        if self._few:
+            return brought(frame).frame
         self._stage.put(name, frame)
         return self._stage.get(self._workspace.spark, name, frame.schema)
 
@@ -136,12 +134,12 @@ class EpochSources:
             return rows
         wanted = keys()
         pruned = self._pruned(rows, place, wanted)
-        found = self._brought(self._exactly(pruned, place, wanted))
-        if found is None:
+        if not self._few:
             self._scans.append(pruned)
             names = (F.col(quote(name)) for name in item.key)
             self.unchecked[place] = self._exactly(pruned.select(*names), place, wanted).select(key)
             return self._exactly(pruned, place, wanted)
+        found = brought(self._exactly(pruned, place, wanted))
         self._files |= found.files
         if found.distinct(item.key) == found.rows.num_rows:
             self._counts["looked_up"] += found.rows.num_rows
@@ -159,9 +157,6 @@ class EpochSources:
         members = self._bound.join.members
         together = members if place in members else (place,)
         return all(self._bound.table(other).size <= SMALL for other in together)
-
-    def _brought(self, frame: DataFrame) -> Brought | None:
-        return brought(frame) if self._few else None
 
     def _pruned(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
         """Leave out rows without one of the keys by literals, which skip files."""

@@ -49,7 +49,7 @@ def star(lake: Lake) -> Lake:
     return lake
 
 
-@pytest.mark.parametrize("most", [small.MOST, 1], ids=["through the driver", "what is more through the stage"])
+@pytest.mark.parametrize("most", [small.MOST, 1], ids=["through the driver", "too much for the driver"])
 def test_a_star_moves_what_changed_in_all_of_its_tables(star: Lake, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """The result is the join, its feed the difference, by one commit, and no other table is written."""
     monkeypatch.setattr(small, "MOST", most)
@@ -82,6 +82,21 @@ def test_a_parent_that_is_there_twice_stops_the_epoch(star: Lake, monkeypatch: p
     with pytest.raises(DuplicateKey, match="N1"):
         pipeline.run(star.spark)
     assert star.version() == version
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
+def test_a_changed_parent_that_is_there_twice_is_found_though_nothing_refers_to_it(
+    star: Lake, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    """As design section 4 says: a key that is inserted or updated and that its source holds twice."""
+    monkeypatch.setattr(EpochPlan, "few", few)
+    monkeypatch.setattr(sources, "SMALL", 0)
+    pipeline = star.pipeline("SELECT f.id, f.tail, p.seats FROM flights f LEFT JOIN planes p ON f.tail = p.tail", KEYS)
+    pipeline.run(star.spark)
+    star.sql("INSERT INTO {planes} VALUES ('N3', 'b', 7)", "planes")
+    star.sql("UPDATE {flights} SET tail = 'N2' WHERE id = 1", "flights")
+    with pytest.raises(DuplicateKey, match="N3"):
+        pipeline.run(star.spark)
 
 
 def test_a_reference_of_another_type_than_the_key_is_a_fault(star: Lake) -> None:

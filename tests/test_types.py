@@ -100,3 +100,17 @@ def test_values_that_are_equal_but_not_identical_are_seen_by_expressions(lake: L
     assert only(pipeline.run(lake.spark)).counts["updated"] == 1
     only(pipeline.verify(lake.spark))
     assert (lake.rows()[0][3], lake.rows()[0][4]) == ("-0.0", ["b", "a"])
+
+
+def test_columns_that_are_never_null_and_a_key_called_count(lake: Lake) -> None:
+    """As tables with a primary key have them: inserts and deletes bring no row where there is none."""
+    for side in ("left", "right"):
+        lake.create(side, "count INT NOT NULL, v STRING NOT NULL", "(1, 'a'), (2, 'b')")
+    sql = "SELECT l.count, l.v, r.v AS w FROM left l LEFT JOIN right r ON l.count = r.count"
+    pipeline = lake.pipeline(sql, {"left": "count", "right": "count"})
+    only(pipeline.run(lake.spark))
+    lake.sql("INSERT INTO {left} VALUES (3, 'c')")
+    lake.sql("DELETE FROM {right} WHERE count = 1")
+    report = only(pipeline.run(lake.spark))
+    assert (report.strategy, report.counts["inserted"], report.counts["updated"]) == ("incremental", 1, 1)
+    assert lake.rows() == [(1, "a", None), (2, "b", "b"), (3, "c", None)]

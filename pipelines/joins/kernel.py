@@ -183,10 +183,14 @@ def images(
 def _referenced(
     link: Link, join: TableJoin, types: KeyTypes, referring: DataFrame, sources: Sources, scope: Sequence[str]
 ) -> DataFrame:
-    """Name the keys that rows refer to, in either image."""
+    """Name the keys that rows refer to, in either image, and those that changed: are they there once?"""
     rows = referring.alias(join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
     key = F.expr(reference(link, types[link.input])).alias("key")
-    return sources.kept(f"wanted_{link.input}", rows.select(*(F.col(quote(name)) for name in scope), key).distinct())
+    wanted = [rows.select(*(F.col(quote(name)) for name in scope), key)]
+    changes = sources.changes(link.input)
+    if changes is not None:
+        wanted.append(_keys(changes, scope))
+    return sources.kept(f"wanted_{link.input}", _union(wanted).distinct())
 
 
 def _keys(frame: DataFrame, scope: Sequence[str]) -> DataFrame:

@@ -60,8 +60,8 @@ def compare(meter: Meter, lake: Lake, workload: Workload, ways: Sequence[str], r
                 seconds[way].append(cost.seconds)
             if turn and way == "lakejoin":
                 runs.append(_run(lake, cost, report, since["result"], counted=turn == repeat))
-    if "full" in ways:
-        must_be_equal(lake, "result", "full")
+    for way in set(ways) & {"full", "recipe"}:
+        must_be_equal(lake, "result", way)
     medians = {f"{way}_s": round(statistics.median(taken), 2) for way, taken in seconds.items()}
     middle = sorted(runs, key=lambda run: run.cost.seconds)[len(runs) // 2]
     last = runs[-1]

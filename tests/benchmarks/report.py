@@ -84,13 +84,18 @@ def main() -> None:
             print("python -m tests.benchmarks", *arguments, file=sys.stderr, flush=True)
             lines[tuple(arguments)] = {"arguments": arguments, **_measure(arguments)}
             RESULTS.write_text("".join(json.dumps(line) + "\n" for line in lines.values()))
-    found = {
-        group: [lines[tuple(each)] for each in each_of if tuple(each) in lines] for group, each_of in GROUPS.items()
-    }
-    draw(found["rows"], found["changes"])
+    found = grouped()
+    if found["rows"] and found["changes"]:
+        draw(found["rows"], found["changes"])
     text = README.read_text()
     before, after = text.split(BEGIN)[0], text.split(END)[1]
-    README.write_text(f"{before}{BEGIN}\n{section(found)}\n{END}{after}")
+    README.write_text(f"{before}{BEGIN}\n\n{section(found)}\n\n{END}{after}")
+
+
+def grouped() -> dict[str, list[dict[str, Any]]]:
+    """Give the recorded lines by group."""
+    lines = {tuple(line["arguments"]): line for line in _recorded()}
+    return {group: [lines[tuple(each)] for each in all_ if tuple(each) in lines] for group, all_ in GROUPS.items()}
 
 
 def section(found: dict[str, list[dict[str, Any]]]) -> str:
@@ -125,14 +130,16 @@ def section(found: dict[str, list[dict[str, Any]]]) -> str:
         "recipe / lakejoin",
         "feed rows / needed",
     ]
+    single = [row for line in found["cases"] for row in _single(line)]
     parts = [
-        f"Measured by `make benchmarks` on {' and '.join(machines)}, {' and '.join(days)}; medians in seconds, a "
-        "process for each line, lakejoin with its gate on.",
+        f"Measured by `make benchmarks` on {' and '.join(machines)}, {' and '.join(days)}; seconds of one round after "
+        "one that warms the session, a process for each line, lakejoin with its gate on.",
         _table(head, ratio),
-        _table(["case", "seconds", "ratio"], [row for line in found["cases"] for row in _single(line)]),
-        "![Seconds by rows and by changes](tests/benchmarks/growth.svg)",
-        _table(["rows of each table", "changes (recent)", "full s", "lakejoin s"], grown),
+        *([_table(["case", "seconds", "ratio"], single)] if single else []),
     ]
+    if grown:
+        parts.append("![Seconds by rows and by changes](tests/benchmarks/growth.svg)")
+        parts.append(_table(["rows of each table", "changes (recent)", "full s", "lakejoin s"], grown))
     return "\n\n".join(parts)
 
 

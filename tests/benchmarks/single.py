@@ -13,7 +13,6 @@ from tests.benchmarks.workload import Workload
 from tests.lake import Lake, only
 
 VERSIONS = 100
-ROUNDS = 3
 
 
 def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
@@ -21,6 +20,7 @@ def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
     workload.fill(lake)
     pipeline = pipeline_of(lake, workload)
     seconds: dict[str, list[float]] = {"ctas": [], "lakejoin": [], "scan": [], "scan_of_ctas": []}
+    rivals.create(lake, workload, "ctas")
     for _ in range(repeat):
         for name in ("result", "ctas", "lakejoin_ledger"):
             shutil.rmtree(lake.path(name), ignore_errors=True)
@@ -51,8 +51,11 @@ def overhead(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
     for turn in range(repeat + 1):
         nothing, _ = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
         first.change(lake, turn)
-        literal, _ = meter.measure(lake.spark, lambda: _merge_one(lake, workload, 2 * turn, literal=True))  # noqa: B023
-        plain, _ = meter.measure(lake.spark, lambda: _merge_one(lake, workload, 2 * turn, literal=False))  # noqa: B023
+        key = first.changed_keys(lake, turn)[0]
+        row = lake.spark.sql(f"SELECT * FROM ({workload.query(lake)}) WHERE id = {key}")
+        lake.spark.createDataFrame(row.toArrow()).createOrReplaceTempView("row")
+        literal, _ = meter.measure(lake.spark, lambda: _merge_row(lake, f" AND t.id = {key}"))  # noqa: B023
+        plain, _ = meter.measure(lake.spark, lambda: _merge_row(lake))
         one, report = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
         if turn:
             for name, cost in (("nothing", nothing), ("one", one), ("merge", plain), ("merge_by_literal", literal)):
@@ -101,11 +104,8 @@ def _scan(lake: Lake, name: str) -> None:
     lake.spark.sql(f"SELECT * FROM {lake.at(name)}").write.format("noop").mode("overwrite").save()
 
 
-def _merge_one(lake: Lake, workload: Workload, key: int, *, literal: bool) -> None:
-    """Merge one row of the join as it is now, given as literals."""
-    row = lake.spark.sql(f"SELECT * FROM ({workload.query(lake)}) WHERE id = {key}")
-    lake.spark.createDataFrame(row.toArrow()).createOrReplaceTempView("row")
-    also = f" AND t.id = {key}" if literal else ""
+def _merge_row(lake: Lake, also: str = "") -> None:
+    """Merge the row of the view `row`."""
     lake.spark.sql(
         f"MERGE INTO {lake.at('merged')} t USING row s ON t.id = s.id{also} "
         "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"

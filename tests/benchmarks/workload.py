@@ -117,6 +117,11 @@ class Workload:
             if count:
                 self._change_source(lake, source, count, turn)
 
+    def changed_keys(self, lake: Lake, turn: int) -> list[int]:
+        """Give the keys of the first source that a round changes."""
+        first = self.sources[0]
+        return [row["id"] for row in lake.spark.sql(self._drawn(first, self.changes[first.name], turn)).collect()]
+
     def _change_source(self, lake: Lake, source: Source, count: int, turn: int) -> None:
         """Change one source by one commit."""
         names = ", ".join(source.columns)
