@@ -1,7 +1,7 @@
 """
 Foreign-key joins, stars and chains over random histories.
 
-The three claims are those of `test_table_table`; the histories of one shape and combination of types are one Spark job.
+The histories of one shape and combination of types are one Spark job.
 """
 
 import random
@@ -20,12 +20,23 @@ from pyspark.sql.types import StructType
 from pipelines.joins.meaning import meaning
 
 from . import star_shapes as shapes
+from .claims import (
+    CHANGE_TYPE,
+    EPOCH,
+    HISTORY,
+    SCOPE,
+    Change,
+    Computed,
+    changes_are_differences,
+    enough_is_tried,
+    literal,
+    results_follow,
+)
 from .epochs import bound, change_sets, key_types
 from .histories import FeedRow, History, Row, history, plain
 from .star_chains import ASIDE, CHAINS, REFERS_TO_BOTH
 from .star_events import by_key, fans_out, happened
 from .stars import How, Star, oracle
-from .test_table_table import CHANGE_TYPE, EPOCH, HISTORY, SCOPE, Change, Computed, check, difference_of
 
 HISTORIES = 60
 STARS = (
@@ -71,8 +82,7 @@ def compute(spark: SparkSession, star: Star, how: How) -> Computed:
 
     def frames(data, *more):
         schemas = {name: StructType([*table.schema, HISTORY, EPOCH, *more]) for name, table in star.tables.items()}
-        made = {name: spark.createDataFrame(data[name], schema) for name, schema in schemas.items()}
-        return {name: frame.coalesce(1).localCheckpoint() for name, frame in made.items()}  # read often in one plan
+        return {name: literal(spark, data[name], schema) for name, schema in schemas.items()}
 
     schemas = dict(zip(star.names, star.schemas, strict=True))
     join = bound(star.statement(how), dict(zip(star.names, star.keys, strict=True)), schemas)
@@ -118,58 +128,25 @@ def cells(row: SparkRow, names: tuple[str, ...]) -> Row:
 @pytest.mark.parametrize(("star", "how"), KINDS)
 def test_oracle_result_after_every_epoch(computed, star, how):
     """The change sets, applied one after the other, add up to the join as plain Python evaluates it."""
-    of = computed(star, how)
-    results = {}
-
-    def claim(number, one, at):
-        result = dict(of.meanings.get((number, 0), {})) if at == 0 else results[number]
-        for key, change in of.changes.get((number, at), {}).items():
-            result.pop(key, None)
-            if change.after is not None:
-                result[key] = change.after
-        results[number] = result
-        return oracle(star, how, one.states()[at]), result
-
-    check(of, claim)
+    results_follow(computed(star, how), lambda state: oracle(star, how, state))
 
 
 @pytest.mark.parametrize(("star", "how"), KINDS)
 def test_oracle_change_set_is_the_difference(computed, star, how):
     """A change set holds exactly the rows that differ, as they were and as they are, by a plain Python evaluation."""
-    of = computed(star, how)
-
-    def claim(number, one, at):
-        states = [oracle(star, how, one.states()[max(version, 0)]) for version in (at - 1, at)]
-        return difference_of(*states) if at else {}, of.changes.get((number, at), {})
-
-    check(of, claim)
+    changes_are_differences(computed(star, how), lambda state: oracle(star, how, state))
 
 
 @pytest.mark.parametrize(("star", "how"), KINDS)
 def test_differential_change_set_is_the_difference_of_meanings(computed, star, how):
     """A change set is the difference of the plain query over the tables before and after: no row more, no row less."""
-    of = computed(star, how)
-
-    def claim(number, one, at):
-        before, after = (of.meanings.get((number, version), {}) for version in (at - 1, at))
-        return difference_of(before, after) if at else {}, of.changes.get((number, at), {})
-
-    check(of, claim)
+    changes_are_differences(computed(star, how))
 
 
 @pytest.mark.parametrize(("star", "how"), KINDS)
 def test_histories_hold_what_they_should_try(computed, star, how):
     """Each combination sees inserts, updates and deletes, and epochs with changes that net to nothing."""
-    of = computed(star, how)
-    ops = Counter(change.op for epoch in of.changes.values() for change in epoch.values())
-    assert all(ops[op] >= 10 for op in ("insert", "update", "delete")), ops
-    quiet = [
-        (number, at)
-        for number, one in enumerate(of.histories)
-        for at, epoch in enumerate(one.epochs, start=1)
-        if any(epoch.feeds) and (number, at) not in of.changes
-    ]
-    assert len(quiet) > 5
+    enough_is_tried(computed(star, how))
 
 
 @pytest.mark.parametrize(("star", "how"), REFERRING)

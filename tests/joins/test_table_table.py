@@ -8,24 +8,32 @@ product's own plain query. 210 or more histories of each type; those of one shap
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from pipelines.joins.meaning import meaning
 
+from .claims import (
+    CHANGE_TYPE,
+    EPOCH,
+    HISTORY,
+    SCOPE,
+    Change,
+    Computed,
+    changes_are_differences,
+    enough_is_tried,
+    literal,
+    results_follow,
+)
 from .epochs import bound, change_sets, key_types
-from .histories import SHAPES, History, Row, Shape, history, oracle, plain
+from .histories import SHAPES, Row, Shape, history, oracle, plain
 
 HISTORIES = 210
-HISTORY, EPOCH = StructField("_history", IntegerType()), StructField("_epoch", IntegerType())
-CHANGE_TYPE = StructField("_change_type", StringType())
-SCOPE = [HISTORY.name, EPOCH.name]
 
 KINDS = [
     pytest.param(shape, how, id=f"{how}-{shape.name}")
@@ -33,24 +41,6 @@ KINDS = [
     for shape in SHAPES
     if how in shape.types
 ]
-
-
-@dataclass(frozen=True)
-class Change:
-    """A changed row of the result: what it was and what it is, without the key; None where it was or is absent."""
-
-    op: str
-    before: Row | None
-    after: Row | None
-
-
-@dataclass(frozen=True)
-class Computed:
-    """What the product made of all histories of a shape: by history and epoch, the changes and the meaning by key."""
-
-    histories: list[History]
-    changes: dict[tuple[int, int], dict[Row, Change]]
-    meanings: dict[tuple[int, int], dict[Row, Row]]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +61,7 @@ def compute(spark: SparkSession, shape: Shape, how: str) -> Computed:
 
     def frame(data, side, *more):
         schema = StructType([*shape.schemas[side], HISTORY, EPOCH, *more])
-        return spark.createDataFrame(data[side], schema)
+        return literal(spark, data[side], schema)
 
     names = ("left", "right")
     schemas = dict(zip(names, shape.schemas, strict=True))
@@ -103,81 +93,28 @@ def cells_of(shape: Shape, key, row) -> Row | None:
     return tuple(plain(row[name]) for name in shape.outputs)
 
 
-def difference_of(before: dict[Row, Row], after: dict[Row, Row]) -> dict[Row, Change]:
-    """Compare two states in plain Python."""
-    changes = {}
-    for key in before.keys() | after.keys():
-        old, new = before.get(key), after.get(key)
-        if old != new:
-            changes[key] = Change("insert" if old is None else "delete" if new is None else "update", old, new)
-    return changes
-
-
-def check(of: Computed, claim: Callable[[int, History, int], tuple[object, object]]) -> None:
-    """See that a claim's two sides are equal in each epoch of each history, or show the script of the first failure."""
-    for number, one in enumerate(of.histories):
-        for at in range(len(one.epochs) + 1):
-            expected, found = claim(number, one, at)
-            if expected != found:
-                script = "\n  ".join(one.script)
-                pytest.fail(f"seed {one.seed!r}, epoch {at}\n  {script}\nexpected {expected}\nfound    {found}")
-
-
 @pytest.mark.parametrize(("shape", "how"), KINDS)
 def test_oracle_result_after_every_epoch(computed, shape, how):
     """The change sets, applied one after the other, add up to the join as plain Python evaluates it."""
-    of = computed(shape, how)
-    results = {}
-
-    def claim(number, one, at):
-        result = dict(of.meanings.get((number, 0), {})) if at == 0 else results[number]
-        for key, change in of.changes.get((number, at), {}).items():
-            result.pop(key, None)
-            if change.after is not None:
-                result[key] = change.after
-        results[number] = result
-        return oracle(shape, how, *one.states()[at]), result
-
-    check(of, claim)
+    results_follow(computed(shape, how), lambda state: oracle(shape, how, *state))
 
 
 @pytest.mark.parametrize(("shape", "how"), KINDS)
 def test_oracle_change_set_is_the_difference(computed, shape, how):
     """A change set holds exactly the rows that differ, as they were and as they are, by a plain Python evaluation."""
-    of = computed(shape, how)
-
-    def claim(number, one, at):
-        states = [oracle(shape, how, *one.states()[max(version, 0)]) for version in (at - 1, at)]
-        return difference_of(*states) if at else {}, of.changes.get((number, at), {})
-
-    check(of, claim)
+    changes_are_differences(computed(shape, how), lambda state: oracle(shape, how, *state))
 
 
 @pytest.mark.parametrize(("shape", "how"), KINDS)
 def test_differential_change_set_is_the_difference_of_meanings(computed, shape, how):
     """A change set is the difference of the plain query over the tables before and after: no row more, no row less."""
-    of = computed(shape, how)
-
-    def claim(number, one, at):
-        before, after = (of.meanings.get((number, version), {}) for version in (at - 1, at))
-        return difference_of(before, after) if at else {}, of.changes.get((number, at), {})
-
-    check(of, claim)
+    changes_are_differences(computed(shape, how))
 
 
 @pytest.mark.parametrize(("shape", "how"), KINDS)
 def test_histories_hold_what_they_should_try(computed, shape, how):
     """Each shape sees inserts, updates and deletes, and epochs with changes that net to nothing."""
-    of = computed(shape, how)
-    ops = Counter(change.op for epoch in of.changes.values() for change in epoch.values())
-    assert all(ops[op] >= 10 for op in ("insert", "update", "delete")), ops
-    quiet = [
-        (number, at)
-        for number, one in enumerate(of.histories)
-        for at, epoch in enumerate(one.epochs, start=1)
-        if any(epoch.feeds) and (number, at) not in of.changes
-    ]
-    assert len(quiet) > 5
+    enough_is_tried(computed(shape, how))
 
 
 @given(st.integers(min_value=0, max_value=2**32), st.sampled_from(SHAPES))
