@@ -23,10 +23,10 @@ from lakehouse.tables import UPKEEP_OPERATIONS, Commit, Table, commits_since, is
 from lakehouse.values import same
 from lakehouse.writing import write
 
-STAGED_COUNTS = {
-    name: f"count_if(op = '{op}')"
-    for name, op in (("inserted", "insert"), ("updated", "update"), ("deleted", "delete"))
-}
+OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
+"""The operations of a change set, and what the rows of each are counted as."""
+
+STAGED_COUNTS = {name: f"count_if(op = '{op}')" for op, name in OPERATIONS.items()}
 """What is counted while a change set is staged, as SQL by name."""
 
 SLICES = 1_000_000

@@ -42,13 +42,18 @@ class Brought:
 
     Args:
         rows: The rows.
-        files: The files of tables that were read for them.
         frame: The rows as a frame.
+        read: The frame that was read for them.
     """
 
     rows: "pyarrow.Table"
-    files: frozenset[str]
     frame: DataFrame
+    read: DataFrame
+
+    @property
+    def files(self) -> list[str]:
+        """Name the files that were read; the plan that has run knows them, another would look for them again."""
+        return self.read.inputFiles()
 
     def distinct(self, columns: Sequence[str]) -> int | None:
         """Count how many different values some columns have; None where Arrow and Spark tell values apart otherwise."""
@@ -81,9 +86,7 @@ def brought(frame: DataFrame) -> Brought:
         raise
     if rows.num_rows > MOST or rows.nbytes > MOST_BYTES:
         raise TooMuch
-    # The plan that has run knows its files; another would have to look for them again.
-    files = frozenset(limited.inputFiles())
-    return Brought(rows, files, frame.sparkSession.createDataFrame(rows, schema=plain))
+    return Brought(rows, frame.sparkSession.createDataFrame(rows, schema=plain), limited)
 
 
 def carried(kind: DataType) -> bool:

@@ -11,14 +11,12 @@ from dataclasses import replace
 
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
-from lakehouse.publish import Fence, committed_counts, merge
+from lakehouse.publish import OPERATIONS, Fence, committed_counts, merge
 from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, get
 from pipelines.binding import BoundJoin
 from pipelines.plan import EpochPlan
 from pipelines.workspace import Workspace
-
-OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
 
 
 class Stopwatch:

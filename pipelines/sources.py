@@ -100,7 +100,7 @@ class EpochSources:
             rows = self._with_one_of(rows, reference(link, self._bound.types[link.input]), keys)
         if self._few:
             found = brought(rows.select(key))
-            self._files |= found.files
+            self._files.update(found.files)
             return found.frame
         self._scans.append(scanned)
         return rows.select(key)
@@ -140,7 +140,7 @@ class EpochSources:
             self.unchecked[place] = self._exactly(pruned.select(*names), place, wanted).select(key)
             return self._exactly(pruned, place, wanted)
         found = brought(self._exactly(pruned, place, wanted))
-        self._files |= found.files
+        self._files.update(found.files)
         if found.distinct(item.key) == found.rows.num_rows:
             self._counts["looked_up"] += found.rows.num_rows
         else:

@@ -13,6 +13,9 @@ TEXT, MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 NO_TEXT = "a name must be a text"
 """What is wrong with `no:`, `1:` and the like, which YAML does not read as texts."""
 
+UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What PyYAML's own readers of numbers, dates and truth values raise for a text that is none."""
+
 
 class StrictLoader(yaml.SafeLoader):
     """YAML without aliases, and with the line of each value that cannot be read."""
@@ -25,12 +28,10 @@ class StrictLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Say which value does not fit its tag; what PyYAML raises for one is anything."""
+        """Say which value does not fit its tag."""
         try:
             return super().construct_object(node, deep=deep)
-        except (yaml.YAMLError, RecursionError):
-            raise
-        except Exception:
+        except UNFIT:
             value, kind = str(node.value)[:40], node.tag.rpartition(":")[2]
             problem = f"`{value}` cannot be read as {kind}; a text stands in quotes"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None

@@ -1,7 +1,7 @@
 """One round after the other: the sources change, then each way of keeping the result up to date has its turn."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,19 +62,33 @@ def compare(meter: Meter, lake: Lake, workload: Workload, ways: Sequence[str], r
                 runs.append(_run(lake, cost, report, since["result"], counted=turn == repeat))
     for way in set(ways) & {"full", "recipe"}:
         must_be_equal(lake, "result", way)
-    medians = {f"{way}_s": round(statistics.median(taken), 2) for way, taken in seconds.items()}
+    middle_of = medians(seconds)
     middle = sorted(runs, key=lambda run: run.cost.seconds)[len(runs) // 2]
     last = runs[-1]
     return {
-        **medians,
-        **_ratios(medians),
-        "steps": {name: round(value, 2) for name, value in middle.report.seconds.items()},
-        **middle.cost.counts(),
+        **middle_of,
+        **{f"ratio_{way}": ratio(middle_of, way, "lakejoin") for way in ("full", "recipe") if way in ways},
+        **account(middle.cost, middle.report),
         "looked_up": middle.report.counts.get("looked_up", 0),
         "feed_rows": last.feed_rows,
         "needed_feed_rows": last.needed_rows,
         "differing_rows": last.differing_rows,
     }
+
+
+def medians(seconds: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Give the median of each way's seconds, as `<way>_s`."""
+    return {f"{way}_s": round(statistics.median(taken), 2) for way, taken in seconds.items()}
+
+
+def ratio(of: Mapping[str, float], one: str, other: str) -> float:
+    """Divide the median of one way by that of another."""
+    return round(of[f"{one}_s"] / of[f"{other}_s"], 2)
+
+
+def account(cost: Cost, report: JoinReport) -> dict[str, Any]:
+    """Give the fields that say what a run of lakejoin did: seconds of its steps, and Spark's counts."""
+    return {"steps": {name: round(value, 2) for name, value in report.seconds.items()}, **cost.counts()}
 
 
 def pipeline_of(lake: Lake, workload: Workload) -> Pipeline:
@@ -128,11 +142,3 @@ def _run(lake: Lake, cost: Cost, report: JoinReport | None, base: int, *, counte
     feed = sum(lake.feed_counts("result", lake.version()).values())
     rows, needed = differing(lake, "result", base, lake.version())
     return Run(cost, report, feed, needed, rows)
-
-
-def _ratios(medians: dict[str, float]) -> dict[str, float]:
-    return {
-        f"ratio_{way}": round(medians[f"{way}_s"] / medians["lakejoin_s"], 2)
-        for way in ("full", "recipe")
-        if f"{way}_s" in medians
-    }

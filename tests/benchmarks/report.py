@@ -24,8 +24,14 @@ BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 
 WIDE = ["--rows", "4000000", "--width", "wide", "--repeat", "1"]
 MILLION = 1_000_000
-ROWS = (1 * MILLION, 4 * MILLION, 16 * MILLION)
-CHANGES = (10, 1_000, 100_000)
+
+
+def growth(rows: int, changes: int) -> list[str]:
+    """Give the arguments of a benchmark of full recompute and lakejoin alone."""
+    sizes = ["--rows", str(rows), "--changes", str(changes)]
+    return ["table_table", *sizes, "--shape", "recent", "--ways", "full,lakejoin", "--repeat", "1"]
+
+
 GROUPS: dict[str, list[list[str]]] = {
     "compare": [
         ["table_table", *WIDE, "--changes", "4000", "--shape", "recent"],
@@ -38,38 +44,8 @@ GROUPS: dict[str, list[list[str]]] = {
         ["overhead", "--rows", "1000000"],
         ["versions", "--rows", "1000000", "--changes", "40", "--repeat", "1"],
     ],
-    "rows": [
-        [
-            "table_table",
-            "--rows",
-            str(n),
-            "--changes",
-            "1000",
-            "--shape",
-            "recent",
-            "--ways",
-            "full,lakejoin",
-            "--repeat",
-            "1",
-        ]
-        for n in ROWS
-    ],
-    "changes": [
-        [
-            "table_table",
-            "--rows",
-            str(4 * MILLION),
-            "--changes",
-            str(n),
-            "--shape",
-            "recent",
-            "--ways",
-            "full,lakejoin",
-            "--repeat",
-            "1",
-        ]
-        for n in CHANGES
-    ],
+    "rows": [growth(rows, 1_000) for rows in (1 * MILLION, 4 * MILLION, 16 * MILLION)],
+    "changes": [growth(4 * MILLION, changes) for changes in (10, 1_000, 100_000)],
 }
 
 
@@ -78,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.report", description=__doc__)
     parser.add_argument("--only", choices=[*GROUPS, "none"])
     only = parser.parse_args().only
-    lines = {tuple(line["arguments"]): line for line in _recorded()}
+    lines = _recorded()
     for group, benchmarks in GROUPS.items():
         for arguments in benchmarks if only in (None, group) else []:
             print("python -m tests.benchmarks", *arguments, file=sys.stderr, flush=True)
@@ -94,7 +70,7 @@ def main() -> None:
 
 def grouped() -> dict[str, list[dict[str, Any]]]:
     """Give the recorded lines by group."""
-    lines = {tuple(line["arguments"]): line for line in _recorded()}
+    lines = _recorded()
     return {group: [lines[tuple(each)] for each in all_ if tuple(each) in lines] for group, all_ in GROUPS.items()}
 
 
@@ -132,8 +108,8 @@ def section(found: dict[str, list[dict[str, Any]]]) -> str:
     ]
     single = [row for line in found["cases"] for row in _single(line)]
     parts = [
-        f"Measured by `make benchmarks` on {' and '.join(machines)}, {' and '.join(days)}; seconds of one round after "
-        "one that warms the session, a process for each line, lakejoin with its gate on.",
+        f"Measured by `make benchmarks` on {' and '.join(machines)}, {' and '.join(days)}; seconds of the "
+        "rounds after one that warms the session, a process for each line, lakejoin with its gate on.",
         _table(head, ratio),
         *([_table(["case", "seconds", "ratio"], single)] if single else []),
     ]
@@ -160,8 +136,10 @@ def draw(rows: Sequence[dict[str, Any]], changes: Sequence[dict[str, Any]]) -> N
     figure.savefig(PLOT, metadata={"Date": None})
 
 
-def _recorded() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+def _recorded() -> dict[tuple[str, ...], dict[str, Any]]:
+    """Give the recorded lines by the arguments of their benchmarks."""
+    lines = map(json.loads, RESULTS.read_text().splitlines()) if RESULTS.exists() else []
+    return {tuple(line["arguments"]): line for line in lines}
 
 
 def _measure(arguments: Sequence[str]) -> dict[str, Any]:

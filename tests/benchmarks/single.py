@@ -1,13 +1,11 @@
 """Benchmarks that do not compare every way: first load, fixed costs, many versions."""
 
 import shutil
-import statistics
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tests.benchmarks import rivals
-from tests.benchmarks.compare import must_be_equal, pipeline_of
+from tests.benchmarks.compare import account, medians, must_be_equal, pipeline_of, ratio
 from tests.benchmarks.cost import Meter
 from tests.benchmarks.workload import Workload
 from tests.lake import Lake, only
@@ -30,13 +28,12 @@ def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
         for name, table in (("scan_of_ctas", "ctas"), ("scan", "result")) * 2:
             seconds[name].append(meter.measure(lake.spark, lambda: _scan(lake, table))[0].seconds)  # noqa: B023
     must_be_equal(lake, "result", "ctas")
-    medians = {f"{name}_s": round(statistics.median(taken), 2) for name, taken in seconds.items()}
+    middle = medians(seconds)
     return {
-        **medians,
-        "ratio_ctas": round(medians["lakejoin_s"] / medians["ctas_s"], 2),
-        "ratio_scan": round(medians["scan_s"] / medians["scan_of_ctas_s"], 2),
-        "steps": {name: round(value, 2) for name, value in report.seconds.items()},
-        **cost.counts(),
+        **middle,
+        "ratio_ctas": ratio(middle, "lakejoin", "ctas"),
+        "ratio_scan": ratio(middle, "scan", "scan_of_ctas"),
+        **account(cost, report),
     }
 
 
@@ -60,16 +57,17 @@ def overhead(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
         if turn:
             for name, cost in (("nothing", nothing), ("one", one), ("merge", plain), ("merge_by_literal", literal)):
                 seconds[name].append(cost.seconds)
-    medians = {f"{name}_s": round(statistics.median(taken), 2) for name, taken in seconds.items()}
-    data = {lake.path(name) for name in (*(source.name for source in workload.sources), "result")}
+    middle = medians(seconds)
+    data = {f"file:{lake.path(name)}" for name in (*(source.name for source in workload.sources), "result")}
+    if not data & one.scanned:
+        raise SystemExit(f"no scan of {sorted(data)} was seen where there was one: {sorted(one.scanned)}")
     return {
-        **medians,
-        "ratio_merge": round(medians["one_s"] / medians["merge_s"], 2),
-        "ratio_merge_by_literal": round(medians["one_s"] / medians["merge_by_literal_s"], 2),
+        **middle,
+        "ratio_merge": ratio(middle, "one", "merge"),
+        "ratio_merge_by_literal": ratio(middle, "one", "merge_by_literal"),
         "nothing_jobs": nothing.spark_jobs,
-        "nothing_data_scans": sum(Path(where.removeprefix("file:")).as_posix() in data for where in nothing.scanned),
-        "steps": {name: round(value, 2) for name, value in report.seconds.items()},
-        **one.counts(),
+        "nothing_data_scans": len(data & nothing.scanned),
+        **account(one, report),
     }
 
 
@@ -91,12 +89,11 @@ def versions(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
         cost, report = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
         taken["lakejoin"].append(cost.seconds)
     must_be_equal(lake, "result", "recipe")
-    medians = {f"{name}_s": round(statistics.median(times), 2) for name, times in taken.items()}
+    middle = medians(taken)
     return {
-        **medians,
-        "ratio_recipe": round(medians["recipe_s"] / medians["lakejoin_s"], 2),
-        "steps": {name: round(value, 2) for name, value in report.seconds.items()},
-        **cost.counts(),
+        **middle,
+        "ratio_recipe": ratio(middle, "recipe", "lakejoin"),
+        **account(cost, report),
     }
 
 

@@ -19,19 +19,9 @@ from pyspark.sql.types import StructType
 
 from pipelines.joins.meaning import meaning
 
+from . import claims
 from . import star_shapes as shapes
-from .claims import (
-    CHANGE_TYPE,
-    EPOCH,
-    HISTORY,
-    SCOPE,
-    Change,
-    Computed,
-    changes_are_differences,
-    enough_is_tried,
-    literal,
-    results_follow,
-)
+from .claims import CHANGE_TYPE, EPOCH, HISTORY, SCOPE, Change, Computed, literal
 from .epochs import bound, change_sets, key_types
 from .histories import FeedRow, History, Row, history, plain
 from .star_chains import ASIDE, CHAINS, REFERS_TO_BOTH
@@ -128,25 +118,25 @@ def cells(row: SparkRow, names: tuple[str, ...]) -> Row:
 @pytest.mark.parametrize(("star", "how"), KINDS)
 def test_oracle_result_after_every_epoch(computed, star, how):
     """The change sets, applied one after the other, add up to the join as plain Python evaluates it."""
-    results_follow(computed(star, how), lambda state: oracle(star, how, state))
+    claims.results_follow(computed(star, how), lambda state: oracle(star, how, state))
 
 
 @pytest.mark.parametrize(("star", "how"), KINDS)
 def test_oracle_change_set_is_the_difference(computed, star, how):
     """A change set holds exactly the rows that differ, as they were and as they are, by a plain Python evaluation."""
-    changes_are_differences(computed(star, how), lambda state: oracle(star, how, state))
+    claims.changes_are_differences(computed(star, how), lambda state: oracle(star, how, state))
 
 
 @pytest.mark.parametrize(("star", "how"), KINDS)
 def test_differential_change_set_is_the_difference_of_meanings(computed, star, how):
     """A change set is the difference of the plain query over the tables before and after: no row more, no row less."""
-    changes_are_differences(computed(star, how))
+    claims.changes_are_differences(computed(star, how))
 
 
 @pytest.mark.parametrize(("star", "how"), KINDS)
 def test_histories_hold_what_they_should_try(computed, star, how):
     """Each combination sees inserts, updates and deletes, and epochs with changes that net to nothing."""
-    enough_is_tried(computed(star, how))
+    claims.enough_is_tried(computed(star, how))
 
 
 @pytest.mark.parametrize(("star", "how"), REFERRING)

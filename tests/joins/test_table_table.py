@@ -18,18 +18,8 @@ from pyspark.sql.types import StructType
 
 from pipelines.joins.meaning import meaning
 
-from .claims import (
-    CHANGE_TYPE,
-    EPOCH,
-    HISTORY,
-    SCOPE,
-    Change,
-    Computed,
-    changes_are_differences,
-    enough_is_tried,
-    literal,
-    results_follow,
-)
+from . import claims
+from .claims import CHANGE_TYPE, EPOCH, HISTORY, SCOPE, Change, Computed, literal
 from .epochs import bound, change_sets, key_types
 from .histories import SHAPES, Row, Shape, history, oracle, plain
 
@@ -96,25 +86,25 @@ def cells_of(shape: Shape, key, row) -> Row | None:
 @pytest.mark.parametrize(("shape", "how"), KINDS)
 def test_oracle_result_after_every_epoch(computed, shape, how):
     """The change sets, applied one after the other, add up to the join as plain Python evaluates it."""
-    results_follow(computed(shape, how), lambda state: oracle(shape, how, *state))
+    claims.results_follow(computed(shape, how), lambda state: oracle(shape, how, *state))
 
 
 @pytest.mark.parametrize(("shape", "how"), KINDS)
 def test_oracle_change_set_is_the_difference(computed, shape, how):
     """A change set holds exactly the rows that differ, as they were and as they are, by a plain Python evaluation."""
-    changes_are_differences(computed(shape, how), lambda state: oracle(shape, how, *state))
+    claims.changes_are_differences(computed(shape, how), lambda state: oracle(shape, how, *state))
 
 
 @pytest.mark.parametrize(("shape", "how"), KINDS)
 def test_differential_change_set_is_the_difference_of_meanings(computed, shape, how):
     """A change set is the difference of the plain query over the tables before and after: no row more, no row less."""
-    changes_are_differences(computed(shape, how))
+    claims.changes_are_differences(computed(shape, how))
 
 
 @pytest.mark.parametrize(("shape", "how"), KINDS)
 def test_histories_hold_what_they_should_try(computed, shape, how):
     """Each shape sees inserts, updates and deletes, and epochs with changes that net to nothing."""
-    enough_is_tried(computed(shape, how))
+    claims.enough_is_tried(computed(shape, how))
 
 
 @given(st.integers(min_value=0, max_value=2**32), st.sampled_from(SHAPES))
