@@ -86,3 +86,10 @@ def net(
             "copies"
         ),
     )
+
+
+def as_feed(changes: DataFrame) -> DataFrame:
+    """Write changes as a feed again: the columns of `old` and `new`, and `_change_type`."""
+    images = "array(named_struct('kind', 'delete', 'row', old), named_struct('kind', 'insert', 'row', new))"
+    rows = changes.select(F.explode(F.expr(images)).alias("image")).where("image.row IS NOT NULL")
+    return rows.select("image.row.*", F.col("image.kind").alias("_change_type"))

@@ -54,7 +54,8 @@ class Entry:
         sources: What was read.
         targets: What is written.
         stage: The stage's folder; empty for a load.
-        counts: Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files for look-ups.
+        counts: Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files for look-ups;
+            changelog: rows appended to it.
         seconds: Seconds of each step so far.
         message: Why it was rejected, abandoned or broken.
         at: When the row was written, UTC.
@@ -79,6 +80,11 @@ class Entry:
     def result(self) -> TargetVersions:
         """The result table's versions: the last target, as the result is published last."""
         return self.targets[-1]
+
+    @property
+    def changelog(self) -> TargetVersions | None:
+        """The changelog's versions, if the epoch kept one."""
+        return self.targets[0] if len(self.targets) > 1 else None
 
 
 @dataclass(frozen=True)

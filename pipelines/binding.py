@@ -15,7 +15,7 @@ from lakehouse.sqltext import quote
 from lakehouse.tables import Table, get, read
 from lakehouse.values import common_type, incomparable, plain_schema
 from pipelines.joins.meaning import meaning
-from pipelines.spec import Input, Link, TableJoin, bind, fingerprint, parse
+from pipelines.spec import CHANGELOG_COLUMNS, Input, Link, Semantics, TableJoin, bind, fingerprint, parse
 from pipelines.workspace import Workspace
 
 WITHOUT_IT = "leave the column out or extract what you need"
@@ -33,6 +33,8 @@ class BoundJoin:
         types: For each input the types in which the parts of its key are compared.
         columns: The result's columns: the key, then the others in the order of the SELECT list.
         result: Where the result lies.
+        changelog: Where its changelog lies, if it keeps one.
+        semantics: Which rows the changelog has.
     """
 
     join: TableJoin
@@ -41,6 +43,8 @@ class BoundJoin:
     types: tuple[tuple[DataType, ...], ...]
     columns: StructType
     result: Address
+    changelog: Address | None = None
+    semantics: Semantics = "strict"
 
     def table(self, place: int) -> Table:
         """Give the source table of an input."""
@@ -70,8 +74,18 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     types = _key_types(workspace, join, tables)
     schema = _result_schema(workspace, join, tables)
     ordered = [schema[key] for key in join.key] + [field for field in schema if field.name not in join.key]
+    changelog = workspace.changelog(name)
+    if changelog is not None:
+        _must_be_free(workspace, join)
     return BoundJoin(
-        join, fingerprint(workspace.file, name), sources, types, plain_schema(ordered), workspace.table(name)
+        join,
+        fingerprint(workspace.file, name),
+        sources,
+        types,
+        plain_schema(ordered),
+        workspace.table(name),
+        changelog,
+        workspace.file.joins[name].semantics,
     )
 
 
@@ -79,6 +93,17 @@ def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> Da
     """Read a source at a version, with only the columns that the join uses."""
     rows = read(workspace.spark, table.address, version)
     return rows.select(*(F.col(quote(column)) for column in side.columns))
+
+
+def _must_be_free(workspace: Workspace, join: TableJoin) -> None:
+    """See that no output is called as a column that the changelog adds."""
+    faults = [
+        Fault(f"joins.{join.name}.sql", f"SELECT: `{output.name}` is a column of the changelog", "give it another name")
+        for output in join.outputs
+        if output.name.lower() in CHANGELOG_COLUMNS
+    ]
+    if faults:
+        raise PipelineFileError(workspace.file.pipeline, faults)
 
 
 def _key_types(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -> tuple[tuple[DataType, ...], ...]:

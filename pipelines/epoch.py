@@ -17,18 +17,22 @@ from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
 from lakehouse.errors import DuplicateKey
-from lakehouse.publish import STAGED_COUNTS
+from lakehouse.publish import OPERATIONS, STAGED_COUNTS
 from lakehouse.session import settings
 from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote, text
 from lakehouse.stage import Stage
 from lakehouse.tables import read
 from pipelines.binding import BoundJoin, rows_of
+from pipelines.joins.changelog import changelog_rows, missing_rows
 from pipelines.joins.difference import NEW, OLD, as_image, difference
+from pipelines.joins.emission import emitted
 from pipelines.joins.kernel import change_set, touched_keys
 from pipelines.joins.meaning import meaning
+from pipelines.joins.timeline import timeline
+from pipelines.joins.versions import positions
 from pipelines.plan import EpochPlan
-from pipelines.sources import EpochSources
+from pipelines.sources import Commits, EpochSources
 from pipelines.workspace import Workspace
 
 EXAMPLES = 5
@@ -40,12 +44,12 @@ log = logging.getLogger(__name__)
 
 def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
     """
-    Compute an incremental epoch from the change feeds into the stage's part `result`.
+    Compute an incremental epoch from the change feeds into the stage's part `result`, its changelog into `changelog`.
 
     Returns:
         Counts: read (feed rows), null_keys (feed rows without a key), looked_up (rows of the sources that the feeds do
         not bring), files (of the sources that were read for them), touched (result keys that could change), inserted,
-        updated, deleted, unchanged.
+        updated, deleted, unchanged, and changelog: rows for the changelog, if one is kept.
 
     Raises:
         DuplicateKey: A source holds a changed or looked-up key twice.
@@ -61,23 +65,49 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
 
 
 def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, *, few: bool) -> dict[str, int]:
-    sources = EpochSources(workspace, bound, plan, stage, few=few)
+    sources = EpochSources(workspace, bound, plan, stage, few=few, by_commit=bound.changelog is not None)
     sources.read_changes()
     for source, changes in sources.twice.items():
         _refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()])
-    touched = touched_keys(bound.join, sources)
+    none = {**sources.counts, **dict.fromkeys(("touched", "inserted", "updated", "deleted", "unchanged"), 0)}
+    commits = None
+    if bound.changelog is not None:
+        none["changelog"] = 0
+        commits = _in_order_of_time(bound, sources)
+        if commits is None:
+            return none
+    touched = touched_keys(bound.join, commits or sources)
     number = 0 if touched is None else sources.pruning(touched).keys
     if touched is None or number == 0:
-        return {**sources.counts, **dict.fromkeys(("touched", "inserted", "updated", "deleted", "unchanged"), 0)}
+        return none
     result = _in_order(bound, change_set(bound.join, bound.types, sources, touched))
+    changelog = None if commits is None else _changelog(bound, plan, commits, touched)
     with ThreadPoolExecutor(max_workers=1) as beside:
         checked = beside.submit(_check_looked_up, bound, sources)
         staged = stage.put("result", result, STAGED_COUNTS)
+        if changelog is not None:
+            staged |= stage.put("changelog", changelog, {"changelog": "count(1)"})
         looked_up = checked.result()
     counts = sources.counts
     counts["looked_up"] += looked_up
     counts["touched"] = touched.count() if number is None else number
-    return {**counts, **staged, "unchanged": counts["touched"] - sum(staged.values())}
+    changed = sum(staged[name] for name in OPERATIONS.values())
+    return {**counts, **staged, "unchanged": counts["touched"] - changed}
+
+
+def _in_order_of_time(bound: BoundJoin, sources: EpochSources) -> Commits | None:
+    """Bring the commits of all sources into one order; None where none of them changed anything."""
+    changed = {bound.join.sources.index(source): commits for source, commits in sources.commits.items()}
+    return Commits(sources, bound, sources.kept("order", positions(changed))) if changed else None
+
+
+def _changelog(bound: BoundJoin, plan: EpochPlan, commits: Commits, touched: DataFrame) -> DataFrame:
+    """Give the epoch's rows of the changelog, in their order."""
+    pieces = timeline(bound.join, bound.types, commits, touched)
+    rows = emitted(pieces, bound.join, bound.columns, bound.semantics)
+    at = commits.order.select(F.col("position").alias("at_position"), "at")
+    timed = rows.join(F.broadcast(at), on=F.expr("position = at_position"), how="inner")
+    return changelog_rows(timed, bound.join.key, bound.columns, plan.epoch).orderBy("_position")
 
 
 def compute_reconciliation(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
@@ -85,7 +115,8 @@ def compute_reconciliation(workspace: Workspace, bound: BoundJoin, plan: EpochPl
     Compute what the result differs by from the meaning at the pinned versions into the stage's part `result`.
 
     Returns:
-        Counts: null_keys (source rows without a key), inserted, updated, deleted.
+        Counts: null_keys (source rows without a key), inserted, updated, deleted, and changelog: the rows of the part
+        `changelog`, if one is kept.
 
     Raises:
         DuplicateKey: A source, or the result, holds a key twice, or the result holds rows without a key.
@@ -109,6 +140,10 @@ def compute_reconciliation(workspace: Workspace, bound: BoundJoin, plan: EpochPl
             found=_examples([row["key"] for row in twice]),
             hint="remove the surplus rows, or drop the table and run `lakejoin backfill` again",
         )
+    if bound.changelog is not None:
+        logged = read(workspace.spark, bound.changelog, plan.changelog_version)
+        rows = missing_rows(logged, expected, bound.join.key, bound.columns, plan.epoch)
+        found |= stage.put("changelog", rows, {"changelog": "count(1)"})
     return {**counts, **found}
 
 
@@ -148,22 +183,21 @@ def _check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
     Returns:
         How many rows these are.
     """
-    keys = {
-        place: held.groupBy("key").agg(F.count(F.lit(1)).alias("copies")) for place, held in sources.unchecked.items()
-    }
+    keys = [(place, held.groupBy("key").agg(F.count(F.lit(1)).alias("copies"))) for place, held in sources.unchecked]
     if not keys:
         return 0
     totals = [
-        found.agg(F.lit(place).alias("place"), F.sum("copies").alias("rows"), F.max("copies").alias("copies"))
-        for place, found in keys.items()
+        found.agg(F.lit(number).alias("number"), F.sum("copies").alias("rows"), F.max("copies").alias("copies"))
+        for number, (_, found) in enumerate(keys)
     ]
     looked_up = 0
     for row in reduce(DataFrame.unionAll, totals).collect():
         looked_up += row["rows"] or 0
         if (row["copies"] or 0) > 1:
-            parts = [F.col(f"key.k{part}").cast("string") for part in range(len(bound.types[row["place"]]))]
-            twice = keys[row["place"]].where("copies > 1").select(F.array(*parts).alias("key")).limit(EXAMPLES)
-            _refuse_keys(bound.table(row["place"]).address.label, [found["key"] for found in twice.collect()])
+            place, found = keys[row["number"]]
+            parts = [F.col(f"key.k{part}").cast("string") for part in range(len(bound.types[place]))]
+            twice = found.where("copies > 1").select(F.array(*parts).alias("key")).limit(EXAMPLES)
+            _refuse_keys(bound.table(place).address.label, [example["key"] for example in twice.collect()])
     return looked_up
 
 

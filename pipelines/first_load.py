@@ -1,5 +1,5 @@
 """
-The first load: the whole join as one sorted commit, gated where it lies.
+The first load: the whole join as one sorted commit, gated where it lies. A changelog, if it keeps one, begins with it.
 
 It has no stage. Its *publishing* row names the versions, so that a load that was interrupted is done again at the same
 ones; the table is a result only once the ledger says *committed*, and is dropped if its gate fails.
@@ -10,6 +10,7 @@ import shutil
 import uuid
 from dataclasses import replace
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.gate import gate_loaded
@@ -17,12 +18,13 @@ from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed
 from lakehouse.publish import Fence, append, check_owner
 from lakehouse.sqltext import quote
-from lakehouse.tables import create, find, get, reading
+from lakehouse.tables import create, find, get, read, reading
 from lakehouse.writing import write
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.epoch import check_sources, expected_rows
+from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan import EpochPlan
-from pipelines.publishing import Stopwatch, close, publishing_entry
+from pipelines.publishing import Stopwatch, append_changelog, close, publishing_entry
 from pipelines.workspace import Workspace
 
 BYTES_PER_FILE = 32 * 2**20
@@ -99,8 +101,29 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
         raise GateFailed(entry.join, "the loaded result did not pass its gate and was dropped", found=message)
     rows_loaded = int(commit.metrics.get("numOutputRows", 0))
     counts = {**entry.counts, "inserted": rows_loaded, "updated": 0, "deleted": 0}
-    loaded = replace(entry, counts=counts, targets=(TargetVersions(bound.result, table.id, -1),))
-    return close(workspace, loaded, commit.version, watch)
+    targets = [TargetVersions(bound.result, table.id, -1, commit.version)]
+    if entry.changelog is not None:
+        with watch.step("changelog"):
+            changelog, counts["changelog"] = _load_changelog(workspace, bound, entry, entry.changelog, commit.version)
+        targets.insert(0, changelog)
+    return close(workspace, replace(entry, counts=counts), targets, watch)
+
+
+def _load_changelog(
+    workspace: Workspace, bound: BoundJoin, entry: Entry, changelog: TargetVersions, version: int
+) -> tuple[TargetVersions, int]:
+    """Bring the changelog up to the loaded result; one that an earlier result left is continued."""
+    spark, key = workspace.spark, bound.join.key
+    create(spark, changelog.address, changelog_schema(bound.columns), key)
+    target = replace(changelog, id=get(spark, changelog.address).id, base_version=max(changelog.base_version, 0))
+
+    def rows() -> DataFrame:
+        logged = read(spark, changelog.address, target.base_version)
+        loaded = read(spark, bound.result, version)
+        return missing_rows(logged, loaded, key, bound.columns, entry.epoch)
+
+    made, number = append_changelog(workspace, entry, target, rows)
+    return replace(target, version=made), number
 
 
 def _drop(workspace: Workspace, entry: Entry) -> None:

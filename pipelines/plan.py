@@ -5,10 +5,10 @@ Pure: the facts are gathered elsewhere, nothing here reads a table.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from lakehouse.entries import JoinHistory
+from lakehouse.entries import JoinHistory, TargetVersions
 from lakehouse.errors import (
     BrokenEpoch,
     DefinitionChanged,
@@ -49,7 +49,7 @@ class SourceFacts:
 
 @dataclass(frozen=True)
 class ResultFacts:
-    """The result table as it was found."""
+    """A table that epochs write, as it was found: the result, or its changelog."""
 
     id: str
     version: int
@@ -96,6 +96,8 @@ class EpochPlan:
         sources: What is read, left before right.
         result_id: Table id of the result; empty before the load.
         base_version: The version of the result that the epoch is computed against; -1 before the load.
+        changelog_id: Table id of the changelog; empty where none is kept, or before it is there.
+        changelog_version: Its version; -1 where there is none.
     """
 
     join: str
@@ -105,6 +107,8 @@ class EpochPlan:
     sources: tuple[SourceRange, ...] = ()
     result_id: str = ""
     base_version: int = -1
+    changelog_id: str = ""
+    changelog_version: int = -1
 
     @property
     def few(self) -> bool:
@@ -121,6 +125,8 @@ def plan_epoch(
     sources: Sequence[SourceFacts],
     result: ResultFacts | None,
     *,
+    changelog: ResultFacts | None = None,
+    keeps_changelog: bool = False,
     backfill: bool = False,
 ) -> EpochPlan:
     """
@@ -133,6 +139,8 @@ def plan_epoch(
         history: What the ledger knows.
         sources: The sources as found, left before right.
         result: The result table, None where there is none.
+        changelog: Its changelog, None where there is none.
+        keeps_changelog: Whether epochs append to the changelog.
         backfill: A person asked for a reconciliation: differences to the record are what it is there to mend.
 
     Returns:
@@ -159,19 +167,45 @@ def plan_epoch(
                 hint=f"run `lakejoin backfill --select {join}` for the first load",
             )
         ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1) for s in sources)
-        return EpochPlan(join, history.next_epoch, "load", "first-load: there is no result yet", ranges)
+        plan = EpochPlan(join, history.next_epoch, "load", "first-load: there is no result yet", ranges)
+        return _with_changelog(plan, changelog if keeps_changelog else None)
     if backfill:
         assert result is not None
         ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1) for s in sources)
         reason = "backfill: asked for by a person"
-        return EpochPlan(join, history.next_epoch, "reconcile", reason, ranges, result.id, result.version)
+        plan = EpochPlan(join, history.next_epoch, "reconcile", reason, ranges, result.id, result.version)
+        return _with_changelog(plan, changelog if keeps_changelog else None)
     if last is None:
         raise NotLoaded(
             join,
             "a table lies where the result belongs, and the ledger knows no epoch of it",
             hint=f"compare it by `lakejoin verify --select {join}`, adopt it by `lakejoin backfill --select {join}`",
         )
-    return _continue(join, definition, refresh, history, sources, result)
+    plan = _continue(join, definition, refresh, history, sources, result)
+    if keeps_changelog:
+        _check_changelog(join, last.changelog, changelog)
+    return _with_changelog(plan, changelog if keeps_changelog else None)
+
+
+def _with_changelog(plan: EpochPlan, changelog: ResultFacts | None) -> EpochPlan:
+    if changelog is None:
+        return plan
+    return replace(plan, changelog_id=changelog.id, changelog_version=changelog.version)
+
+
+def _check_changelog(join: str, recorded: TargetVersions | None, changelog: ResultFacts | None) -> None:
+    """See that the changelog has been kept up to the last epoch."""
+    hint = f"run `lakejoin backfill --select {join}`: it appends what the changelog lacks"
+    if recorded is None:
+        raise NotLoaded(join, "the last epoch kept no changelog", hint=hint)
+    if changelog is None or changelog.id != recorded.id:
+        raise ForeignWriter(
+            join,
+            "the changelog was dropped" if changelog is None else "the changelog was replaced by another table",
+            expected=f"the table with id {recorded.id}",
+            found=f"id {changelog.id}" if changelog else "no table",
+            hint=hint,
+        )
 
 
 def check_definition(join: str, definition: str, recorded: str, hint: str) -> None:

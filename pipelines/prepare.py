@@ -3,12 +3,15 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from pyspark.sql.types import StructType
+
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken
 from lakehouse.publish import TRANSACTION_RETENTION, check_owner
 from lakehouse.sqltext import quote
 from lakehouse.tables import CHANGE_FEED, Table, commits_since, find
 from pipelines.binding import BoundJoin, bind_join
+from pipelines.joins.changelog import changelog_schema
 from pipelines.plan import EpochPlan, ResultFacts, SourceFacts, plan_epoch
 from pipelines.workspace import Workspace
 
@@ -39,21 +42,39 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
     refresh = workspace.file.joins[name].refresh
     with ThreadPoolExecutor() as beside:
         looked_at = beside.submit(find, workspace.spark, workspace.table(name))
+        address = workspace.changelog(name)
+        logged_at = None if address is None else beside.submit(find, workspace.spark, address)
         binding = beside.submit(bind_join, workspace, name)
         history = workspace.ledger.of(name)
         if history.open is not None:
             # Nothing else matters to an open epoch, not even that a source is gone.
             return Prepared(plan_epoch(name, "", refresh, history, (), None, backfill=backfill), history, None)
         result = looked_at.result()
+        changelog = None if logged_at is None else logged_at.result()
         bound = binding.result()
     facts = [
         _source_facts(workspace, table.address.label, table, history, gap, backfill=backfill) for table in bound.sources
     ]
-    found = None if result is None else ResultFacts(result.id, result.version)
-    plan = plan_epoch(name, bound.definition, refresh, history, facts, found, backfill=backfill)
+    plan = plan_epoch(
+        name,
+        bound.definition,
+        refresh,
+        history,
+        facts,
+        _facts(result),
+        changelog=_facts(changelog),
+        keeps_changelog=bound.changelog is not None,
+        backfill=backfill,
+    )
+    if changelog is not None:
+        _check_changelog(workspace, bound, changelog, history, backfill=backfill)
     if result is not None:
         _check_result(workspace, bound, result, history, backfill=backfill)
     return Prepared(plan, history, bound)
+
+
+def _facts(table: Table | None) -> ResultFacts | None:
+    return None if table is None else ResultFacts(table.id, table.version)
 
 
 def _source_facts(
@@ -81,6 +102,17 @@ def _source_facts(
     return SourceFacts(name, table.id, table.version, versions, gap if versions else "", rows)
 
 
+def _check_changelog(
+    workspace: Workspace, bound: BoundJoin, changelog: Table, history: JoinHistory, *, backfill: bool
+) -> None:
+    """See that the changelog is as the last epoch left it and has the columns that it should."""
+    last = history.committed
+    recorded = last.changelog if last is not None else None
+    if recorded is not None and recorded.version is not None and not backfill:
+        check_owner(workspace.spark, changelog, recorded.version, history.run_ids())
+    check_columns(bound.join.name, "changelog", changelog_schema(bound.columns), changelog.schema)
+
+
 def _check_result(
     workspace: Workspace, bound: BoundJoin, result: Table, history: JoinHistory, *, backfill: bool
 ) -> None:
@@ -103,15 +135,30 @@ def _check_result(
             found=result.properties[TRANSACTION_RETENTION],
             hint=f"ALTER TABLE {bound.result.sql} UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
         )
-    expected = {field.name.lower(): field.dataType for field in bound.columns}
-    found = {field.name.lower(): field.dataType for field in result.schema}
-    if {n: k.simpleString() for n, k in expected.items()} != {n: k.simpleString() for n, k in found.items()}:
+    check_columns(name, "result", bound.columns, result.schema)
+
+
+def check_columns(join: str, which: str, columns: StructType, found: StructType) -> None:
+    """
+    See that a table has the columns that a join writes.
+
+    Raises:
+        SchemaBroken: One is missing, too many, or of another type.
+    """
+
+    def types(schema: StructType) -> dict[str, str]:
+        return {field.name.lower(): field.dataType.simpleString() for field in schema}
+
+    def listed(schema: StructType) -> str:
+        return ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema)
+
+    if types(columns) != types(found):
         raise SchemaBroken(
-            name,
-            "the columns of the result are not those of the join",
-            expected=", ".join(f"{quote(f.name)} {f.dataType.simpleString()}" for f in bound.columns),
-            found=", ".join(f"{quote(f.name)} {f.dataType.simpleString()}" for f in result.schema),
-            hint=f"name the columns in the SELECT list, or drop the table and run `lakejoin backfill --select {name}`",
+            join,
+            f"the columns of the {which} are not those of the join",
+            expected=listed(columns),
+            found=listed(found),
+            hint=f"name the columns in the SELECT list, or drop the table and run `lakejoin backfill --select {join}`",
         )
 
 

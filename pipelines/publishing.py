@@ -5,18 +5,23 @@ Everything comes from the ledger's *publishing* row and the stage, so that any l
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeVar
+
+from pyspark.sql import DataFrame
 
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
-from lakehouse.publish import OPERATIONS, Fence, committed_counts, merge
+from lakehouse.publish import OPERATIONS, Fence, append, check_owner, committed_counts, merge
 from lakehouse.stage import Stage
-from lakehouse.tables import Commit, Table, get
+from lakehouse.tables import Commit, Table, get, refresh
 from pipelines.binding import BoundJoin
 from pipelines.plan import EpochPlan
 from pipelines.workspace import Workspace
+
+T = TypeVar("T")
 
 
 class Stopwatch:
@@ -46,6 +51,9 @@ class Stopwatch:
 
 def publishing_entry(bound: BoundJoin, plan: EpochPlan, run_id: str, stage: str, counts: dict[str, int]) -> Entry:
     """Make the *publishing* row of an epoch, from which alone it can be finished."""
+    targets = [TargetVersions(bound.result, plan.result_id, plan.base_version)]
+    if bound.changelog is not None:
+        targets.insert(0, TargetVersions(bound.changelog, plan.changelog_id, plan.changelog_version))
     return Entry(
         join=plan.join,
         epoch=plan.epoch,
@@ -55,7 +63,7 @@ def publishing_entry(bound: BoundJoin, plan: EpochPlan, run_id: str, stage: str,
         reason=plan.reason,
         definition=bound.definition,
         sources=tuple(SourceVersions(s.name, s.id, s.from_version, s.to_version) for s in plan.sources),
-        targets=(TargetVersions(bound.result, plan.result_id, plan.base_version),),
+        targets=tuple(targets),
         stage=stage,
         counts=counts,
     )
@@ -64,6 +72,11 @@ def publishing_entry(bound: BoundJoin, plan: EpochPlan, run_id: str, stage: str,
 def staged_rows(entry: Entry) -> int:
     """Give how many rows of the result the epoch's stage changes."""
     return sum(entry.counts.get(name, 0) for name in OPERATIONS.values())
+
+
+def is_staged(entry: Entry) -> bool:
+    """Tell whether the epoch's stage holds anything to be written."""
+    return bool(staged_rows(entry) or entry.counts.get("changelog"))
 
 
 def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
@@ -76,23 +89,109 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
         AnotherRun: Another run finished the epoch meanwhile.
     """
     version = entry.result.base_version
+    changelog = entry.changelog
+    if changelog is not None:
+        with watch.step("changelog"):
+            changelog = replace(changelog, version=_append(workspace, entry, changelog))
     if staged_rows(entry):
         with watch.step("merge"):
             commit = _merge(workspace, entry)
         staged = {name: entry.counts[name] for name in OPERATIONS.values()}
         made = committed_counts(commit.metrics) if commit else dict.fromkeys(staged, 0)
         if commit is None or made != staged:
-            message = f"its commit changed {made}, staged were {staged}"
-            workspace.ledger.append(replace(entry, step=BROKEN, message=message))
-            raise BrokenEpoch(
-                entry.join,
-                f"epoch {entry.epoch} is broken",
-                expected=str(staged),
-                found=f"{made} in version {commit.version if commit else 'none'} of the result",
-                hint=f"run `lakejoin backfill --select {entry.join}` to reconcile the result",
-            )
+            found = f"{made} in version {commit.version if commit else 'none'} of the result"
+            raise broken(workspace, entry, str(staged), found)
         version = commit.version
-    return close(workspace, entry, version, watch)
+    result = replace(entry.result, version=version)
+    return close(workspace, entry, (result,) if changelog is None else (changelog, result), watch)
+
+
+def _append(workspace: Workspace, entry: Entry, changelog: TargetVersions) -> int:
+    """Append the staged rows of the changelog, unless that is done, and give its version afterwards."""
+    staged = entry.counts.get("changelog", 0)
+    if not staged:
+        return changelog.base_version
+
+    def rows() -> DataFrame:
+        return Stage(entry.stage).get(workspace.spark, "changelog")
+
+    version, written = _unless_finished(workspace, entry, lambda: append_changelog(workspace, entry, changelog, rows))
+    if written != staged:
+        raise broken(workspace, entry, f"{staged} rows", f"{written} in version {version} of the changelog")
+    return version
+
+
+def append_changelog(
+    workspace: Workspace, entry: Entry, changelog: TargetVersions, rows: Callable[[], DataFrame]
+) -> tuple[int, int]:
+    """
+    Append an epoch's rows to the changelog, exactly once however often it is tried.
+
+    Args:
+        workspace: Where to work.
+        entry: The epoch's publishing row.
+        changelog: The changelog, and the version that the epoch was computed against.
+        rows: Gives what is appended.
+
+    Returns:
+        The version of the changelog that has them, and how many rows they are.
+
+    Raises:
+        ForeignWriter: Somebody else wrote to the changelog.
+        AnotherRun: Another run finished the epoch meanwhile.
+        BrokenEpoch: The table was replaced.
+    """
+
+    def own(table: Table) -> Commit | None:
+        commits = check_owner(workspace.spark, table, changelog.base_version, {entry.run_id})
+        return next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)
+
+    table = _is_still(workspace, changelog)
+    made = own(table)
+    if made is None:
+        append(rows(), changelog.address, Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id))
+        made = own(refresh(workspace.spark, table))
+    if made is None:
+        raise another_run(entry)
+    return made.version, int(made.metrics.get("numOutputRows", 0))
+
+
+def _unless_finished(workspace: Workspace, entry: Entry, action: Callable[[], T]) -> T:
+    """Carry out a write of an open epoch; where it fails because another run finished the epoch, say that."""
+    try:
+        return action()
+    except LakejoinError:
+        raise
+    except Exception as error:
+        if _is_open(workspace, entry):
+            raise
+        # The stage went with the epoch.
+        raise another_run(entry) from error
+
+
+def broken(workspace: Workspace, entry: Entry, staged: str, found: str) -> BrokenEpoch:
+    """Write into the ledger that a commit is not what was staged for it, and give the error to raise."""
+    workspace.ledger.append(replace(entry, step=BROKEN, message=f"staged: {staged}; found: {found}"))
+    return BrokenEpoch(
+        entry.join,
+        f"epoch {entry.epoch} is broken",
+        expected=staged,
+        found=found,
+        hint=f"run `lakejoin backfill --select {entry.join}` to reconcile the result",
+    )
+
+
+def another_run(entry: Entry) -> AnotherRun:
+    """Give the error of a run that comes too late."""
+    return AnotherRun(
+        entry.join,
+        f"epoch {entry.epoch} was finished by another run meanwhile",
+        hint="run again for what came since",
+    )
+
+
+def _own_commit(commits: Sequence[Commit], entry: Entry) -> Commit | None:
+    return next((commit for commit in commits if commit.metadata == entry.run_id), None)
 
 
 def _merge(workspace: Workspace, entry: Entry) -> Commit | None:
@@ -100,27 +199,18 @@ def _merge(workspace: Workspace, entry: Entry) -> Commit | None:
     fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)
     ops = [op for op, name in OPERATIONS.items() if entry.counts[name]]
     base = entry.result.base_version
-    try:
-        return merge(workspace.spark, table, Stage(entry.stage), ops, fence, base, lambda: _is_open(workspace, entry))
-    except LakejoinError:
-        raise
-    except Exception as error:
-        if _is_open(workspace, entry):
-            raise
-        # Another run finished the epoch, and its stage went with it.
-        raise AnotherRun(
-            entry.join,
-            f"epoch {entry.epoch} was finished by another run meanwhile",
-            hint="run again for what came since",
-        ) from error
+    return _unless_finished(
+        workspace,
+        entry,
+        lambda: merge(workspace.spark, table, Stage(entry.stage), ops, fence, base, lambda: _is_open(workspace, entry)),
+    )
 
 
-def close(workspace: Workspace, entry: Entry, version: int, watch: Stopwatch) -> Entry:
-    """Write the committed row, then let the stage go."""
-    targets = (*entry.targets[:-1], replace(entry.result, version=version))
+def close(workspace: Workspace, entry: Entry, targets: Sequence[TargetVersions], watch: Stopwatch) -> Entry:
+    """Write the committed row, with the versions that the targets have now, then let the stage go."""
     with watch.step("ledger"):
         committed = workspace.ledger.append(
-            replace(entry, step=COMMITTED, targets=targets, seconds=dict(watch.seconds))
+            replace(entry, step=COMMITTED, targets=tuple(targets), seconds=dict(watch.seconds))
         )
     if entry.stage:
         Stage(entry.stage).delete()

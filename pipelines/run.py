@@ -14,19 +14,20 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from expectations.gate import Verdict, gate_change_set
+from expectations.gate import Verdict, gate_change_set, gate_changelog
 from lakehouse.entries import ABANDONED, REJECTED, Entry
 from lakehouse.errors import AnotherRun, FeedUnavailable, GateFailed, LakejoinError
 from lakehouse.session import settings
 from lakehouse.stage import Stage
-from lakehouse.tables import reading
+from lakehouse.tables import create, get, reading
 from pipelines.binding import BoundJoin
 from pipelines.epoch import NOT_ADAPTIVE, compute_changes, compute_reconciliation
 from pipelines.first_load import load, resume_load
+from pipelines.joins.changelog import changelog_schema
 from pipelines.plan import FEW, EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
-from pipelines.publishing import Stopwatch, publish, publishing_entry, staged_rows
+from pipelines.publishing import Stopwatch, is_staged, publish, publishing_entry, staged_rows
 from pipelines.report import JoinReport
 from pipelines.workspace import Workspace
 
@@ -128,6 +129,8 @@ def _change(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinR
 
 def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinReport:
     plan, bound = prepared.plan, must_be_bound(prepared)
+    if bound.changelog is not None and not plan.changelog_id:
+        plan = _with_new_changelog(workspace, bound, plan)
     run_id = uuid.uuid4().hex
     stage = Stage.of(workspace.stages, plan.join, plan.epoch, run_id)
     try:
@@ -142,12 +145,20 @@ def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> Join
         return _published(workspace, bound, plan, stage, entry, watch)
 
 
+def _with_new_changelog(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
+    """Create the changelog of a result that had none; empty as it is, a crash after this does no harm."""
+    assert bound.changelog is not None
+    create(workspace.spark, bound.changelog, changelog_schema(bound.columns), bound.join.key)
+    made = get(workspace.spark, bound.changelog)
+    return replace(plan, changelog_id=made.id, changelog_version=made.version)
+
+
 def _published(
     workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry, watch: Stopwatch
 ) -> JoinReport:
     """Gate a staged change set and publish it."""
     with watch.step("gate"):
-        verdict = _gate(workspace, bound, plan, stage, staged_rows(entry))
+        verdict = _gate(workspace, bound, plan, stage, entry)
     if not verdict.passed:
         workspace.ledger.append(
             replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))
@@ -167,11 +178,19 @@ def _published(
     return _report(publish(workspace, entry, watch), watch, plan.strategy)
 
 
-def _gate(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, rows: int) -> Verdict:
-    if not rows:
-        return Verdict(())
-    changes = stage.get(workspace.spark, "result")
-    return gate_change_set(workspace.spark, changes, rows, bound.result, plan.base_version)
+def _gate(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
+    """Gate the change set, and the rows of the changelog where these follow the sources commit by commit."""
+    spark, rows, logged = workspace.spark, staged_rows(entry), entry.counts.get("changelog", 0)
+    findings: tuple[str, ...] = ()
+    if rows:
+        findings = gate_change_set(spark, stage.get(spark, "result"), rows, bound.result, plan.base_version).findings
+    if bound.changelog is not None and plan.strategy == "incremental" and (rows or logged):
+        changelog, changes = stage.get(spark, "changelog"), stage.get(spark, "result")
+        strict = bound.semantics == "strict"
+        findings += gate_changelog(
+            spark, changelog, changes, logged, bound.result, plan.base_version, strict=strict
+        ).findings
+    return Verdict(findings)
 
 
 def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, abandon_broken: bool) -> Entry | None:
@@ -184,7 +203,7 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
         return None
     if entry.strategy == "load":
         return resume_load(workspace, entry, watch)
-    if staged_rows(entry) and not Path(entry.stage).exists():
+    if is_staged(entry) and not Path(entry.stage).exists():
         raise LakejoinError(
             entry.join,
             f"the stage of open epoch {entry.epoch} is gone",

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from lakehouse.changes import key_struct, net, null_key
+from lakehouse.changes import as_feed, key_struct, net, null_key
 from lakehouse.feed import read_feed
 from lakehouse.pruning import Pruning, pruning
 from lakehouse.small import brought
@@ -15,6 +15,7 @@ from lakehouse.stage import Stage
 from lakehouse.tables import Table
 from pipelines.binding import BoundJoin, rows_of
 from pipelines.joins.kernel import null_reference, reference
+from pipelines.joins.versions import placed
 from pipelines.plan import EpochPlan
 from pipelines.spec import Input, Link
 from pipelines.workspace import Workspace
@@ -34,24 +35,38 @@ class EpochSources:
         stage: Where changes and keys are kept while it is computed.
         few: Everything on the way to the change set passes through the driver instead; what turns out to be too much
             for it raises `TooMuch`.
+        by_commit: The changes of each commit are kept too, for `Commits`.
 
     Afterwards `counts` has the feed rows read, those of them without a key, the rows looked up and the files of source
-    tables read for them; `twice` the changes of sources that have a changed key more than once, and `unchecked` the
-    keys of looked-up rows of which nobody has seen yet that each is there once, by input.
+    tables read for them; `commits` the changes of each commit, by source; `twice` the changes of sources that have a
+    changed key more than once, and `unchecked` the keys of looked-up rows of which nobody has seen yet that each is
+    there once, with the place of their input.
     """
 
-    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, *, few: bool) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        bound: BoundJoin,
+        plan: EpochPlan,
+        stage: Stage,
+        *,
+        few: bool,
+        by_commit: bool = False,
+    ) -> None:
         self._workspace = workspace
         self._bound = bound
         self._stage = stage
         self._few = few
+        self._by_commit = by_commit
         self._ranges = {versions.name: versions for versions in plan.sources}
         self._changed: dict[str, DataFrame] = {}
+        self._looked_up_already: dict[tuple[int, int], tuple[DataFrame, DataFrame]] = {}
         self._prunings: dict[int, tuple[DataFrame, Pruning]] = {}
         self._counts = {"read": 0, "null_keys": 0, "looked_up": 0}
         self._files: set[str] = set()
         self._scans: list[DataFrame] = []
-        self.unchecked: dict[int, DataFrame] = {}
+        self.commits: dict[str, DataFrame] = {}
+        self.unchecked: list[tuple[int, DataFrame]] = []
         self.twice: dict[str, DataFrame] = {}
 
     @property
@@ -72,13 +87,18 @@ class EpochSources:
 
     def changes(self, place: int) -> DataFrame | None:
         """Give the net changes of an input: `key`, `old`, `new`; None if there are none."""
-        item = self._bound.join.inputs[place]
-        changes = self._changed.get(item.source)
-        if changes is None:
-            return None
-        row = "IF(new IS NULL, old, new)"
-        key = key_struct(item.key, self._bound.types[place], f"{row}.")
-        return changes.select(F.expr(key).alias("key"), "old", "new")
+        changes = self._changed.get(self._bound.join.inputs[place].source)
+        return None if changes is None else changes.select(self.key_of_change(place), "old", "new")
+
+    def changed_keys(self, place: int) -> DataFrame | None:
+        """Give the keys of the changes of an input, each once."""
+        changes = self.changes(place)
+        return None if changes is None else changes.select("key")
+
+    def key_of_change(self, place: int) -> Column:
+        """Give the key of a change, from its rows, as an input of the join compares it."""
+        key = key_struct(self._bound.join.inputs[place].key, self._bound.types[place], "IF(new IS NULL, old, new).")
+        return F.expr(key).alias("key")
 
     def referring(self, link: Link, keys: DataFrame) -> DataFrame:
         """Give the keys of the rows that refer to one of the keys, at the pinned version."""
@@ -130,21 +150,28 @@ class EpochSources:
         key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
         if not self._few and self._is_read_whole(place):
             self._scans.append(rows)
-            self.unchecked[place] = rows.select(key)
+            self.unchecked.append((place, rows.select(key)))
             return rows
         wanted = keys()
+        known = self._looked_up_already.get((place, id(wanted)))
+        if known is None:
+            known = self._looked_up_already[place, id(wanted)] = (wanted, self._found(place, rows, key, wanted))
+        return known[1]
+
+    def _found(self, place: int, rows: DataFrame, key: Column, wanted: DataFrame) -> DataFrame:
+        item = self._bound.join.inputs[place]
         pruned = self._pruned(rows, place, wanted)
         if not self._few:
             self._scans.append(pruned)
             names = (F.col(quote(name)) for name in item.key)
-            self.unchecked[place] = self._exactly(pruned.select(*names), place, wanted).select(key)
+            self.unchecked.append((place, self._exactly(pruned.select(*names), place, wanted).select(key)))
             return self._exactly(pruned, place, wanted)
         found = brought(self._exactly(pruned, place, wanted))
         self._files.update(found.files)
         if found.distinct(item.key) == found.rows.num_rows:
             self._counts["looked_up"] += found.rows.num_rows
         else:
-            self.unchecked[place] = found.frame.select(key)
+            self.unchecked.append((place, found.frame.select(key)))
         return found.frame
 
     def _is_read_whole(self, place: int) -> bool:
@@ -181,21 +208,72 @@ class EpochSources:
         kinds = {name: table.schema[name].dataType for name in columns}
         key = self._bound.join.inputs[self._bound.join.places(source)[0]].key
         feed = read_feed(self._workspace.spark, table.address, versions.read_after, versions.to_version, columns)
-        seen, made = Observation(), Observation()
+        seen, each_made, made = Observation(), Observation(), Observation()
         feed = feed.observe(
             seen,
             F.count(F.lit(1)).alias("read"),
             F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
         )
-        changes = net(feed, key, [kinds[name] for name in key], kinds)
+        types = [kinds[name] for name in key]
+        number = self._bound.join.sources.index(source)
+        if self._by_commit:
+            each = net(feed, key, types, kinds, ["_commit_version", "_commit_timestamp"])
+            each = each.withColumnsRenamed({"_commit_version": "version", "_commit_timestamp": "at"})
+            each = each.observe(each_made, F.max("copies").alias("copies"))
+            self.commits[source] = self.kept(f"commits_{number}", each)
+            if (each_made.get["copies"] or 0) > 1:
+                self.twice[source] = self.commits[source].where("copies > 1")
+            feed = as_feed(self.commits[source])
+        changes = net(feed, key, types, kinds)
         changes = changes.observe(made, F.count(F.lit(1)).alias("changes"), F.max("copies").alias("copies"))
-        kept = self.kept(f"changes_{self._bound.join.sources.index(source)}", changes)
+        kept = self.kept(f"changes_{number}", changes)
         if made.get["changes"]:
             self._changed[source] = kept
         return {**seen.get, **made.get}
 
     def _table(self, source: str) -> Table:
         return self._bound.sources[self._bound.join.sources.index(source)]
+
+
+class Commits:
+    """
+    The sources of one epoch commit by commit, for a timeline.
+
+    Args:
+        sources: The sources, their changes read.
+        bound: The join.
+        order: The commits in their order, as `positions` gives them.
+    """
+
+    def __init__(self, sources: EpochSources, bound: BoundJoin, order: DataFrame) -> None:
+        self._sources = sources
+        self._join = bound.join
+        self.order = order
+
+    def changes(self, place: int) -> DataFrame | None:
+        """Give the changes of each commit of an input: `key`, `position`, `old`, `new`; None if there are none."""
+        source = self._join.inputs[place].source
+        if source not in self._sources.commits:
+            return None
+        changes = placed(self._sources.commits[source], self.order, self._join.sources.index(source))
+        return changes.select(self._sources.key_of_change(place), "position", "old", "new")
+
+    def changed_keys(self, place: int) -> DataFrame | None:
+        """Give the keys of the changes of an input, each once."""
+        changes = self.changes(place)
+        return None if changes is None else self.kept(f"keys_{place}", changes.select("key").distinct())
+
+    def referring(self, link: Link, keys: DataFrame) -> DataFrame:
+        """Give the keys of the rows that refer to one of the keys, at the pinned version."""
+        return self._sources.referring(link, keys)
+
+    def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
+        """Give the rows of inputs with one of the keys, at the pinned version."""
+        return self._sources.rows(wanted)
+
+    def kept(self, name: str, frame: DataFrame) -> DataFrame:
+        """Take a frame's rows to the driver or into the stage and give them from there."""
+        return self._sources.kept(f"timeline_{name}", frame)
 
 
 def _plain_columns(link: Link, item: Input) -> list[str] | None:

@@ -12,6 +12,7 @@ from lakehouse.sqltext import quote
 from lakehouse.tables import get, read, reading
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.epoch import expected_rows
+from pipelines.joins.changelog import last_rows
 from pipelines.joins.difference import bag_difference
 from pipelines.plan import check_definition
 from pipelines.publishing import Stopwatch
@@ -57,6 +58,11 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
         expected = expected_rows(workspace, bound)
         found = _as_expected(read(workspace.spark, address, version), bound, address)
         counts, examples = _compare(expected, found)
+        logged = None if last is None else last.changelog
+        replayed = None
+        if logged is not None and logged.version is not None and bound.changelog is not None:
+            changelog = read(workspace.spark, bound.changelog, logged.version)
+            replayed, replay_examples = _compare(found, last_rows(changelog, bound.columns, bound.join.key))
     versions = ", ".join(f"{table.address.label} at {table.version}" for table in bound.sources)
     reason = f"{address.label} at version {version} against {which}: {versions}"
     if counts["missing"] or counts["surplus"]:
@@ -67,6 +73,15 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
             found="; ".join(examples),
             hint=f"run `lakejoin backfill --select {name}` to reconcile it",
         )
+    if replayed is not None and (replayed["missing"] or replayed["surplus"]):
+        raise Drifted(
+            name,
+            f"its changelog leads elsewhere: {replayed['missing']:,} rows of the result are missing, "
+            f"{replayed['surplus']:,} are not in it",
+            expected=f"the rows of {address.label} at version {version}",
+            found="; ".join(replay_examples),
+            hint=f"run `lakejoin backfill --select {name}` to reconcile it",
+        )
     return JoinReport(
         join=name,
         outcome="done",
@@ -75,7 +90,10 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
         reason=reason,
         counts=counts,
         seconds=dict(watch.seconds),
-        details=(f"{counts['expected']:,} rows are as the join says",),
+        details=(
+            f"{counts['expected']:,} rows are as the join says",
+            *(["the changelog leads to them"] if replayed is not None else []),
+        ),
     )
 
 

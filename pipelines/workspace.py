@@ -62,6 +62,10 @@ class Workspace:
             return Address(name, path=self.path(source.path))
         return self.table(name)
 
+    def changelog(self, join: str) -> Address | None:
+        """Address the changelog of a join, if it keeps one."""
+        return self.table(f"{join}__changelog") if self.file.joins[join].changelog else None
+
     def joins(self, select: Collection[str] | None = None) -> list[str]:
         """Name the joins to work on, in the order of the file; `selected` says how."""
         return selected(self.file, select)

@@ -3,9 +3,11 @@ Feed recorded vectors to lakejoin's own functions and compare the outputs, recor
 
     python -m tests.conformance [--mode strict] [--mutate drop|add|swap] [--show ID] [--through delta] FILE...
 
-In strict mode each record is an epoch, and all epochs of one kind and type of join, of all files, are one Spark job.
-What must come out is the recorded output without unnecessary tombstones and unchanged repeats. Everything here
-translates formats; what joins is the product.
+In recorded mode the changelog under the semantics of Kafka Streams must be the recorded output to the letter. In strict
+mode the changelog, and the change sets of epochs of one record each, must be the recorded output without unnecessary
+tombstones and unchanged repeats. Each changelog is computed three times: in one epoch, cut at random, and with one
+record an epoch. All cases of one kind and type of join, of all files, are one Spark job. Everything here translates
+formats; what joins is the product.
 """
 
 import argparse
@@ -21,9 +23,10 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from lakehouse.session import local_session, own_session
 from pipelines.joins.meaning import meaning
+from tests.joins.changelogs import changelogs
 from tests.joins.epochs import bound, change_sets, key_types
 from tests.joins.statements import SIDES, statement
-from tests.joins.vectors import Case, Change, apply, put, read, strict_changes
+from tests.joins.vectors import SEMANTICS, Case, Change, Logged, apply, logged, put, read, strict_changes
 
 SOURCE = StructType([StructField("key", StringType()), StructField("value", StringType())])
 CASE, EPOCH = StructField("_case", IntegerType()), StructField("_seq", IntegerType())
@@ -33,14 +36,34 @@ NOT_RUN = 2
 """Exit code where nothing was compared: wrong usage, or nothing that can be run yet."""
 
 
+Outputs = list[Change] | list[Logged]
+EPOCHS = "change sets"
+"""What strict mode looks at beside changelogs."""
+
+
 @dataclass
 class Outcome:
-    """What became of a case: the product's outputs, and what is wrong with them."""
+    """What became of a case: the product's outputs, what they should be, and what is wrong with them."""
 
     case: Case
-    actual: list[Change]
+    actual: Outputs
+    expected: Outputs
     problems: list[str]
     seconds: float
+
+
+@dataclass(frozen=True)
+class Computed:
+    """
+    What the product made of a case.
+
+    Args:
+        outputs: Its outputs by the way they were computed: change sets, or the changelog and how it was cut.
+        final: The meaning of the join over the tables at the end; None where it was not asked for.
+    """
+
+    outputs: dict[str, Outputs]
+    final: dict[str, str] | None
 
 
 @dataclass
@@ -115,32 +138,67 @@ def _tables(frame: DataFrame, cases: int) -> list[dict[str, str]]:
     return found
 
 
-def findings(case: Case, actual: Sequence[Change], final: dict[str, str]) -> list[str]:
+def run_mode(spark: SparkSession, mode: str, kind: str, how: str, cases: Sequence[Case]) -> list[Computed]:
+    """
+    Compute what a mode compares, for cases of one kind, type and semantics.
+
+    Args:
+        spark: The session.
+        mode: strict or recorded.
+        kind: The kind of join, as the vectors call it.
+        how: The type of join, as the vectors call it.
+        cases: The cases.
+    """
+    if mode == "recorded":
+        recorded = changelogs(spark, kind, how, cases, SEMANTICS[cases[0].semantics])
+        return [Computed(dict(ways), None) for ways in recorded]
+    sets = run_strict(spark, kind, how, cases)
+    strict = changelogs(spark, kind, how, cases, "strict")
+    return [Computed({EPOCHS: changes, **ways}, final) for (changes, final), ways in zip(sets, strict, strict=True)]
+
+
+def expected_outputs(case: Case, mode: str, way: str) -> Outputs:
+    """Give what a case must give, as change sets or as rows of a changelog."""
+    if mode == "recorded":
+        return logged(case, case.output)
+    changes = list(strict_changes(case.output))
+    return changes if way == EPOCHS else logged(case, changes)
+
+
+def compared(case: Case, mode: str, computed: Computed, seconds: float) -> Outcome:
     """
     Compare what the product made of a case with what was recorded.
 
     Args:
         case: The case.
-        actual: The product's changes.
-        final: The product's meaning of the tables at the end.
+        mode: strict or recorded.
+        computed: What the product made of it.
+        seconds: What that took.
 
     Returns:
-        A line for each thing that is wrong.
+        The outcome; the outputs are those of the first way that went wrong, or of the first.
     """
-    problems = []
-    expected = list(strict_changes(case.output))
-    if list(actual) != expected:
-        at = _first_difference(expected, actual)
-        wanted, found = (changes[at] if at < len(changes) else None for changes in (expected, actual))
-        problems.append(f"output {at + 1}: expected {_brief(wanted)}, found {_brief(found)}")
-    summed: dict[str, str] = {}
-    for change in actual:
-        put(summed, change.key, change.value)
-    if final != case.final:
-        problems.append(f"final: recorded {case.final}, the meaning is {final}")
-    if summed != case.final:
-        problems.append(f"final: recorded {case.final}, the changes add up to {summed}")
-    return problems
+    problems, shown = [], ""
+    for way, actual in computed.outputs.items():
+        expected = expected_outputs(case, mode, way)
+        if list(actual) != list(expected):
+            shown = shown or way
+            at = _first_difference(expected, actual)
+            wanted, found = (outputs[at] if at < len(outputs) else None for outputs in (expected, actual))
+            problems.append(f"{way}: output {at + 1}: expected {_brief(wanted)}, found {_brief(found)}")
+        if case.final is not None and _summed(actual) != case.final:
+            problems.append(f"{way}: final: recorded {case.final}, the outputs add up to {_summed(actual)}")
+    if computed.final is not None and computed.final != case.final:
+        problems.append(f"final: recorded {case.final}, the meaning is {computed.final}")
+    shown = shown or next(iter(computed.outputs))
+    return Outcome(case, computed.outputs[shown], expected_outputs(case, mode, shown), problems, seconds)
+
+
+def _summed(outputs: Outputs) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for output in outputs:
+        put(result, output.key, output.value)
+    return result
 
 
 def _first_difference(expected: Sequence[object], actual: Sequence[object]) -> int:
@@ -148,58 +206,61 @@ def _first_difference(expected: Sequence[object], actual: Sequence[object]) -> i
     return next((at for at, (one, other) in pairs if one != other), min(len(expected), len(actual)))
 
 
-def _brief(change: Change | None) -> str:
-    return "nothing" if change is None else f"{change.op} {change.key}={change.value} after {change.after}"
+def _brief(output: Change | Logged | None) -> str:
+    if output is None:
+        return "nothing"
+    cause = f" by {output.cause}" if isinstance(output, Logged) else ""
+    return f"{output.op} {output.key}={output.value} after {output.after}{cause}"
 
 
-def _drop(changes: list[Change], case: Case) -> list[Change]:
-    middle = len(changes) // 2
-    return changes[:middle] + changes[middle + 1 :]
+def _drop(outputs: Outputs, case: Case) -> Outputs:
+    middle = len(outputs) // 2
+    return outputs[:middle] + outputs[middle + 1 :]
 
 
-def _add(changes: list[Change], case: Case) -> list[Change]:
-    if not changes:
+def _add(outputs: Outputs, case: Case) -> Outputs:
+    if not outputs:
         first = case.input[0]
         return [Change(first.seq, "delete", first.key or "", None, None)]
-    middle = len(changes) // 2
-    op, key, value = changes[middle].op, changes[middle].key, changes[middle].value
-    repeat = Change(changes[middle].after, "delete" if op == "delete" else "update", key, value, value)
-    return [*changes[: middle + 1], repeat, *changes[middle + 1 :]]
+    middle = len(outputs) // 2
+    return [*outputs[: middle + 1], outputs[middle], *outputs[middle + 1 :]]
 
 
-def _swap(changes: list[Change], case: Case) -> list[Change]:
-    for at in range(len(changes) - 1):
-        one, other = changes[at : at + 2]
+def _swap(outputs: Outputs, case: Case) -> Outputs:
+    for at in range(len(outputs) - 1):
+        one, other = outputs[at : at + 2]
         if one[1:] != other[1:]:
-            swapped = [Change(one.after, *other[1:]), Change(other.after, *one[1:])]
-            return [*changes[:at], *swapped, *changes[at + 2 :]]
-    return changes
+            swapped = [other._replace(after=one.after), one._replace(after=other.after)]
+            return [*outputs[:at], *swapped, *outputs[at + 2 :]]
+    return outputs
 
 
-DAMAGES: dict[str, Callable[[list[Change], Case], list[Change]]] = {"drop": _drop, "add": _add, "swap": _swap}
+DAMAGES: dict[str, Callable[[Outputs, Case], Outputs]] = {"drop": _drop, "add": _add, "swap": _swap}
 """Ways to damage the product's outputs; a case without enough of them stays as it is."""
 
 
-def run_files(spark: SparkSession, reports: Sequence[FileReport], damage: str | None) -> None:
-    """Run the cases of all files, each kind and type of join at once, and put the outcomes into the reports."""
+def run_files(spark: SparkSession, reports: Sequence[FileReport], mode: str, damage: str | None) -> None:
+    """Run the cases of all files, those of one kind and type of join at once, and put the outcomes into the reports."""
     session = own_session(spark, "UTC")
-    alike: dict[tuple[str, str], list[tuple[FileReport, Case]]] = {}
+    alike: dict[tuple[str, str, str], list[tuple[FileReport, Case]]] = {}
     for report in reports:
         for case in report.runnable:
-            alike.setdefault((case.join, case.type), []).append((report, case))
-    for (kind, how), owners in alike.items():
+            semantics = case.semantics if mode == "recorded" else ""
+            alike.setdefault((case.join, case.type, semantics), []).append((report, case))
+    for (kind, how, _), owners in alike.items():
         start = time.monotonic()
-        computed = run_strict(session, kind, how, [case for _, case in owners])
+        computed = run_mode(session, mode, kind, how, [case for _, case in owners])
         share = (time.monotonic() - start) / len(owners)
-        for (report, case), (actual, final) in zip(owners, computed, strict=True):
-            changes = DAMAGES[damage](actual, case) if damage else actual
-            report.outcomes.append(Outcome(case, changes, findings(case, changes, final), share))
+        for (report, case), found in zip(owners, computed, strict=True):
+            if damage:
+                outputs = {way: DAMAGES[damage](actual, case) for way, actual in found.outputs.items()}
+                found = Computed(outputs, found.final)
+            report.outcomes.append(compared(case, mode, found, share))
 
 
 def show(outcome: Outcome) -> str:
     """Lay out the records of a case with the expected and the actual outputs, an arrow at the first difference."""
-    case = outcome.case
-    expected = list(strict_changes(case.output))
+    case, expected = outcome.case, outcome.expected
     lines = [f"{case.id}: {'FAILED' if outcome.problems else 'passed'}"]
     lines.append(_line("", "seq", "side", "key", "value", "expected", "actual"))
     differs = False
@@ -253,8 +314,8 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
         0 if all cases passed, 1 if one failed, 2 if nothing was run.
     """
     options = _parser().parse_args(argv)
-    if options.mode == "recorded":
-        return _refuse("--mode recorded needs the exact changelog, which is not yet supported")
+    if options.mode == "recorded" and options.through:
+        return _refuse("--through delta drives strict joins; it does not go together with --mode recorded")
     if options.through and options.mutate:
         return _refuse("--mutate damages computed outputs; it does not go together with --through")
     reports = []
@@ -263,7 +324,7 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
             cases = read(path)
         except (OSError, ValueError, KeyError) as error:
             return _refuse(f"{path}: no file of vectors: {error}")
-        reports.append(_report(path, [case for case in cases if options.show in (None, case.id)]))
+        reports.append(_report(path, options.mode, [case for case in cases if options.show in (None, case.id)]))
     if options.show and not any(report.runnable or report.skipped for report in reports):
         return _refuse(f"no case is called {options.show}")
     if not any(report.runnable for report in reports):
@@ -276,7 +337,7 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
 
             run_sample(session, reports)
         else:
-            run_files(session, reports, options.mutate)
+            run_files(session, reports, options.mode, options.mutate)
     finally:
         if spark is None:
             session.stop()
@@ -287,9 +348,9 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
     return int(any(outcome.problems for outcome in outcomes))
 
 
-def _report(path: Path, cases: Sequence[Case]) -> FileReport:
-    runnable = [case for case in cases if case.why_skipped is None]
-    return FileReport(path, runnable, Counter(case.why_skipped for case in cases if case.why_skipped))
+def _report(path: Path, mode: str, cases: Sequence[Case]) -> FileReport:
+    skipped = {case.id: why for case in cases if (why := case.why_skipped(mode))}
+    return FileReport(path, [case for case in cases if case.id not in skipped], Counter(skipped.values()))
 
 
 def _refuse(message: str) -> int:

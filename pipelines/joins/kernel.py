@@ -36,6 +36,9 @@ class Sources(Protocol):
     def changes(self, place: int) -> DataFrame | None:
         """Give the net changes of an input: the scope columns, `key`, `old`, `new`; None if there are none."""
 
+    def changed_keys(self, place: int) -> DataFrame | None:
+        """Give the keys of the changes of an input, each once: the scope columns and `key`; None if there are none."""
+
     def referring(self, link: Link, keys: DataFrame) -> DataFrame:
         """Give the keys of the rows that refer to one of the keys, at the end of the epoch: scope columns and `key`."""
 
@@ -63,7 +66,7 @@ def touched_keys(join: TableJoin, sources: Sources, scope: Sequence[str] = ()) -
     """
     affected: dict[int, DataFrame] = {}
     for place in reversed([*join.members, *(link.input for link in join.links)]):
-        own = sources.changes(place)
+        own = sources.changed_keys(place)
         keys = [] if own is None else [_keys(own, scope)]
         keys += [
             sources.referring(link, affected[link.input])
@@ -151,17 +154,11 @@ def images(
         The scope columns, `_lakejoin_image` ('old' or 'new') and the source's columns. A key with a change has its rows
         from the change, any other the looked-up row in both images.
     """
-    row = looked_up.alias("row")
-    unchanged = row
-    if changes is not None:
-        known = changes.select(*(F.col(quote(name)) for name in scope), "key").alias("change")
-        same_key = [f"{quote('row', name)} = {quote('change', name)}" for name in scope]
-        same_key.append(f"{key_struct(side.key, types, 'row.')} = change.key")
-        unchanged = row.join(known, on=F.expr(" AND ".join(same_key)), how="left_anti")
+    unchanged = unchanged_rows(changes, looked_up, side, types, scope)
     from_lookup = unchanged.select(
-        *(F.col(quote("row", name)) for name in scope),
+        *(F.col(quote(name)) for name in scope),
         F.explode(F.array(F.lit(OLD), F.lit(NEW))).alias(IMAGE),
-        *(F.col(quote("row", name)) for name in side.columns),
+        *(F.col(quote(name)) for name in side.columns),
     )
     if changes is None:
         return from_lookup
@@ -180,6 +177,19 @@ def images(
     return from_changes.unionAll(from_lookup)
 
 
+def unchanged_rows(
+    changes: DataFrame | None, looked_up: DataFrame, side: Input, types: Sequence[DataType], scope: Sequence[str] = ()
+) -> DataFrame:
+    """Leave the looked-up rows that no change brings: the scope columns and the columns of the input."""
+    row = looked_up.alias("row")
+    if changes is not None:
+        known = changes.select(*(F.col(quote(name)) for name in scope), "key").alias("change")
+        same_key = [f"{quote('row', name)} = {quote('change', name)}" for name in scope]
+        same_key.append(f"{key_struct(side.key, types, 'row.')} = change.key")
+        row = row.join(known, on=F.expr(" AND ".join(same_key)), how="left_anti")
+    return row.select(*(F.col(quote("row", name)) for name in (*scope, *side.columns)))
+
+
 def _referenced(
     link: Link, join: TableJoin, types: KeyTypes, referring: DataFrame, sources: Sources, scope: Sequence[str]
 ) -> DataFrame:
@@ -187,9 +197,9 @@ def _referenced(
     rows = referring.alias(join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
     key = F.expr(reference(link, types[link.input])).alias("key")
     wanted = [rows.select(*(F.col(quote(name)) for name in scope), key)]
-    changes = sources.changes(link.input)
-    if changes is not None:
-        wanted.append(_keys(changes, scope))
+    changed = sources.changed_keys(link.input)
+    if changed is not None:
+        wanted.append(_keys(changed, scope))
     return sources.kept(f"wanted_{link.input}", _union(wanted).distinct())
 
 

@@ -4,13 +4,15 @@ from pipelines.spec.bind import bind
 from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin
 from pipelines.spec.fingerprint import fingerprint
 from pipelines.spec.load import find, load
-from pipelines.spec.model import Join, PipelineFile, Source, Storage
+from pipelines.spec.model import Join, PipelineFile, Semantics, Source, Storage
 from pipelines.spec.schema import schema
 from pipelines.spec.selection import UnknownJoin, selected
+from pipelines.spec.semantics import CHANGELOG_COLUMNS
 from pipelines.spec.sql import parse
 from pipelines.spec.statement import Statement
 
 __all__ = [
+    "CHANGELOG_COLUMNS",
     "How",
     "Input",
     "Join",
@@ -18,6 +20,7 @@ __all__ = [
     "Link",
     "Output",
     "PipelineFile",
+    "Semantics",
     "Source",
     "Statement",
     "Step",

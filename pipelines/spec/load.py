@@ -13,6 +13,7 @@ from pipelines.spec.document import NO_TEXT, Document, dotted, read_document
 from pipelines.spec.model import MISFIT, Join, PipelineFile, Source, SourceKind, Storage
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import faults_of
+from pipelines.spec.semantics import unlike_kafka
 from pipelines.spec.sql import examine, sql_path
 from pipelines.spec.together import clashes, source_misfits, storage_misfit
 from pipelines.spec.variables import Substitution
@@ -144,7 +145,10 @@ def _statements(content: Mapping[str, Any], document: Document) -> list[Fault]:
     for name, join in joins.items():
         sql = _mapping(join).get("sql")
         if isinstance(sql, str) and sql:
-            _, objections = examine(name, sql, sources, joins)
+            statement, objections = examine(name, sql, sources, joins)
+            semantics = _mapping(join).get("semantics")
+            if statement is not None and isinstance(semantics, str):
+                objections += unlike_kafka(statement, semantics)
             line_of = partial(document.line_of_row, ("joins", name, "sql"))
             faults += faults_of(objections, sql_path(name), sql, line_of)
     return faults

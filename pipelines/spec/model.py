@@ -185,10 +185,10 @@ class Join(Part):
 
     sql: Text
     """The statement: SELECT ... FROM a source JOIN a source ON or USING ... WHERE ..., in Spark SQL."""
-    semantics: Annotated[Semantics, AfterValidator(only("strict", "semantics other than strict")), Choice] = "strict"
-    """Which rows the changelog has: `strict`; those of Kafka Streams are not yet supported."""
-    changelog: Annotated[StrictBool, AfterValidator(only(False, "the exact changelog, `changelog: true`,"))] = False
-    """Also keep the row-by-row changelog. Not yet supported."""
+    semantics: Annotated[Semantics, Choice] = "strict"
+    """Which rows the changelog has: `strict`: what differs, nothing else; the others: those of Kafka Streams."""
+    changelog: StrictBool = False
+    """Also keep the row-by-row changelog, as `<result>__changelog`."""
     refresh: Annotated[Refresh, Choice] = "auto"
     """`auto`: from the change feeds, in full where a feed has a gap; `incremental`: never in full; `full`: always."""
     on_failed_gate: Annotated[OnFailedGate, Choice] = "fail"

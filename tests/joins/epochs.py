@@ -64,6 +64,10 @@ class Epochs:
         kinds = {name: feed.schema[name].dataType for name in item.columns}
         return net(feed, item.key, self.types[place], kinds, self.scope)
 
+    def changed_keys(self, place: int) -> DataFrame | None:
+        """Give the keys of the changes of an input."""
+        return self.changes(place).select(*(F.col(quote(name)) for name in self.scope), "key")
+
     def referring(self, link: Link, keys: DataFrame) -> DataFrame:
         """Read the keys of the rows that refer to one of the keys."""
         item = self.join.inputs[link.over]

@@ -7,7 +7,7 @@ with a plain Python evaluation, written without a look at the product: `oracle`.
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
@@ -70,11 +70,21 @@ class FeedRow(NamedTuple):
 
 
 @dataclass
+class Commit:
+    """A commit to one table: what its feed brings, and all tables after it."""
+
+    side: int
+    feed: list[FeedRow]
+    states: tuple[list[Row], ...]
+
+
+@dataclass
 class Epoch:
-    """What the feed of each table brings, and the tables at the end."""
+    """What the feed of each table brings, the commits that did, and the tables at the end."""
 
     feeds: tuple[list[FeedRow], ...]
     states: tuple[list[Row], ...] = ()
+    commits: list[Commit] = field(default_factory=list)
 
 
 @dataclass
@@ -345,6 +355,7 @@ def history(shape: Tables, seed: str, epochs: int = 4, filled: int = 4) -> Histo
             what, feed = writers[side].commit()
             script.append(f"epoch {number + 1}, {shape.names[side]}: {what}")
             epoch.feeds[side].extend(feed)
+            epoch.commits.append(Commit(side, list(feed), tuple(list(writer.rows) for writer in writers)))
         for feed in epoch.feeds:
             chance.shuffle(feed)
         epoch.states = tuple(list(writer.rows) for writer in writers)

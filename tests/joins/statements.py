@@ -11,24 +11,27 @@ SIDES = {
 """The sides of each kind of join, which are the names of its sources; other kinds are not yet supported."""
 
 
-def statement(kind: str, how: str) -> str:
+def statement(kind: str, how: str, sides: tuple[str, str] = ("left", "right")) -> str:
     """
     Write a recorded join over sources with the columns `key` and `value`.
 
     Args:
         kind: The kind of join, as the vectors call it.
         how: The type of join, as the vectors call it.
+        sides: The sources of a table-table join.
 
     Returns:
         The statement; its result has the columns `key` and `value`, a missing side being the text `null`.
     """
-    return {"table_table": _table_table, "foreign_key": _foreign_key, "table_table_chain": _chain}[kind](how)
+    if kind == "table_table":
+        return _table_table(how, *sides)
+    return {"foreign_key": _foreign_key, "table_table_chain": _chain}[kind](how)
 
 
-def _table_table(how: str) -> str:
+def _table_table(how: str, left: str, right: str) -> str:
     key = "coalesce(l.key, r.key)" if how == "outer" else "l.key"
     value = "concat(coalesce(l.value, 'null'), '-', coalesce(r.value, 'null'))"
-    return f"SELECT {key} AS key, {value} AS value FROM left l {HOW[how]} JOIN right r ON l.key = r.key"
+    return f"SELECT {key} AS key, {value} AS value FROM {left} l {HOW[how]} JOIN {right} r ON l.key = r.key"
 
 
 def _foreign_key(how: str) -> str:

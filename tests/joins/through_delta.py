@@ -29,7 +29,7 @@ def run_sample(spark: SparkSession, reports: Sequence[FileReport]) -> None:
             print(f"{case.id}: seed {SEED}, epochs end after {', '.join(map(str, cuts))}")
             with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
                 problems = run_case(spark, case, cuts, Path(folder))
-            report.outcomes.append(Outcome(case, [], problems, time.monotonic() - start))
+            report.outcomes.append(Outcome(case, [], [], problems, time.monotonic() - start))
 
 
 def cuts_of(case: Case) -> list[int]:

@@ -1,0 +1,105 @@
+"""
+The changelog of a result as a table: `<result>__changelog`, to which each epoch appends its rows.
+
+It holds one row at most for each causing change and key of the result. Ordered by `_epoch`, then `_position`, the last
+row of each key is the result.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from lakehouse.sqltext import quote
+from pipelines.joins.difference import NEW, OLD, as_image, difference
+from pipelines.joins.emission import TOMBSTONE, UPSERT
+from pipelines.joins.versions import BEGINNING
+from pipelines.spec import CHANGELOG_COLUMNS
+
+BACKFILL = "backfill"
+"""What stands as the cause where a reconciliation found that the changelog's last row is not the result's."""
+
+KINDS = dict(zip(CHANGELOG_COLUMNS, (StringType(), StringType(), LongType(), LongType(), TimestampType()), strict=True))
+
+
+def changelog_schema(columns: StructType) -> StructType:
+    """
+    Give the columns of a changelog.
+
+    Args:
+        columns: The result's columns, the key first.
+
+    Returns:
+        These, then `_op` (string: upsert or tombstone), `_cause` (string: the name in FROM of the source that changed,
+        or backfill), `_position` (bigint: within the epoch), `_epoch` (bigint) and `_at` (timestamp of the change).
+    """
+    return StructType([*columns, *(StructField(name, kind) for name, kind in KINDS.items())])
+
+
+def changelog_rows(rows: DataFrame, key: Sequence[str], columns: StructType, epoch: int) -> DataFrame:
+    """
+    Lay out the rows of an epoch as the changelog has them; in a tombstone all columns but the key are null.
+
+    Args:
+        rows: `position`, `at`, `cause`, `op`, `key` and `new`.
+        key: The names of the key columns.
+        columns: The result's columns, the key first.
+        epoch: The epoch's number.
+    """
+    values = [
+        F.col(f"key.{quote(field.name)}" if field.name in key else f"new.{quote(field.name)}").cast(field.dataType)
+        for field in columns
+    ]
+    found = [F.col("op"), F.col("cause"), F.col("position"), F.lit(epoch).cast("bigint"), F.col("at")]
+    named = zip(changelog_schema(columns).fieldNames(), [*values, *found], strict=True)
+    return rows.select(*(value.alias(name) for name, value in named))
+
+
+def missing_rows(
+    changelog: DataFrame, result: DataFrame, key: Sequence[str], columns: StructType, epoch: int
+) -> DataFrame:
+    """
+    Give what a reconciliation appends: what the last rows differ by from the result, before all changes of an epoch.
+
+    Args:
+        changelog: The changelog as it is.
+        result: The result as it is to be: its columns.
+        key: The names of the key columns.
+        columns: The result's columns, the key first.
+        epoch: The epoch's number.
+
+    Returns:
+        Rows of the changelog, with `backfill` as their cause.
+    """
+    wanted = result.select(*(F.col(quote(name)) for name in columns.fieldNames()))
+    images = as_image(last_rows(changelog, columns, key), OLD).unionAll(as_image(wanted, NEW))
+    changes = difference(images, key).select(
+        F.lit(BEGINNING).cast("bigint").alias("position"),
+        F.current_timestamp().alias("at"),
+        F.lit(BACKFILL).alias("cause"),
+        F.expr(f"IF(op = 'delete', '{TOMBSTONE}', '{UPSERT}')").alias("op"),
+        "key",
+        F.col("after").alias("new"),
+    )
+    return changelog_rows(changes, key, columns, epoch)
+
+
+def last_rows(changelog: DataFrame, columns: StructType, key: Sequence[str]) -> DataFrame:
+    """
+    Replay a changelog.
+
+    Args:
+        changelog: The changelog.
+        columns: The result's columns.
+        key: The names of the key columns.
+
+    Returns:
+        The result that it leads to: its columns.
+    """
+    row = F.struct("_op", *(F.col(quote(name)) for name in columns.fieldNames()))
+    keys = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
+    last = changelog.groupBy(*keys).agg(F.max_by(row, F.struct("_epoch", "_position")).alias("last"))
+    return last.where(f"last._op = '{UPSERT}'").select(
+        *(F.col(f"last.{quote(name)}").alias(name) for name in columns.fieldNames())
+    )

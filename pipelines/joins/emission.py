@@ -1,0 +1,98 @@
+"""
+Which pieces of a timeline a changelog has a row for: the rules of each semantics, over `old` and `new`.
+
+    old      new      strict            kafka, kafka-0.10.2                            kafka-0.10.0
+    any      present  upsert if it      upsert                                         upsert
+                      differs
+    present  absent   tombstone         tombstone                                      tombstone
+    absent   absent   nothing, ever     by key: tombstone if the other side has a row  tombstone
+                                        foreign key, the referenced side changed:
+                                          tombstone
+                                        foreign key, inner, the referring side
+                                          changed: tombstone if it referred to
+                                          something, and no longer does to the same
+
+`strict` goes beyond Kafka Streams, whose library (3.9.1) emits tombstones for keys that its result never held. The
+others are the library to the letter: KIP-77 for 0.10.2, and what was before it for 0.10.0.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakehouse.sqltext import quote, text
+from lakehouse.values import same, type_sql
+from pipelines.joins.versions import BEGINNING
+from pipelines.spec import Semantics, TableJoin
+
+UPSERT, TOMBSTONE = "upsert", "tombstone"
+
+
+def emitted(
+    timeline: DataFrame, join: TableJoin, columns: StructType, semantics: Semantics, scope: Sequence[str] = ()
+) -> DataFrame:
+    """
+    Give the changelog of an epoch.
+
+    Args:
+        timeline: The pieces, as `timeline` gives them.
+        join: The join.
+        columns: The result's columns, for their types.
+        semantics: By which rules.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        A row for each change of a source and key of the result that the rules emit: the scope columns, `position`,
+        `cause` (the name of the source that changed), `op` (upsert or tombstone), `key` (struct of the key columns),
+        `old` and `new` (struct of the result's columns; null if absent).
+    """
+    scopes = [F.col(quote(name)) for name in scope]
+    in_order = Window.partitionBy(*scope, "key").orderBy("position")
+    pairs = timeline.select(
+        *scopes,
+        "key",
+        "position",
+        "cause",
+        F.lag("row").over(in_order).alias("old"),
+        F.col("row").alias("new"),
+        "other",
+        "reference",
+        F.lag("reference").over(in_order).alias("referred"),
+    ).where(F.col("position") > BEGINNING)
+    sources = ", ".join(text(item.source) for item in join.inputs)
+    keys = ", ".join(
+        f"{text(name)}, coalesce(new.{quote(name)}, old.{quote(name)}, "
+        f"CAST(key.k{place} AS {type_sql(columns[name].dataType)}))"
+        for place, name in enumerate(join.key)
+    )
+    return pairs.where(_emits(join, columns, semantics)).select(
+        *scopes,
+        "position",
+        F.expr(f"element_at(array({sources}), cause + 1)").alias("cause"),
+        F.expr(f"IF(new IS NULL, '{TOMBSTONE}', '{UPSERT}')").alias("op"),
+        F.expr(f"named_struct({keys})").alias("key"),
+        "old",
+        "new",
+    )
+
+
+def _emits(join: TableJoin, columns: StructType, semantics: Semantics) -> str:
+    """Give the SQL that tells whether a piece is emitted."""
+    if semantics == "strict":
+        return f"NOT {same('old', 'new', columns)}"
+    if semantics == "kafka-0.10.0":
+        return "TRUE"
+    return f"new IS NOT NULL OR old IS NOT NULL OR {_unnecessary(join)}"
+
+
+def _unnecessary(join: TableJoin) -> str:
+    """Give the SQL that tells whether Kafka Streams emits a tombstone for a key that its result does not hold."""
+    if not join.links:
+        return "other"
+    link = join.links[0]
+    by_reference = f"cause = {link.input}"
+    if join.steps[0].how != "inner":
+        return by_reference
+    return f"({by_reference} OR (referred IS NOT NULL AND NOT referred <=> reference))"

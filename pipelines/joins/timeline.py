@@ -1,0 +1,186 @@
+"""
+The timeline of a join: what its result was at each position of an epoch, in one pass for any number of commits.
+
+    changes of a source ──► versions of its rows          [0 ────── 3)[3 ──── 7)[7 ────
+    versions that overlap ──► pieces of a result key      [0 ── 2)[2 ─ 3)[3 ── 7)[7 ────
+    a piece ──► the row that it means, or none, and the input that changed where it begins
+
+A position is a number within the epoch, from 1, in the total order (time, side, version). 0 is what was there before
+the epoch: a piece from 0 on has no cause, and is what the first change meets.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.sqltext import quote, text
+from pipelines.joins.kernel import KeyTypes, Sources, null_reference, reference
+from pipelines.joins.versions import BEGINNING, NEVER, versions
+from pipelines.spec import Link, TableJoin
+
+PREFIX = "_lakejoin_"
+KEY, START, END, CAUSE = (f"{PREFIX}{name}" for name in ("key", "start", "end", "cause"))
+PRESENT, MATCHED, ROW = (f"{PREFIX}{name}" for name in ("present", "matched", "row"))
+OTHER, REFERENCE = (f"{PREFIX}{name}" for name in ("other", "reference"))
+
+
+class Commits(Sources, Protocol):
+    """What a timeline reads: its `changes` are those of every commit, with their `position`."""
+
+
+def pieces(join: TableJoin, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str]) -> DataFrame:
+    """
+    Cut the epoch of each touched key into pieces in which nothing changes.
+
+    Args:
+        join: The join.
+        types: The types in which keys are compared.
+        commits: What the epoch reads.
+        touched: The touched keys, as `touched_keys` gives them.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, `_lakejoin_key` (struct<k0, …>), `_lakejoin_start` and `_lakejoin_end` (positions: from and
+        up to), `_lakejoin_cause` (the place of the input that changed at the start, of two the first; null for what was
+        there before), and for each input a struct under its alias: its row in the piece, or null. The pieces of a key
+        cover everything from 0 on without overlap.
+    """
+    absent = " OR ".join(f"key.k{part} IS NULL" for part in range(len(join.key)))
+    found = touched.where(f"NOT ({absent})").select(
+        *(F.col(quote(name)) for name in scope),
+        F.col("key").alias(KEY),
+        F.lit(BEGINNING).cast("bigint").alias(START),
+        F.lit(NEVER).cast("bigint").alias(END),
+        F.lit(None).cast("int").alias(CAUSE),
+    )
+
+    def cut(wanted: Mapping[int, Callable[[], DataFrame]], refers_to: Mapping[int, Column]) -> None:
+        nonlocal found
+        for place, rows in commits.rows(wanted).items():
+            item = join.inputs[place]
+            cuts = versions(commits.changes(place), rows, item, types[place], scope)
+            found = _cut(found, place, item.alias, refers_to[place], cuts, scope)
+
+    cut(dict.fromkeys(join.members, lambda: touched), dict.fromkeys(join.members, F.col(KEY)))
+    reached, waiting = set(join.members), list(join.links)
+    while waiting:
+        ready = [link for link in waiting if link.over in reached]
+        waiting = [link for link in waiting if link.over not in reached]
+        found = commits.kept(f"pieces_{len(reached)}", found)
+        refers_to = {link.input: F.expr(refers_to_sql(link, types)) for link in ready}
+        cut({place: partial(_wanted, found, place, key, commits, scope) for place, key in refers_to.items()}, refers_to)
+        reached.update(refers_to)
+    return found
+
+
+def timeline(
+    join: TableJoin, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str] = ()
+) -> DataFrame:
+    """
+    Give the result of a join piece by piece.
+
+    Args:
+        join: The join.
+        types: The types in which keys are compared.
+        commits: What the epoch reads.
+        touched: The touched keys, as `touched_keys` gives them.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, `key` (struct<k0, …>), `position` (bigint, where the piece begins), `cause` (the place of the
+        input that changed there; null at 0), `row` (struct of the columns of the SELECT list; null where the result has
+        none), and of a join of two, for the rules of Kafka Streams: `other` (whether the input that did not change has
+        a row) and `reference` (the key that the row refers to, over a foreign key).
+    """
+    found = pieces(join, types, commits, touched, scope)
+    other = refers_to = "NULL"
+    if len(join.inputs) == 2:
+        left, right = (f"{quote(item.alias)} IS NOT NULL" for item in join.inputs)
+        other = f"IF({CAUSE} = 0, {right}, {left})"
+        refers_to = refers_to_sql(join.links[0], types) if join.links else "NULL"
+    known = found.withColumns({OTHER: F.expr(other), REFERENCE: F.expr(refers_to)})
+    return _joined(known, join).select(
+        *(F.col(quote(name)) for name in scope),
+        F.col(KEY).alias("key"),
+        F.col(START).alias("position"),
+        F.col(CAUSE).alias("cause"),
+        F.col(ROW).alias("row"),
+        F.col(OTHER).alias("other"),
+        F.col(REFERENCE).alias("reference"),
+    )
+
+
+def refers_to_sql(link: Link, types: KeyTypes) -> str:
+    """Give the SQL of the key that a piece refers to, null where it refers to nothing."""
+    return f"IF({null_reference(link)}, NULL, {reference(link, types[link.input])})"
+
+
+def _cut(
+    found: DataFrame, place: int, alias: str, refers_to: Column, cuts: DataFrame, scope: Sequence[str]
+) -> DataFrame:
+    """Cut pieces where the versions of one more input begin and end; what refers to no version meets nothing."""
+    start, end, key = (f"{PREFIX}version_{name}" for name in ("start", "end", "key"))
+    other = {name: f"{PREFIX}version_scope_{number}" for number, name in enumerate(scope)}
+    renamed = cuts.select(
+        *(F.col(quote(name)).alias(column) for name, column in other.items()),
+        F.col("key").alias(key),
+        F.col("start").alias(start),
+        F.col("end").alias(end),
+        F.col("row").alias(alias),
+    )
+    overlap = (refers_to == F.col(key)) & (F.col(START) < F.col(end)) & (F.col(start) < F.col(END))
+    for name, column in other.items():
+        overlap = (F.col(quote(name)) == F.col(column)) & overlap
+    inputs = [name for name in found.columns if name not in (*scope, KEY, START, END, CAUSE)]
+    cause = f"""CASE WHEN {start} > {START} THEN {place}
+                     WHEN {start} = {START} AND {START} > {BEGINNING} THEN least({CAUSE}, {place})
+                     ELSE {CAUSE} END"""
+    return found.join(renamed, on=overlap, how="left").select(
+        *(F.col(quote(name)) for name in scope),
+        KEY,
+        F.expr(f"greatest({START}, {start})").alias(START),
+        F.expr(f"least({END}, {end})").alias(END),
+        F.expr(cause).alias(CAUSE),
+        *(F.col(quote(name)) for name in (*inputs, alias)),
+    )
+
+
+def _wanted(found: DataFrame, place: int, refers_to: Column, commits: Commits, scope: Sequence[str]) -> DataFrame:
+    """Name the keys that the pieces refer to at any time."""
+    keys = found.select(*(F.col(quote(name)) for name in scope), refers_to.alias("key")).where("key IS NOT NULL")
+    return commits.kept(f"wanted_{place}", keys.distinct())
+
+
+def _joined(found: DataFrame, join: TableJoin) -> DataFrame:
+    """
+    Say which row each piece means: the meaning of a join in which every input has one row or none.
+
+    `meaning` says the same of whole tables; there rows meet by their keys, here they have met already.
+    """
+    first, *others = join.inputs
+    state = found.withColumn(PRESENT, F.expr(f"{quote(first.alias)} IS NOT NULL"))
+    before = [first.alias]
+    for step, item in zip(join.steps, others, strict=True):
+        both = f"{PRESENT} AND {quote(item.alias)} IS NOT NULL"
+        state = state.withColumn(MATCHED, F.expr(f"IF({both}, coalesce({step.on}, FALSE), FALSE)"))
+        if step.how == "left":
+            state = _kept_if(state, MATCHED, [item.alias])
+        elif step.how == "right":
+            state = _kept_if(state, MATCHED, before).withColumn(PRESENT, F.expr(f"{quote(item.alias)} IS NOT NULL"))
+        elif step.how == "full":
+            state = _kept_if(state, PRESENT, before)
+            state = state.withColumn(PRESENT, F.expr(f"{PRESENT} OR {quote(item.alias)} IS NOT NULL"))
+        else:
+            state = state.withColumn(PRESENT, F.col(MATCHED))
+        before.append(item.alias)
+    if join.where is not None:
+        state = state.withColumn(PRESENT, F.expr(f"IF({PRESENT}, coalesce({join.where}, FALSE), FALSE)"))
+    outputs = ", ".join(f"{text(output.name)}, {output.expression}" for output in join.outputs)
+    return state.withColumn(ROW, F.expr(f"IF({PRESENT}, named_struct({outputs}), NULL)"))
+
+
+def _kept_if(state: DataFrame, condition: str, aliases: Sequence[str]) -> DataFrame:
+    return state.withColumns({alias: F.expr(f"IF({condition}, {quote(alias)}, NULL)") for alias in aliases})

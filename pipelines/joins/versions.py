@@ -1,0 +1,109 @@
+"""The versions of a source's rows within an epoch, each from one position up to another."""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from lakehouse.changes import key_struct, null_key
+from lakehouse.sqltext import quote, text
+from pipelines.joins.kernel import unchanged_rows
+from pipelines.spec import Input
+
+BEGINNING = 0
+"""The position of what was there before the epoch."""
+
+NEVER = 2**63 - 1
+"""Where a version ends that nothing replaces in the epoch."""
+
+
+def positions(changes: Mapping[int, DataFrame], scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Bring the commits of several sources into the one total order: by time, at one time by source, then by version.
+
+    Args:
+        changes: The changes of each source by its place in FROM: the scope columns, `version` (bigint, growing with
+            each commit), `at` (timestamp, its time) and others.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        A row for each commit: the scope columns, `side` (int, the source's place), `version`, `at` (its time in the
+        order, no earlier than that of the version before) and `position` (bigint, from 1).
+    """
+    commits = [
+        frame.groupBy(*scope, "version").agg(F.max("at").alias("at")).withColumn("side", F.lit(side))
+        for side, frame in changes.items()
+    ]
+    so_far = Window.partitionBy(*scope, "side").orderBy("version").rowsBetween(Window.unboundedPreceding, 0)
+    order = Window.partitionBy(*scope).orderBy("at", "side", "version")
+    timed = reduce(DataFrame.unionAll, commits).withColumn("at", F.max("at").over(so_far))
+    return timed.select(
+        *(F.col(quote(name)) for name in scope),
+        "side",
+        "version",
+        "at",
+        F.row_number().over(order).cast("bigint").alias("position"),
+    )
+
+
+def placed(changes: DataFrame, order: DataFrame, side: int, scope: Sequence[str] = ()) -> DataFrame:
+    """Give the changes of a source their `position`; `order` is what `positions` gives."""
+    own = order.where(F.col("side") == side).select(*(F.col(quote(name)) for name in scope), "version", "position")
+    return changes.join(F.broadcast(own), on=[*scope, "version"], how="inner")
+
+
+def versions(
+    changes: DataFrame | None,
+    looked_up: DataFrame,
+    side: Input,
+    types: Sequence[DataType],
+    scope: Sequence[str] = (),
+) -> DataFrame:
+    """
+    Give every version of the touched rows of a source.
+
+    Args:
+        changes: The changes of each commit: the scope columns, `key`, `position`, `old`, `new`; None if there are none.
+        looked_up: The source's rows for the touched keys at the end of the epoch: the scope columns and the columns
+            that the join uses.
+        side: The source in the join.
+        types: The types in which key parts are compared.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, `key`, `start` and `end` (positions: from and up to) and `row` (struct of the source's
+        columns, null while absent). The versions of a key cover everything from 0 on without overlap.
+    """
+    scopes = [F.col(quote(name)) for name in scope]
+    keyed = looked_up.where(f"NOT {null_key(side.key)}")
+    kept = unchanged_rows(changes, keyed, side, types, scope).select(
+        *scopes,
+        F.expr(key_struct(side.key, types)).alias("key"),
+        F.lit(BEGINNING).cast("bigint").alias("start"),
+        F.lit(NEVER).cast("bigint").alias("end"),
+        F.expr(_row(side, "")).alias("row"),
+    )
+    if changes is None:
+        return kept
+    in_order = Window.partitionBy(*scope, "key").orderBy("position")
+    ordered = changes.select(
+        *scopes,
+        "key",
+        "position",
+        F.lead("position", 1, NEVER).over(in_order).alias("end"),
+        (F.row_number().over(in_order) == 1).alias("is_first"),
+        F.expr(f"IF(old IS NULL, NULL, {_row(side, 'old.')})").alias("old"),
+        F.expr(f"IF(new IS NULL, NULL, {_row(side, 'new.')})").alias("new"),
+    )
+    after = "named_struct('start', position, 'end', end, 'row', new)"
+    before = f"named_struct('start', {BEGINNING}L, 'end', position, 'row', old)"
+    changed = ordered.select(
+        *scopes, "key", F.explode(F.expr(f"IF(is_first, array({before}, {after}), array({after}))")).alias("version")
+    )
+    return changed.select(*scopes, "key", "version.start", "version.end", "version.row").unionAll(kept)
+
+
+def _row(side: Input, prefix: str) -> str:
+    return f"named_struct({', '.join(f'{text(name)}, {prefix}{quote(name)}' for name in side.columns)})"

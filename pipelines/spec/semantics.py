@@ -1,0 +1,36 @@
+"""What a statement must be for the semantics that its join asks for."""
+
+from collections.abc import Iterator
+
+from pipelines.spec.dialect import as_written
+from pipelines.spec.objection import Objection
+from pipelines.spec.statement import Statement
+
+CHANGELOG_COLUMNS = ("_op", "_cause", "_position", "_epoch", "_at")
+"""The columns that a changelog has beside those of its result."""
+
+
+def unlike_kafka(statement: Statement, semantics: str) -> Iterator[Objection]:
+    """
+    Find what Kafka Streams has no join for, where its semantics are asked for.
+
+    Args:
+        statement: The statement.
+        semantics: What the file says.
+
+    Yields:
+        More than two inputs, further conditions of ON, and foreign keys before Kafka 2.4.
+    """
+    if not semantics.startswith("kafka"):
+        return
+    said = f"semantics `{semantics}`"
+    if len(statement.sides) > 2:
+        hint = "write a join of two, and another one that reads its result"
+        yield Objection(f"{said}: a statement of {len(statement.sides)} inputs", hint)
+    for step in statement.steps:
+        for condition in step.further:
+            problem = f"{said}: ON: `{as_written(condition)}` is more than the equality of keys"
+            yield Objection(problem, "leave it out, or use `semantics: strict`", condition)
+    if semantics.startswith("kafka-0.10") and statement.keys.links:
+        problem = f"{said}: a join over a foreign key, which came with Kafka 2.4"
+        yield Objection(problem, "use `semantics: kafka`, or `strict`")

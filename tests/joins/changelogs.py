@@ -1,0 +1,209 @@
+"""The changelogs of recorded cases, whole and cut into epochs, all of one kind and type of join as one Spark job."""
+
+import random
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from lakehouse.values import plain_schema
+from pipelines.joins.emission import emitted
+from pipelines.joins.kernel import touched_keys
+from pipelines.joins.meaning import meaning
+from pipelines.joins.timeline import timeline
+from pipelines.joins.versions import placed, positions
+from pipelines.spec import Semantics, TableJoin
+from tests.joins.epochs import Epochs, bound, key_types
+from tests.joins.statements import SIDES, statement
+from tests.joins.vectors import Case, Logged, put
+
+ROW = StructType([StructField("key", StringType()), StructField("value", StringType())])
+SCOPE = ("_case", "_cut", "_epoch")
+SCOPES = [StructField(name, IntegerType()) for name in SCOPE]
+KEY = StructField("key", StructType([StructField("k0", StringType())]))
+CHANGES = StructType(
+    [
+        *SCOPES,
+        StructField("version", LongType()),
+        StructField("at", TimestampType()),
+        KEY,
+        StructField("old", ROW),
+        StructField("new", ROW),
+    ]
+)
+ROWS = StructType([*SCOPES, *ROW])
+CUTS = ("whole", "cut at random", "one record an epoch")
+ZERO = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Histories(Epochs):
+    """
+    What a timeline asks of its sources, answered for all epochs of all cases at once.
+
+    Args:
+        join: The join.
+        types: The types in which keys are compared.
+        changes: The changes of each source: the scope columns, `version`, `at`, `key`, `old`, `new`.
+        rows: The rows of each source as they are at the end of each epoch, with the scope columns.
+        scope: The names of the scope columns.
+    """
+
+    def __init__(
+        self,
+        join: TableJoin,
+        types: Sequence[Sequence[Any]],
+        changes: Mapping[str, DataFrame],
+        rows: Mapping[str, DataFrame],
+        scope: Sequence[str],
+    ) -> None:
+        super().__init__(join, types, {}, rows, scope)
+        self.recorded = changes
+        self.order = known(positions(dict(enumerate(changes[source] for source in join.sources)), scope))
+
+    def changes(self, place: int) -> DataFrame | None:
+        """Give the changes of each commit of an input."""
+        source = self.join.inputs[place].source
+        changes = placed(self.recorded[source], self.order, self.join.sources.index(source), self.scope)
+        return changes.select(*self.scope, "key", "position", "old", "new")
+
+    def changed_keys(self, place: int) -> DataFrame | None:
+        """Give the keys of the changes of an input, each once."""
+        return self.changes(place).select(*self.scope, "key").distinct()
+
+
+def known(frame: DataFrame) -> DataFrame:
+    """Compute a frame now, so that what is made of it does not compute it again; the driver puts it into its stage."""
+    schema = plain_schema(frame.schema.fields)
+    plain = frame.select(*(F.col(field.name).cast(field.dataType) for field in schema))
+    return frame.sparkSession.createDataFrame(plain.toArrow(), schema)
+
+
+def changelog(histories: Histories, columns: StructType, semantics: Semantics) -> DataFrame:
+    """Give the changelog of every epoch, with `at`, the time of the change."""
+    scope = histories.scope
+    touched = touched_keys(histories.join, histories, scope)
+    assert touched is not None
+    pieces = timeline(histories.join, histories.types, histories, touched, scope)
+    rows = emitted(pieces, histories.join, columns, semantics, scope)
+    return rows.join(histories.order.select(*scope, "position", "at"), on=[*scope, "position"], how="inner")
+
+
+def changelogs(
+    spark: SparkSession, kind: str, how: str, cases: Sequence[Case], semantics: Semantics
+) -> list[dict[str, list[Logged]]]:
+    """
+    Compute the changelog of every case three times: in one epoch, cut at random, and with one record an epoch.
+
+    Args:
+        spark: The session.
+        kind: The kind of join, as the vectors call it.
+        how: The type of join, as the vectors call it.
+        cases: Cases of that kind and type.
+        semantics: By which rules. In strict mode records that change nothing are left out, as a feed has none.
+
+    Returns:
+        For each case the rows of its changelog in order, by the way it was cut.
+    """
+    sides = SIDES[kind]
+    changes: dict[str, list[tuple]] = {side: [] for side in sides}
+    rows: dict[str, list[tuple]] = {side: [] for side in sides}
+    for number, case in enumerate(cases):
+        for cut, ends in enumerate(_ends(case)):
+            _record(number, cut, case, ends, semantics, changes, rows)
+    changed = {side: spark.createDataFrame(changes[side], CHANGES) for side in sides}
+    held = {side: spark.createDataFrame(rows[side], ROWS) for side in sides}
+    if kind == "table_table_chain":
+        logged = _chain(how, changed, held, semantics)
+    else:
+        logged = changelog(_histories(statement(kind, how), sides, changed, held), ROW, semantics)
+    found: list[dict[str, list[Logged]]] = [{cut: [] for cut in CUTS} for _ in cases]
+    for row in logged.select(
+        *SCOPE, "at", "cause", "op", "key.key", "old.value", F.col("new.value").alias("new")
+    ).collect():
+        after = round((row["at"].astimezone(UTC) - ZERO).total_seconds())
+        found[row["_case"]][CUTS[row["_cut"]]].append(
+            Logged(after, row["cause"], row["op"], row["key"], row["value"], row["new"])
+        )
+    return [
+        {cut: sorted(logged, key=lambda one: (one.after, one.key.encode())) for cut, logged in case.items()}
+        for case in found
+    ]
+
+
+def _ends(case: Case) -> list[list[int]]:
+    """Cut a case into epochs in three ways: after which records one ends."""
+    numbers = [record.seq for record in case.input]
+    chosen = random.Random(case.id)
+    some = sorted(chosen.sample(numbers, chosen.randint(1, len(numbers))))
+    return [numbers[-1:], sorted({*some, numbers[-1]}), numbers]
+
+
+def _record(
+    number: int,
+    cut: int,
+    case: Case,
+    ends: Sequence[int],
+    semantics: str,
+    changes: Mapping[str, list[tuple]],
+    rows: Mapping[str, list[tuple]],
+) -> None:
+    tables: dict[str, dict[str, str]] = {side: {} for side in changes}
+    epoch = 0
+    for record in case.input:
+        scope = (number, cut, epoch)
+        table = tables[record.side]
+        if record.key is not None:
+            old = table.get(record.key)
+            put(table, record.key, record.value)
+            if semantics != "strict" or old != record.value:
+                images = tuple(None if value is None else (record.key, value) for value in (old, record.value))
+                at = ZERO + timedelta(seconds=record.seq)
+                changes[record.side].append((*scope, record.seq, at, (record.key,), *images))
+        if record.seq in ends:
+            for side, held in tables.items():
+                rows[side] += [(*scope, key, value) for key, value in held.items()]
+            epoch += 1
+
+
+def _histories(
+    sql: str, sources: Sequence[str], changes: Mapping[str, DataFrame], rows: Mapping[str, DataFrame]
+) -> Histories:
+    schemas = dict.fromkeys(sources, ROW)
+    join = bound(sql, dict.fromkeys(sources, ("key",)), schemas)
+    types = key_types(join, schemas)
+    return Histories(join, types, {name: changes[name] for name in sources}, {n: rows[n] for n in sources}, SCOPE)
+
+
+def _chain(
+    how: str, changes: Mapping[str, DataFrame], rows: Mapping[str, DataFrame], semantics: Semantics
+) -> DataFrame:
+    """Write (a join b) join c as two joins: the changelog of the first is what changes on the left of the second."""
+    first_how, second_how = how.split("_")
+    first = _histories(statement("table_table", first_how, ("a", "b")), ("a", "b"), changes, rows)
+    logged = changelog(first, ROW, semantics)
+    both = logged.select(
+        *SCOPE,
+        F.col("position").alias("version"),
+        "at",
+        F.struct(F.col("key.key").alias("k0")).alias("key"),
+        "old",
+        "new",
+    )
+    held = known(meaning([rows["a"], rows["b"]], first.join, SCOPE))
+    second = _histories(
+        statement("table_table", second_how, ("ab", "c")),
+        ("ab", "c"),
+        {"ab": known(both), "c": changes["c"]},
+        {"ab": held, "c": rows["c"]},
+    )
+    return changelog(second, ROW, semantics)
