@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lakehouse import writing
+from pipelines import Pipeline
 from tests.lake import Lake, only
 
 
@@ -28,16 +29,30 @@ def before_an_epoch(standard: Lake, loaded: Lake) -> Lake:
     return loaded
 
 
+def pipeline_of(lake: Lake) -> Pipeline:
+    """Load the pipeline file as the lake has it."""
+    return Pipeline.load(lake.file)
+
+
 def outcome(lake: Lake) -> dict[str, Any]:
     """Say what two equal lakes have in common: all but run ids, times and stages that a kill left behind."""
     return {
         "rows": lake.rows(),
         "feed": lake.feed(0),
-        "version": lake.version(),
+        "versions": lake.versions(),
+        "changelog": logged(lake),
         "ledger": [
             (row["epoch"], row["step"], row["strategy"], row["sources"], row["counts"]) for row in lake.ledger()
         ],
     }
+
+
+def logged(lake: Lake) -> list[tuple[Any, ...]]:
+    """Give the rows of the changelog without their times, if there is one."""
+    if not Path(lake.path("result__changelog")).exists():
+        return []
+    rows = lake.spark.read.format("delta").load(lake.path("result__changelog")).drop("_at")
+    return sorted((tuple(row) for row in rows.collect()), key=repr)
 
 
 def die_at(lake: Lake, number: int, moment: str) -> None:
@@ -53,7 +68,12 @@ def die_at(lake: Lake, number: int, moment: str) -> None:
     assert done.returncode == -9, f"the process was to die at write {number}: {done.stderr[-2000:]}"
 
 
-@pytest.mark.parametrize("prepare", [before_the_load, before_an_epoch])
+def before_an_epoch_with_a_changelog(standard: Lake, loaded: Lake) -> Lake:
+    standard.pipeline(changelog=True).run(standard.spark)
+    return before_an_epoch(loaded, standard)
+
+
+@pytest.mark.parametrize("prepare", [before_the_load, before_an_epoch, before_an_epoch_with_a_changelog])
 def test_killed_at_every_write(
     standard: Lake, loaded: Lake, tmp_path: Path, prepare: Callable[[Lake, Lake], Lake]
 ) -> None:
@@ -62,7 +82,7 @@ def test_killed_at_every_write(
     straight = start.copy(tmp_path / "straight")
     writes: list[str] = []
     writing.observers.append(lambda when, what: writes.append(what) if when == "before" else None)
-    straight.pipeline().run(straight.spark)
+    pipeline_of(straight).run(straight.spark)
     writing.observers.clear()
     expected = outcome(straight)
     assert len(writes) >= 5
@@ -70,7 +90,7 @@ def test_killed_at_every_write(
     for moment, number in points:  # between two writes nothing happens: after one is before the next
         lake = start.copy(tmp_path / f"{number}-{moment}")
         die_at(lake, number, moment)
-        resumed = only(lake.pipeline().run(lake.spark))
+        resumed = only(pipeline_of(lake).run(lake.spark))
         where = f"killed {moment} write {number} ({writes[number - 1]}), then {resumed.text()}"
         assert outcome(lake) == expected, where
         shutil.rmtree(lake.folder)

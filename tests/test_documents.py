@@ -4,7 +4,6 @@ The printed example tables of the documents that lakejoin follows, computed by i
 A `.` stands for no output, `null` for a tombstone; two outputs of one record are separated by a comma.
 """
 
-
 import pytest
 from pyspark.sql import SparkSession
 
