@@ -1,6 +1,7 @@
 """The pipeline file as values; nothing here knows Spark or Delta."""
 
 from pipelines.spec.bind import bind
+from pipelines.spec.chains import reads, statement_of
 from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin
 from pipelines.spec.fingerprint import fingerprint
 from pipelines.spec.load import find, load
@@ -29,6 +30,8 @@ __all__ = [
     "fingerprint",
     "load",
     "parse",
+    "reads",
     "schema",
     "selected",
+    "statement_of",
 ]
