@@ -12,10 +12,11 @@ from pyspark.sql.types import DataType, StructType
 from lakehouse.address import Address
 from lakehouse.errors import Fault, PipelineFileError
 from lakehouse.sqltext import quote
-from lakehouse.tables import Table, get, read
+from lakehouse.tables import Table, read
 from lakehouse.values import common_type, incomparable, plain_schema
 from pipelines.joins.meaning import meaning
-from pipelines.spec import Input, Link, TableJoin, bind, fingerprint, parse
+from pipelines.spec import Input, Link, TableJoin, bind, fingerprint, statement_of
+from pipelines.upstream import get_input
 from pipelines.workspace import Workspace
 
 WITHOUT_IT = "leave the column out or extract what you need"
@@ -56,14 +57,15 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     """
     Pin a join's sources to their newest versions and resolve its statement against their columns.
 
+    Other joins that it reads are sources too, pinned to what their last committed epochs made.
+
     Raises:
-        LakejoinError: A source does not exist.
+        LakejoinError: A source does not exist, or a join has no committed epoch.
         PipelineFileError: A column is unknown, or of a type that cannot be compared.
     """
-    source_specs = workspace.file.sources
-    statement = parse(name, workspace.file.joins[name].sql, source_specs)
+    statement = statement_of(workspace.file, name)
     with ThreadPoolExecutor() as side_by_side:
-        found = side_by_side.map(lambda source: get(workspace.spark, workspace.source(source)), statement.sources)
+        found = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)
         tables = dict(zip(statement.sources, found, strict=True))
     join = bind(statement, {source: table.schema.fieldNames() for source, table in tables.items()})
     sources = tuple(tables[source] for source in join.sources)
