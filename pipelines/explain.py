@@ -176,7 +176,7 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
     yield "a source row whose key holds a null takes no part; each run counts those that it meets"
     for name in statement.sources:
         if name in file.joins:
-            yield f"{name} runs first; this join reads it as its last committed epoch left it, and waits if it fails"
+            yield f"{name} runs first, and where it fails this join is skipped, which reads what {name} has committed"
     yield REFRESH[file.joins[statement.name].refresh]
 
 

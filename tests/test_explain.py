@@ -203,7 +203,7 @@ def test_a_join_that_reads_another_one_says_so_and_with_which_key(tmp_path: Path
     assert found.sources[0].text() == "join paid as p, key (nr), in lake/paid"
     assert found.sources[0].change == "inserts, updates or deletes the result row of its key"
     assert found.notes[-2] == (
-        "paid runs first; this join reads it as its last committed epoch left it, and waits if it fails"
+        "paid runs first, and where it fails this join is skipped, which reads what paid has committed"
     )
     assert "paid is a join" not in explain(load(file), "paid").text()
 

@@ -1,7 +1,8 @@
 """Which joins of a file read which: the order in which they run, the cycles, and what keys each that another reads."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sqlglot import exp
 
@@ -20,12 +21,12 @@ class Chains:
     The joins of a file as a graph.
 
     Args:
-        reads: For each join the joins that it reads, with the place in FROM that names them first.
+        reads: For each join the joins that it reads, each once, in the order of FROM.
         order: All joins, each after those that it reads, else in the order of the file.
         cycles: Joins of which each reads the next and the last the first, the first of them in the file first.
     """
 
-    reads: Mapping[str, Mapping[str, exp.Table]]
+    reads: Mapping[str, Sequence[str]]
     order: Sequence[str]
     cycles: Sequence[Sequence[str]]
 
@@ -39,17 +40,14 @@ class Chains:
             waiting += more
         return found
 
-    def objections(self, name: str) -> list[Objection]:
-        """Object to the cycles that begin with a join."""
-        return [
-            Objection(
-                f"FROM: a join cannot read its own result: {' -> '.join([*cycle, name])}",
-                "name a source, or a join that does not read this one",
-                self.reads[name][[*cycle, name][1]],
-            )
-            for cycle in self.cycles
-            if cycle[0] == name
-        ]
+    def objections(self, name: str, sql: str) -> Iterator[Objection]:
+        """Object to the cycles that begin with a join, where its statement names the next one."""
+        for cycle in self.cycles:
+            if cycle[0] == name:
+                path = [*cycle, name]
+                problem = f"FROM: a join cannot read its own result: {' -> '.join(path)}"
+                about = next(table for table in _tables(sql) if table.name.lower() == path[1].lower())
+                yield Objection(problem, "name a source, or a join that does not read this one", about)
 
 
 def chains(sources: Collection[str], statements: Mapping[str, str]) -> Chains:
@@ -63,7 +61,7 @@ def chains(sources: Collection[str], statements: Mapping[str, str]) -> Chains:
     Returns:
         The graph; its order leaves out one step of each cycle.
     """
-    reads = {name: _read_by(sql, sources, statements) for name, sql in statements.items()}
+    reads = {name: tuple(_read_by(sql, sources, statements)) for name, sql in statements.items()}
     waiting = {name: list(others) for name, others in reads.items()}
     order: list[str] = []
     cycles = []
@@ -91,7 +89,7 @@ def chains_of(file: PipelineFile) -> Chains:
         faults = [
             fault
             for name, join in file.joins.items()
-            for fault in faults_of(found.objections(name), sql_path(name), join.sql)
+            for fault in faults_of(found.objections(name, join.sql), sql_path(name), join.sql)
         ]
         raise PipelineFileError(file.pipeline, faults)
     return found
@@ -135,15 +133,22 @@ def statement_of(file: PipelineFile, name: str) -> Statement:
     return parse(name, file.joins[name].sql, file.sources, keys)
 
 
-def _read_by(sql: str, sources: Collection[str], joins: Collection[str]) -> dict[str, exp.Table]:
+def _read_by(sql: str, sources: Collection[str], joins: Collection[str]) -> dict[str, None]:
     """Give the joins that a statement names, in the order of FROM."""
+    found = (called(name, joins) for name in _named(sql) if not called(name, sources))
+    return dict.fromkeys(name for name in found if name is not None)
+
+
+@lru_cache(maxsize=1024)
+def _named(sql: str) -> tuple[str, ...]:
+    """Give the bare names in FROM; they are asked for again with every other statement of the file."""
+    return tuple(table.name for table in _tables(sql))
+
+
+def _tables(sql: str) -> list[exp.Table]:
     select, _ = read(sql)
-    found: dict[str, exp.Table] = {}
-    for table in (select and tables_of(select)) or ():
-        name = None if table.db or called(table.name, sources) else called(table.name, joins)
-        if name is not None:
-            found.setdefault(name, table)
-    return found
+    tables = tables_of(select) if select else None
+    return [table for table in tables or () if not table.db]
 
 
 def _cycle(reads: Mapping[str, Sequence[str]]) -> list[str]:

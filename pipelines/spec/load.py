@@ -152,7 +152,7 @@ def _statements(content: Mapping[str, Any], document: Document) -> list[Fault]:
         statement, objections = examine(name, sql, sources, keys)
         keys[name] = None if statement is None else statement.key
         line_of = partial(document.line_of_row, ("joins", name, "sql"))
-        faults += faults_of([*objections, *found.objections(name)], sql_path(name), sql, line_of)
+        faults += faults_of([*objections, *found.objections(name, sql)], sql_path(name), sql, line_of)
     return faults
 
 
