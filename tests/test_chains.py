@@ -5,10 +5,12 @@ import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from pyspark.sql import SparkSession
 
 from expectations.gate import Verdict
 from lakehouse import writing
@@ -43,13 +45,32 @@ CHAIN = {"whole": WHOLE, "apart": APART, "named": NAMED, "paid": PAID}
 """`paid` is read by `named` and that by `whole`; the file has them last first, and beside them `apart`."""
 
 
-@pytest.fixture
-def chain(lake: Lake) -> Lake:
-    script = random.Random(7)
+@pytest.fixture(scope="module")
+def _chain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake, script = Lake(spark, tmp_path_factory.mktemp("chain")), random.Random(7)
     for name, columns in COLUMNS.items():
         lake.create(name, columns)
         lake.sql(f"INSERT INTO {{{name}}} VALUES {rows(script, name)}", name)
     return lake
+
+
+@pytest.fixture(scope="module")
+def _loaded_chain(_chain: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = _chain.copy(tmp_path_factory.mktemp("loaded") / "chain")
+    pipeline(lake).run(lake.spark)
+    return lake
+
+
+@pytest.fixture
+def chain(_chain: Lake, tmp_path: Path) -> Lake:
+    """Give a lake with the four sources and no result yet."""
+    return _chain.copy(tmp_path / "chain")
+
+
+@pytest.fixture
+def loaded(_loaded_chain: Lake, tmp_path: Path) -> Lake:
+    """Give the same lake after its first run."""
+    return _loaded_chain.copy(tmp_path / "loaded")
 
 
 def pipeline(lake: Lake, **joins: str) -> Pipeline:
@@ -129,12 +150,6 @@ def test_a_chain_of_three_is_the_join_of_its_sources_after_random_changes(chain:
     assert {report.outcome for report in made.run(chain.spark)} == {"nothing"}
 
 
-@pytest.fixture
-def loaded(chain: Lake) -> Lake:
-    pipeline(chain).run(chain.spark)
-    return chain
-
-
 def test_a_reader_is_pinned_to_what_was_committed_and_no_further_than_upkeep_after_it(loaded: Lake) -> None:
     """Not to rows that nobody has committed, whatever comes after them; and what it computes is the join of these."""
     lake, made = loaded, pipeline(loaded)
@@ -142,9 +157,9 @@ def test_a_reader_is_pinned_to_what_was_committed_and_no_further_than_upkeep_aft
     made.run(lake.spark)
     committed = lake.version("paid")
     lake.sql("OPTIMIZE {paid}", "paid")
+    assert lake.version("paid") > committed
     lake.sql("ALTER TABLE {paid} SET TBLPROPERTIES ('note' = 'x')", "paid")
     quiet = lake.version("paid")
-    assert quiet > committed
     assert made.run(lake.spark, ["named"])[0].outcome == "nothing"
     lake.sql("UPDATE {paid} SET amount = 99", "paid")
     lake.sql("ALTER TABLE {paid} SET TBLPROPERTIES ('note' = 'y')", "paid")
@@ -204,7 +219,8 @@ def test_a_join_that_fails_holds_up_those_that_read_it_and_no_others(
     lake.sql("INSERT INTO {payments} VALUES (50, 'card'), (50, 'cash')", "payments")
     lake.sql("UPDATE {returns} SET why = 'new'", "returns")
     lake.sql("UPDATE {customers} SET name = 'new'", "customers")
-    pipeline(lake, apart="SELECT r.nr, r.why, o.amount FROM {returns} r JOIN {orders} o ON r.nr = o.id")
+    other = "SELECT r.nr AS id, o.customer AS method, r.why FROM {returns} r JOIN {orders} o ON r.nr = o.id"
+    pipeline(lake, apart=other)
     for command in ("run", "backfill"):
         report = called(lake, capsys, command)
         assert report["exit_code"] == (4 if command == "run" else 1)
@@ -248,9 +264,9 @@ def test_what_was_never_run_cannot_be_read_and_the_way_on_is_named(
 ) -> None:
     """A selection takes along what is behind a join only where it says so."""
     lake, made = chain, pipeline(chain)
-    with pytest.raises(LakejoinError, match=r"paid: this join has no committed epoch.*run --select \+paid`") as refused:
+    with pytest.raises(LakejoinError, match="paid: this join has no committed epoch") as refused:
         made.run(lake.spark, ["named"])
-    assert refused.value.exit_code == 1
+    assert (refused.value.exit_code, refused.value.hint) == (1, "run `lakejoin run --select +paid`")
     plans = called(lake, capsys, "plan")
     assert [plan["strategy"] or plan["outcome"] for plan in plans["joins"]] == ["load"] * 2 + ["skipped"] * 2
     assert plans["joins"][2]["reason"].startswith("upstream-not-run: paid has no committed epoch yet")

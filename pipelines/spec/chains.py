@@ -61,7 +61,7 @@ def chains(sources: Collection[str], statements: Mapping[str, str]) -> Chains:
     Returns:
         The graph; its order leaves out one step of each cycle.
     """
-    reads = {name: tuple(_read_by(sql, sources, statements)) for name, sql in statements.items()}
+    reads = {name: _read_by(sql, sources, statements) for name, sql in statements.items()}
     waiting = {name: list(others) for name, others in reads.items()}
     order: list[str] = []
     cycles = []
@@ -133,10 +133,10 @@ def statement_of(file: PipelineFile, name: str) -> Statement:
     return parse(name, file.joins[name].sql, file.sources, keys)
 
 
-def _read_by(sql: str, sources: Collection[str], joins: Collection[str]) -> dict[str, None]:
+def _read_by(sql: str, sources: Collection[str], joins: Collection[str]) -> tuple[str, ...]:
     """Give the joins that a statement names, in the order of FROM."""
     found = (called(name, joins) for name in _named(sql) if not called(name, sources))
-    return dict.fromkeys(name for name in found if name is not None)
+    return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
 @lru_cache(maxsize=1024)
