@@ -117,6 +117,17 @@ class JoinHistory:
         """The number after the last closed epoch."""
         return 1 + max((e.epoch for e in self.entries if e.step in CLOSING), default=0)
 
+    def epoch_of_changelog(self, version: int) -> int:
+        """Give the last epoch that is in a version of the join's changelog; 0 for a version before the first."""
+        kept = [entry for entry in self.entries if entry.step == COMMITTED and entry.changelog is not None]
+        return max((entry.epoch for entry in kept if _made(entry.changelog) <= version), default=0)
+
     def run_ids(self) -> set[str]:
         """The runs whose commits are ours."""
         return {e.run_id for e in self.entries if e.step == COMMITTED}
+
+
+def _made(target: TargetVersions | None) -> int:
+    assert target is not None
+    assert target.version is not None, "a committed epoch knows what its targets became"
+    return target.version

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -12,10 +12,11 @@ from pyspark.sql.types import DataType, StructType
 from lakehouse.address import Address
 from lakehouse.errors import Fault, PipelineFileError
 from lakehouse.sqltext import quote
-from lakehouse.tables import Table, get, read
+from lakehouse.tables import Table, read
 from lakehouse.values import common_type, incomparable, plain_schema
 from pipelines.joins.meaning import meaning
-from pipelines.spec import CHANGELOG_COLUMNS, Input, Link, Semantics, TableJoin, bind, fingerprint, parse
+from pipelines.spec import CHANGELOG_COLUMNS, Input, Link, Semantics, TableJoin, bind, fingerprint, reads, statement_of
+from pipelines.upstream import get_input, get_log
 from pipelines.workspace import Workspace
 
 WITHOUT_IT = "leave the column out or extract what you need"
@@ -35,6 +36,7 @@ class BoundJoin:
         result: Where the result lies.
         changelog: Where its changelog lies, if it keeps one.
         semantics: Which rows the changelog has.
+        logs: Where a changelog is kept: the changelogs of the joins among the sources, at their pinned versions.
     """
 
     join: TableJoin
@@ -45,6 +47,7 @@ class BoundJoin:
     result: Address
     changelog: Address | None = None
     semantics: Semantics = "strict"
+    logs: Mapping[str, Table] = field(default_factory=dict)
 
     def table(self, place: int) -> Table:
         """Give the source table of an input."""
@@ -60,14 +63,15 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     """
     Pin a join's sources to their newest versions and resolve its statement against their columns.
 
+    Other joins that it reads are sources too, pinned to what their last committed epochs made.
+
     Raises:
-        LakejoinError: A source does not exist.
+        LakejoinError: A source does not exist, or a join has no committed epoch.
         PipelineFileError: A column is unknown, or of a type that cannot be compared.
     """
-    source_specs = workspace.file.sources
-    statement = parse(name, workspace.file.joins[name].sql, source_specs)
+    statement = statement_of(workspace.file, name)
     with ThreadPoolExecutor() as side_by_side:
-        found = side_by_side.map(lambda source: get(workspace.spark, workspace.source(source)), statement.sources)
+        found = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)
         tables = dict(zip(statement.sources, found, strict=True))
     join = bind(statement, {source: table.schema.fieldNames() for source, table in tables.items()})
     sources = tuple(tables[source] for source in join.sources)
@@ -77,6 +81,7 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     changelog = workspace.changelog(name)
     if changelog is not None:
         _must_be_free(workspace, join)
+    logs = {} if changelog is None else {source: get_log(workspace, source) for source in reads(workspace.file, name)}
     return BoundJoin(
         join,
         fingerprint(workspace.file, name),
@@ -86,6 +91,7 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
         workspace.table(name),
         changelog,
         workspace.file.joins[name].semantics,
+        logs,
     )
 
 

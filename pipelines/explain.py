@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from textwrap import dedent
 
 from pipelines.report import JoinExplanation, SourceExplanation
-from pipelines.spec import How, PipelineFile, Statement, parse
+from pipelines.spec import How, PipelineFile, Statement, statement_of
 from pipelines.spec.dialect import as_written
 from pipelines.spec.statement import Side
 
@@ -40,23 +40,27 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
         PipelineFileError: The statement is not one that is supported.
     """
     join = file.joins[name]
-    statement = parse(name, join.sql, file.sources, file.joins)
+    statement = statement_of(file, name)
     return JoinExplanation(
         join=name,
         kind=statement.kind,
         how=tuple(step.how for step in statement.steps),
-        why=tuple(_why(statement)),
+        why=tuple(_why(file, statement)),
         sources=tuple(_source(file, statement, place) for place in range(len(statement.sides))),
         key=tuple(_key(statement)),
         result=_stored(file, name),
         semantics=join.semantics,
         refresh=join.refresh,
         sql=dedent(join.sql).strip(),
-        notes=tuple(_notes(statement, join.refresh)),
+        notes=tuple(_notes(file, statement)),
     )
 
 
-def _why(statement: Statement) -> Iterator[str]:
+def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
+    for name in statement.sources:
+        if name in file.joins:
+            key = ", ".join(next(side.key for side in statement.sides if side.source == name))
+            yield f"{name} is a join of this file: its result holds one row for each ({key}), as its own statement says"
     first, *others = (statement.sides[place] for place in statement.keys.members)
     for other in others:
         clause, and_with = ("USING names", "and") if statement.using else ("ON equates", "with")
@@ -80,13 +84,14 @@ def _key(statement: Statement) -> Iterator[str]:
 
 def _source(file: PipelineFile, statement: Statement, place: int) -> SourceExplanation:
     side = statement.sides[place]
-    source = file.sources[side.source]
+    source = file.sources.get(side.source)
+    given = source and (source.table or source.path)
     return SourceExplanation(
         name=side.source,
         alias=side.alias,
-        kind=source.kind,
+        kind=source.kind if source else "join",
         key=side.key,
-        address=source.table or source.path or _stored(file, side.source),
+        address=given or _stored(file, side.source),
         change=_change(statement, place),
     )
 
@@ -159,7 +164,7 @@ def _reference(statement: Statement, place: int) -> str:
     return written[0] if len(written) == 1 else f"({', '.join(written)})"
 
 
-def _notes(statement: Statement, refresh: str) -> Iterator[str]:
+def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
     for place, step in enumerate(statement.steps, start=1):
         for condition in step.further:
             yield f"ON also asks for `{as_written(condition)}`: {_unmet(statement, place)}"
@@ -169,7 +174,10 @@ def _notes(statement: Statement, refresh: str) -> Iterator[str]:
     if statement.keys.links:
         yield "a reference that is null, or to a row that is not there, meets nothing"
     yield "a source row whose key holds a null takes no part; each run counts those that it meets"
-    yield REFRESH[refresh]
+    for name in statement.sources:
+        if name in file.joins:
+            yield f"{name} runs first, and where it fails this join is skipped, which reads what {name} has committed"
+    yield REFRESH[file.joins[statement.name].refresh]
 
 
 def _unmet(statement: Statement, place: int) -> str:

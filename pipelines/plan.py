@@ -181,9 +181,9 @@ def plan_epoch(
             "a table lies where the result belongs, and the ledger knows no epoch of it",
             hint=f"compare it by `lakejoin verify --select {join}`, adopt it by `lakejoin backfill --select {join}`",
         )
-    plan = _continue(join, definition, refresh, history, sources, result)
     if keeps_changelog:
         _check_changelog(join, last.changelog, changelog)
+    plan = _continue(join, definition, refresh, history, sources, result)
     return _with_changelog(plan, changelog if keeps_changelog else None)
 
 

@@ -53,7 +53,8 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
         changelog = None if logged_at is None else logged_at.result()
         bound = binding.result()
     facts = [
-        _source_facts(workspace, table.address.label, table, history, gap, backfill=backfill) for table in bound.sources
+        _source_facts(workspace, table.address.label, table, history, gap, backfill=backfill)
+        for table in (*bound.sources, *bound.logs.values())
     ]
     plan = plan_epoch(
         name,

@@ -36,7 +36,7 @@ class Progress:
         """Take note that a step begins; `plan` begins before its epoch does."""
 
     def finished(self, join: str, outcome: str) -> None:
-        """Take note that a join is through: done, nothing or failed."""
+        """Take note that a join is through: done, nothing, failed or skipped."""
 
 
 SILENT = Progress()

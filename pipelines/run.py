@@ -29,6 +29,7 @@ from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
 from pipelines.publishing import Stopwatch, is_staged, publish, publishing_entry, staged_rows
 from pipelines.report import JoinReport
+from pipelines.spec import reads
 from pipelines.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def run_joins(
     progress: Progress = SILENT,
 ) -> list[JoinReport]:
     """
-    Bring joins up to date, each as far as its sources are now.
+    Bring joins up to date, each as far as its sources are now, and after the joins that it reads.
 
     Args:
         workspace: Where to work.
@@ -51,21 +52,39 @@ def run_joins(
         progress: Hears of each epoch and step as it begins, and of each join that is through.
 
     Returns:
-        A report for each join, in the order of the file. An error of one join is in its report and does not keep the
-        others from running.
+        A report for each join, in the order in which they ran. An error of one join is in its report and does not keep
+        the others from running, but for those that read it: they are skipped.
 
     Raises:
         LakejoinError: The selection is wrong.
     """
-    reports = []
+    reports: dict[str, JoinReport] = {}
     for name in workspace.joins(select):
+        behind = (reports[other] for other in reads(workspace.file, name) if other in reports)
+        stopped = next((report for report in behind if report.outcome in ("failed", "skipped")), None)
         try:
-            reports.append(run_join(workspace, name, backfill=backfill, progress=progress))
+            if stopped is not None:
+                reports[name] = _skipped(name, stopped)
+            else:
+                reports[name] = run_join(workspace, name, backfill=backfill, progress=progress)
         except LakejoinError as error:
             log.info("%s failed", name, exc_info=True)
-            reports.append(JoinReport(join=name, outcome="failed", error=error))
-        progress.finished(name, reports[-1].outcome)
-    return reports
+            reports[name] = JoinReport(join=name, outcome="failed", error=error)
+        progress.finished(name, reports[name].outcome)
+    return list(reports.values())
+
+
+def _skipped(name: str, upstream: JoinReport) -> JoinReport:
+    """Report on a join that cannot run, for one that it reads did not."""
+    error = upstream.error
+    if error is None:
+        reason = f"upstream-skipped: {upstream.join} was skipped ({upstream.reason})"
+    elif isinstance(error, GateFailed):
+        reason = f"upstream-rejected: {upstream.join} did not pass its gate"
+    else:
+        about = "" if error.where == upstream.join else f"{error.where}: "
+        reason = f"upstream-failed: {upstream.join} failed: {about}{error.problem}"
+    return JoinReport(join=name, outcome="skipped", reason=reason)
 
 
 def run_join(

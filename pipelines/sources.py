@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from lakehouse.changes import as_feed, key_struct, net, null_key
 from lakehouse.feed import read_feed
@@ -12,8 +13,10 @@ from lakehouse.pruning import Pruning, pruning
 from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import Table
+from lakehouse.tables import Table, read
+from lakehouse.values import type_sql
 from pipelines.binding import BoundJoin, rows_of
+from pipelines.joins.changelog import logged_changes
 from pipelines.joins.kernel import null_reference, reference
 from pipelines.joins.versions import placed
 from pipelines.plan import EpochPlan
@@ -77,13 +80,18 @@ class EpochSources:
 
     def read_changes(self) -> None:
         """Net the feeds, side by side; a source without changes costs no query."""
-        changed = [source for source in self._bound.join.sources if self._ranges[source].has_changes]
+        changed = [source for source in self._bound.join.sources if self._has_changes(source)]
         with ThreadPoolExecutor() as side_by_side:
             for source, seen in zip(changed, side_by_side.map(self._net, changed), strict=True):
                 self._counts["read"] += seen["read"]
                 self._counts["null_keys"] += seen["null_keys"]
                 if (seen["copies"] or 0) > 1:
                     self.twice[source] = self._changed[source].where("copies > 1")
+
+    def _has_changes(self, source: str) -> bool:
+        """Tell whether a source changed, if only in between: a changelog has rows where the result nets to none."""
+        log = self._bound.logs.get(source)
+        return self._ranges[source].has_changes or (log is not None and self._ranges[log.address.label].has_changes)
 
     def changes(self, place: int) -> DataFrame | None:
         """Give the net changes of an input: `key`, `old`, `new`; None if there are none."""
@@ -203,33 +211,60 @@ class EpochSources:
         return rows.join(known.select("key").alias("wanted"), on=F.expr(f"{key} = wanted.key"), how="left_semi")
 
     def _net(self, source: str) -> Mapping[str, int]:
+        number = self._bound.join.sources.index(source)
+        log = self._bound.logs.get(source)
+        if log is not None:
+            self.commits[source] = self.kept(f"commits_{number}", self._logged(source, log))
+        if not self._ranges[source].has_changes:
+            return {"read": 0, "null_keys": 0, "copies": 0}
         table, versions = self._table(source), self._ranges[source]
-        columns = self._bound.used(source)
-        kinds = {name: table.schema[name].dataType for name in columns}
-        key = self._bound.join.inputs[self._bound.join.places(source)[0]].key
-        feed = read_feed(self._workspace.spark, table.address, versions.read_after, versions.to_version, columns)
-        seen, each_made, made = Observation(), Observation(), Observation()
+        kinds, key = self._kinds(source), self._key(source)
+        feed = read_feed(self._workspace.spark, table.address, versions.read_after, versions.to_version, list(kinds))
+        seen, made = Observation(), Observation()
         feed = feed.observe(
             seen,
             F.count(F.lit(1)).alias("read"),
             F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
         )
-        types = [kinds[name] for name in key]
-        number = self._bound.join.sources.index(source)
-        if self._by_commit:
-            each = net(feed, key, types, kinds, ["_commit_version", "_commit_timestamp"])
-            each = each.withColumnsRenamed({"_commit_version": "version", "_commit_timestamp": "at"})
-            each = each.observe(each_made, F.max("copies").alias("copies"))
-            self.commits[source] = self.kept(f"commits_{number}", each)
-            if (each_made.get["copies"] or 0) > 1:
-                self.twice[source] = self.commits[source].where("copies > 1")
-            feed = as_feed(self.commits[source])
-        changes = net(feed, key, types, kinds)
+        if self._by_commit and log is None:
+            feed = as_feed(self._each_commit(source, feed))
+        changes = net(feed, key, [kinds[name] for name in key], kinds)
         changes = changes.observe(made, F.count(F.lit(1)).alias("changes"), F.max("copies").alias("copies"))
         kept = self.kept(f"changes_{number}", changes)
         if made.get["changes"]:
             self._changed[source] = kept
         return {**seen.get, **made.get}
+
+    def _each_commit(self, source: str, feed: DataFrame) -> DataFrame:
+        """Net each commit of a feed by itself."""
+        kinds, key = self._kinds(source), self._key(source)
+        each = net(feed, key, [kinds[name] for name in key], kinds, ["_commit_version", "_commit_timestamp"])
+        each = each.withColumnsRenamed({"_commit_version": "version", "_commit_timestamp": "at"})
+        made = Observation()
+        each = each.observe(made, F.max("copies").alias("copies"))
+        kept = self.commits[source] = self.kept(f"commits_{self._bound.join.sources.index(source)}", each)
+        if (made.get["copies"] or 0) > 1:
+            self.twice[source] = kept.where("copies > 1")
+        return kept
+
+    def _logged(self, source: str, log: Table) -> DataFrame:
+        """Give the changes of another join as its changelog has them, each with what it replaced."""
+        kinds, key = self._kinds(source), self._key(source)
+        held = self._workspace.ledger.of(source)
+        epoch = held.epoch_of_changelog(self._ranges[log.address.label].from_version)
+        rows = read(self._workspace.spark, log.address, log.version)
+        fresh = self.kept(f"logged_{self._bound.join.sources.index(source)}", rows.where(F.col("_epoch") > epoch))
+        types = [kinds[name] for name in key]
+        predicate = self.pruning(fresh.select(F.expr(key_struct(key, types)).alias("key")).distinct()).predicate(key)
+        before = rows.where(F.col("_epoch") <= epoch)
+        return logged_changes(fresh, before if predicate is None else before.where(predicate), key, kinds)
+
+    def _kinds(self, source: str) -> dict[str, DataType]:
+        """Give the columns of a source that the join uses, with their types."""
+        return {name: self._table(source).schema[name].dataType for name in self._bound.used(source)}
+
+    def _key(self, source: str) -> tuple[str, ...]:
+        return self._bound.join.inputs[self._bound.join.places(source)[0]].key
 
     def _table(self, source: str) -> Table:
         return self._bound.sources[self._bound.join.sources.index(source)]
@@ -248,6 +283,7 @@ class Commits:
     def __init__(self, sources: EpochSources, bound: BoundJoin, order: DataFrame) -> None:
         self._sources = sources
         self._join = bound.join
+        self._types = bound.types
         self.order = order
 
     def changes(self, place: int) -> DataFrame | None:
@@ -256,7 +292,17 @@ class Commits:
         if source not in self._sources.commits:
             return None
         changes = placed(self._sources.commits[source], self.order, self._join.sources.index(source))
-        return changes.select(self._sources.key_of_change(place), "position", "old", "new")
+        return changes.select(self._key(place), "position", "old", "new")
+
+    def _key(self, place: int) -> Column:
+        """Give the key of a change as an input compares it; one that changes nothing has no row to take it from."""
+        join, item = self._join, self._join.inputs[place]
+        named = join.inputs[join.places(item.source)[0]].key
+        parts = ", ".join(
+            f"'k{part}', CAST(key.k{named.index(name)} AS {type_sql(kind)})"
+            for part, (name, kind) in enumerate(zip(item.key, self._types[place], strict=True))
+        )
+        return F.expr(f"named_struct({parts})").alias("key")
 
     def changed_keys(self, place: int) -> DataFrame | None:
         """Give the keys of the changes of an input, each once."""

@@ -12,13 +12,14 @@ from statistics import median
 
 from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, Entry, JoinHistory
 from lakehouse.entries import SourceVersions as Recorded
-from lakehouse.errors import CannotContinue
-from lakehouse.tables import CHANGE_FEED, Commit, Table, commits_since, find
+from lakehouse.errors import CannotContinue, LakejoinError
+from lakehouse.tables import CHANGE_FEED, Commit, Table, commits_since
 from lakehouse.times import FILE_RETENTION, retention_seconds
 from pipelines.report import GateStatus, JoinStatus, SourceStatus
 from pipelines.report.status import State
 from pipelines.report.wording import duration, moment
-from pipelines.spec import fingerprint, parse
+from pipelines.spec import fingerprint, statement_of
+from pipelines.upstream import find_input
 from pipelines.workspace import Workspace
 
 
@@ -53,7 +54,7 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
     history = workspace.ledger.of(name)
     last = history.committed
     recorded = {versions.name: versions for versions in last.sources} if last else {}
-    names = parse(name, file.joins[name].sql, file.sources).sources
+    names = statement_of(file, name).sources
     with ThreadPoolExecutor() as side_by_side:
         sightings = tuple(side_by_side.map(lambda source: _look(workspace, source, recorded.get(source)), names))
     redefined = last is not None and last.definition != fingerprint(file, name)
@@ -169,7 +170,10 @@ def _gate(entry: Entry) -> GateStatus | None:
 
 
 def _look(workspace: Workspace, name: str, recorded: Recorded | None) -> Sighting:
-    table = find(workspace.spark, workspace.source(name))
+    try:
+        table = find_input(workspace, name)
+    except LakejoinError as error:
+        return Sighting(name, None, recorded, problem=error.problem)
     if table is None:
         return Sighting(name, None, recorded, problem="there is no such Delta table")
     if recorded is not None and table.id != recorded.id:

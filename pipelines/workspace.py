@@ -12,7 +12,7 @@ from lakehouse.address import Address
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.ledger import Ledger
 from lakehouse.session import own_session
-from pipelines.spec import PipelineFile, selected
+from pipelines.spec import PipelineFile, keeps_changelog, selected
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Workspace:
 
     def changelog(self, join: str) -> Address | None:
         """Address the changelog of a join, if it keeps one."""
-        return self.table(f"{join}__changelog") if self.file.joins[join].changelog else None
+        return self.table(f"{join}__changelog") if keeps_changelog(self.file, join) else None
 
     def joins(self, select: Collection[str] | None = None) -> list[str]:
         """Name the joins to work on, in the order of the file; `selected` says how."""

@@ -32,16 +32,21 @@ class Lake:
         self.file = folder / "lakejoin.yml"
 
     def pipeline(
-        self, sql: str = JOIN, sources: Mapping[str, Any] = KEYED, name: str = "result", **options: Any
+        self,
+        sql: str = JOIN,
+        sources: Mapping[str, Any] = KEYED,
+        name: str = "result",
+        further: Mapping[str, str] | None = None,
+        **options: Any,
     ) -> Pipeline:
-        """Write the pipeline file and load it; options go to the join."""
+        """Write the pipeline file and load it; options go to the join, `further` are more joins by their statements."""
         content = {
             "pipeline": "test",
             "storage": {"path": "./lake"},
             "sources": {source: {"key": key} for source, key in sources.items()},
-            "joins": {name: {"sql": sql, **options}},
+            "joins": {name: {"sql": sql, **options}, **{more: {"sql": text} for more, text in (further or {}).items()}},
         }
-        self.file.write_text(yaml.safe_dump(content, allow_unicode=True))
+        self.file.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False))
         return Pipeline.load(self.file)
 
     def create(self, name: str, columns: str, rows: str = "", **properties: str) -> None:

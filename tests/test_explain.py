@@ -181,6 +181,33 @@ def test_a_star_says_which_inputs_are_referred_to_and_by_what(star: JoinExplanat
     assert star.text().startswith("j: star, 3 inputs, left and inner joins\n")
 
 
+def test_a_join_that_reads_another_one_says_so_and_with_which_key(tmp_path: Path) -> None:
+    """The key of the other is inferred; where it lies, how it is read and what its change does are told."""
+    file = tmp_path / "lakejoin.yml"
+    first = "SELECT o.no AS nr, p.method FROM orders o JOIN payments p ON o.no = p.no"
+    content = {
+        "pipeline": "p",
+        "storage": {"path": "lake"},
+        "sources": {"orders": {"key": "no"}, "payments": {"key": "no"}, "methods": {"key": "method"}},
+        "joins": {
+            "named": {"sql": "SELECT p.*, m.name FROM paid p LEFT JOIN methods m ON p.method = m.method"},
+            "paid": {"sql": first},
+        },
+    }
+    file.write_text(yaml.safe_dump(content))
+    found = explain(load(file), "named")
+    assert (found.kind, found.key) == ("foreign-key", ("p.nr",))
+    assert found.why[0] == (
+        "paid is a join of this file: its result holds one row for each (nr), as its own statement says"
+    )
+    assert found.sources[0].text() == "join paid as p, key (nr), in lake/paid"
+    assert found.sources[0].change == "inserts, updates or deletes the result row of its key"
+    assert found.notes[-2] == (
+        "paid runs first, and where it fails this join is skipped, which reads what paid has committed"
+    )
+    assert "paid is a join" not in explain(load(file), "paid").text()
+
+
 def test_a_statement_that_is_no_supported_join_is_refused(tmp_path: Path) -> None:
     """The file is at fault, as `check` says."""
     with pytest.raises(PipelineFileError, match="nothing keys the result"):

@@ -81,10 +81,11 @@ def explain(given: Given, select: str | None) -> "Report":
 @reporting("plan")
 def plan(given: Given, select: str | None) -> "Report":
     """Say what `run` would do and why; write nothing."""
-    from pipelines.prepare import prepare
-    from pipelines.report import PlanReport
+    from pipelines.preview import preview
 
-    return _each("plan", given, select, lambda workspace, name: PlanReport.of(prepare(workspace, name).plan))
+    return _each(
+        "plan", given, select, lambda workspace, name: preview(workspace, name, workspace.joins(names(select)))
+    )
 
 
 @cli.command()

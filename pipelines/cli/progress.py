@@ -66,10 +66,10 @@ class Bars(Progress):
         self._display.update(self._task(join), completed=self._at[join], step=f"{place}{name}")
 
     def finished(self, join: str, outcome: str) -> None:
-        """Fill the bar, or leave it where the join failed, and stop its clock."""
+        """Fill the bar, or leave it where the join failed or was skipped, and stop its clock."""
         task = self._task(join)
-        if outcome == "failed":
-            self._display.update(task, step="failed")
+        if outcome in ("failed", "skipped"):
+            self._display.update(task, step=outcome)
         else:
             total = len(self._steps.get(join, ())) or 1
             self._display.update(task, total=total, completed=total, step=outcome)

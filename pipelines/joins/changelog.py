@@ -5,13 +5,14 @@ It holds one row at most for each causing change and key of the result. Ordered 
 row of each key is the result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, TimestampType
 
-from lakehouse.sqltext import quote
+from lakehouse.changes import key_struct
+from lakehouse.sqltext import quote, text
 from pipelines.joins.difference import NEW, OLD, as_image, difference
 from pipelines.joins.emission import TOMBSTONE, UPSERT
 from pipelines.joins.versions import BEGINNING
@@ -19,6 +20,9 @@ from pipelines.spec import CHANGELOG_COLUMNS
 
 BACKFILL = "backfill"
 """What stands as the cause where a reconciliation found that the changelog's last row is not the result's."""
+
+EPOCHS_APART = 2**31
+"""An epoch has fewer positions than this: epoch and position as one number."""
 
 KINDS = dict(zip(CHANGELOG_COLUMNS, (StringType(), StringType(), LongType(), LongType(), TimestampType()), strict=True))
 
@@ -102,4 +106,41 @@ def last_rows(changelog: DataFrame, columns: StructType, key: Sequence[str]) -> 
     last = changelog.groupBy(*keys).agg(F.max_by(row, F.struct("_epoch", "_position")).alias("last"))
     return last.where(f"last._op = '{UPSERT}'").select(
         *(F.col(f"last.{quote(name)}").alias(name) for name in columns.fieldNames())
+    )
+
+
+def logged_changes(fresh: DataFrame, before: DataFrame, key: Sequence[str], kinds: Mapping[str, DataType]) -> DataFrame:
+    """
+    Read the rows of a changelog as the changes of a source.
+
+    Args:
+        fresh: The rows to read.
+        before: Earlier rows, those of the same keys among them.
+        key: The names of the key columns.
+        kinds: The columns that are wanted, with their types.
+
+    Returns:
+        For each of the fresh rows `key` (struct<k0, …>), `version` (bigint, in the order of the changelog), `at`, and
+        `old` and `new` (struct of the columns; null if absent). A row of a backfill comes before all others in time.
+    """
+    types = [kinds[name] for name in key]
+    row = f"named_struct({', '.join(f'{text(name)}, {quote(name)}' for name in kinds)})"
+
+    def versions(rows: DataFrame, *, are_fresh: bool) -> DataFrame:
+        return rows.select(
+            F.expr(key_struct(key, types)).alias("key"),
+            F.expr(f"_epoch * {EPOCHS_APART} + _position").alias("version"),
+            F.expr(f"IF(_cause = '{BACKFILL}', TIMESTAMP '1970-01-01 00:00:00Z', _at)").alias("at"),
+            F.expr(f"IF(_op = '{UPSERT}', {row}, NULL)").alias("new"),
+            F.lit(are_fresh).alias("fresh"),
+        )
+
+    found = versions(fresh, are_fresh=True)
+    earlier = versions(before, are_fresh=False).join(found.select("key").distinct(), on="key", how="left_semi")
+    in_order = Window.partitionBy("key").orderBy("version")
+    return (
+        found.unionAll(earlier)
+        .withColumn("old", F.lag("new").over(in_order))
+        .where("fresh")
+        .select("key", "version", "at", "old", "new")
     )

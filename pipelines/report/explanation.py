@@ -17,11 +17,11 @@ class SourceExplanation(Facts):
     """One input of a join."""
 
     name: str
-    """The source."""
+    """The source or join."""
     alias: str
     """What the statement calls it."""
     kind: str
-    """Its kind in the pipeline file."""
+    """Its kind in the pipeline file; `join` for another join of it."""
     key: tuple[str, ...]
     """Its key columns; of all inputs that key the result in one order."""
     address: str

@@ -6,7 +6,7 @@ from typing import Literal
 from pipelines.plan import EpochPlan, SourceRange, Strategy
 from pipelines.report.facts import Facts, Failure
 
-Outcome = Literal["done", "nothing", "failed"]
+Outcome = Literal["done", "nothing", "failed", "skipped"]
 COUNTED = ("inserted", "updated", "deleted")
 
 
@@ -16,13 +16,14 @@ class JoinReport(Facts):
     join: str
     """The join."""
     outcome: Outcome
-    """done, nothing (there was nothing to do) or failed."""
+    """done, nothing (there was nothing to do), failed, or skipped: a join that it reads failed or was skipped, or, of
+    plan, has to run first."""
     epoch: int = 0
     """The epoch's number; of a join without news the number that the next will have."""
     strategy: str = ""
     """nothing, resume, load, incremental, reconcile or verify; empty for an error."""
     reason: str = ""
-    """Why this strategy: a stable code, a colon, and words. Of verify: what was compared."""
+    """Why this strategy, or why it was skipped: a stable code, a colon, and words. Of verify: what was compared."""
     counts: Mapping[str, int] = {}
     """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys and files read for look-ups; of
     verify the rows expected, missing and surplus."""
@@ -50,6 +51,8 @@ class JoinReport(Facts):
     def _headline(self) -> str:
         if self.strategy == "verify":
             return f"verified ({self.reason}); {sum(self.seconds.values()):.1f} s"
+        if self.outcome == "skipped":
+            return f"skipped ({self.reason})"
         if self.outcome == "nothing":
             return f"nothing to do ({self.reason})"
         changes = ", ".join(f"{self.counts.get(name, 0):,} {name}" for name in COUNTED)
@@ -72,10 +75,12 @@ class PlanReport(Facts):
     """What is read of each source, left before right."""
     base_version: int
     """The version of the result that the epoch is computed against; -1 before the load."""
+    after: tuple[str, ...] = ()
+    """The joins that it reads and that run first: the plan is made from what they have committed so far."""
 
     @staticmethod
-    def of(plan: EpochPlan) -> "PlanReport":
-        """Report a plan."""
+    def of(plan: EpochPlan, after: tuple[str, ...] = ()) -> "PlanReport":
+        """Report a plan, with the joins that run first."""
         return PlanReport(
             join=plan.join,
             epoch=plan.epoch,
@@ -83,12 +88,15 @@ class PlanReport(Facts):
             reason=plan.reason,
             sources=plan.sources,
             base_version=plan.base_version,
+            after=after,
         )
 
     def text(self) -> str:
         """Render for a person."""
         lines = [f"{self.join}: {self.strategy}, epoch {self.epoch} ({self.reason})"]
-        return "\n".join([*lines, *(f"  {source.name}: {self._reads(source)}" for source in self.sources)])
+        lines += [f"  {source.name}: {self._reads(source)}" for source in self.sources]
+        lines += [f"  {name} runs first; this is planned from what it has committed so far" for name in self.after]
+        return "\n".join(lines)
 
     def _reads(self, source: SourceRange) -> str:
         if self.strategy in ("load", "reconcile"):

@@ -28,7 +28,8 @@ class Report(Facts):
     pipeline: str = ""
     """The pipeline's name; empty if its file could not be read."""
     joins: tuple[Part, ...] = ()
-    """One part for each join, in the order of the file: of the kind that the command reports, or its error."""
+    """One part for each join: of the kind that the command reports, or its error. They are in the order of the file,
+    but a join comes after those that it reads."""
     query: QueryReport | None = None
     """The answer to `sql`."""
     error: Failure | None = None

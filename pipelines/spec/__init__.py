@@ -1,6 +1,7 @@
 """The pipeline file as values; nothing here knows Spark or Delta."""
 
 from pipelines.spec.bind import bind
+from pipelines.spec.chains import keeps_changelog, reads, statement_of
 from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin
 from pipelines.spec.fingerprint import fingerprint
 from pipelines.spec.load import find, load
@@ -30,8 +31,11 @@ __all__ = [
     "bind",
     "find",
     "fingerprint",
+    "keeps_changelog",
     "load",
     "parse",
+    "reads",
     "schema",
     "selected",
+    "statement_of",
 ]

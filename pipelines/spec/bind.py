@@ -5,12 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sqlglot import exp
 
 from lakehouse.errors import PipelineFileError
-from pipelines.spec.columns import coalesced
 from pipelines.spec.definition import Input, Link, Output, Step, TableJoin
 from pipelines.spec.dialect import as_written, render
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import Objection, faults_of
-from pipelines.spec.outputs import bad_names, is_key, key_dropped
+from pipelines.spec.outputs import bad_names
 from pipelines.spec.scope import Scope, Table
 from pipelines.spec.sql import sql_path
 from pipelines.spec.statement import Statement
@@ -22,14 +21,13 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
 
     Args:
         statement: The statement, from `parse`.
-        columns: For each source that the statement names, its columns in the order of the table.
+        columns: For each source and join that the statement names, its columns in the order of the table.
 
     Returns:
         The definition that everything else works with.
 
     Raises:
-        PipelineFileError: With every unknown or ambiguous column, every name that cannot be one of the result, and
-            every part of the key that the SELECT drops.
+        PipelineFileError: With every unknown or ambiguous column, and every name that cannot be one of the result.
     """
     tables = [Table(side, columns[side.source]) for side in statement.sides]
     missing = [objection for table in tables for objection in _missing_keys(table)]
@@ -41,12 +39,10 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
     where = scope.resolve(statement.where) if statement.where else None
     links = list(_links(statement, scope))
-    parts = range(len(tables[statement.keys.members[0]].side.key))
-    keys = [_key_of_result(position, selected, statement, scope) for position in parts]
     objections = [*scope.objections, *bad_names((name, item) for item, (name, _) in expanded)]
-    objections += [_dropped(position, statement, scope) for position, name in enumerate(keys) if name is None]
     if objections:
         raise _refused(statement, objections)
+    names = {name.lower(): name for name, _ in selected}
     return TableJoin(
         name=statement.name,
         inputs=tuple(_input(table) for table in tables),
@@ -55,7 +51,7 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
         links=tuple(links),
         where=render(where) if where else None,
         outputs=tuple(Output(name, render(expression)) for name, expression in selected),
-        key=tuple(name for name in keys if name is not None),
+        key=tuple(names[part.lower()] for part in statement.key),
     )
 
 
@@ -156,28 +152,3 @@ def _except(star: exp.Star, tables: Sequence[Table], scope: Scope) -> set[str]:
             scope.objections.append(Objection(problem, "write `alias.* EXCEPT (...)` for each side", column))
         dropped.add(column.name.lower())
     return dropped
-
-
-def _key_of_result(
-    position: int, selected: Sequence[tuple[str, exp.Expr]], statement: Statement, scope: Scope
-) -> str | None:
-    """Find the first output that is a part of the key whichever inputs the row came from."""
-    keys = statement.keys
-    written = {}
-    for place in keys.members:
-        table = scope.tables[place]
-        written[render(table.column(table.side.key[position]))] = place
-    for name, expression in selected:
-        columns = [render(column) for column in coalesced(expression)]
-        places = frozenset(written.get(column, -1) for column in columns)
-        if columns and -1 not in places and is_key(places, keys, together=len(columns) > 1):
-            return name
-    return None
-
-
-def _dropped(position: int, statement: Statement, scope: Scope) -> Objection:
-    columns = {}
-    for place in statement.keys.members:
-        table = scope.tables[place]
-        columns[place] = (table.side.alias, table.real(table.side.key[position]))
-    return key_dropped(statement.keys, columns)

@@ -13,7 +13,7 @@ class Input:
     One input of a join.
 
     Args:
-        source: Its name in the `sources` of the file.
+        source: Its name in the `sources` of the file, or in its `joins`.
         alias: Its alias in the statement; the name in FROM when there is none.
         key: The key columns under their real names; of all inputs that key the result in one order.
         columns: Real names of all columns that the statement uses, the key first, then in the order of the table.

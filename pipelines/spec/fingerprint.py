@@ -3,9 +3,9 @@
 import hashlib
 import json
 
+from pipelines.spec.chains import statement_of
 from pipelines.spec.dialect import render
 from pipelines.spec.model import PipelineFile, Source, Storage
-from pipelines.spec.sql import parse
 from pipelines.spec.statement import Side
 
 
@@ -14,7 +14,8 @@ def fingerprint(file: PipelineFile, name: str) -> str:
     Hash what defines the result of a join.
 
     Layout, comments and the case of keywords do not count, nor does how the join is refreshed or gated; the addresses
-    of the sources do, and the time zone.
+    of the sources do, and the time zone. Of another join that it reads its name and its key count, not its definition:
+    that is the other's own affair.
 
     Args:
         file: The pipeline file.
@@ -28,7 +29,7 @@ def fingerprint(file: PipelineFile, name: str) -> str:
         KeyError: If the file has no such join.
     """
     join = file.joins[name]
-    statement = parse(name, join.sql, file.sources, file.joins)
+    statement = statement_of(file, name)
     definition: dict[str, object] = {
         "select": [render(item) for item in statement.select],
         "how": statement.steps[0].how,
@@ -46,6 +47,8 @@ def fingerprint(file: PipelineFile, name: str) -> str:
 
 
 def _input(side: Side, file: PipelineFile) -> list[object]:
+    if side.source in file.joins:
+        return [side.source, side.alias, side.key, "join"]
     source = file.sources[side.source]
     return [side.source, side.alias, side.key, source.kind, _address(side.source, source, file.storage)]
 

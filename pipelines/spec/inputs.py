@@ -1,6 +1,6 @@
-"""The inputs of a statement: which sources they are and how they are joined."""
+"""The inputs of a statement: which sources and joins they are and how they are joined."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from sqlglot import exp
@@ -27,6 +27,9 @@ KINDS = {
     "changelog": ("a changelog source", "a join with a changelog source"),
 }
 
+Key = tuple[str, ...]
+"""The names of key columns."""
+
 
 class Inputs(NamedTuple):
     """The inputs in the order of FROM, and the type of each JOIN; keys are still in the order of the file."""
@@ -35,8 +38,20 @@ class Inputs(NamedTuple):
     hows: tuple[How, ...]
 
 
+def tables_of(select: exp.Select) -> list[exp.Table] | None:
+    """List what FROM and JOIN name, in their order; None if something there is no name."""
+    tables = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
+    is_named = all(isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier) for table in tables)
+    return tables if is_named else None
+
+
+def called(name: str, known: Iterable[str]) -> str | None:
+    """Find a source or a join as the file writes its name, case aside; None if it is not there."""
+    return next((written for written in known if written.lower() == name.lower()), None)
+
+
 def read_inputs(
-    select: exp.Select, sources: Mapping[str, Source | None], joins: Collection[str]
+    select: exp.Select, sources: Mapping[str, Source | None], joins: Mapping[str, Key | None]
 ) -> tuple[Inputs | None, list[Objection]]:
     """
     Look up what FROM and JOIN name.
@@ -44,14 +59,14 @@ def read_inputs(
     Args:
         select: The statement.
         sources: The sources of the file, by name; None for one that is at fault itself.
-        joins: The names of all joins of the file.
+        joins: The key of each join's result, None where it is not known.
 
     Returns:
         The inputs if their sources are known and there is nothing to object to, and the objections.
     """
     found = select.args.get("joins") or []
-    tables = [select.args["from_"].this, *(join.this for join in found)]
-    if not all(isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier) for table in tables):
+    tables = tables_of(select)
+    if tables is None:
         return None, []  # the clauses were objected to already
     objections = [problem for table in tables for problem in _table(table, sources, joins)]
     if len(tables) == 1:
@@ -73,28 +88,30 @@ def read_inputs(
         taken.add(table.alias_or_name.lower())
     if objections:
         return None, objections
-    sides = [_side(table, sources) for table in tables]
+    sides = [_side(table, sources, joins) for table in tables]
     known = tuple(side for side in sides if side is not None)
     if len(known) < len(sides):
         return None, []
     return Inputs(known, tuple(HOWS[join.side, join.kind] for join in found)), []
 
 
-def _table(table: exp.Table, sources: Mapping[str, Source | None], joins: Collection[str]) -> Iterator[Objection]:
+def _table(
+    table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping[str, Key | None]
+) -> Iterator[Objection]:
     name = table.name
     if table.db:
         qualified = ".".join(part.name for part in table.parts)
         hint = "name a source; its `table:` says where it lies"
         yield Objection(f"FROM: `{qualified}` is a qualified name", hint, table)
         return
-    found = _called(name, sources)
-    if found is None and any(name.lower() == join.lower() for join in joins):
-        yield Objection(f"FROM: `{name}` is a join: a chain of joins, not yet supported", "name a source", table)
+    found = called(name, sources)
+    if found is None and called(name, joins):
         return
     source = None if found is None else sources[found]
     if found is None:
         known = ", ".join(f"`{source}`" for source in sources)
-        hint = nearest(name, sources) or (f"the sources are {known}" if known else "the file has no sources")
+        near = nearest(name, sources) or nearest(name, (join for join, key in joins.items() if key))
+        hint = near or (f"the sources are {known}" if known else "the file has no sources")
         yield Objection(f"FROM: there is no source `{name}`", hint, table.this)
     elif source is not None and source.kind in KINDS:
         article, kind = KINDS[source.kind]
@@ -117,12 +134,11 @@ def _join(join: exp.Join) -> Iterator[Objection]:
         yield Objection(f"JOIN `{join.this.name}` has no ON or USING", "say what is equal", join.this)
 
 
-def _called(name: str, sources: Mapping[str, Source | None]) -> str | None:
-    """Find the name of a source as the file writes it."""
-    return next((known for known in sources if known.lower() == name.lower()), None)
-
-
-def _side(table: exp.Table, sources: Mapping[str, Source | None]) -> Side | None:
-    name = _called(table.name, sources)
-    source = None if name is None else sources[name]
-    return None if name is None or source is None else Side(name, table.alias_or_name, source.key)
+def _side(table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping[str, Key | None]) -> Side | None:
+    name = called(table.name, sources)
+    if name is not None:
+        source = sources[name]
+        return None if source is None else Side(name, table.alias_or_name, source.key)
+    name = called(table.name, joins)
+    key = None if name is None else joins[name]
+    return None if name is None or key is None else Side(name, table.alias_or_name, key)

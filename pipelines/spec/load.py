@@ -9,7 +9,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lakehouse.errors import Fault, PipelineFileError
+from pipelines.spec.chains import chains
 from pipelines.spec.document import NO_TEXT, Document, dotted, read_document
+from pipelines.spec.inputs import Key
 from pipelines.spec.model import MISFIT, Join, PipelineFile, Source, SourceKind, Storage
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import faults_of
@@ -138,19 +140,23 @@ def _kind(source: Mapping[str, Any]) -> str | None:
 
 
 def _statements(content: Mapping[str, Any], document: Document) -> list[Fault]:
-    """Check every statement that is one; of a source that is at fault itself only the name is known."""
+    """Check every statement that is one; of a source or join that is at fault itself only the name is known."""
     written, joins = content.get("sources"), _mapping(content.get("joins"))
     sources = {name: _source(value) for name, value in written.items()} if isinstance(written, dict) else None
+    texts = {name: _mapping(join).get("sql") for name, join in joins.items()}
+    statements = {name: sql for name, sql in texts.items() if isinstance(sql, str) and sql}
+    found = chains(sources or (), statements)
+    keys: dict[str, Key | None] = dict.fromkeys(joins)
     faults = []
-    for name, join in joins.items():
-        sql = _mapping(join).get("sql")
-        if isinstance(sql, str) and sql:
-            statement, objections = examine(name, sql, sources, joins)
-            semantics = _mapping(join).get("semantics")
-            if statement is not None and isinstance(semantics, str):
-                objections += unlike_kafka(statement, semantics)
-            line_of = partial(document.line_of_row, ("joins", name, "sql"))
-            faults += faults_of(objections, sql_path(name), sql, line_of)
+    for name in found.order:
+        sql = statements[name]
+        statement, objections = examine(name, sql, sources, keys)
+        keys[name] = None if statement is None else statement.key
+        semantics = _mapping(joins[name]).get("semantics")
+        if statement is not None and isinstance(semantics, str):
+            objections += unlike_kafka(statement, semantics)
+        line_of = partial(document.line_of_row, ("joins", name, "sql"))
+        faults += faults_of([*objections, *found.objections(name, sql)], sql_path(name), sql, line_of)
     return faults
 
 

@@ -184,7 +184,7 @@ class Join(Part):
     """One result: its statement, and how it is kept."""
 
     sql: Text
-    """The statement: SELECT ... FROM a source JOIN a source ON or USING ... WHERE ..., in Spark SQL."""
+    """The statement: SELECT ... FROM a source or join JOIN another ON or USING ... WHERE ..., in Spark SQL."""
     semantics: Annotated[Semantics, Choice] = "strict"
     """Which rows the changelog has: `strict`: what differs, nothing else; the others: those of Kafka Streams."""
     changelog: StrictBool = False

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from lakehouse.errors import LakejoinError
+from pipelines.spec.chains import chains_of
 from pipelines.spec.model import PipelineFile
 from pipelines.spec.names import nearest
 
@@ -20,24 +21,26 @@ def selected(file: PipelineFile, select: Collection[str] | None) -> list[str]:
 
     Args:
         file: The pipeline file.
-        select: Names of joins, all of the file if None. `+name` also takes the joins that it reads; no join reads
-            another one yet, so that it is the same as `name`.
+        select: Names of joins, all of the file if None. `+name` also takes the joins that it reads, and those that
+            these read.
 
     Returns:
-        Their names, in the order of the file.
+        Their names in the order in which they run: each after those that it reads, else in the order of the file.
 
     Raises:
         UnknownJoin: The selection is empty or names a join that the file does not have.
     """
+    chains = chains_of(file)
     if select is None:
-        return list(file.joins)
-    wanted = [name.removeprefix("+") for name in select]
-    unknown = [name for name in wanted if name not in file.joins]
-    if unknown or not wanted:
+        return list(chains.order)
+    named = [name.removeprefix("+") for name in select]
+    unknown = [name for name in named if name not in file.joins]
+    if unknown or not named:
         raise UnknownJoin(
             file.pipeline,
             f"no join is called {', '.join(unknown)}" if unknown else "the selection is empty",
             expected=f"one of {', '.join(file.joins)}",
             hint=" ".join(filter(None, (nearest(name, file.joins) for name in unknown))),
         )
-    return [name for name in file.joins if name in wanted]
+    wanted = {*named, *(other for name in select if name.startswith("+") for other in chains.behind(name[1:]))}
+    return [name for name in chains.order if name in wanted]

@@ -1,18 +1,20 @@
 """A statement of the pipeline file, taken apart as far as that goes without the schemas of its sources."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
 from lakehouse.errors import PipelineFileError
 from pipelines.spec.columns import ambiguous, condition
-from pipelines.spec.inputs import Inputs, read_inputs
+from pipelines.spec.inputs import Inputs, Key, read_inputs
 from pipelines.spec.kind import infer
 from pipelines.spec.model import Source
 from pipelines.spec.objection import Objection, faults_of
-from pipelines.spec.outputs import check_items, is_star
+from pipelines.spec.outputs import check_items, is_star, key_of
 from pipelines.spec.statement import Statement
 from pipelines.spec.syntax import read
+
+NO_JOINS: Mapping[str, Key] = {}
 
 
 def sql_path(name: str) -> str:
@@ -28,7 +30,7 @@ def sql_path(name: str) -> str:
     return f"joins.{name}.sql"
 
 
-def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Collection[str] = ()) -> Statement:
+def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str, Key] = NO_JOINS) -> Statement:
     """
     Take a statement apart.
 
@@ -36,7 +38,7 @@ def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Collection[
         name: The join's name in the file.
         sql: Its statement.
         sources: The sources of the file, by name.
-        joins: The names of the file's joins, so that a chain is recognised.
+        joins: The keys of the joins that it may read, by name.
 
     Returns:
         The statement, of a kind that is supported.
@@ -51,7 +53,7 @@ def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Collection[
 
 
 def examine(
-    name: str, sql: str, sources: Mapping[str, Source | None] | None, joins: Collection[str] = ()
+    name: str, sql: str, sources: Mapping[str, Source | None] | None, joins: Mapping[str, Key | None] = NO_JOINS
 ) -> tuple[Statement | None, list[Objection]]:
     """
     Take a statement apart and list what is wrong with it.
@@ -61,10 +63,10 @@ def examine(
         sql: Its statement.
         sources: The sources of the file, by name, None for one that is at fault itself. None for all of them if they
             are not known: then only the statement is looked at.
-        joins: The names of the file's joins.
+        joins: The key of each join of the file, None for one that is at fault itself.
 
     Returns:
-        The statement if nothing is wrong and its sources are known, and what speaks against it.
+        The statement if nothing is wrong and its inputs are known, and what speaks against it.
     """
     select, objections = read(sql)
     if select is None or sources is None:
@@ -81,7 +83,7 @@ def examine(
         for clause, part in (("SELECT", select.expressions), ("WHERE", [where] if where else [])):
             named = (item for item in part if not is_star(item))
             objections += [doubt for item in named for doubt in ambiguous(item, clause, inputs.sides)]
-    objections += check_items(select.expressions, found)
+    objections += check_items(select.expressions, found, using)
     if objections or found is None:
         return None, objections
     statement = Statement(
@@ -93,6 +95,7 @@ def examine(
         keys=found.keys,
         select=tuple(select.expressions),
         where=where.this if where else None,
+        key=tuple(part for part in key_of(select.expressions, found, using) if part is not None),
     )
     return statement, []
 

@@ -13,9 +13,10 @@ class Side:
     An input as FROM and the file describe it.
 
     Args:
-        source: Its name in the `sources` of the file.
+        source: Its name in the `sources` of the file, or in its `joins`.
         alias: What the statement calls it.
-        key: The key as the file writes it; of inputs that key the result together in one order.
+        key: The key as the file writes it, that of a join as its SELECT list does; of inputs that key the result
+            together in one order.
     """
 
     source: str
@@ -89,6 +90,7 @@ class Statement:
         keys: What keys the result.
         select: The items of the SELECT list.
         where: The WHERE condition, or None.
+        key: The key of the result: what the SELECT list calls each part, in the order of the members' keys.
     """
 
     name: str
@@ -99,10 +101,11 @@ class Statement:
     keys: Keys
     select: tuple[exp.Expr, ...]
     where: exp.Expr | None
+    key: tuple[str, ...]
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of the sources whose columns `bind` needs, each once, in the order of FROM."""
+        """The names of the sources and joins whose columns `bind` needs, each once, in the order of FROM."""
         return tuple(dict.fromkeys(side.source for side in self.sides))
 
     @property

@@ -16,7 +16,12 @@ SOURCES = {
     "airlines": Source(key="carrier", kind="global_table"),
     "orders": Source(key="order_id", kind="changelog", order_by="seq", tombstone="op = 'd'"),
 }
+JOINS = {"enriched": ("id",), "daily": ("on_day", "num")}
+"""The joins that a statement may read, by the keys of their results."""
+
 COLUMNS = {
+    "enriched": ["id", "carrier", "seats"],
+    "daily": ["on_day", "num", "delay"],
     "flights": ["Flight_ID", "carrier", "tailnum", "delay", "addr", "hops"],
     "status": ["flight_id", "state", "since", "Delay_Code"],
     "planes": ["tailnum", "seats"],
@@ -27,7 +32,7 @@ ON = "FROM flights f JOIN status s ON f.flight_id = s.flight_id"
 
 
 def taken_apart(sql: str) -> Statement:
-    return parse("j", sql, SOURCES, {"j", "enriched"})
+    return parse("j", sql, SOURCES, JOINS)
 
 
 def bound(sql: str) -> TableJoin:

@@ -8,6 +8,9 @@ from pipelines.spec.functions import ALLOWED
 
 from .examples import refusals, taken_apart
 
+OF_BOTH = "coalesce(f.flight_id, s.flight_id) AS id"
+"""What keys the result of a FULL JOIN."""
+
 TWO = "FROM flights f {join} status s"
 
 
@@ -26,7 +29,7 @@ TWO = "FROM flights f {join} status s"
 @pytest.mark.parametrize("condition", ["ON f.flight_id = s.flight_id", "USING (flight_id)"])
 def test_keys_that_are_equal_make_a_table_table_join(join, how, condition):
     """All four types of join are there for two tables, with ON and with USING."""
-    statement = taken_apart(f"SELECT * FROM flights f {join} status s {condition}")
+    statement = taken_apart(f"SELECT *, {OF_BOTH} FROM flights f {join} status s {condition}")
     assert ([step.how for step in statement.steps], statement.sources) == ([how], ("flights", "status"))
     assert statement.using == (("flight_id",) if condition.startswith("USING") else ())
 
@@ -49,18 +52,18 @@ def test_the_right_key_takes_the_order_of_the_left(on):
     assert statement.sides[1].key == ("on_day", "num")
 
 
-def links(sql: str) -> list[tuple[str, list[str]]]:
+def links(sql: str, items: str = "*") -> list[tuple[str, list[str]]]:
     """Each referenced input by its alias, with what refers to it."""
-    statement = taken_apart(f"SELECT * {sql}")
+    statement = taken_apart(f"SELECT {items} {sql}")
     return [
         (statement.sides[link.side].alias, [as_written(expression).replace("`", "") for expression in link.expressions])
         for link in statement.keys.links
     ]
 
 
-def members(sql: str) -> tuple[list[str], set[frozenset[str]]]:
+def members(sql: str, items: str = "*") -> tuple[list[str], set[frozenset[str]]]:
     """The inputs that key the result, and which of them hold the key, by their aliases."""
-    statement = taken_apart(f"SELECT * {sql}")
+    statement = taken_apart(f"SELECT {items} {sql}")
     alias = [side.alias for side in statement.sides]
     complete = {frozenset(alias[place] for place in held) for held in statement.keys.complete}
     return [alias[place] for place in statement.keys.members], complete
@@ -159,13 +162,14 @@ def test_a_star_leads_from_input_to_input(sql, reached):
 def test_a_chain_on_one_key(first, second, on, complete):
     """Which columns hold the key follows from the types of join."""
     sql = f"FROM flights f {first} status s ON f.flight_id = s.flight_id {second} hubs h ON {on} = h.hub"
-    assert members(sql) == (["f", "s", "h"], {frozenset(held) for held in complete})
+    of_all = "*, coalesce(f.flight_id, s.flight_id, h.hub) AS id"
+    assert members(sql, of_all) == (["f", "s", "h"], {frozenset(held) for held in complete})
 
 
 def test_a_side_that_may_be_missing_is_a_reference_and_no_key():
     """After a FULL JOIN the left column alone is null for some rows: those meet nothing."""
     sql = "FROM flights f FULL JOIN status s ON f.flight_id = s.flight_id LEFT JOIN hubs h ON f.flight_id = h.hub"
-    assert links(sql) == [("h", ["f.flight_id"])]
+    assert links(sql, OF_BOTH) == [("h", ["f.flight_id"])]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +259,7 @@ def test_a_full_join_takes_the_key_alone(extra):
 def test_the_same_equality_twice_is_still_the_key_alone():
     """A repeated equality adds no condition."""
     on = "f.flight_id = s.flight_id AND s.flight_id = f.flight_id"
-    assert refusals(f"SELECT * FROM flights f FULL JOIN status s ON {on}") == []
+    assert refusals(f"SELECT {OF_BOTH} FROM flights f FULL JOIN status s ON {on}") == []
 
 
 def test_every_function_that_is_null_of_null_may_be_called():

@@ -142,7 +142,7 @@ def test_harmless_texts_stay(text):
         ("flihgts", "there is no source `flihgts` | did you mean `flights`?"),
         ("zzz", "the sources are `flights`, `status`"),
         ("main.aviation.flights", "`main.aviation.flights` is a qualified name"),
-        ("enriched", "a chain of joins, not yet supported"),
+        ("enrichd", "there is no source `enrichd` | did you mean `enriched`?"),
         ("departures", "`departures` is a stream: a join with a stream, not yet supported"),
         ("airlines", "`airlines` is a global table: a join with a global table, not yet supported"),
         ("orders", "`orders` is a changelog source: a join with a changelog source, not yet supported"),

@@ -1,0 +1,35 @@
+"""What `run` would do for one join, as far as that is known before the joins that it reads have run."""
+
+from collections.abc import Collection
+
+from pipelines.prepare import prepare
+from pipelines.report import JoinReport, PlanReport
+from pipelines.spec import reads
+from pipelines.upstream import NotYetRun
+from pipelines.workspace import Workspace
+
+
+def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanReport | JoinReport:
+    """
+    Plan a join's next epoch and write nothing.
+
+    Args:
+        workspace: Where to look.
+        name: The join.
+        selected: All joins that the run would work on.
+
+    Returns:
+        The plan, from what the joins that it reads have committed; a join that cannot be planned before one of these
+        has run for the first time is reported as skipped.
+
+    Raises:
+        LakejoinError: The run would fail.
+    """
+    before = tuple(other for other in reads(workspace.file, name) if other in selected)
+    try:
+        return PlanReport.of(prepare(workspace, name).plan, before)
+    except NotYetRun as error:
+        if error.where not in before:
+            raise
+        reason = f"upstream-not-run: {error.where} has no committed epoch yet; `lakejoin run` makes one first"
+        return JoinReport(join=name, outcome="skipped", reason=reason)

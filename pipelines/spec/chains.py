@@ -1,0 +1,173 @@
+"""Which joins of a file read which: the order in which they run, the cycles, and what keys each that another reads."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from sqlglot import exp
+
+from lakehouse.errors import PipelineFileError
+from pipelines.spec.inputs import Key, called, tables_of
+from pipelines.spec.model import PipelineFile
+from pipelines.spec.objection import Objection, faults_of
+from pipelines.spec.sql import parse, sql_path
+from pipelines.spec.statement import Statement
+from pipelines.spec.syntax import read
+
+
+@dataclass(frozen=True)
+class Chains:
+    """
+    The joins of a file as a graph.
+
+    Args:
+        reads: For each join the joins that it reads, each once, in the order of FROM.
+        order: All joins, each after those that it reads, else in the order of the file.
+        cycles: Joins of which each reads the next and the last the first, the first of them in the file first.
+    """
+
+    reads: Mapping[str, Sequence[str]]
+    order: Sequence[str]
+    cycles: Sequence[Sequence[str]]
+
+    def behind(self, name: str) -> set[str]:
+        """Name all joins that a join reads, and those that these read."""
+        found: set[str] = set()
+        waiting = [name]
+        while waiting:
+            more = set(self.reads[waiting.pop()]) - found
+            found |= more
+            waiting += more
+        return found
+
+    def objections(self, name: str, sql: str) -> Iterator[Objection]:
+        """Object to the cycles that begin with a join, where its statement names the next one."""
+        for cycle in self.cycles:
+            if cycle[0] == name:
+                path = [*cycle, name]
+                problem = f"FROM: a join cannot read its own result: {' -> '.join(path)}"
+                about = next(table for table in _tables(sql) if table.name.lower() == path[1].lower())
+                yield Objection(problem, "name a source, or a join that does not read this one", about)
+
+
+def chains(sources: Collection[str], statements: Mapping[str, str]) -> Chains:
+    """
+    Find out which joins read which.
+
+    Args:
+        sources: The names of the file's sources.
+        statements: The statement of each join; of one that cannot be read it shows elsewhere that it is at fault.
+
+    Returns:
+        The graph; its order leaves out one step of each cycle.
+    """
+    reads = {name: _read_by(sql, sources, statements) for name, sql in statements.items()}
+    waiting = {name: list(others) for name, others in reads.items()}
+    order: list[str] = []
+    cycles = []
+    while waiting:
+        ready = next((name for name, others in waiting.items() if not any(other in waiting for other in others)), None)
+        if ready is not None:
+            order.append(ready)
+            del waiting[ready]
+        else:
+            cycle = _cycle(waiting)
+            cycles.append(cycle)
+            waiting[cycle[0]].remove([*cycle, cycle[0]][1])
+    return Chains(reads, order, cycles)
+
+
+def chains_of(file: PipelineFile) -> Chains:
+    """
+    Find out which joins of a file read which.
+
+    Raises:
+        PipelineFileError: If there is a cycle.
+    """
+    found = chains(file.sources, {name: join.sql for name, join in file.joins.items()})
+    if found.cycles:
+        faults = [
+            fault
+            for name, join in file.joins.items()
+            for fault in faults_of(found.objections(name, join.sql), sql_path(name), join.sql)
+        ]
+        raise PipelineFileError(file.pipeline, faults)
+    return found
+
+
+def reads(file: PipelineFile, name: str) -> tuple[str, ...]:
+    """
+    Name the joins that a join reads.
+
+    Args:
+        file: The pipeline file.
+        name: The join.
+
+    Returns:
+        Their names, in the order of FROM.
+    """
+    return tuple(chains_of(file).reads[name])
+
+
+def keeps_changelog(file: PipelineFile, name: str) -> bool:
+    """
+    Tell whether a join keeps a changelog: it is asked for, or a join that keeps one reads this one.
+
+    Args:
+        file: The pipeline file.
+        name: The join.
+    """
+    found = chains_of(file)
+    return any(join.changelog and (other == name or name in found.behind(other)) for other, join in file.joins.items())
+
+
+def statement_of(file: PipelineFile, name: str) -> Statement:
+    """
+    Take the statement of a join apart, and those of the joins that it reads for their keys.
+
+    Args:
+        file: The pipeline file.
+        name: The join.
+
+    Returns:
+        Its statement, of a kind that is supported.
+
+    Raises:
+        PipelineFileError: With all that is wrong with the first of them that cannot be used.
+        KeyError: If the file has no such join.
+    """
+    found = chains_of(file)
+    behind = found.behind(name)
+    keys: dict[str, Key] = {}
+    for other in found.order:
+        if other in behind:
+            keys[other] = parse(other, file.joins[other].sql, file.sources, keys).key
+    return parse(name, file.joins[name].sql, file.sources, keys)
+
+
+def _read_by(sql: str, sources: Collection[str], joins: Collection[str]) -> tuple[str, ...]:
+    """Give the joins that a statement names, in the order of FROM."""
+    found = (called(name, joins) for name in _named(sql) if not called(name, sources))
+    return tuple(dict.fromkeys(name for name in found if name is not None))
+
+
+@lru_cache(maxsize=1024)
+def _named(sql: str) -> tuple[str, ...]:
+    """Give the bare names in FROM; they are asked for again with every other statement of the file."""
+    return tuple(table.name for table in _tables(sql))
+
+
+def _tables(sql: str) -> list[exp.Table]:
+    select, _ = read(sql)
+    tables = tables_of(select) if select else None
+    return [table for table in tables or () if not table.db]
+
+
+def _cycle(reads: Mapping[str, Sequence[str]]) -> list[str]:
+    """Find a cycle where every join reads another one of them, and begin it with its first in the file."""
+    path = [next(iter(reads))]
+    while path[-1] not in path[:-1]:
+        path.append(next(other for other in reads[path[-1]] if other in reads))
+    cycle = path[path.index(path[-1]) : -1]
+    first = min(cycle, key=list(reads).index)
+    return cycle[cycle.index(first) :] + cycle[: cycle.index(first)]
