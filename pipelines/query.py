@@ -84,7 +84,7 @@ def _named(workspace: Workspace, query: str) -> Iterator[Address]:
     file = workspace.file
     addresses = {
         **dict.fromkeys(file.sources, workspace.source),
-        **dict.fromkeys([*file.joins, LEDGER], workspace.table),
+        **dict.fromkeys([*file.joins, *(f"{name}__changelog" for name in file.joins), LEDGER], workspace.table),
     }
     for name, address in addresses.items():
         if written is None or name.lower() in written:

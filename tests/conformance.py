@@ -242,6 +242,8 @@ DAMAGES: dict[str, Callable[[Outputs, Case], Outputs]] = {"drop": _drop, "add": 
 def run_files(spark: SparkSession, reports: Sequence[FileReport], mode: str, damage: str | None) -> None:
     """Run the cases of all files, those of one kind and type of join at once, and put the outcomes into the reports."""
     session = own_session(spark, "UTC")
+    session.conf.set("spark.sql.adaptive.enabled", "false")  # many plans over few rows
+    session.conf.set("spark.sql.shuffle.partitions", "1")
     alike: dict[tuple[str, str, str], list[tuple[FileReport, Case]]] = {}
     for report in reports:
         for case in report.runnable:

@@ -1,6 +1,7 @@
 """`changelog: true` through real tables: what is appended, exactly once, and what happens when it was not kept."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
@@ -180,4 +181,67 @@ def test_a_foreign_key_and_a_star(lake: Lake) -> None:
         (2, "m2", "Bergen", "makers", 2),
         (3, "m2", "Bergen", "flights", 3),
     ]
+    pipeline.verify(lake.spark)
+
+
+def test_a_chain_follows_the_changelog_of_what_it_reads(lake: Lake) -> None:
+    """
+    Two joins: every step of the first is a step of the second, in order with the steps of the second's own table.
+
+    The first keeps its changelog without being asked, and epochs of it that net to nothing have their rows too.
+    """
+    lake.create("a", "k INT, v STRING", "(1, 'a1'), (2, 'a2')")
+    lake.create("b", "k INT, w STRING", "(1, 'b1')")
+    lake.create("c", "k INT, x STRING", "(1, 'c1')")
+    first = "SELECT a.k, a.v, b.w FROM a LEFT JOIN b ON a.k = b.k"
+    second = "SELECT ab.k, ab.v, ab.w, c.x FROM ab LEFT JOIN c ON ab.k = c.k"
+    keys = {"a": "k", "b": "k", "c": "k"}
+    pipeline = lake.pipeline(second, keys, changelog=True, further={"ab": first})
+    pipeline.run(lake.spark)
+    assert Path(lake.path("ab__changelog")).exists()
+    for statement in (
+        "UPDATE {a} SET v = 'A1' WHERE k = 1",
+        "UPDATE {c} SET x = 'C1' WHERE k = 1",
+        "INSERT INTO {b} VALUES (2, 'b2')",
+        "UPDATE {a} SET v = 'a1' WHERE k = 1",
+        "DELETE FROM {b} WHERE k = 2",
+    ):
+        lake.sql(statement, "a", "b", "c")
+    before = lake.version("ab")
+    pipeline.run(lake.spark)
+    assert lake.version("ab") == before, "what happened to its rows nets to nothing"
+    rows = lake.spark.read.format("delta").load(lake.path(CHANGELOG)).where("_epoch = 2")
+    assert [tuple(row) for row in rows.orderBy("_position").drop("_epoch", "_at").collect()] == [
+        (1, "A1", "b1", "c1", "upsert", "ab", 1),
+        (1, "A1", "b1", "C1", "upsert", "c", 2),
+        (2, "a2", "b2", None, "upsert", "ab", 3),
+        (1, "a1", "b1", "C1", "upsert", "ab", 4),
+        (2, "a2", None, None, "upsert", "ab", 5),
+    ]
+    pipeline.verify(lake.spark)
+    assert {report.outcome for report in pipeline.run(lake.spark)} == {"nothing"}
+
+
+@pytest.mark.parametrize("semantics", ["strict", "kafka", "kafka-0.10.0"])
+def test_semantics_through_delta(lake: Lake, semantics: str) -> None:
+    """Rows that meet nothing come and go: 0.10.0 sends a tombstone each time, the others only where a row goes."""
+    lake.create("left", "k INT, v STRING")
+    lake.create("right", "k INT, w STRING", "(1, 'a')")
+    sql = "SELECT l.k, l.v, r.w FROM left l JOIN right r ON l.k = r.k"
+    pipeline = lake.pipeline(sql, changelog=True, semantics=semantics)
+    pipeline.run(lake.spark)
+    lake.sql("INSERT INTO {left} VALUES (2, 'B')")
+    lake.sql("INSERT INTO {left} VALUES (1, 'A')")
+    lake.sql("DELETE FROM {right} WHERE k = 1")
+    lake.sql("DELETE FROM {left} WHERE k = 1")
+    report = only(pipeline.run(lake.spark))
+    found = [(row[0], row[3], row[4]) for row in logged(lake, after=1)]
+    needed = [(1, "upsert", "left"), (1, "tombstone", "right")]
+    needless = {
+        "strict": [],
+        "kafka": [],
+        "kafka-0.10.0": [(2, "tombstone", "left"), (1, "tombstone", "left")],
+    }[semantics]
+    assert sorted(found) == sorted(needed + needless)
+    assert report.counts["changelog"] == len(found)
     pipeline.verify(lake.spark)
