@@ -24,6 +24,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from lakehouse.session import local_session, own_session
 from pipelines.joins.meaning import meaning
 from tests.joins.changelogs import changelogs
+from tests.joins.claims import literal
 from tests.joins.epochs import bound, change_sets, key_types
 from tests.joins.statements import SIDES, statement
 from tests.joins.vectors import SEMANTICS, Case, Change, Logged, apply, logged, put, read, strict_changes
@@ -105,7 +106,7 @@ def run_strict(
 
     def frames(data: dict[str, list], *scope: StructField, extra: Sequence[StructField] = ()) -> dict[str, DataFrame]:
         schema = StructType([*scope, *SOURCE, *extra])
-        return {side: spark.createDataFrame(data[side], schema) for side in sides}
+        return {side: literal(spark, data[side], schema) for side in sides}
 
     schemas = dict.fromkeys(sides, SOURCE)
     join = bound(statement(kind, how), dict.fromkeys(sides, ("key",)), schemas)

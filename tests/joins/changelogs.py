@@ -23,6 +23,7 @@ from pipelines.joins.meaning import meaning
 from pipelines.joins.timeline import timeline
 from pipelines.joins.versions import placed, positions
 from pipelines.spec import Semantics, TableJoin
+from tests.joins.claims import literal
 from tests.joins.epochs import Epochs, bound, key_types
 from tests.joins.statements import SIDES, statement
 from tests.joins.vectors import Case, Logged, put
@@ -120,8 +121,8 @@ def changelogs(
     for number, case in enumerate(cases):
         for cut, ends in enumerate(_ends(case)):
             _record(number, cut, case, ends, semantics, changes, rows)
-    changed = {side: spark.createDataFrame(changes[side], CHANGES) for side in sides}
-    held = {side: spark.createDataFrame(rows[side], ROWS) for side in sides}
+    changed = {side: literal(spark, changes[side], CHANGES) for side in sides}
+    held = {side: literal(spark, rows[side], ROWS) for side in sides}
     if kind == "table_table_chain":
         logged = _chain(how, changed, held, semantics)
     else:
