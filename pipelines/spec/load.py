@@ -15,7 +15,7 @@ from pipelines.spec.inputs import Key
 from pipelines.spec.model import MISFIT, Join, PipelineFile, Source, SourceKind, Storage
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import faults_of
-from pipelines.spec.semantics import unlike_kafka
+from pipelines.spec.semantics import unlike_kafka, unlike_upstream
 from pipelines.spec.sql import examine, sql_path
 from pipelines.spec.together import clashes, source_misfits, storage_misfit
 from pipelines.spec.variables import Substitution
@@ -152,12 +152,19 @@ def _statements(content: Mapping[str, Any], document: Document) -> list[Fault]:
         sql = statements[name]
         statement, objections = examine(name, sql, sources, keys)
         keys[name] = None if statement is None else statement.key
-        semantics = _mapping(joins[name]).get("semantics")
-        if statement is not None and isinstance(semantics, str):
+        semantics = _semantics(joins[name])
+        if statement is not None:
             objections += unlike_kafka(statement, semantics)
+        if _mapping(joins[name]).get("changelog") is True:
+            objections += unlike_upstream(semantics, {other: _semantics(joins[other]) for other in found.reads[name]})
         line_of = partial(document.line_of_row, ("joins", name, "sql"))
         faults += faults_of([*objections, *found.objections(name, sql)], sql_path(name), sql, line_of)
     return faults
+
+
+def _semantics(join: object) -> str:
+    """Give the semantics that a join asks for."""
+    return str(_mapping(join).get("semantics", "strict"))
 
 
 def _is_misspelled(fault: Fault, meant: Collection[str]) -> bool:

@@ -1,6 +1,6 @@
 """What a statement must be for the semantics that its join asks for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pipelines.spec.dialect import as_written
 from pipelines.spec.objection import Objection
@@ -8,6 +8,23 @@ from pipelines.spec.statement import Statement
 
 CHANGELOG_COLUMNS = ("_op", "_cause", "_position", "_epoch", "_at")
 """The columns that a changelog has beside those of its result."""
+
+
+def unlike_upstream(semantics: str, upstream: Mapping[str, str]) -> Iterator[Objection]:
+    """
+    Find the joins that a join with a changelog reads under other semantics: its changelog is made of their rows.
+
+    Args:
+        semantics: Those of the join.
+        upstream: Those of the joins that it reads, by name.
+
+    Yields:
+        Each that differs.
+    """
+    for name, other in upstream.items():
+        if other != semantics:
+            problem = f"FROM: `{name}` has semantics `{other}`, and the changelog of this join `{semantics}`"
+            yield Objection(problem, "give both the same semantics, or this one no changelog", "FROM")
 
 
 def unlike_kafka(statement: Statement, semantics: str) -> Iterator[Objection]:
