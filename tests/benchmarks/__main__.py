@@ -3,7 +3,7 @@ How long lakejoin takes beside what people do without it, in one session.
 
     python -m tests.benchmarks NAME [--rows N --changes C --shape recent|uniform|skewed --width narrow|wide --repeat K]
 
-NAME is table_table, foreign_key, star, versions, backfill or overhead. Prints one JSON line.
+NAME is table_table, foreign_key, star, versions, backfill, overhead or changelog. Prints one JSON line.
 """
 
 import argparse
@@ -26,6 +26,7 @@ SINGLE: dict[str, Callable[..., dict[str, Any]]] = {
     "versions": single.versions,
     "backfill": single.backfill,
     "overhead": single.overhead,
+    "changelog": single.changelog,
 }
 
 

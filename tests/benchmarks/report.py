@@ -43,6 +43,7 @@ GROUPS: dict[str, list[list[str]]] = {
         ["backfill", "--rows", "4000000", "--width", "wide", "--repeat", "1"],
         ["overhead", "--rows", "1000000"],
         ["versions", "--rows", "1000000", "--changes", "40", "--repeat", "1"],
+        ["changelog", "--rows", "1000000", "--changes", "1000", "--shape", "recent", "--repeat", "3"],
     ],
     "rows": [growth(rows, 1_000) for rows in (1 * MILLION, 4 * MILLION, 16 * MILLION)],
     "changes": [growth(4 * MILLION, changes) for changes in (10, 1_000, 100_000)],
@@ -178,6 +179,15 @@ def _single(line: dict[str, Any]) -> list[list[str]]:
                 f"{line['one_s']:.1f} / {line['merge_s']:.1f}",
                 f"{line['ratio_merge']:.2f}",
             ],
+        ]
+    if name == "changelog":
+        return [
+            [
+                f"{line['commits']:,} epochs of {line['changes']:,} changes with a changelog, extrapolated "
+                f"/ one epoch, {rows}",
+                f"{line['extrapolated_s']:,.0f} / {line['lakejoin_s']:.1f}",
+                f"{line['ratio_extrapolated']:.1f}",
+            ]
         ]
     return [
         [

@@ -1,6 +1,7 @@
 """Benchmarks that do not compare every way: first load, fixed costs, many versions."""
 
 import shutil
+import statistics
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.lake import Lake, only
 
 VERSIONS = 100
 IDLE = 3
+COMMITS = 1_000
 
 
 def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
@@ -95,6 +97,33 @@ def versions(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
     return {
         **middle,
         "ratio_recipe": ratio(middle, "recipe", "lakejoin"),
+        **account(cost, report),
+    }
+
+
+def changelog(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
+    """Take one epoch of many commits with its exact changelog, beside epochs of one commit each."""
+    workload.fill(lake)
+    pipeline = lake.pipeline(workload.statement(), workload.keys, changelog=True)
+    only(pipeline.run(lake.spark))
+    first = replace(workload, changes={workload.sources[0].name: sum(workload.changes.values())})
+    single = []
+    for turn in range(repeat + 1):
+        first.change(lake, turn)
+        cost, _ = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
+        single += [cost.seconds] if turn else []
+    for turn in range(COMMITS):
+        first.change(lake, repeat + 1 + turn)
+    cost, report = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
+    pipeline.verify(lake.spark)
+    one = round(statistics.median(single), 2)
+    return {
+        "commits": COMMITS,
+        "one_commit_s": one,
+        "lakejoin_s": cost.seconds,
+        "extrapolated_s": round(one * COMMITS, 2),
+        "ratio_extrapolated": round(one * COMMITS / cost.seconds, 1),
+        "changelog_rows": report.counts["changelog"],
         **account(cost, report),
     }
 
