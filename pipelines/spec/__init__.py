@@ -1,8 +1,9 @@
 """The pipeline file as values; nothing here knows Spark or Delta."""
 
 from pipelines.spec.bind import bind
+from pipelines.spec.changelog import Changelog, bind_changelog, changelogs, changelogs_of
 from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin
-from pipelines.spec.fingerprint import fingerprint
+from pipelines.spec.fingerprint import changelog_fingerprint, fingerprint
 from pipelines.spec.load import find, load
 from pipelines.spec.model import Join, PipelineFile, Source, Storage
 from pipelines.spec.schema import schema
@@ -11,6 +12,7 @@ from pipelines.spec.sql import parse
 from pipelines.spec.statement import Statement
 
 __all__ = [
+    "Changelog",
     "How",
     "Input",
     "Join",
@@ -25,6 +27,10 @@ __all__ = [
     "TableJoin",
     "UnknownJoin",
     "bind",
+    "bind_changelog",
+    "changelog_fingerprint",
+    "changelogs",
+    "changelogs_of",
     "find",
     "fingerprint",
     "load",
