@@ -12,9 +12,10 @@ from pyspark.sql.types import DataType, StructType
 from lakehouse.address import Address
 from lakehouse.errors import Fault, PipelineFileError
 from lakehouse.sqltext import quote
-from lakehouse.tables import Table, get, read
+from lakehouse.tables import Table, get, read_rows
 from lakehouse.values import common_type, incomparable, plain_schema
 from pipelines.joins.meaning import meaning
+from pipelines.ktable import BoundKTable, pinned_ktable
 from pipelines.spec import Input, Link, TableJoin, bind, fingerprint, parse
 from pipelines.workspace import Workspace
 
@@ -52,6 +53,10 @@ class BoundJoin:
         return tuple(dict.fromkeys((*inputs[0].key, *(column for item in inputs for column in item.columns))))
 
 
+Bound = BoundJoin | BoundKTable
+"""What an epoch is computed for."""
+
+
 def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     """
     Pin a join's sources to their newest versions and resolve its statement against their columns.
@@ -63,7 +68,7 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     source_specs = workspace.file.sources
     statement = parse(name, workspace.file.joins[name].sql, source_specs)
     with ThreadPoolExecutor() as side_by_side:
-        found = side_by_side.map(lambda source: get(workspace.spark, workspace.source(source)), statement.sources)
+        found = side_by_side.map(lambda source: _source(workspace, source), statement.sources)
         tables = dict(zip(statement.sources, found, strict=True))
     join = bind(statement, {source: table.schema.fieldNames() for source, table in tables.items()})
     sources = tuple(tables[source] for source in join.sources)
@@ -77,8 +82,15 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
 
 def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> DataFrame:
     """Read a source at a version, with only the columns that the join uses."""
-    rows = read(workspace.spark, table.address, version)
+    rows = read_rows(workspace.spark, table, version)
     return rows.select(*(F.col(quote(column)) for column in side.columns))
+
+
+def _source(workspace: Workspace, name: str) -> Table:
+    """Look up what a join reads of a source: of a changelog source its KTable."""
+    if workspace.file.sources[name].kind == "changelog":
+        return pinned_ktable(workspace, name)
+    return get(workspace.spark, workspace.source(name))
 
 
 def _key_types(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -> tuple[tuple[DataType, ...], ...]:

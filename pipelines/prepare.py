@@ -8,7 +8,7 @@ from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken
 from lakehouse.publish import TRANSACTION_RETENTION, check_owner
 from lakehouse.sqltext import quote
 from lakehouse.tables import CHANGE_FEED, Table, commits_since, find
-from pipelines.binding import BoundJoin, bind_join
+from pipelines.binding import Bound, BoundJoin, bind_join
 from pipelines.plan import EpochPlan, ResultFacts, SourceFacts, plan_epoch
 from pipelines.workspace import Workspace
 
@@ -19,7 +19,7 @@ class Prepared:
 
     plan: EpochPlan
     history: JoinHistory
-    bound: BoundJoin | None
+    bound: Bound | None
 
 
 def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str = "") -> Prepared:
@@ -47,18 +47,24 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
         result = looked_at.result()
         bound = binding.result()
     facts = [
-        _source_facts(workspace, table.address.label, table, history, gap, backfill=backfill) for table in bound.sources
+        source_facts(workspace, table.address.label, table, history, gap, backfill=backfill) for table in bound.sources
     ]
     found = None if result is None else ResultFacts(result.id, result.version)
     plan = plan_epoch(name, bound.definition, refresh, history, facts, found, backfill=backfill)
     if result is not None:
-        _check_result(workspace, bound, result, history, backfill=backfill)
+        check_result(workspace, name, bound, result, history, backfill=backfill)
     return Prepared(plan, history, bound)
 
 
-def _source_facts(
+def source_facts(
     workspace: Workspace, name: str, table: Table, history: JoinHistory, gap: str, *, backfill: bool
 ) -> SourceFacts:
+    """
+    Find out what has become of a source since the last epoch.
+
+    Raises:
+        FeedUnavailable: Its change feed is off.
+    """
     if not table.feed_on:
         raise FeedUnavailable(
             name,
@@ -81,11 +87,10 @@ def _source_facts(
     return SourceFacts(name, table.id, table.version, versions, gap if versions else "", rows)
 
 
-def _check_result(
-    workspace: Workspace, bound: BoundJoin, result: Table, history: JoinHistory, *, backfill: bool
+def check_result(
+    workspace: Workspace, name: str, bound: Bound, result: Table, history: JoinHistory, *, backfill: bool
 ) -> None:
     """See that the result is as the last epoch left it and has the columns of the join."""
-    name = bound.join.name
     last = history.committed
     if last is not None and last.result.version is not None and not backfill:
         check_owner(workspace.spark, result, last.result.version, history.run_ids())
@@ -117,6 +122,6 @@ def _check_result(
 
 def must_be_bound(prepared: Prepared) -> BoundJoin:
     """Give the bound join of a plan that computes something."""
-    if prepared.bound is None:
+    if not isinstance(prepared.bound, BoundJoin):
         raise CannotContinue(prepared.plan.join, f"an open epoch has to be finished first: {prepared.plan.reason}")
     return prepared.bound

@@ -14,7 +14,7 @@ from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
 from lakehouse.publish import OPERATIONS, Fence, committed_counts, merge
 from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, get
-from pipelines.binding import BoundJoin
+from pipelines.binding import Bound
 from pipelines.plan import EpochPlan
 from pipelines.workspace import Workspace
 
@@ -44,7 +44,7 @@ class Stopwatch:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)
 
 
-def publishing_entry(bound: BoundJoin, plan: EpochPlan, run_id: str, stage: str, counts: dict[str, int]) -> Entry:
+def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, counts: dict[str, int]) -> Entry:
     """Make the *publishing* row of an epoch, from which alone it can be finished."""
     return Entry(
         join=plan.join,

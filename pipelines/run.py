@@ -10,25 +10,31 @@ ledger's row and the stage alone.
 
 import logging
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from expectations.gate import Verdict, gate_change_set
 from lakehouse.entries import ABANDONED, REJECTED, Entry
 from lakehouse.errors import AnotherRun, FeedUnavailable, GateFailed, LakejoinError
 from lakehouse.session import settings
 from lakehouse.stage import Stage
-from lakehouse.tables import reading
-from pipelines.binding import BoundJoin
+from lakehouse.tables import find, reading
+from pipelines.binding import Bound, BoundJoin
 from pipelines.epoch import NOT_ADAPTIVE, compute_changes, compute_reconciliation
 from pipelines.first_load import load, resume_load
+from pipelines.ktable import BoundKTable, way_on
+from pipelines.ktable_epoch import compute_ktable, made_ready, prepare_node
 from pipelines.plan import FEW, EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
 from pipelines.publishing import Stopwatch, publish, publishing_entry, staged_rows
 from pipelines.report import JoinReport
+from pipelines.spec import changelogs_of
 from pipelines.workspace import Workspace
+
+Target = TypeVar("Target", BoundJoin, BoundKTable)
 
 log = logging.getLogger(__name__)
 
@@ -50,16 +56,25 @@ def run_joins(
         progress: Hears of each epoch and step as it begins, and of each join that is through.
 
     Returns:
-        A report for each join, in the order of the file. An error of one join is in its report and does not keep the
-        others from running.
+        A report for each changelog source that they read, which comes first, then for each join, in the order of the
+        file. An error of one is in its report and does not keep the others from running, but for the joins that read
+        what failed: these are skipped, and say so.
 
     Raises:
         LakejoinError: The selection is wrong.
     """
-    reports = []
-    for name in workspace.joins(select):
+    reports: list[JoinReport] = []
+    for name in workspace.nodes(select):
+        failed = [report.join for report in reports if report.error is not None]
+        missing = [source for source in changelogs_of(workspace.file, name) if source in failed]
         try:
-            reports.append(run_join(workspace, name, backfill=backfill, progress=progress))
+            if missing:
+                reports.append(JoinReport(join=name, outcome="skipped", reason=f"{', '.join(missing)} failed"))
+            elif name in workspace.file.joins:
+                reports.append(run_join(workspace, name, backfill=backfill, progress=progress))
+            else:
+                with way_on(workspace, name):
+                    reports.append(run_join(workspace, name, backfill=backfill, progress=progress))
         except LakejoinError as error:
             log.info("%s failed", name, exc_info=True)
             reports.append(JoinReport(join=name, outcome="failed", error=error))
@@ -75,20 +90,20 @@ def run_join(
     progress: Progress = SILENT,
 ) -> JoinReport:
     """
-    Bring one join up to date; an open epoch is finished first.
+    Bring one join, or the KTable of a changelog source, up to date; an open epoch is finished first.
 
     Raises:
         LakejoinError: A subclass says what stopped it; nothing is half applied.
     """
     watch = Stopwatch(lambda step: progress.step(name, step))
     with watch.step("plan"), reading(name):
-        prepared = prepare(workspace, name, backfill=backfill)
+        prepared = prepare_node(workspace, name, backfill=backfill)
     finished = None
     if prepared.plan.strategy == "resume":
         _begun(progress, prepared.plan)
         finished = _finish(workspace, prepared, watch, abandon_broken=backfill)
         with watch.step("plan"), reading(name):
-            prepared = prepare(workspace, name, backfill=backfill)
+            prepared = prepare_node(workspace, name, backfill=backfill)
     plan = prepared.plan
     if plan.strategy == "nothing":
         if finished is not None:
@@ -102,6 +117,8 @@ def run_join(
             seconds=dict(watch.seconds),
         )
     _begun(progress, plan)
+    if isinstance(prepared.bound, BoundKTable):
+        return _staged(workspace, prepared.bound, made_ready(workspace, prepared.bound, plan), compute_ktable, watch)
     if plan.strategy == "load":
         return _report(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     return _change(workspace, prepared, watch)
@@ -127,12 +144,22 @@ def _change(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinR
 
 
 def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinReport:
-    plan, bound = prepared.plan, must_be_bound(prepared)
+    compute = compute_changes if prepared.plan.strategy == "incremental" else compute_reconciliation
+    return _staged(workspace, must_be_bound(prepared), prepared.plan, compute, watch)
+
+
+def _staged(
+    workspace: Workspace,
+    bound: Target,
+    plan: EpochPlan,
+    compute: Callable[[Workspace, Target, EpochPlan, Stage], dict[str, int]],
+    watch: Stopwatch,
+) -> JoinReport:
+    """Compute an epoch into a stage of its own and publish it."""
     run_id = uuid.uuid4().hex
     stage = Stage.of(workspace.stages, plan.join, plan.epoch, run_id)
     try:
         with watch.step("compute"), reading(plan.join):
-            compute = compute_changes if plan.strategy == "incremental" else compute_reconciliation
             counts = compute(workspace, bound, plan, stage)
     except BaseException:
         stage.delete()
@@ -143,7 +170,7 @@ def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> Join
 
 
 def _published(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry, watch: Stopwatch
+    workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, watch: Stopwatch
 ) -> JoinReport:
     """Gate a staged change set and publish it."""
     with watch.step("gate"):
@@ -167,7 +194,7 @@ def _published(
     return _report(publish(workspace, entry, watch), watch, plan.strategy)
 
 
-def _gate(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, rows: int) -> Verdict:
+def _gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, rows: int) -> Verdict:
     if not rows:
         return Verdict(())
     changes = stage.get(workspace.spark, "result")
@@ -178,11 +205,12 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
     """Finish the open epoch from the ledger's row; None if it was abandoned."""
     entry = prepared.history.open
     assert entry is not None
-    if prepared.history.broken is not None and abandon_broken:
-        workspace.ledger.append(replace(entry, step=ABANDONED, message="broken; a backfill reconciles the result"))
+    if abandon_broken and (prepared.history.broken is not None or _is_gone(workspace, entry)):
+        message = "broken, or its table is gone; a backfill reconciles the result"
+        workspace.ledger.append(replace(entry, step=ABANDONED, message=message))
         Stage(entry.stage).delete()
         return None
-    if entry.strategy == "load":
+    if entry.strategy == "load" and entry.result.base_version < 0:
         return resume_load(workspace, entry, watch)
     if staged_rows(entry) and not Path(entry.stage).exists():
         raise LakejoinError(
@@ -192,6 +220,11 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
             hint="restore the folder; without it nobody knows what the epoch had still to write",
         )
     return publish(workspace, entry, watch)
+
+
+def _is_gone(workspace: Workspace, entry: Entry) -> bool:
+    """Tell whether the table that an open epoch is to write was dropped; that of a first load need not be there yet."""
+    return entry.result.base_version >= 0 and find(workspace.spark, entry.result.address) is None
 
 
 def _report(entry: Entry | None, watch: Stopwatch, strategy: str) -> JoinReport:

@@ -180,7 +180,8 @@ class EpochSources:
         columns = self._bound.used(source)
         kinds = {name: table.schema[name].dataType for name in columns}
         key = self._bound.join.inputs[self._bound.join.places(source)[0]].key
-        feed = read_feed(self._workspace.spark, table.address, versions.read_after, versions.to_version, columns)
+        after, to = versions.read_after, versions.to_version
+        feed = read_feed(self._workspace.spark, table.address, after, to, columns, table.where)
         seen, made = Observation(), Observation()
         feed = feed.observe(
             seen,

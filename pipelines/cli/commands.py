@@ -81,10 +81,10 @@ def explain(given: Given, select: str | None) -> "Report":
 @reporting("plan")
 def plan(given: Given, select: str | None) -> "Report":
     """Say what `run` would do and why; write nothing."""
-    from pipelines.prepare import prepare
+    from pipelines.ktable_epoch import prepare_node
     from pipelines.report import PlanReport
 
-    return _each("plan", given, select, lambda workspace, name: PlanReport.of(prepare(workspace, name).plan))
+    return _each("plan", given, select, lambda workspace, name: PlanReport.of(prepare_node(workspace, name).plan))
 
 
 @cli.command()
@@ -210,12 +210,12 @@ def _run(command: "Command", given: Given, select: str | None) -> "Report":
 def _each(
     command: "Command", given: Given, select: str | None, report: Callable[["Workspace", str], "Part"]
 ) -> "Report":
-    """Report on each join; the error of one does not keep the others from being looked at."""
+    """Report on each join and KTable; the error of one does not keep the others from being looked at."""
     workspace = given.open()
     from pipelines.report import JoinReport, Report
 
     parts: list[Part] = []
-    for name in workspace.joins(names(select)):
+    for name in workspace.joins(names(select)) if command == "verify" else workspace.nodes(names(select)):
         try:
             with waiting(f"looking at {name}"):
                 parts.append(report(workspace, name))

@@ -52,8 +52,8 @@ def changelogs(file: PipelineFile, names: Collection[str]) -> list[str]:
 
 
 def changelogs_of(file: PipelineFile, name: str) -> tuple[str, ...]:
-    """Name the changelog sources that one join reads, in the order of FROM."""
-    if not any(source.kind == "changelog" for source in file.sources.values()):
+    """Name the changelog sources that one join reads, in the order of FROM; what is no join reads none."""
+    if name not in file.joins or not any(source.kind == "changelog" for source in file.sources.values()):
         return ()
     read = parse(name, file.joins[name].sql, file.sources, file.joins).sources
     return tuple(source for source in read if source in file.sources and file.sources[source].kind == "changelog")

@@ -1,9 +1,11 @@
 """Changelog sources: what the file must say of one, what its tombstone may be, and what defines its KTable."""
 
+from pathlib import Path
+
 import pytest
 
 from pipelines.explain import explain
-from pipelines.spec import PipelineFile, Source, bind_changelog, changelog_fingerprint, changelogs, fingerprint
+from pipelines.spec import PipelineFile, Source, bind_changelog, changelog_fingerprint, changelogs, fingerprint, load
 from pipelines.spec.syntax import read_expression
 
 from .examples import complaints
@@ -124,3 +126,9 @@ def test_the_definitions_are_stable():
         "1c253c1512137152",
         "0dc08b9d822d7789",
     )
+
+
+def test_the_example_is_a_file_without_faults():
+    """With one KTable, which its join reads."""
+    made = load(Path(__file__).parents[2] / "conf" / "orders.yml")
+    assert changelogs(made, made.joins) == ["orders_raw"]
