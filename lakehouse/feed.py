@@ -13,7 +13,9 @@ VERSIONS_PER_READ = 10
 """With deletion vectors the cost of reading a feed grows faster than the number of versions (pitfall 26)."""
 
 
-def read_feed(spark: SparkSession, address: Address, after: int, to: int, columns: Sequence[str]) -> DataFrame:
+def read_feed(
+    spark: SparkSession, address: Address, after: int, to: int, columns: Sequence[str], where: str = ""
+) -> DataFrame:
     """
     Read the feed of versions (after, to].
 
@@ -23,6 +25,8 @@ def read_feed(spark: SparkSession, address: Address, after: int, to: int, column
         after: Last version that is already accounted for.
         to: Last version to read; a version that exists, for Delta clamps a later one in silence.
         columns: The table's columns that are wanted.
+        where: Spark SQL that tells which rows are there for a reader, in each image; all of them where it is empty. An
+            update from one that is there to one that is not is then a delete.
 
     Returns:
         The columns, then `_change_type`, `_commit_version`, `_commit_timestamp`. An empty range is the caller's affair.
@@ -34,5 +38,6 @@ def read_feed(spark: SparkSession, address: Address, after: int, to: int, column
         reader = reader.option("startingVersion", first).option("endingVersion", last)
         chunk = reader.load(address.path) if address.path else reader.table(address.table)
         names = [*columns, "_change_type", "_commit_version", "_commit_timestamp"]
+        chunk = chunk.where(where) if where else chunk
         chunks.append(chunk.select(*(F.col(quote(name)) for name in names)))
     return reduce(DataFrame.unionAll, chunks)

@@ -105,6 +105,7 @@ class Table:
         properties: Its table properties.
         commits: Its newest commits, newest first; `commits_since` reads more where these do not reach.
         size: Bytes of its files.
+        where: Spark SQL that tells which of its rows are there for a reader; all of them where it is empty.
     """
 
     address: Address
@@ -114,6 +115,7 @@ class Table:
     properties: Mapping[str, str]
     commits: tuple["Commit", ...] = ()
     size: int = 0
+    where: str = ""
 
     @property
     def feed_on(self) -> bool:
@@ -256,6 +258,12 @@ def refresh(spark: SparkSession, table: Table) -> Table:
 def read(spark: SparkSession, address: Address, version: int) -> DataFrame:
     """Read a table as it was at a version."""
     return spark.sql(f"SELECT * FROM {address.sql} VERSION AS OF {version}")
+
+
+def read_rows(spark: SparkSession, table: Table, version: int) -> DataFrame:
+    """Read those rows of a table that are there for a reader, as they were at a version."""
+    rows = read(spark, table.address, version)
+    return rows.where(table.where) if table.where else rows
 
 
 def history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:

@@ -12,9 +12,10 @@ from pyspark.sql.types import DataType, StructType
 from lakehouse.address import Address
 from lakehouse.errors import Fault, PipelineFileError
 from lakehouse.sqltext import quote
-from lakehouse.tables import Table, read
+from lakehouse.tables import Table, read_rows
 from lakehouse.values import common_type, incomparable, plain_schema
 from pipelines.joins.meaning import meaning
+from pipelines.ktable import BoundKTable
 from pipelines.spec import CHANGELOG_COLUMNS, Input, Link, Semantics, TableJoin, bind, fingerprint, reads, statement_of
 from pipelines.upstream import get_input, get_log
 from pipelines.workspace import Workspace
@@ -59,6 +60,10 @@ class BoundJoin:
         return tuple(dict.fromkeys((*inputs[0].key, *(column for item in inputs for column in item.columns))))
 
 
+Bound = BoundJoin | BoundKTable
+"""What an epoch is computed for."""
+
+
 def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     """
     Pin a join's sources to their newest versions and resolve its statement against their columns.
@@ -97,7 +102,7 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
 
 def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> DataFrame:
     """Read a source at a version, with only the columns that the join uses."""
-    rows = read(workspace.spark, table.address, version)
+    rows = read_rows(workspace.spark, table, version)
     return rows.select(*(F.col(quote(column)) for column in side.columns))
 
 

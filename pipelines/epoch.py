@@ -22,7 +22,7 @@ from lakehouse.session import settings
 from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote, text
 from lakehouse.stage import Stage
-from lakehouse.tables import read
+from lakehouse.tables import read, read_rows
 from pipelines.binding import BoundJoin, rows_of
 from pipelines.joins.changelog import changelog_rows, missing_rows
 from pipelines.joins.difference import NEW, OLD, as_image, difference
@@ -167,7 +167,7 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
     without_key = 0
     for source, table in zip(bound.join.sources, bound.sources, strict=True):
         key = bound.join.inputs[bound.join.places(source)[0]].key
-        rows = read(workspace.spark, table.address, table.version)
+        rows = read_rows(workspace.spark, table, table.version)
         # Where the table's statistics say that there is none, no file is read.
         without_key += rows.where(null_key(key)).count()
         parts = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]

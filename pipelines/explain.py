@@ -6,6 +6,7 @@ from textwrap import dedent
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.spec import How, PipelineFile, Statement, statement_of
 from pipelines.spec.dialect import as_written
+from pipelines.spec.names import STATE
 from pipelines.spec.statement import Side
 
 PRESERVED: dict[How, tuple[bool, bool]] = {
@@ -52,7 +53,7 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
         semantics=join.semantics,
         refresh=join.refresh,
         sql=dedent(join.sql).strip(),
-        notes=tuple(_notes(file, statement)),
+        notes=(*_ktables(file, statement), *_notes(file, statement)),
     )
 
 
@@ -162,6 +163,18 @@ def _reference(statement: Statement, place: int) -> str:
     link = next(link for link in statement.keys.links if link.side == place)
     written = [f"`{as_written(expression)}`" for expression in link.expressions]
     return written[0] if len(written) == 1 else f"({', '.join(written)})"
+
+
+def _ktables(file: PipelineFile, statement: Statement) -> Iterator[str]:
+    """Say of each changelog source what the join reads in its place."""
+    for name in statement.sources:
+        source = file.sources.get(name)
+        if source is not None and source.kind == "changelog":
+            deletes = f"; a row for which `{source.tombstone}` deletes its key" if source.tombstone else ""
+            yield (
+                f"{name} is read through its KTable, {_stored(file, name + STATE)}: of each key the row with the "
+                f"greatest {source.order_by}{deletes}"
+            )
 
 
 def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:

@@ -10,7 +10,7 @@ from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken
 from lakehouse.publish import TRANSACTION_RETENTION, check_owner
 from lakehouse.sqltext import quote
 from lakehouse.tables import CHANGE_FEED, Table, commits_since, find
-from pipelines.binding import BoundJoin, bind_join
+from pipelines.binding import Bound, BoundJoin, bind_join
 from pipelines.joins.changelog import changelog_schema
 from pipelines.plan import EpochPlan, ResultFacts, SourceFacts, plan_epoch
 from pipelines.workspace import Workspace
@@ -22,7 +22,7 @@ class Prepared:
 
     plan: EpochPlan
     history: JoinHistory
-    bound: BoundJoin | None
+    bound: Bound | None
 
 
 def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str = "") -> Prepared:
@@ -53,7 +53,7 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
         changelog = None if logged_at is None else logged_at.result()
         bound = binding.result()
     facts = [
-        _source_facts(workspace, table.address.label, table, history, gap, backfill=backfill)
+        source_facts(workspace, table.address.label, table, history, gap, backfill=backfill)
         for table in (*bound.sources, *bound.logs.values())
     ]
     plan = plan_epoch(
@@ -62,25 +62,32 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
         refresh,
         history,
         facts,
-        _facts(result),
-        changelog=_facts(changelog),
+        facts_of(result),
+        changelog=facts_of(changelog),
         keeps_changelog=bound.changelog is not None,
         backfill=backfill,
     )
     if changelog is not None:
         _check_changelog(workspace, bound, changelog, history, backfill=backfill)
     if result is not None:
-        _check_result(workspace, bound, result, history, backfill=backfill)
+        check_result(workspace, name, bound, result, history, backfill=backfill)
     return Prepared(plan, history, bound)
 
 
-def _facts(table: Table | None) -> ResultFacts | None:
+def facts_of(table: Table | None) -> ResultFacts | None:
+    """Give what a plan needs to know of a table that is kept; None where there is none."""
     return None if table is None else ResultFacts(table.id, table.version)
 
 
-def _source_facts(
+def source_facts(
     workspace: Workspace, name: str, table: Table, history: JoinHistory, gap: str, *, backfill: bool
 ) -> SourceFacts:
+    """
+    Find out what has become of a source since the last epoch.
+
+    Raises:
+        FeedUnavailable: Its change feed is off.
+    """
     if not table.feed_on:
         raise FeedUnavailable(
             name,
@@ -114,11 +121,10 @@ def _check_changelog(
     check_columns(bound.join.name, "changelog", changelog_schema(bound.columns), changelog.schema)
 
 
-def _check_result(
-    workspace: Workspace, bound: BoundJoin, result: Table, history: JoinHistory, *, backfill: bool
+def check_result(
+    workspace: Workspace, name: str, bound: Bound, result: Table, history: JoinHistory, *, backfill: bool
 ) -> None:
     """See that the result is as the last epoch left it and has the columns of the join."""
-    name = bound.join.name
     last = history.committed
     if last is not None and last.result.version is not None and not backfill:
         check_owner(workspace.spark, result, last.result.version, history.run_ids())
@@ -165,6 +171,6 @@ def check_columns(join: str, which: str, columns: StructType, found: StructType)
 
 def must_be_bound(prepared: Prepared) -> BoundJoin:
     """Give the bound join of a plan that computes something."""
-    if prepared.bound is None:
+    if not isinstance(prepared.bound, BoundJoin):
         raise CannotContinue(prepared.plan.join, f"an open epoch has to be finished first: {prepared.plan.reason}")
     return prepared.bound

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from pipelines.prepare import prepare
+from pipelines.ktable_epoch import prepare_node
 from pipelines.report import JoinReport, PlanReport
 from pipelines.spec import reads
 from pipelines.upstream import NotYetRun
@@ -11,11 +11,11 @@ from pipelines.workspace import Workspace
 
 def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanReport | JoinReport:
     """
-    Plan a join's next epoch and write nothing.
+    Plan the next epoch of a join, or of the KTable of a changelog source, and write nothing.
 
     Args:
         workspace: Where to look.
-        name: The join.
+        name: The join, or the source.
         selected: All joins that the run would work on.
 
     Returns:
@@ -25,9 +25,10 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
     Raises:
         LakejoinError: The run would fail.
     """
-    before = tuple(other for other in reads(workspace.file, name) if other in selected)
+    read = reads(workspace.file, name) if name in workspace.file.joins else ()
+    before = tuple(other for other in read if other in selected)
     try:
-        return PlanReport.of(prepare(workspace, name).plan, before)
+        return PlanReport.of(prepare_node(workspace, name).plan, before)
     except NotYetRun as error:
         if error.where not in before:
             raise

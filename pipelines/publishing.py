@@ -17,7 +17,7 @@ from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
 from lakehouse.publish import OPERATIONS, Fence, append, check_owner, committed_counts, merge
 from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, get, refresh
-from pipelines.binding import BoundJoin
+from pipelines.binding import Bound, BoundJoin
 from pipelines.plan import EpochPlan
 from pipelines.workspace import Workspace
 
@@ -49,10 +49,10 @@ class Stopwatch:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)
 
 
-def publishing_entry(bound: BoundJoin, plan: EpochPlan, run_id: str, stage: str, counts: dict[str, int]) -> Entry:
+def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, counts: dict[str, int]) -> Entry:
     """Make the *publishing* row of an epoch, from which alone it can be finished."""
     targets = [TargetVersions(bound.result, plan.result_id, plan.base_version)]
-    if bound.changelog is not None:
+    if isinstance(bound, BoundJoin) and bound.changelog is not None:
         targets.insert(0, TargetVersions(bound.changelog, plan.changelog_id, plan.changelog_version))
     return Entry(
         join=plan.join,

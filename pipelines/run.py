@@ -10,27 +10,32 @@ ledger's row and the stage alone.
 
 import logging
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from expectations.gate import Verdict, gate_change_set, gate_changelog
 from lakehouse.entries import ABANDONED, REJECTED, Entry
 from lakehouse.errors import AnotherRun, FeedUnavailable, GateFailed, LakejoinError
 from lakehouse.session import settings
 from lakehouse.stage import Stage
-from lakehouse.tables import create, get, reading
-from pipelines.binding import BoundJoin
+from lakehouse.tables import create, find, get, reading
+from pipelines.binding import Bound, BoundJoin
 from pipelines.epoch import NOT_ADAPTIVE, compute_changes, compute_reconciliation
 from pipelines.first_load import load, resume_load
 from pipelines.joins.changelog import changelog_schema
+from pipelines.ktable import BoundKTable, way_on
+from pipelines.ktable_epoch import compute_ktable, made_ready, prepare_node
 from pipelines.plan import FEW, EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
 from pipelines.publishing import Stopwatch, is_staged, publish, publishing_entry, staged_rows
 from pipelines.report import JoinReport
-from pipelines.spec import reads
+from pipelines.spec import changelogs_of, reads
 from pipelines.workspace import Workspace
+
+Target = TypeVar("Target", BoundJoin, BoundKTable)
 
 log = logging.getLogger(__name__)
 
@@ -52,26 +57,35 @@ def run_joins(
         progress: Hears of each epoch and step as it begins, and of each join that is through.
 
     Returns:
-        A report for each join, in the order in which they ran. An error of one join is in its report and does not keep
-        the others from running, but for those that read it: they are skipped.
+        A report for each changelog source that they read, which comes first, then for each join, in the order in which
+        they ran. An error of one is in its report and does not keep the others from running, but for the joins that
+        read what failed: these are skipped, and say so.
 
     Raises:
         LakejoinError: The selection is wrong.
     """
     reports: dict[str, JoinReport] = {}
-    for name in workspace.joins(select):
-        behind = (reports[other] for other in reads(workspace.file, name) if other in reports)
+    for name in workspace.nodes(select):
+        behind = (reports[other] for other in _read_by(workspace, name) if other in reports)
         stopped = next((report for report in behind if report.outcome in ("failed", "skipped")), None)
         try:
             if stopped is not None:
                 reports[name] = _skipped(name, stopped)
-            else:
+            elif name in workspace.file.joins:
                 reports[name] = run_join(workspace, name, backfill=backfill, progress=progress)
+            else:
+                with way_on(workspace, name):
+                    reports[name] = run_join(workspace, name, backfill=backfill, progress=progress)
         except LakejoinError as error:
             log.info("%s failed", name, exc_info=True)
             reports[name] = JoinReport(join=name, outcome="failed", error=error)
         progress.finished(name, reports[name].outcome)
     return list(reports.values())
+
+
+def _read_by(workspace: Workspace, name: str) -> tuple[str, ...]:
+    """Name what must run before a join: the changelog sources and the joins that it reads."""
+    return (*changelogs_of(workspace.file, name), *reads(workspace.file, name)) if name in workspace.file.joins else ()
 
 
 def _skipped(name: str, upstream: JoinReport) -> JoinReport:
@@ -95,20 +109,20 @@ def run_join(
     progress: Progress = SILENT,
 ) -> JoinReport:
     """
-    Bring one join up to date; an open epoch is finished first.
+    Bring one join, or the KTable of a changelog source, up to date; an open epoch is finished first.
 
     Raises:
         LakejoinError: A subclass says what stopped it; nothing is half applied.
     """
     watch = Stopwatch(lambda step: progress.step(name, step))
     with watch.step("plan"), reading(name):
-        prepared = prepare(workspace, name, backfill=backfill)
+        prepared = prepare_node(workspace, name, backfill=backfill)
     finished = None
     if prepared.plan.strategy == "resume":
         _begun(progress, prepared.plan)
         finished = _finish(workspace, prepared, watch, abandon_broken=backfill)
         with watch.step("plan"), reading(name):
-            prepared = prepare(workspace, name, backfill=backfill)
+            prepared = prepare_node(workspace, name, backfill=backfill)
     plan = prepared.plan
     if plan.strategy == "nothing":
         if finished is not None:
@@ -122,6 +136,8 @@ def run_join(
             seconds=dict(watch.seconds),
         )
     _begun(progress, plan)
+    if isinstance(prepared.bound, BoundKTable):
+        return _staged(workspace, prepared.bound, made_ready(workspace, prepared.bound, plan), compute_ktable, watch)
     if plan.strategy == "load":
         return _report(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     return _change(workspace, prepared, watch)
@@ -150,11 +166,22 @@ def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> Join
     plan, bound = prepared.plan, must_be_bound(prepared)
     if bound.changelog is not None and not plan.changelog_id:
         plan = _with_new_changelog(workspace, bound, plan)
+    compute = compute_changes if plan.strategy == "incremental" else compute_reconciliation
+    return _staged(workspace, bound, plan, compute, watch)
+
+
+def _staged(
+    workspace: Workspace,
+    bound: Target,
+    plan: EpochPlan,
+    compute: Callable[[Workspace, Target, EpochPlan, Stage], dict[str, int]],
+    watch: Stopwatch,
+) -> JoinReport:
+    """Compute an epoch into a stage of its own and publish it."""
     run_id = uuid.uuid4().hex
     stage = Stage.of(workspace.stages, plan.join, plan.epoch, run_id)
     try:
         with watch.step("compute"), reading(plan.join):
-            compute = compute_changes if plan.strategy == "incremental" else compute_reconciliation
             counts = compute(workspace, bound, plan, stage)
     except BaseException:
         stage.delete()
@@ -173,7 +200,7 @@ def _with_new_changelog(workspace: Workspace, bound: BoundJoin, plan: EpochPlan)
 
 
 def _published(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry, watch: Stopwatch
+    workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, watch: Stopwatch
 ) -> JoinReport:
     """Gate a staged change set and publish it."""
     with watch.step("gate"):
@@ -197,13 +224,18 @@ def _published(
     return _report(publish(workspace, entry, watch), watch, plan.strategy)
 
 
-def _gate(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
+def _gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
     """Gate the change set, and the rows of the changelog where these follow the sources commit by commit."""
     spark, rows, logged = workspace.spark, staged_rows(entry), entry.counts.get("changelog", 0)
     findings: tuple[str, ...] = ()
     if rows:
         findings = gate_change_set(spark, stage.get(spark, "result"), rows, bound.result, plan.base_version).findings
-    if bound.changelog is not None and plan.strategy == "incremental" and (rows or logged):
+    if (
+        isinstance(bound, BoundJoin)
+        and bound.changelog is not None
+        and plan.strategy == "incremental"
+        and (rows or logged)
+    ):
         changelog, changes = stage.get(spark, "changelog"), stage.get(spark, "result")
         strict = bound.semantics == "strict"
         findings += gate_changelog(
@@ -216,11 +248,12 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
     """Finish the open epoch from the ledger's row; None if it was abandoned."""
     entry = prepared.history.open
     assert entry is not None
-    if prepared.history.broken is not None and abandon_broken:
-        workspace.ledger.append(replace(entry, step=ABANDONED, message="broken; a backfill reconciles the result"))
+    if abandon_broken and (prepared.history.broken is not None or _is_gone(workspace, entry)):
+        message = "broken, or its table is gone; a backfill reconciles the result"
+        workspace.ledger.append(replace(entry, step=ABANDONED, message=message))
         Stage(entry.stage).delete()
         return None
-    if entry.strategy == "load":
+    if entry.strategy == "load" and entry.result.base_version < 0:
         return resume_load(workspace, entry, watch)
     if is_staged(entry) and not Path(entry.stage).exists():
         raise LakejoinError(
@@ -230,6 +263,11 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
             hint="restore the folder; without it nobody knows what the epoch had still to write",
         )
     return publish(workspace, entry, watch)
+
+
+def _is_gone(workspace: Workspace, entry: Entry) -> bool:
+    """Tell whether the table that an open epoch is to write was dropped; that of a first load need not be there yet."""
+    return entry.result.base_version >= 0 and find(workspace.spark, entry.result.address) is None
 
 
 def _report(entry: Entry | None, watch: Stopwatch, strategy: str) -> JoinReport:

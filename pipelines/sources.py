@@ -219,7 +219,8 @@ class EpochSources:
             return {"read": 0, "null_keys": 0, "copies": 0}
         table, versions = self._table(source), self._ranges[source]
         kinds, key = self._kinds(source), self._key(source)
-        feed = read_feed(self._workspace.spark, table.address, versions.read_after, versions.to_version, list(kinds))
+        after, to = versions.read_after, versions.to_version
+        feed = read_feed(self._workspace.spark, table.address, after, to, list(kinds), table.where)
         seen, made = Observation(), Observation()
         feed = feed.observe(
             seen,

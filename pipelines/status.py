@@ -13,12 +13,13 @@ from statistics import median
 from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, Entry, JoinHistory
 from lakehouse.entries import SourceVersions as Recorded
 from lakehouse.errors import CannotContinue, LakejoinError
-from lakehouse.tables import CHANGE_FEED, Commit, Table, commits_since
+from lakehouse.tables import CHANGE_FEED, Commit, Table, commits_since, find
 from lakehouse.times import FILE_RETENTION, retention_seconds
+from pipelines.ktable import ktable_address, way_on_from
 from pipelines.report import GateStatus, JoinStatus, SourceStatus
 from pipelines.report.status import State
 from pipelines.report.wording import duration, moment
-from pipelines.spec import fingerprint, statement_of
+from pipelines.spec import changelog_fingerprint, fingerprint, statement_of
 from pipelines.upstream import find_input
 from pipelines.workspace import Workspace
 
@@ -51,14 +52,27 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
         PipelineFileError: The join's statement cannot be used.
     """
     file = workspace.file
+    if name in file.sources:
+        return _status_of_ktable(workspace, name)
     history = workspace.ledger.of(name)
     last = history.committed
     recorded = {versions.name: versions for versions in last.sources} if last else {}
     names = statement_of(file, name).sources
     with ThreadPoolExecutor() as side_by_side:
-        sightings = tuple(side_by_side.map(lambda source: _look(workspace, source, recorded.get(source)), names))
+        sightings = tuple(side_by_side.map(lambda source: _sight(workspace, source, recorded.get(source)), names))
     redefined = last is not None and last.definition != fingerprint(file, name)
     return judge(name, history, sightings, datetime.now(UTC), redefined=redefined)
+
+
+def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
+    """Look at the ledger of a changelog source and at its own table, which is what its epochs read."""
+    history = workspace.ledger.of(name)
+    last = history.committed
+    table = find(workspace.spark, workspace.source(name))
+    sighting = _sighted(workspace, name, table, last.sources[0] if last else None)
+    redefined = last is not None and last.definition != changelog_fingerprint(workspace.file, name)
+    found = judge(name, history, (sighting,), datetime.now(UTC), redefined=redefined)
+    return found.model_copy(update={"note": way_on_from(found.note, ktable_address(workspace, name))})
 
 
 def judge(
@@ -169,11 +183,16 @@ def _gate(entry: Entry) -> GateStatus | None:
     return None
 
 
-def _look(workspace: Workspace, name: str, recorded: Recorded | None) -> Sighting:
+def _sight(workspace: Workspace, name: str, recorded: Recorded | None) -> Sighting:
+    """Look at what a join reads."""
     try:
         table = find_input(workspace, name)
     except LakejoinError as error:
         return Sighting(name, None, recorded, problem=error.problem)
+    return _sighted(workspace, name, table, recorded)
+
+
+def _sighted(workspace: Workspace, name: str, table: Table | None, recorded: Recorded | None) -> Sighting:
     if table is None:
         return Sighting(name, None, recorded, problem="there is no such Delta table")
     if recorded is not None and table.id != recorded.id:

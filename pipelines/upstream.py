@@ -1,10 +1,11 @@
-"""The tables that a join reads: a source at its newest version, another join's result as its last epoch left it."""
+"""The tables that a join reads: a source at its newest version, what lakejoin keeps as its last epoch left it."""
 
 from dataclasses import replace
 from itertools import takewhile
 
 from lakehouse.errors import CannotContinue, LakejoinError
 from lakehouse.tables import Table, commits_since, find, get
+from pipelines.ktable import pinned_ktable
 from pipelines.workspace import Workspace
 
 
@@ -21,17 +22,16 @@ def get_input(workspace: Workspace, name: str) -> Table:
         name: A source, or another join.
 
     Returns:
-        The table: a source at its newest version, the result of a join at the version that its last committed epoch
-        made. Where only commits without data change follow that, it is the last of these: Delta refuses old versions.
+        The table: a source at its newest version; the result of a join, or the KTable of a changelog source, at the
+        version that its last committed epoch made. Where only commits without data change follow that, it is the last
+        of these: Delta refuses old versions.
 
     Raises:
-        NotYetRun: The join has no committed epoch.
+        NotYetRun, NotLoaded: The join, or the changelog source, has no committed epoch.
         CannotContinue: Its result is not the table that its last epoch wrote.
         LakejoinError: There is no such table.
     """
-    if name in workspace.file.joins:
-        return _as_committed(workspace, name)
-    return get(workspace.spark, workspace.source(name))
+    return _kept_by_us(workspace, name) or get(workspace.spark, workspace.source(name))
 
 
 def get_log(workspace: Workspace, name: str) -> Table:
@@ -55,9 +55,14 @@ def get_log(workspace: Workspace, name: str) -> Table:
 
 def find_input(workspace: Workspace, name: str) -> Table | None:
     """Look up what a join reads as `get_input` does; None where there is no such source."""
+    return _kept_by_us(workspace, name) or find(workspace.spark, workspace.source(name))
+
+
+def _kept_by_us(workspace: Workspace, name: str) -> Table | None:
+    """Look up a table that epochs of ours write: another join's result, the KTable of a changelog source."""
     if name in workspace.file.joins:
         return _as_committed(workspace, name)
-    return find(workspace.spark, workspace.source(name))
+    return pinned_ktable(workspace, name) if workspace.file.sources[name].kind == "changelog" else None
 
 
 def _as_committed(workspace: Workspace, name: str) -> Table:

@@ -12,7 +12,7 @@ from lakehouse.address import Address
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.ledger import Ledger
 from lakehouse.session import own_session
-from pipelines.spec import PipelineFile, keeps_changelog, selected
+from pipelines.spec import PipelineFile, changelogs, keeps_changelog, selected
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,11 @@ class Workspace:
     def joins(self, select: Collection[str] | None = None) -> list[str]:
         """Name the joins to work on, in the order of the file; `selected` says how."""
         return selected(self.file, select)
+
+    def nodes(self, select: Collection[str] | None = None) -> list[str]:
+        """Name all that has epochs of its own: the changelog sources that the joins read, then the joins."""
+        joins = self.joins(select)
+        return [*changelogs(self.file, joins), *joins]
 
     def path(self, path: str) -> str:
         """Give a path of the pipeline file as Spark is to see it: a URI as it is, a path from the file's folder on."""

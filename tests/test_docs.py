@@ -24,7 +24,7 @@ from pipelines.spec import fingerprint, load, schema
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-LATER = ("watermarks", "order_by", "tombstone", "null_value", "ignore_changes")
+LATER = ("watermarks", "null_value", "ignore_changes")
 """Options of sources that are not yet supported."""
 
 

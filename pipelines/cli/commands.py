@@ -211,12 +211,12 @@ def _run(command: "Command", given: Given, select: str | None) -> "Report":
 def _each(
     command: "Command", given: Given, select: str | None, report: Callable[["Workspace", str], "Part"]
 ) -> "Report":
-    """Report on each join; the error of one does not keep the others from being looked at."""
+    """Report on each join and KTable; the error of one does not keep the others from being looked at."""
     workspace = given.open()
     from pipelines.report import JoinReport, Report
 
     parts: list[Part] = []
-    for name in workspace.joins(names(select)):
+    for name in workspace.joins(names(select)) if command == "verify" else workspace.nodes(names(select)):
         try:
             with waiting(f"looking at {name}"):
                 parts.append(report(workspace, name))

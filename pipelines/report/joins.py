@@ -11,13 +11,17 @@ COUNTED = ("inserted", "updated", "deleted")
 
 
 class JoinReport(Facts):
-    """What run, backfill or verify did with one join, or the error that any command met with it."""
+    """
+    What run, backfill or verify did with one join, or the error that any command met with it.
+
+    The table that lakejoin keeps of a changelog source has epochs like a join and is reported like one.
+    """
 
     join: str
-    """The join."""
+    """The join, or the changelog source."""
     outcome: Outcome
-    """done, nothing (there was nothing to do), failed, or skipped: a join that it reads failed or was skipped, or, of
-    plan, has to run first."""
+    """done, nothing (there was nothing to do), failed, or skipped: what it reads failed or was skipped, or, of plan,
+    has to run first."""
     epoch: int = 0
     """The epoch's number; of a join without news the number that the next will have."""
     strategy: str = ""
@@ -25,8 +29,8 @@ class JoinReport(Facts):
     reason: str = ""
     """Why this strategy, or why it was skipped: a stable code, a colon, and words. Of verify: what was compared."""
     counts: Mapping[str, int] = {}
-    """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys and files read for look-ups; of
-    verify the rows expected, missing and surplus."""
+    """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys and files read for look-ups; of a
+    changelog source also late, ties and tombstones; of verify the rows expected, missing and surplus."""
     seconds: Mapping[str, float] = {}
     """Seconds of each step."""
     error: Failure | None = None
@@ -46,6 +50,12 @@ class JoinReport(Facts):
         lines = [f"{self.join}: {self._headline()}"]
         if self.counts.get("null_keys"):
             lines.append(f"  warning: {self.counts['null_keys']:,} source rows without a key were skipped")
+        if self.counts.get("ties"):
+            lines.append(
+                f"  warning: {self.counts['ties']:,} source rows have the order of another one of their commit"
+            )
+        if self.counts.get("late"):
+            lines.append(f"  {self.counts['late']:,} source rows came late and are older than what is held")
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
 
     def _headline(self) -> str:

@@ -2,8 +2,9 @@
 
 from pipelines.spec.bind import bind
 from pipelines.spec.chains import keeps_changelog, reads, statement_of
+from pipelines.spec.changelog import Changelog, bind_changelog, changelogs, changelogs_of
 from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin
-from pipelines.spec.fingerprint import fingerprint
+from pipelines.spec.fingerprint import changelog_fingerprint, fingerprint
 from pipelines.spec.load import find, load
 from pipelines.spec.model import Join, PipelineFile, Semantics, Source, Storage
 from pipelines.spec.schema import schema
@@ -14,6 +15,7 @@ from pipelines.spec.statement import Statement
 
 __all__ = [
     "CHANGELOG_COLUMNS",
+    "Changelog",
     "How",
     "Input",
     "Join",
@@ -29,6 +31,10 @@ __all__ = [
     "TableJoin",
     "UnknownJoin",
     "bind",
+    "bind_changelog",
+    "changelog_fingerprint",
+    "changelogs",
+    "changelogs_of",
     "find",
     "fingerprint",
     "keeps_changelog",

@@ -4,6 +4,7 @@ import hashlib
 import json
 
 from pipelines.spec.chains import statement_of
+from pipelines.spec.changelog import canonical_tombstone
 from pipelines.spec.dialect import render
 from pipelines.spec.model import PipelineFile, Source, Storage
 from pipelines.spec.statement import Side
@@ -42,6 +43,32 @@ def fingerprint(file: PipelineFile, name: str) -> str:
     }
     if len(statement.steps) > 1:
         definition["further"] = [[step.how, render(step.on)] for step in statement.steps[1:]]
+    return _hashed(definition)
+
+
+def changelog_fingerprint(file: PipelineFile, name: str) -> str:
+    """
+    Hash what defines the KTable of a changelog source.
+
+    Args:
+        file: The pipeline file.
+        name: The source.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    source = file.sources[name]
+    return _hashed(
+        {
+            "key": source.key,
+            "address": _address(name, source, file.storage),
+            "timezone": file.timezone,
+            "changelog": _changelog(source),
+        }
+    )
+
+
+def _hashed(definition: dict[str, object]) -> str:
     text = json.dumps(definition, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -50,7 +77,13 @@ def _input(side: Side, file: PipelineFile) -> list[object]:
     if side.source in file.joins:
         return [side.source, side.alias, side.key, "join"]
     source = file.sources[side.source]
-    return [side.source, side.alias, side.key, source.kind, _address(side.source, source, file.storage)]
+    further = [_changelog(source)] if source.kind == "changelog" else []
+    return [side.source, side.alias, side.key, source.kind, _address(side.source, source, file.storage), *further]
+
+
+def _changelog(source: Source) -> list[str | None]:
+    """Give what tells which rows of a changelog count."""
+    return [source.order_by, canonical_tombstone(source)]
 
 
 def _address(name: str, source: Source, storage: Storage) -> list[str | None]:

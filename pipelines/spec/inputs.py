@@ -24,7 +24,6 @@ HOWS: dict[tuple[str, str], How] = {
 KINDS = {
     "stream": ("a stream", "a join with a stream"),
     "global_table": ("a global table", "a join with a global table"),
-    "changelog": ("a changelog source", "a join with a changelog source"),
 }
 
 Key = tuple[str, ...]

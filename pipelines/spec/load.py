@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from lakehouse.errors import Fault, PipelineFileError
 from pipelines.spec.chains import chains
+from pipelines.spec.changelog import tombstone_faults
 from pipelines.spec.document import NO_TEXT, Document, dotted, read_document
 from pipelines.spec.inputs import Key
 from pipelines.spec.model import MISFIT, Join, PipelineFile, Source, SourceKind, Storage
@@ -88,6 +89,7 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile
         known = [detail for detail in error.errors() if detail["type"] != MISFIT]
         faults += _alone(known, document, substitution.open)
     faults += [*_together(content, document), *_statements(content, document)]
+    faults += _tombstones(content, document, substitution.open)
     if faults or file is None:
         raise PipelineFileError(str(path), sorted(faults, key=lambda fault: fault.line or 0))
     return file
@@ -165,6 +167,14 @@ def _statements(content: Mapping[str, Any], document: Document) -> list[Fault]:
 def _semantics(join: object) -> str:
     """Give the semantics that a join asks for."""
     return str(_mapping(join).get("semantics", "strict"))
+
+
+def _tombstones(content: Mapping[str, Any], document: Document, holes: Collection[tuple[str, ...]]) -> Iterator[Fault]:
+    """Check every tombstone that is a text without a hole."""
+    for name, source in _mapping(content.get("sources")).items():
+        sql, where = _mapping(source).get("tombstone"), ("sources", name, "tombstone")
+        if isinstance(sql, str) and sql and where not in holes:
+            yield from tombstone_faults(name, sql, partial(document.line_of_row, where))
 
 
 def _is_misspelled(fault: Fault, meant: Collection[str]) -> bool:

@@ -157,7 +157,7 @@ class Source(Part):
     key: Annotated[tuple[StrictStr, ...], BeforeValidator(key_columns), WithJsonSchema(KEY_SCHEMA)]
     """The key: one column, or a list of them."""
     kind: Annotated[SourceKind, Choice] = "table"
-    """What it is: `table`; the other kinds are not yet supported."""
+    """What it is: `table`, or `changelog`: rows that are only added; the other kinds are not yet supported."""
     table: Text | None = None
     """Name of the table in the catalog; without it and `path`, the source lies in the storage under its name."""
     path: Text | None = None
@@ -165,9 +165,9 @@ class Source(Part):
     watermarks: dict[StrictStr, Text] = {}
     """Of a stream: time columns, each with the lateness that is allowed. Not yet supported."""
     order_by: Text | None = None
-    """Column that orders the rows of a stream or changelog. Not yet supported."""
+    """Of a changelog: the column that orders its rows; of each key the row with the greatest counts."""
     tombstone: Text | None = None
-    """Of a changelog: SQL that is true for a row that deletes its key. Not yet supported."""
+    """Of a changelog: SQL over its columns that is true for a row that deletes its key."""
     null_value: Text | None = None
     """Of a stream: SQL that is true for a row without a value. Not yet supported."""
     ignore_changes: StrictBool = False

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from lakehouse.errors import printable
 
 RESERVED = frozenset({"lakejoin_ledger", "lakejoin_stage"})
-RESERVED_ENDINGS = ("__changelog", "__state")
+STATE = "__state"
+RESERVED_ENDINGS = ("__changelog", STATE)
+DELETED, ORDER = "_deleted", "_order"
+"""The columns that the KTable of a changelog source has beside those of the source."""
 
 
 def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str:

@@ -96,12 +96,12 @@ class Scope:
         parts = [part.name for part in column.parts]
         table = self.table(parts[0]) if len(parts) > 1 else None
         if table and table.has(parts[1]):
-            return _fields(table.column(parts[1]), parts[2:])
+            return fields_of(table.column(parts[1]), parts[2:])
         if self.is_merged(parts[0]):
-            return _fields(self.merged(parts[0]), parts[1:])
+            return fields_of(self.merged(parts[0]), parts[1:])
         owners = [owner for owner in self.tables if owner.has(parts[0])]
         if len(owners) == 1:
-            return _fields(owners[0].column(parts[0]), parts[1:])
+            return fields_of(owners[0].column(parts[0]), parts[1:])
         found = self._ambiguous(parts[0]) if owners else self._unknown(column, parts, table)
         self.objections.append(found._replace(about=column))
         return column
@@ -125,7 +125,8 @@ class Scope:
         return Objection(f"neither {sources} has a column `{parts[0]}`", nearest(parts[0], columns))
 
 
-def _fields(column: exp.Expr, fields: Iterable[str]) -> exp.Expr:
+def fields_of(column: exp.Expr, fields: Iterable[str]) -> exp.Expr:
+    """Go from a column into the fields of its structs."""
     for field in fields:
         column = exp.Dot(this=column, expression=exp.to_identifier(field, quoted=True))
     return column

@@ -1,7 +1,8 @@
 """A text as one SELECT, or what is wrong with it, clause by clause; no names are looked up here."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import sqlglot
 from sqlglot import exp
@@ -61,7 +62,7 @@ def read(sql: str) -> tuple[exp.Select | None, list[Objection]]:
     Returns:
         The statement, if the text is one SELECT with FROM, and all objections to its clauses and expressions.
     """
-    tokens, statements, found = _taken_apart(sql)
+    tokens, statements, found = _taken_apart(sql, partial(sqlglot.parse, read=Verbatim))
     if found is not None:
         return None, [found]
     if len(statements) != 1:
@@ -78,7 +79,29 @@ def read(sql: str) -> tuple[exp.Select | None, list[Objection]]:
     return statement, [*_clauses(statement), *_expressions(statement, tokens)]
 
 
-def _taken_apart(sql: str) -> tuple[list[Token], list[exp.Expr], Objection | None]:
+def read_expression(sql: str) -> tuple[exp.Expr | None, list[Objection]]:
+    """
+    Read an expression that stands alone, as `tombstone:` of a source does.
+
+    Args:
+        sql: The text.
+
+    Returns:
+        The expression, if the text is one, and all objections to what it is made of.
+    """
+    tokens, expressions, found = _taken_apart(sql, partial(Verbatim().parse_into, exp.Condition))
+    if found is not None:
+        return None, [found]
+    if len(expressions) != 1:
+        return None, [Objection(f"{len(expressions)} expressions where one belongs", about=";")]
+    if _depth(expressions[0]) > DEEPEST:
+        return None, [Objection(f"the expression is nested deeper than {DEEPEST} levels")]
+    return expressions[0], [*refused(expressions[0]), *_intervals(expressions[0], tokens)]
+
+
+def _taken_apart(
+    sql: str, parse: Callable[[str], list[exp.Expr | None]]
+) -> tuple[list[Token], list[exp.Expr], Objection | None]:
     """Give the words and the statements of a text, or what keeps it from being read."""
     if variable := VARIABLE.search(sql):
         hint = "write the value itself: it is part of the join's definition"
@@ -89,7 +112,7 @@ def _taken_apart(sql: str) -> tuple[list[Token], list[exp.Expr], Objection | Non
         if pipe := next((token for token in tokens if token.token_type == TokenType.PIPE_GT), None):
             hint = "write SELECT ... FROM ... JOIN ... WHERE ..."
             return [], [], Objection("`|>` (pipe syntax) is not something that a join may use", hint, _place(pipe))
-        parsed = sqlglot.parse(sql, read=Verbatim)
+        parsed = parse(sql)
     except ParseError as error:
         return [], [], _syntax_error(error, tokens)
     except TokenError as error:
@@ -157,8 +180,13 @@ def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Object
     for clause, expression in parts:
         for found in refused(expression) if expression else ():
             yield found._replace(problem=f"{clause}: {found.problem}")
+    yield from _intervals(select, tokens)
+
+
+def _intervals(expression: exp.Expr, tokens: Sequence[Token]) -> Iterator[Objection]:
+    """Find an interval that was written as one and read as several."""
     written = sum(token.text.upper() == "INTERVAL" for token in tokens)
-    if len(list(select.find_all(exp.Interval))) > written:
+    if len(list(expression.find_all(exp.Interval))) > written:
         hint = "write INTERVAL '1 day 2 hours', or add two of them"
         yield Objection("an INTERVAL with several units", hint, "INTERVAL")
 

@@ -66,6 +66,8 @@ def source_misfits(options: Mapping[str, Any], kind: str | None) -> Iterator[Mis
         yield Misfit(f"{', '.join(strangers)}: not an option of a source of kind {kind}")
     if kind == "table" and options.get("order_by") is not None:
         yield Misfit("`order_by` of a table is not yet supported")
+    if kind == "changelog" and options.get("order_by") is None:
+        yield Misfit("a source of kind changelog needs `order_by`", "name the column that orders the rows of a key")
 
 
 def clashes(sources: Collection[str], joins: Collection[str]) -> Iterator[Clash]:

@@ -145,7 +145,6 @@ def test_harmless_texts_stay(text):
         ("enrichd", "there is no source `enrichd` | did you mean `enriched`?"),
         ("departures", "`departures` is a stream: a join with a stream, not yet supported"),
         ("airlines", "`airlines` is a global table: a join with a global table, not yet supported"),
-        ("orders", "`orders` is a changelog source: a join with a changelog source, not yet supported"),
     ],
 )
 def test_from_names_sources_of_the_file(table, named):

@@ -1,0 +1,122 @@
+"""
+The KTable of a changelog source: of each key the latest row, a tombstone being one too.
+
+    raw rows ──► offers, one for each key, order and commit ──► latest, against what is held ──► change set
+
+| a row of a key | then |
+|---|---|
+| of greater order than what is held | it is held |
+| of equal order, in a later commit | it is held |
+| of smaller order; null is smaller than all | nothing: it is late |
+| of equal order with another one of its commit | one of them is taken, and the others are ties |
+
+Of ties a tombstone is taken before any other row, then the row with the greatest values, column by column, the key
+first, then in the order of the table (null is the smallest, floating point numbers compare as their texts).
+
+A tombstone keeps its key and its order and nothing else, so that an older row that comes late resurrects nothing.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakehouse.changes import key_struct, null_key
+from lakehouse.sqltext import quote, text
+from lakehouse.values import identical, same
+from pipelines.spec import Changelog
+from pipelines.spec.names import DELETED, ORDER
+
+VERSION = "_lakejoin_version"
+"""The column of a raw row that says in which commit it came."""
+
+
+def offers(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Choose from the raw rows of each commit those that could be the latest of their keys.
+
+    Args:
+        rows: The columns of the source, `_lakejoin_version` (bigint) and the scope columns.
+        changelog: How they are read.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, `key` (struct<k0, …>), `ord` (the order), `_lakejoin_version`, `row` (struct of the KTable's
+        columns) and `number` (bigint, of how many raw rows it was taken). Rows without a key are left out.
+    """
+    kinds = {name: rows.schema[name].dataType for name in changelog.columns}
+    key_types = [kinds[name] for name in changelog.key]
+    taken = rows.where(f"NOT {null_key(changelog.key)}").select(
+        *(F.col(quote(name)) for name in scope),
+        VERSION,
+        F.expr(key_struct(changelog.key, key_types)).alias("key"),
+        F.col(quote(changelog.order)).alias("ord"),
+        F.expr(f"coalesce({changelog.tombstone}, false)").alias("dead"),
+        F.struct(*(F.col(quote(name)) for name in changelog.columns)).alias("raw"),
+    )
+    fields = [
+        f"{text(name)}, {value if name in changelog.key else f'IF(dead, NULL, {value})'}"
+        for name, value in ((name, quote("raw", name)) for name in changelog.columns)
+    ]
+    row = f"named_struct({', '.join(fields)}, '{DELETED}', dead, '{ORDER}', ord)"
+    values = (f"'c{n}', {identical(quote('raw', name), kind)}" for n, (name, kind) in enumerate(kinds.items()))
+    return taken.groupBy(*scope, "key", "ord", VERSION).agg(
+        F.max_by(F.expr(row), F.expr(f"named_struct('dead', dead, {', '.join(values)})")).alias("row"),
+        F.count(F.lit(1)).alias("number"),
+    )
+
+
+def latest(offered: DataFrame, held: DataFrame, key: Sequence[str], scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Compute what offers change in a KTable.
+
+    Args:
+        offered: Offers, as `offers` gives them; all of later commits than what is held.
+        held: The rows of the KTable, tombstones among them: the scope columns and its own. Only those with one of the
+            keys matter.
+        key: The key columns.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        One row for each offered key: the scope columns, `op` (insert, update; null if nothing changes), `key` (struct
+        of the key columns), `before` and `after` (struct of the KTable's columns; `before` is null if there is none),
+        `late` (bigint, raw rows that are older than what is held) and `ties` (bigint, raw rows besides the one that was
+        taken of several of one commit with equal order).
+    """
+    columns = StructType([field for field in held.schema if field.name not in scope])
+    key_types = [columns[name].dataType for name in key]
+    rows = held.select(
+        *(F.col(quote(name)) for name in scope),
+        F.expr(key_struct(key, key_types)).alias("key"),
+        F.struct(*(F.col(quote(field.name)) for field in columns)).alias("before"),
+    )
+    same_key = " AND ".join(f"{quote('offer', name)} = {quote('held', name)}" for name in (*scope, "key"))
+    late = f"IF({_is_older('offer.ord', f'held.before.{ORDER}')}, number, 0L)"
+    newest = (
+        offered.alias("offer")
+        .join(rows.alias("held"), on=F.expr(same_key), how="left")
+        .groupBy(*(F.col(quote("offer", name)) for name in (*scope, "key")))
+        .agg(
+            F.first("before").alias("before"),
+            F.max_by("row", F.struct("ord", VERSION)).alias("after"),
+            F.sum(F.expr(late)).alias("late"),
+            F.sum(F.expr("number - 1")).alias("ties"),
+        )
+    )
+    wins = f"NOT {_is_older(f'after.{ORDER}', f'before.{ORDER}')} AND NOT {same('before', 'after', columns)}"
+    named = ", ".join(f"{text(name)}, after.{quote(name)}" for name in key)
+    return newest.select(
+        *(F.col(quote(name)) for name in scope),
+        F.expr(f"CASE WHEN before IS NULL THEN 'insert' WHEN {wins} THEN 'update' END").alias("op"),
+        F.expr(f"named_struct({named})").alias("key"),
+        "before",
+        "after",
+        "late",
+        "ties",
+    )
+
+
+def _is_older(one: str, other: str) -> str:
+    """Give the SQL that tells whether an order is smaller than another; null is smaller than all but null."""
+    return f"({other} IS NOT NULL AND ({one} IS NULL OR {one} < {other}))"

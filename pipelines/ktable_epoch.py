@@ -1,0 +1,200 @@
+"""
+Plan and compute one epoch of the KTable of a changelog source.
+
+    first:  snapshot of the source ─┐
+    later:  rows that were added ───┴─► offers ─► look-up of what is held ─► stage: result
+
+The rows of a snapshot do not say in which commit they came, so that all of it counts as one commit.
+"""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from lakehouse.changes import null_key
+from lakehouse.entries import JoinHistory
+from lakehouse.errors import CannotContinue, SchemaBroken
+from lakehouse.feed import read_feed
+from lakehouse.pruning import pruning
+from lakehouse.publish import STAGED_COUNTS
+from lakehouse.session import settings
+from lakehouse.small import TooMuch, brought
+from lakehouse.sqltext import quote
+from lakehouse.stage import Stage
+from lakehouse.tables import Table, commits_since, create, find, get, read
+from pipelines.epoch import NOT_ADAPTIVE
+from pipelines.joins.latest import VERSION, latest, offers
+from pipelines.ktable import BoundKTable, bind_ktable, ktable_address, way_on
+from pipelines.plan import EpochPlan, Refresh, plan_epoch
+from pipelines.prepare import Prepared, check_result, facts_of, prepare, source_facts
+from pipelines.spec.names import DELETED
+from pipelines.workspace import Workspace
+
+BACKFILL = "run `lakejoin backfill`"
+"""The hint that `way_on` replaces."""
+
+log = logging.getLogger(__name__)
+
+
+def prepare_node(workspace: Workspace, name: str, *, backfill: bool = False) -> Prepared:
+    """Plan the next epoch of a join or, where the name is that of a changelog source, of its KTable."""
+    look = prepare if name in workspace.file.joins else prepare_ktable
+    return look(workspace, name, backfill=backfill)
+
+
+def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False) -> Prepared:
+    """
+    Look at a changelog source, its KTable and the ledger, and plan the next epoch.
+
+    Args:
+        workspace: Where to work.
+        name: The source.
+        backfill: A person asked for it: a KTable whose own table is gone is loaded anew; any other just goes on.
+
+    Raises:
+        CannotContinue: The recorded versions cannot be continued from.
+        LakejoinError: The source is missing or a column unknown.
+    """
+    with way_on(workspace, name), ThreadPoolExecutor(max_workers=1) as beside:
+        looked_at = beside.submit(find, workspace.spark, ktable_address(workspace, name))
+        history = workspace.ledger.of(name)
+        found = looked_at.result()
+        if history.open is not None:
+            anew = backfill and found is None
+            return Prepared(plan_epoch(name, "", "auto", history, (), None, backfill=anew), history, None)
+        bound = bind_ktable(workspace, name)
+        if found is not None and _is_only_created(found, history):
+            found = None
+        anew = backfill and found is None
+        # What is held is not computed in full again: a gap in the feed is no reason to.
+        refresh: Refresh = "auto" if history.committed is None else "incremental"
+        facts = source_facts(workspace, name, bound.source, history, "", backfill=found is None)
+        plan = plan_epoch(name, bound.definition, refresh, history, [facts], facts_of(found), backfill=anew)
+        if found is not None:
+            _check_columns(bound, found)
+            check_result(workspace, name, bound, found, history, backfill=False)
+        return Prepared(plan, history, bound)
+
+
+def made_ready(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> EpochPlan:
+    """Create the KTable's table before its first epoch, empty, and name it in the plan."""
+    if plan.strategy != "load":
+        return plan
+    create(workspace.spark, bound.result, bound.columns, bound.spec.key)
+    table = get(workspace.spark, bound.result)
+    return replace(plan, result_id=table.id, base_version=table.version)
+
+
+def compute_ktable(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: Stage) -> dict[str, int]:
+    """
+    Compute an epoch of a KTable into the stage's part `result`.
+
+    Returns:
+        Counts: read (raw rows), null_keys (those of them without a key), late (those that are older than what is held),
+        ties (those passed over for another one of their commit and order), touched (keys of the others), inserted,
+        updated, deleted (none: a tombstone is a row), unchanged, and tombstones (among inserted and updated).
+
+    Raises:
+        CannotContinue: A commit of the source changed or deleted rows.
+        FeedUnavailable, SchemaBroken: Its feed cannot be read, as `tables.reading` says; it wraps this call.
+    """
+    if plan.few:
+        try:
+            with settings(workspace.spark, NOT_ADAPTIVE | {"spark.sql.shuffle.partitions": "2"}):
+                return _compute(workspace, bound, plan, stage, few=True)
+        except TooMuch:
+            log.info("%s: what came is more than passes through the driver", plan.join)
+    return _compute(workspace, bound, plan, stage, few=False)
+
+
+def _compute(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: Stage, *, few: bool) -> dict[str, int]:
+    key = bound.spec.key
+    rows = _raw_rows(workspace, bound, plan)
+    seen = Observation()
+    rows = rows.observe(
+        seen,
+        F.count(F.lit(1)).alias("read"),
+        F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
+        F.min(F.expr(f"IF(_change_type = 'insert', NULL, {VERSION})")).alias("altered"),
+    )
+    offered = offers(rows, bound.spec)
+    if few:
+        offered = brought(offered).frame
+    else:
+        stage.put("offers", offered)
+        offered = stage.get(workspace.spark, "offers", offered.schema)
+    facts = dict(seen.get)
+    altered = facts.pop("altered")
+    if altered is not None:
+        raise _altered(workspace, bound, plan, altered)
+    held = read(workspace.spark, bound.result, plan.base_version)
+    if plan.strategy != "load":
+        wanted = pruning(offered.select("key"))
+        predicate = wanted.predicate(key)
+        held = held.where("false") if wanted.keys == 0 else held if predicate is None else held.where(predicate)
+    judged = Observation()
+    changes = latest(offered, held, key).observe(
+        judged,
+        F.count(F.lit(1)).alias("touched"),
+        F.sum("late").alias("late"),
+        F.sum("ties").alias("ties"),
+    )
+    result = changes.where("op IS NOT NULL").select("op", "key", "before", "after")
+    staged = stage.put("result", result, {**STAGED_COUNTS, "tombstones": f"count_if(after.{DELETED})"})
+    counts = {**facts, **{name: number or 0 for name, number in judged.get.items()}, **staged}
+    return {**counts, "unchanged": counts["touched"] - counts["inserted"] - counts["updated"]}
+
+
+def _raw_rows(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> DataFrame:
+    """Read the source's columns, `_change_type` and the version of the commit: its snapshot, or what came since."""
+    (versions,) = plan.sources
+    columns = [F.col(quote(name)) for name in bound.spec.columns]
+    if plan.strategy == "load":
+        rows = read(workspace.spark, bound.source.address, versions.to_version)
+        version = F.lit(versions.to_version).cast("bigint")
+        return rows.select(*columns, F.lit("insert").alias("_change_type"), version.alias(VERSION))
+    names = bound.spec.columns
+    feed = read_feed(workspace.spark, bound.source.address, versions.read_after, versions.to_version, names)
+    return feed.select(*columns, "_change_type", F.col("_commit_version").alias(VERSION))
+
+
+def _altered(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, version: int) -> CannotContinue:
+    (versions,) = plan.sources
+    commits = commits_since(workspace.spark, bound.source, versions.from_version)
+    operation = next(commit.operation for commit in commits if commit.version == version)
+    return CannotContinue(
+        plan.join,
+        "a commit of this changelog source changed or deleted rows",
+        expected="rows that are only added",
+        found=f"{operation} in version {version}",
+        hint=BACKFILL,
+    )
+
+
+def _is_only_created(table: Table, history: JoinHistory) -> bool:
+    """Tell whether a run made the table and came no further: it is nobody's, and empty."""
+    last = history.committed
+    is_ours = last is not None and last.result.id == table.id
+    return (
+        not is_ours
+        and table.commits[-1].operation == "CREATE TABLE"
+        and not any(commit.changes_data for commit in table.commits)
+    )
+
+
+def _check_columns(bound: BoundKTable, table: Table) -> None:
+    expected, found = (
+        {field.name: field.dataType.simpleString() for field in schema} for schema in (bound.columns, table.schema)
+    )
+    if expected != found:
+        differing = sorted(expected.items() ^ found.items())
+        raise SchemaBroken(
+            bound.spec.source,
+            "the columns of this changelog source are not those that its table was made with",
+            expected=", ".join(f"{name} {kind}" for name, kind in differing if found.get(name) == kind),
+            found=", ".join(f"{name} {kind}" for name, kind in differing if expected.get(name) == kind),
+            hint=BACKFILL,
+        )
