@@ -122,6 +122,12 @@ class JoinHistory:
         kept = [entry for entry in self.entries if entry.step == COMMITTED and entry.changelog is not None]
         return max((entry.epoch for entry in kept if _made(entry.changelog) <= version), default=0)
 
+    def read_up_to(self, version: int) -> int:
+        """Give how far the only source was read for a version of the result; -1 for one before the first epoch."""
+        made = [(entry.epoch, entry) for entry in self.entries if entry.step == COMMITTED]
+        known = [(epoch, entry) for epoch, entry in made if _made(entry.result) <= version]
+        return max(known)[1].sources[0].to_version if known else -1
+
     def run_ids(self) -> set[str]:
         """The runs whose commits are ours."""
         return {e.run_id for e in self.entries if e.step == COMMITTED}

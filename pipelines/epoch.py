@@ -106,7 +106,7 @@ def _changelog(bound: BoundJoin, plan: EpochPlan, commits: Commits, touched: Dat
     pieces = timeline(bound.join, bound.types, commits, touched)
     rows = emitted(pieces, bound.join, bound.columns, bound.semantics)
     at = commits.order.select(F.col("position").alias("at_position"), "at")
-    timed = rows.join(F.broadcast(at), on=F.expr("position = at_position"), how="inner")
+    timed = rows.join(at, on=F.expr("position = at_position"), how="inner")
     return changelog_rows(timed, bound.join.key, bound.columns, plan.epoch).orderBy("_position")
 
 

@@ -18,7 +18,9 @@ from lakehouse.values import type_sql
 from pipelines.binding import BoundJoin, rows_of
 from pipelines.joins.changelog import logged_changes
 from pipelines.joins.kernel import null_reference, reference
+from pipelines.joins.latest import VERSION, accepted, offers
 from pipelines.joins.versions import placed
+from pipelines.ktable import bind_ktable
 from pipelines.plan import EpochPlan
 from pipelines.spec import Input, Link
 from pipelines.workspace import Workspace
@@ -215,6 +217,9 @@ class EpochSources:
         log = self._bound.logs.get(source)
         if log is not None:
             self.commits[source] = self.kept(f"commits_{number}", self._logged(source, log))
+        row_by_row = self._by_commit and self._bound.semantics != "strict" and self._is_changelog(source)
+        if row_by_row:
+            self.commits[source] = self.kept(f"commits_{number}", self._raw_changes(source))
         if not self._ranges[source].has_changes:
             return {"read": 0, "null_keys": 0, "copies": 0}
         table, versions = self._table(source), self._ranges[source]
@@ -227,7 +232,7 @@ class EpochSources:
             F.count(F.lit(1)).alias("read"),
             F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
         )
-        if self._by_commit and log is None:
+        if self._by_commit and log is None and not row_by_row:
             feed = as_feed(self._each_commit(source, feed))
         changes = net(feed, key, [kinds[name] for name in key], kinds)
         changes = changes.observe(made, F.count(F.lit(1)).alias("changes"), F.max("copies").alias("copies"))
@@ -259,6 +264,28 @@ class EpochSources:
         predicate = self.pruning(fresh.select(F.expr(key_struct(key, types)).alias("key")).distinct()).predicate(key)
         before = rows.where(F.col("_epoch") <= epoch)
         return logged_changes(fresh, before if predicate is None else before.where(predicate), key, kinds)
+
+    def _is_changelog(self, source: str) -> bool:
+        known = self._workspace.file.sources.get(source)
+        return known is not None and known.kind == "changelog"
+
+    def _raw_changes(self, source: str) -> DataFrame:
+        """Give the changes of a changelog source row by row, as Kafka Streams sees them, not netted by its KTable."""
+        spark, versions, table = self._workspace.spark, self._ranges[source], self._table(source)
+        ktable = bind_ktable(self._workspace, source)
+        history = self._workspace.ledger.of(source)
+        after, to = (history.read_up_to(version) for version in (versions.from_version, versions.to_version))
+        raw = read_feed(spark, ktable.source.address, after, to, ktable.spec.columns)
+        raw = raw.withColumnsRenamed({"_commit_version": VERSION})
+        times = raw.groupBy(VERSION).agg(F.max("_commit_timestamp").alias("at"))
+        offered = offers(raw.drop("_change_type", "_commit_timestamp"), ktable.spec).join(times, on=VERSION)
+        kinds = {field.name: field.dataType for field in ktable.columns}
+        feed = read_feed(spark, table.address, versions.read_after, versions.to_version, list(kinds))
+        changes = net(feed, ktable.spec.key, [kinds[name] for name in ktable.spec.key], kinds)
+        found = accepted(offered, changes, list(self._kinds(source)))
+        places = [ktable.spec.key.index(name) for name in self._key(source)]
+        key = ", ".join(f"'k{part}', key.k{place}" for part, place in enumerate(places))
+        return found.withColumn("key", F.expr(f"named_struct({key})"))
 
     def _kinds(self, source: str) -> dict[str, DataType]:
         """Give the columns of a source that the join uses, with their types."""

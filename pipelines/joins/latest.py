@@ -18,7 +18,7 @@ A tombstone keeps its key and its order and nothing else, so that an older row t
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -114,6 +114,40 @@ def latest(offered: DataFrame, held: DataFrame, key: Sequence[str], scope: Seque
         "after",
         "late",
         "ties",
+    )
+
+
+def accepted(offered: DataFrame, changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """
+    Give the changes that the offers of an epoch make one by one, those too that change nothing.
+
+    Args:
+        offered: Offers, as `offers` gives them, with `at` (timestamp of their commit).
+        changes: What became of the KTable in all: `key` and `old` (struct of its columns; null if there was none), of
+            each key that it changed.
+        columns: The columns that are wanted.
+
+    Returns:
+        For each offer that was held when it came, a tombstone of an absent key among them: `key`, `version` (bigint, in
+        the order of commits, then of the order), `at`, and `old` and `new` (struct of the columns; null if absent).
+    """
+
+    def live(row: str) -> str:
+        values = ", ".join(f"{text(name)}, {row}.{quote(name)}" for name in columns)
+        return f"IF(coalesce({row}.{DELETED}, true), NULL, named_struct({values}))"
+
+    came = Window.partitionBy("key").orderBy(VERSION, "ord")
+    earlier = came.rowsBetween(Window.unboundedPreceding, -1)
+    known = offered.join(changes.select("key", "old"), on="key", how="inner")
+    judged = known.withColumn("greatest", F.greatest(F.max("ord").over(earlier), F.expr(f"old.{ORDER}")))
+    held = judged.where(f"NOT {_is_older('ord', 'greatest')}").withColumn("new", F.expr(live("row")))
+    before = F.when(F.row_number().over(came) == 1, F.expr(live("old"))).otherwise(F.lag("new").over(came))
+    return held.select(
+        "key",
+        F.row_number().over(Window.orderBy(VERSION, "ord", "key")).cast("bigint").alias("version"),
+        "at",
+        before.alias("old"),
+        "new",
     )
 
 

@@ -51,7 +51,7 @@ def positions(changes: Mapping[int, DataFrame], scope: Sequence[str] = ()) -> Da
 def placed(changes: DataFrame, order: DataFrame, side: int, scope: Sequence[str] = ()) -> DataFrame:
     """Give the changes of a source their `position`; `order` is what `positions` gives."""
     own = order.where(F.col("side") == side).select(*(F.col(quote(name)) for name in scope), "version", "position")
-    return changes.join(F.broadcast(own), on=[*scope, "version"], how="inner")
+    return changes.join(own, on=[*scope, "version"], how="inner")
 
 
 def versions(
