@@ -236,6 +236,7 @@ def test_a_join_that_fails_holds_up_those_that_read_it_and_no_others(
     assert [report["outcome"] for report in reports] == ["done", "done"], "what was committed is there to be read"
 
 
+@pytest.mark.slow
 def test_a_join_whose_gate_fails_holds_up_those_that_read_it(
     loaded: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -316,6 +317,7 @@ def test_a_result_that_was_replaced_is_not_read_and_an_unknown_column_is_a_fault
     assert lake.rows("named") == expected(lake, "named")
 
 
+@pytest.mark.slow
 def test_two_ways_from_a_source_to_a_join_are_both_followed(lake: Lake) -> None:
     """A join reads a source and a join of it, as two versions; after a run both are the newest."""
     lake.create("left", "k INT, v STRING", "(1, 'a'), (2, 'b')")

@@ -180,6 +180,7 @@ def test_the_columns_that_lakejoin_adds_are_invisible_to_statements(landed: Lake
         pipeline(lake, {"other": ENRICHED.replace("o.amount", "o._deleted")}).run(lake.spark)
 
 
+@pytest.mark.slow
 def test_two_joins_share_one_ktable(landed: Lake) -> None:
     """It runs once, before them, and both read the same version of it."""
     lake = landed
@@ -251,7 +252,7 @@ def test_what_a_failed_source_does_to_the_joins_that_read_it(
         ("side", "done"),
     ]
     assert main(["run", "-f", str(lake.file), "--select", "result"]) == 4
-    assert "result: skipped (orders_raw failed)" in capsys.readouterr().out
+    assert "result: skipped (upstream-failed: orders_raw failed" in capsys.readouterr().out
 
 
 def test_what_is_too_much_for_the_driver_goes_through_the_stage(
@@ -292,6 +293,7 @@ def test_a_merge_that_only_inserts_is_an_append(followed: Lake) -> None:
     assert run(lake)[0].counts["inserted"] == 1
 
 
+@pytest.mark.slow
 def test_a_recreated_source_waits_for_a_person_who_drops_the_ktable(followed: Lake) -> None:
     """Then `backfill` loads it anew and reconciles the join, without writing what did not differ."""
     lake = followed
@@ -322,6 +324,7 @@ def test_a_backfill_lets_the_ktable_go_on(followed: Lake) -> None:
     assert (source.outcome, join.changed) == ("nothing", 0)
 
 
+@pytest.mark.slow
 def test_the_feed_of_the_source_must_be_on(lake: Lake) -> None:
     """As for tables; switched on after the first run it has a gap, for which the way on is named."""
     lake.create("customers", "id INT, name STRING", "(1, 'Ann')")
@@ -489,6 +492,7 @@ def test_a_load_anew_that_was_killed_before_it_was_published_is_done_again(follo
     assert (source.strategy, source.counts["inserted"], join.changed) == ("load", 3, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False], ids=["first epoch", "second epoch"])
 def test_killed_at_every_write_of_the_ktable(landed: Lake, followed: Lake, tmp_path: Path, first: bool) -> None:
     """Ended before each of its writes, and run again: the same table, feed and ledger as without."""
