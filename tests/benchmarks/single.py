@@ -106,14 +106,14 @@ def changelog(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict
     workload.fill(lake)
     pipeline = lake.pipeline(workload.statement(), workload.keys, changelog=True)
     only(pipeline.run(lake.spark))
-    first = replace(workload, changes={workload.sources[0].name: sum(workload.changes.values())})
+    changes = sum(workload.changes.values())
     single = []
     for turn in range(repeat + 1):
-        first.change(lake, turn)
+        workload.update_neighbours(lake, turn, changes)
         cost, _ = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
         single += [cost.seconds] if turn else []
     for turn in range(COMMITS):
-        first.change(lake, repeat + 1 + turn)
+        workload.update_neighbours(lake, repeat + 1 + turn, changes)
     cost, report = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
     pipeline.verify(lake.spark)
     one = round(statistics.median(single), 2)

@@ -117,6 +117,16 @@ class Workload:
             if count:
                 self._change_source(lake, source, count, turn)
 
+    def update_neighbours(self, lake: Lake, turn: int, count: int) -> None:
+        """Update one column of so many neighbouring new rows of the first source by one commit, a quick one."""
+        first = self.sources[0]
+        newest = max(int(first.rows * RECENT), count)
+        low = first.rows - newest + turn * count % (newest - count + 1)
+        lake.spark.sql(
+            f"UPDATE {lake.at(first.name)} SET {first.updated[0]} = {KINDS[0].format(n=0, salt=turn)} "
+            f"WHERE id BETWEEN {2 * low} AND {2 * (low + count - 1)}"
+        ).collect()
+
     def changed_keys(self, lake: Lake, turn: int) -> list[int]:
         """Give the keys of the first source that a round changes."""
         first = self.sources[0]
