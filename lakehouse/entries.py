@@ -117,6 +117,11 @@ class JoinHistory:
         """The number after the last closed epoch."""
         return 1 + max((e.epoch for e in self.entries if e.step in CLOSING), default=0)
 
+    def at_result(self, version: int) -> Entry | None:
+        """Give the last committed epoch that is in a version of the result; None for a version before the first."""
+        made = [entry for entry in self.entries if entry.step == COMMITTED and _made(entry.result) <= version]
+        return max(made, key=lambda entry: entry.epoch, default=None)
+
     def epoch_of_changelog(self, version: int) -> int:
         """Give the last epoch that is in a version of the join's changelog; 0 for a version before the first."""
         kept = [entry for entry in self.entries if entry.step == COMMITTED and entry.changelog is not None]
@@ -124,9 +129,8 @@ class JoinHistory:
 
     def read_up_to(self, version: int) -> int:
         """Give how far the only source was read for a version of the result; -1 for one before the first epoch."""
-        made = [(entry.epoch, entry) for entry in self.entries if entry.step == COMMITTED]
-        known = [(epoch, entry) for epoch, entry in made if _made(entry.result) <= version]
-        return max(known)[1].sources[0].to_version if known else -1
+        last = self.at_result(version)
+        return -1 if last is None else last.sources[0].to_version
 
     def run_ids(self) -> set[str]:
         """The runs whose commits are ours."""

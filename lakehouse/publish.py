@@ -64,7 +64,9 @@ def append(frame: DataFrame, address: Address, fence: Fence) -> None:
     write(f"load {address.label}", save)
 
 
-def check_owner(spark: SparkSession, table: Table, since: int, run_ids: Collection[str]) -> list[Commit]:
+def check_owner(
+    spark: SparkSession, table: Table, since: int, run_ids: Collection[str], join: str = ""
+) -> list[Commit]:
     """
     Look at a target's commits after a version for one that is not ours.
 
@@ -73,6 +75,7 @@ def check_owner(spark: SparkSession, table: Table, since: int, run_ids: Collecti
         table: The target as it is now.
         since: The version up to which everything is known to be ours.
         run_ids: The runs whose commits are ours.
+        join: The join that keeps the table, if the table is not called as it is.
 
     Returns:
         The commits after `since`, oldest first.
@@ -89,7 +92,7 @@ def check_owner(spark: SparkSession, table: Table, since: int, run_ids: Collecti
                 "somebody else wrote to this table, which lakejoin keeps",
                 expected=f"no change after version {since} but lakejoin's own",
                 found=f"{commit.operation} in version {commit.version}",
-                hint=f"see what it did, then run `lakejoin backfill --select {label}` to reconcile the table",
+                hint=f"see what it did, then run `lakejoin backfill --select {join or label}` to reconcile the table",
             )
     return commits
 

@@ -15,8 +15,9 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.address import Address
 from lakehouse.changes import null_key
-from lakehouse.errors import DuplicateKey
+from lakehouse.errors import CannotContinue, DuplicateKey
 from lakehouse.publish import OPERATIONS, STAGED_COUNTS
 from lakehouse.session import settings
 from lakehouse.small import TooMuch
@@ -36,6 +37,7 @@ from pipelines.sources import Commits, EpochSources
 from pipelines.workspace import Workspace
 
 EXAMPLES = 5
+REMOVE = "remove the surplus rows from the source; nothing was published"
 NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
 """Plans that Spark changes while they run pay for themselves with many rows only."""
 
@@ -68,7 +70,8 @@ def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Sta
     sources = EpochSources(workspace, bound, plan, stage, few=few, by_commit=bound.changelog is not None)
     sources.read_changes()
     for source, changes in sources.twice.items():
-        _refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()])
+        hint = REMOVE if bound.changelog is None else f"{REMOVE}; where that is done, `lakejoin backfill` goes on"
+        _refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()], hint)
     none = {**sources.counts, **dict.fromkeys(("touched", "inserted", "updated", "deleted", "unchanged"), 0)}
     commits = None
     if bound.changelog is not None:
@@ -141,10 +144,30 @@ def compute_reconciliation(workspace: Workspace, bound: BoundJoin, plan: EpochPl
             hint="remove the surplus rows, or drop the table and run `lakejoin backfill` again",
         )
     if bound.changelog is not None:
-        logged = read(workspace.spark, bound.changelog, plan.changelog_version)
+        logged = changelog_before(workspace, bound.changelog, plan.changelog_version, plan.join, plan.epoch)
         rows = missing_rows(logged, expected, bound.join.key, bound.columns, plan.epoch)
         found |= stage.put("changelog", rows, {"changelog": "count(1)"})
     return {**counts, **found}
+
+
+def changelog_before(workspace: Workspace, changelog: Address, version: int, join: str, epoch: int) -> DataFrame:
+    """
+    Read a changelog that an epoch is to bring up to date with a result.
+
+    Raises:
+        CannotContinue: It holds rows of that epoch or a later one: what is appended would not be its last rows.
+    """
+    rows = read(workspace.spark, changelog, version)
+    newest = rows.agg(F.max("_epoch")).collect()[0][0]
+    if newest is not None and newest >= epoch:
+        raise CannotContinue(
+            changelog.label,
+            "the changelog holds rows of epochs that the ledger does not know",
+            expected=f"rows of epochs before {epoch}",
+            found=f"rows of epoch {newest}",
+            hint=f"drop the changelog, then run `lakejoin backfill --select {join}`, which begins it anew",
+        )
+    return rows
 
 
 def expected_rows(workspace: Workspace, bound: BoundJoin) -> DataFrame:
@@ -201,14 +224,14 @@ def _check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
     return looked_up
 
 
-def _refuse_keys(label: str, examples: Sequence[Sequence[object]]) -> None:
+def _refuse_keys(label: str, examples: Sequence[Sequence[object]], hint: str = REMOVE) -> None:
     if examples:
         raise DuplicateKey(
             label,
             "a key is there more than once",
             expected="at most one row for each key",
             found=_examples(examples),
-            hint="remove the surplus rows from the source; nothing was published",
+            hint=hint,
         )
 
 

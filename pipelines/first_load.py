@@ -21,7 +21,7 @@ from lakehouse.sqltext import quote
 from lakehouse.tables import create, find, get, read, reading
 from lakehouse.writing import write
 from pipelines.binding import BoundJoin, bind_join
-from pipelines.epoch import check_sources, expected_rows
+from pipelines.epoch import changelog_before, check_sources, expected_rows
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan import EpochPlan
 from pipelines.publishing import Stopwatch, append_changelog, close, publishing_entry
@@ -118,7 +118,7 @@ def _load_changelog(
     target = replace(changelog, id=get(spark, changelog.address).id, base_version=max(changelog.base_version, 0))
 
     def rows() -> DataFrame:
-        logged = read(spark, changelog.address, target.base_version)
+        logged = changelog_before(workspace, changelog.address, target.base_version, entry.join, entry.epoch)
         loaded = read(spark, bound.result, version)
         return missing_rows(logged, loaded, key, bound.columns, entry.epoch)
 

@@ -117,7 +117,7 @@ def _check_changelog(
     last = history.committed
     recorded = last.changelog if last is not None else None
     if recorded is not None and recorded.version is not None and not backfill:
-        check_owner(workspace.spark, changelog, recorded.version, history.run_ids())
+        check_owner(workspace.spark, changelog, recorded.version, history.run_ids(), bound.join.name)
     check_columns(bound.join.name, "changelog", changelog_schema(bound.columns), changelog.schema)
 
 

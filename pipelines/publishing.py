@@ -16,7 +16,7 @@ from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersio
 from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
 from lakehouse.publish import OPERATIONS, Fence, append, check_owner, committed_counts, merge
 from lakehouse.stage import Stage
-from lakehouse.tables import Commit, Table, get, refresh
+from lakehouse.tables import Commit, Table, get, is_conflict, refresh
 from pipelines.binding import Bound, BoundJoin
 from pipelines.plan import EpochPlan
 from pipelines.workspace import Workspace
@@ -143,13 +143,18 @@ def append_changelog(
     """
 
     def own(table: Table) -> Commit | None:
-        commits = check_owner(workspace.spark, table, changelog.base_version, {entry.run_id})
+        commits = check_owner(workspace.spark, table, changelog.base_version, {entry.run_id}, entry.join)
         return next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)
 
-    table = _is_still(workspace, changelog)
+    table = _is_still(workspace, changelog, entry.join)
     made = own(table)
     if made is None:
-        append(rows(), changelog.address, Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id))
+        try:
+            append(rows(), changelog.address, Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id))
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+            # Another run appended the same rows at the same time: whose they are, the table's history tells.
         made = own(refresh(workspace.spark, table))
     if made is None:
         raise another_run(entry)
@@ -195,7 +200,7 @@ def _own_commit(commits: Sequence[Commit], entry: Entry) -> Commit | None:
 
 
 def _merge(workspace: Workspace, entry: Entry) -> Commit | None:
-    table = _is_still(workspace, entry.result)
+    table = _is_still(workspace, entry.result, entry.join)
     fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)
     ops = [op for op, name in OPERATIONS.items() if entry.counts[name]]
     base = entry.result.base_version
@@ -222,15 +227,15 @@ def _is_open(workspace: Workspace, entry: Entry) -> bool:
     return waiting is not None and waiting.epoch == entry.epoch and waiting.run_id == entry.run_id
 
 
-def _is_still(workspace: Workspace, target: TargetVersions) -> Table:
+def _is_still(workspace: Workspace, target: TargetVersions, join: str) -> Table:
     """See that the table to merge into is the one that the epoch was computed against."""
     table = get(workspace.spark, target.address)
     if table.id != target.id:
         raise BrokenEpoch(
             target.address.label,
-            "the result table was replaced by another one while an epoch was open",
+            "the table was replaced by another one while an epoch was open",
             expected=f"the table with id {target.id}",
             found=f"id {table.id}",
-            hint=f"run `lakejoin backfill --select {target.address.label}`",
+            hint=f"run `lakejoin backfill --select {join}`",
         )
     return table

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from expectations.gate import Verdict, gate_change_set, gate_changelog
 from lakehouse.entries import ABANDONED, REJECTED, Entry
-from lakehouse.errors import AnotherRun, FeedUnavailable, GateFailed, LakejoinError
+from lakehouse.errors import AnotherRun, CannotContinue, FeedUnavailable, GateFailed, LakejoinError
 from lakehouse.session import settings
 from lakehouse.stage import Stage
 from lakehouse.tables import create, find, get, reading
@@ -213,7 +213,7 @@ def _published(
             plan.join,
             "the change set did not pass its gate; nothing was published",
             found="; ".join(verdict.findings),
-            hint=f"look at the stage in {stage.path}",
+            hint=f"look at the stage in {stage.path}; `lakejoin backfill` reconciles with the sources as they are now",
         )
     try:
         with watch.step("ledger"):
@@ -249,9 +249,7 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
     entry = prepared.history.open
     assert entry is not None
     if abandon_broken and (prepared.history.broken is not None or _is_gone(workspace, entry)):
-        message = "broken, or its table is gone; a backfill reconciles the result"
-        workspace.ledger.append(replace(entry, step=ABANDONED, message=message))
-        Stage(entry.stage).delete()
+        _abandon(workspace, entry, "broken, or its table is gone")
         return None
     if entry.strategy == "load" and entry.result.base_version < 0:
         return resume_load(workspace, entry, watch)
@@ -262,12 +260,24 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
             expected=f"the folder {entry.stage}",
             hint="restore the folder; without it nobody knows what the epoch had still to write",
         )
-    return publish(workspace, entry, watch)
+    try:
+        return publish(workspace, entry, watch)
+    except CannotContinue as error:
+        if not abandon_broken:
+            raise
+        _abandon(workspace, entry, error.problem)
+        return None
+
+
+def _abandon(workspace: Workspace, entry: Entry, why: str) -> None:
+    """Let an open epoch go; what it has written already is mended by the backfill that follows."""
+    workspace.ledger.append(replace(entry, step=ABANDONED, message=f"{why}; a backfill reconciles the result"))
+    Stage(entry.stage).delete()
 
 
 def _is_gone(workspace: Workspace, entry: Entry) -> bool:
-    """Tell whether the table that an open epoch is to write was dropped; that of a first load need not be there yet."""
-    return entry.result.base_version >= 0 and find(workspace.spark, entry.result.address) is None
+    """Tell whether a table that an open epoch is to write was dropped; those of a first load need not be there yet."""
+    return any(target.base_version >= 0 and find(workspace.spark, target.address) is None for target in entry.targets)
 
 
 def _report(entry: Entry | None, watch: Stopwatch, strategy: str) -> JoinReport:

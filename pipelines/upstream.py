@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import takewhile
 
+from lakehouse.entries import TargetVersions
 from lakehouse.errors import CannotContinue, LakejoinError
 from lakehouse.tables import Table, commits_since, find, get
 from pipelines.ktable import pinned_ktable
@@ -34,23 +35,29 @@ def get_input(workspace: Workspace, name: str) -> Table:
     return _kept_by_us(workspace, name) or get(workspace.spark, workspace.source(name))
 
 
-def get_log(workspace: Workspace, name: str) -> Table:
+def get_log(workspace: Workspace, name: str, result: Table) -> Table:
     """
-    Look up the changelog of another join at the version that its last committed epoch made.
+    Look up the changelog of another join at the version of the epoch that its result is read at.
+
+    Args:
+        workspace: Where to look.
+        name: The join.
+        result: Its result, as `get_input` gives it.
 
     Raises:
-        NotYetRun: The join has kept no changelog yet.
-        LakejoinError: There is no such table.
+        NotYetRun: The join kept no changelog with that epoch.
+        CannotContinue: The changelog is not the table that the epoch wrote.
     """
-    last = workspace.ledger.of(name).committed
+    history = workspace.ledger.of(name)
+    last = history.at_result(result.version)
     kept = None if last is None else last.changelog
-    if kept is None or kept.version is None:
+    if last is None or kept is None:
         raise NotYetRun(
             name,
             "this join has kept no changelog yet, which a join with a changelog reads",
-            hint=f"run `lakejoin backfill --select {name}`" if last else f"run `lakejoin run --select +{name}`",
+            hint=f"run `lakejoin backfill --select {name}`",
         )
-    return replace(get(workspace.spark, kept.address), version=kept.version)
+    return _pinned(workspace, name, kept, last.epoch)
 
 
 def find_input(workspace: Workspace, name: str) -> Table | None:
@@ -73,15 +80,22 @@ def _as_committed(workspace: Workspace, name: str) -> Table:
             "this join has no committed epoch yet, so that no other join can read its result",
             hint=f"run `lakejoin run --select +{name}`",
         )
-    table = find(workspace.spark, workspace.table(name))
-    if table is None or table.id != last.result.id:
+    return _pinned(workspace, name, last.result, last.epoch)
+
+
+def _pinned(workspace: Workspace, name: str, target: TargetVersions, epoch: int) -> Table:
+    """Look up a table at the version that an epoch made, or a later one without other data."""
+    table = find(workspace.spark, target.address)
+    label = target.address.label
+    if table is None or table.id != target.id:
         raise CannotContinue(
             name,
-            "the result table was dropped" if table is None else "the result table was replaced by another one",
-            expected=f"the table with id {last.result.id}, which epoch {last.epoch} wrote",
+            f"{label} was dropped" if table is None else f"{label} was replaced by another table",
+            expected=f"the table with id {target.id}, which epoch {epoch} wrote",
             found=f"id {table.id}" if table else "no table",
             hint=f"run `lakejoin backfill --select {name}`",
         )
-    later = commits_since(workspace.spark, table, last.result.version)
+    assert target.version is not None
+    later = commits_since(workspace.spark, table, target.version)
     quiet = [commit.version for commit in takewhile(lambda commit: not commit.changes_data, later)]
-    return replace(table, version=max(quiet, default=last.result.version))
+    return replace(table, version=max(quiet, default=target.version))

@@ -1,5 +1,6 @@
 """`changelog: true` through real tables: what is appended, exactly once, and what happens when it was not kept."""
 
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -7,7 +8,16 @@ import pytest
 import yaml
 from pyspark.sql import functions as F
 
-from lakehouse.errors import Drifted, ForeignWriter, GateFailed, NotLoaded, PipelineFileError
+from lakehouse import writing
+from lakehouse.errors import (
+    CannotContinue,
+    Drifted,
+    ForeignWriter,
+    GateFailed,
+    LakejoinError,
+    NotLoaded,
+    PipelineFileError,
+)
 from pipelines import Pipeline, sources
 from pipelines.plan import EpochPlan
 from tests.lake import Lake, only
@@ -119,11 +129,42 @@ def test_backfill_appends_each_real_difference(kept: Lake) -> None:
 
 def test_a_foreign_row_is_noticed(kept: Lake) -> None:
     """Rows that somebody else appends stop the next epoch; a backfill mends what they say."""
-    kept.sql(f"INSERT INTO {kept.at(CHANGELOG)} VALUES (1, 'z', NULL, 'upsert', 'left', 1, 9, current_timestamp())")
+    kept.sql(f"INSERT INTO {kept.at(CHANGELOG)} VALUES (1, 'z', NULL, 'upsert', 'left', 1, 1, current_timestamp())")
     kept.sql("UPDATE {left} SET v = 'B' WHERE k = 2")
-    with pytest.raises(ForeignWriter, match="somebody else wrote"):
+    with pytest.raises(ForeignWriter, match="backfill --select result`"):
         kept.pipeline(changelog=True).run(kept.spark)
-    assert kept.ledger()[-1]["epoch"] == 1
+    kept.pipeline(changelog=True).backfill(kept.spark)
+    assert [row[:3] for row in logged(kept, after=1)] == [(1, "a", None), (2, "B", "x")]
+    kept.pipeline(changelog=True).verify(kept.spark)
+
+
+def test_rows_of_epochs_to_come_are_refused(kept: Lake) -> None:
+    """A changelog with epochs that the ledger does not know cannot be continued; dropped, it is begun anew."""
+    kept.sql(f"INSERT INTO {kept.at(CHANGELOG)} VALUES (1, 'z', NULL, 'upsert', 'left', 1, 9, current_timestamp())")
+    with pytest.raises(CannotContinue, match="drop the changelog"):
+        kept.pipeline(changelog=True).backfill(kept.spark)
+    shutil.rmtree(kept.path(CHANGELOG))
+    kept.pipeline(changelog=True).backfill(kept.spark)
+    kept.pipeline(changelog=True).verify(kept.spark)
+
+
+def test_an_open_epoch_without_its_changelog_is_let_go_by_a_backfill(kept: Lake) -> None:
+    """Killed before its rows were appended, and the changelog dropped: run says so, a backfill begins it anew."""
+    kept.sql("UPDATE {left} SET v = 'B' WHERE k = 2")
+
+    def stop(when: str, what: str) -> None:
+        if (when, what) == ("before", f"load {CHANGELOG}"):
+            raise KeyboardInterrupt
+
+    writing.observers.append(stop)
+    with pytest.raises(KeyboardInterrupt):
+        kept.pipeline(changelog=True).run(kept.spark)
+    writing.observers.clear()
+    shutil.rmtree(kept.path(CHANGELOG))
+    with pytest.raises(LakejoinError, match="no such Delta table"):
+        kept.pipeline(changelog=True).run(kept.spark)
+    kept.pipeline(changelog=True).backfill(kept.spark)
+    kept.pipeline(changelog=True).verify(kept.spark)
 
 
 def test_verify_replays_the_changelog(kept: Lake) -> None:

@@ -24,6 +24,9 @@ BACKFILL = "backfill"
 EPOCHS_APART = 2**31
 """An epoch has fewer positions than this: epoch and position as one number."""
 
+BEFORE_ALL = "TIMESTAMP '1970-01-01 00:00:00Z'"
+"""The time in the order of what a backfill wrote: before all other changes."""
+
 KINDS = dict(zip(CHANGELOG_COLUMNS, (StringType(), StringType(), LongType(), LongType(), TimestampType()), strict=True))
 
 
@@ -55,7 +58,8 @@ def changelog_rows(rows: DataFrame, key: Sequence[str], columns: StructType, epo
         F.col(f"key.{quote(field.name)}" if field.name in key else f"new.{quote(field.name)}").cast(field.dataType)
         for field in columns
     ]
-    found = [F.col("op"), F.col("cause"), F.col("position"), F.lit(epoch).cast("bigint"), F.col("at")]
+    at = F.expr(f"IF(at = {BEFORE_ALL}, current_timestamp(), at)")
+    found = [F.col("op"), F.col("cause"), F.col("position"), F.lit(epoch).cast("bigint"), at]
     named = zip(changelog_schema(columns).fieldNames(), [*values, *found], strict=True)
     return rows.select(*(value.alias(name) for name, value in named))
 
@@ -130,7 +134,7 @@ def logged_changes(fresh: DataFrame, before: DataFrame, key: Sequence[str], kind
         return rows.select(
             F.expr(key_struct(key, types)).alias("key"),
             F.expr(f"_epoch * {EPOCHS_APART} + _position").alias("version"),
-            F.expr(f"IF(_cause = '{BACKFILL}', TIMESTAMP '1970-01-01 00:00:00Z', _at)").alias("at"),
+            F.expr(f"IF(_cause = '{BACKFILL}', {BEFORE_ALL}, _at)").alias("at"),
             F.expr(f"IF(_op = '{UPSERT}', {row}, NULL)").alias("new"),
             F.lit(are_fresh).alias("fresh"),
         )
