@@ -279,6 +279,7 @@ def test_what_was_never_run_cannot_be_read_and_the_way_on_is_named(
         pipeline(lake, whole=of_two).run(lake.spark, ["whole"])
 
 
+@pytest.mark.slow
 def test_commands_know_a_join_that_reads_another(loaded: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     """Plan, status, history and queries, before and after the join that it reads has moved."""
     lake = loaded
@@ -301,6 +302,7 @@ def test_commands_know_a_join_that_reads_another(loaded: Lake, capsys: pytest.Ca
     assert ["gold"] in found["query"]["rows"]
 
 
+@pytest.mark.slow
 def test_a_result_that_was_replaced_is_not_read_and_an_unknown_column_is_a_fault(loaded: Lake) -> None:
     """As with sources; a new table of that name is nobody's result."""
     lake = loaded

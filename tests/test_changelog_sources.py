@@ -170,6 +170,7 @@ def test_one_of_two_rows_of_equal_order_in_one_commit_is_taken_and_the_other_cou
     assert (10, 3, "Bob") in lake.rows()
 
 
+@pytest.mark.slow
 def test_the_columns_that_lakejoin_adds_are_invisible_to_statements(landed: Lake) -> None:
     lake = landed
     pipeline(lake, {"result": "SELECT o.*, c.name FROM orders_raw o JOIN customers c ON o.customer = c.id"})
@@ -255,6 +256,7 @@ def test_what_a_failed_source_does_to_the_joins_that_read_it(
     assert "result: skipped (upstream-failed: orders_raw failed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_is_too_much_for_the_driver_goes_through_the_stage(
     followed: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +273,7 @@ def test_what_is_too_much_for_the_driver_goes_through_the_stage(
     assert lake.rows() == [(11, 8, "Ann")]
 
 
+@pytest.mark.slow
 def test_upkeep_of_the_source_and_appends_of_nothing_are_no_change(followed: Lake) -> None:
     lake = followed
     lake.sql("OPTIMIZE {orders_raw}", "orders_raw")
@@ -283,6 +286,7 @@ def test_upkeep_of_the_source_and_appends_of_nothing_are_no_change(followed: Lak
     assert lake.rows() == [(10, 5, "Bob"), (11, 8, "Ann")]
 
 
+@pytest.mark.slow
 def test_a_merge_that_only_inserts_is_an_append(followed: Lake) -> None:
     lake = followed
     lake.sql(
@@ -314,6 +318,7 @@ def test_a_recreated_source_waits_for_a_person_who_drops_the_ktable(followed: La
     assert len(Pipeline.load(lake.file).verify(lake.spark)) == 1
 
 
+@pytest.mark.slow
 def test_a_backfill_lets_the_ktable_go_on(followed: Lake) -> None:
     """What is held stays, and what came is added; the join is reconciled with it."""
     lake = followed
@@ -347,6 +352,7 @@ def test_the_feed_of_the_source_must_be_on(lake: Lake) -> None:
     assert lake.rows() == [(10, 5, "Ann"), (11, 5, "Ann")]
 
 
+@pytest.mark.slow
 def test_columns_that_change_and_another_definition_wait_for_a_person(followed: Lake) -> None:
     lake = followed
     pipeline(lake, tombstone="op IN ('d', 't')")
@@ -460,6 +466,7 @@ def test_joins_read_the_last_committed_epoch_and_never_what_is_half_published(
     assert lake.version(STATE) == version + 1, "no row is written twice"
 
 
+@pytest.mark.slow
 def test_an_open_epoch_whose_table_was_dropped_is_let_go_by_a_backfill(followed: Lake) -> None:
     lake = followed
     land(lake, "(10, 2, 5, 'u', 9)")
@@ -479,6 +486,7 @@ def test_an_open_epoch_whose_table_was_dropped_is_let_go_by_a_backfill(followed:
     ]
 
 
+@pytest.mark.slow
 def test_a_load_anew_that_was_killed_before_it_was_published_is_done_again(followed: Lake) -> None:
     """The table that it made is empty and nobody's."""
     lake = followed
