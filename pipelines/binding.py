@@ -1,6 +1,6 @@
 """A join of the pipeline file bound to the tables as they are: real columns, key types, the result's columns."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -157,7 +157,6 @@ def _key_types(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table
     types.update(dict.fromkeys(others, types[first]))
     for link in join.links:
         kinds = _expression_types(workspace, join, link, tables)
-        faults += _unsure_references(workspace, join, link, tables)
         pairs = zip(link.expressions, kinds, named(link.input), strict=True)
         compare(link.input, [(label.replace("`", ""), kind, *own) for label, kind, own in pairs])
     if faults:
@@ -177,34 +176,6 @@ def _expression_types(workspace: Workspace, join: TableJoin, link: Link, tables:
         return [field.dataType for field in rows.select(*(F.expr(part) for part in link.expressions)).schema]
     except AnalysisException as error:
         raise _refused_by_spark(workspace, join, error) from error
-
-
-def _unsure_references(
-    workspace: Workspace, join: TableJoin, link: Link, tables: Mapping[str, Table]
-) -> Iterator[Fault]:
-    """
-    Find references that are there although the row that refers may not be: `coalesce(p.maker, 'none')` of a LEFT JOIN.
-
-    A row that is not there has no key, so that nobody could tell which of the result a change of the referenced row
-    alters.
-    """
-    item = join.inputs[link.over]
-    plain = {quote(item.alias, column) for column in item.columns}
-    may_lack = {place for place, step in enumerate(join.steps, start=1) if step.how in ("left", "full")}
-    may_lack |= {
-        place for at, step in enumerate(join.steps, start=1) if step.how in ("right", "full") for place in range(at)
-    }
-    if link.over not in may_lack or plain.issuperset(link.expressions):
-        return
-    table = tables[item.source]
-    absent = StructType([table.schema[column] for column in item.columns])
-    columns = (F.lit(None).cast(field.dataType).alias(field.name) for field in absent)
-    row = workspace.spark.sql("SELECT 1").select(*columns).alias(item.alias)
-    found = row.select(*(F.expr(part) for part in link.expressions)).collect()[0]
-    if all(value is not None for value in found):
-        problem = f"ON: the reference to {join.inputs[link.input].alias} is there where {item.alias} has no row"
-        hint = f"leave out what replaces the nulls of {item.alias}: a missing row refers to nothing"
-        yield Fault(f"joins.{join.name}.sql", problem, hint)
 
 
 def _result_schema(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -> StructType:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import takewhile
+from typing import Literal
 
 from lakehouse.entries import TargetVersions
 from lakehouse.errors import CannotContinue, LakejoinError
@@ -57,7 +58,7 @@ def get_log(workspace: Workspace, name: str, result: Table) -> Table:
             "this join has kept no changelog yet, which a join with a changelog reads",
             hint=f"run `lakejoin backfill --select {name}`",
         )
-    return _pinned(workspace, name, kept, last.epoch)
+    return _pinned(workspace, name, "changelog", kept, last.epoch)
 
 
 def find_input(workspace: Workspace, name: str) -> Table | None:
@@ -80,17 +81,20 @@ def _as_committed(workspace: Workspace, name: str) -> Table:
             "this join has no committed epoch yet, so that no other join can read its result",
             hint=f"run `lakejoin run --select +{name}`",
         )
-    return _pinned(workspace, name, last.result, last.epoch)
+    return _pinned(workspace, name, "result", last.result, last.epoch)
 
 
-def _pinned(workspace: Workspace, name: str, target: TargetVersions, epoch: int) -> Table:
+def _pinned(
+    workspace: Workspace, name: str, which: Literal["result", "changelog"], target: TargetVersions, epoch: int
+) -> Table:
     """Look up a table at the version that an epoch made, or a later one without other data."""
-    table = find(workspace.spark, target.address)
-    label = target.address.label
+    address = workspace.table(name) if which == "result" else workspace.changelog(name)
+    assert address is not None
+    table = find(workspace.spark, address)
     if table is None or table.id != target.id:
         raise CannotContinue(
             name,
-            f"{label} was dropped" if table is None else f"{label} was replaced by another table",
+            f"the {which} table was dropped" if table is None else f"the {which} table was replaced by another one",
             expected=f"the table with id {target.id}, which epoch {epoch} wrote",
             found=f"id {table.id}" if table else "no table",
             hint=f"run `lakejoin backfill --select {name}`",

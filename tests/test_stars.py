@@ -119,21 +119,3 @@ def test_no_expression_is_evaluated_over_rows_that_never_were(lake: Lake, monkey
     monkeypatch.setattr(EpochPlan, "few", False)
     assert only(pipeline.run(lake.spark)).counts["updated"] == 1
     assert lake.rows()[0] == (1, 20.0)
-
-
-def test_a_reference_of_a_missing_row_is_refused(lake: Lake) -> None:
-    """A row that is not there refers to nothing: an expression that makes a key of its nulls is a fault of the file."""
-    lake.create("flights", "id INT, tail STRING", "(1, 't1'), (2, NULL)")
-    lake.create("planes", "tail STRING, maker STRING", "('t1', NULL)")
-    lake.create("makers", "maker STRING, city STRING", "('none', 'nowhere')")
-    keys = {"flights": "id", "planes": "tail", "makers": "maker"}
-    sql = (
-        "SELECT f.id, m.city FROM flights f {} JOIN planes p ON f.tail = p.tail "
-        "LEFT JOIN makers m ON coalesce(p.maker, 'none') = m.maker"
-    )
-    with pytest.raises(PipelineFileError, match="the reference to m is there where p has no row"):
-        lake.pipeline(sql.format("LEFT"), keys).run(lake.spark)
-    pipeline = lake.pipeline(sql.format("INNER"), keys)
-    pipeline.run(lake.spark)
-    assert lake.rows() == [(1, "nowhere")]
-    pipeline.verify(lake.spark)
