@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.benchmarks import rivals
+from tests.benchmarks.commits import in_small_files, rewrite_each_file
 from tests.benchmarks.compare import account, medians, must_be_equal, pipeline_of, ratio
 from tests.benchmarks.cost import Meter
 from tests.benchmarks.workload import Workload
@@ -13,7 +14,6 @@ from tests.lake import Lake, only
 
 VERSIONS = 100
 IDLE = 3
-COMMITS = 1_000
 
 
 def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
@@ -103,26 +103,26 @@ def versions(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
 
 def changelog(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
     """Take one epoch of many commits with its exact changelog, beside epochs of one commit each."""
+    changes = sum(workload.changes.values())
+    first = workload.sources[0]
     workload.fill(lake)
+    in_small_files(lake, first.name, first.rows // changes)
     pipeline = lake.pipeline(workload.statement(), workload.keys, changelog=True)
     only(pipeline.run(lake.spark))
-    changes = sum(workload.changes.values())
-    single = []
-    for turn in range(repeat + 1):
-        workload.update_neighbours(lake, turn, changes)
-        cost, _ = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
-        single += [cost.seconds] if turn else []
-    for turn in range(COMMITS):
-        workload.update_neighbours(lake, repeat + 1 + turn, changes)
+    commits = rewrite_each_file(lake, first.name, first.updated[0])
     cost, report = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
+    single = []
+    for turn in range(repeat):
+        workload.update_neighbours(lake, turn, changes)
+        single.append(meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))[0].seconds)
     pipeline.verify(lake.spark)
     one = round(statistics.median(single), 2)
     return {
-        "commits": COMMITS,
+        "commits": commits,
         "one_commit_s": one,
         "lakejoin_s": cost.seconds,
-        "extrapolated_s": round(one * COMMITS, 2),
-        "ratio_extrapolated": round(one * COMMITS / cost.seconds, 1),
+        "extrapolated_s": round(one * commits, 2),
+        "ratio_extrapolated": round(one * commits / cost.seconds, 1),
         "changelog_rows": report.counts["changelog"],
         **account(cost, report),
     }
