@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -312,6 +313,17 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
             hint=backfill,
         )
     return commits
+
+
+def at_rest(spark: SparkSession, table: Table, version: int) -> Table:
+    """
+    Pin a table to a version or, where only commits without data follow it, to the last of these.
+
+    The rows are the same, and old versions are readable for a time only.
+    """
+    later = commits_since(spark, table, version)
+    quiet = [commit.version for commit in takewhile(lambda commit: not commit.changes_data, later)]
+    return replace(table, version=max(quiet, default=version))
 
 
 def create(spark: SparkSession, address: Address, schema: StructType, key: Sequence[str]) -> None:

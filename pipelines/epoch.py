@@ -8,9 +8,9 @@ What lies between feeds and change set passes through the driver where it is lit
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -25,15 +25,15 @@ from lakehouse.sqltext import quote, text
 from lakehouse.stage import Stage
 from lakehouse.tables import read, read_rows
 from pipelines.binding import BoundJoin, rows_of
+from pipelines.commits import Commits, CommitSources
 from pipelines.joins.changelog import changelog_rows, missing_rows
 from pipelines.joins.difference import NEW, OLD, as_image, difference
 from pipelines.joins.emission import emitted
 from pipelines.joins.kernel import change_set, touched_keys
 from pipelines.joins.meaning import meaning
 from pipelines.joins.timeline import timeline
-from pipelines.joins.versions import positions
 from pipelines.plan import EpochPlan
-from pipelines.sources import Commits, EpochSources
+from pipelines.sources import EpochSources
 from pipelines.workspace import Workspace
 
 EXAMPLES = 5
@@ -57,26 +57,42 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
         DuplicateKey: A source holds a changed or looked-up key twice.
         FeedUnavailable, SchemaBroken: A feed cannot be read, as `tables.reading` says; it wraps this call.
     """
+    return few_or_many(workspace, plan, partial(_compute, workspace, bound, plan, stage))
+
+
+def few_or_many(workspace: Workspace, plan: EpochPlan, compute: Callable[[bool], dict[str, int]]) -> dict[str, int]:
+    """
+    Compute an epoch through the driver where few rows changed, and through the stage where that proves too much.
+
+    Args:
+        workspace: Where to work.
+        plan: The epoch.
+        compute: Computes it into its stage; told whether few rows changed.
+
+    Returns:
+        What it counted.
+    """
     if plan.few:
         try:
             with settings(workspace.spark, NOT_ADAPTIVE | {"spark.sql.shuffle.partitions": "2"}):
-                return _compute(workspace, bound, plan, stage, few=True)
+                return compute(True)
         except TooMuch:
             log.info("%s: what changed touches more than passes through the driver", plan.join)
-    return _compute(workspace, bound, plan, stage, few=False)
+    return compute(False)
 
 
-def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, *, few: bool) -> dict[str, int]:
-    sources = EpochSources(workspace, bound, plan, stage, few=few, by_commit=bound.changelog is not None)
+def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, few: bool) -> dict[str, int]:
+    kind = EpochSources if bound.changelog is None else CommitSources
+    sources = kind(workspace, bound, plan, stage, few=few)
     sources.read_changes()
     for source, changes in sources.twice.items():
         hint = REMOVE if bound.changelog is None else f"{REMOVE}; where that is done, `lakejoin backfill` goes on"
         _refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()], hint)
     none = {**sources.counts, **dict.fromkeys(("touched", "inserted", "updated", "deleted", "unchanged"), 0)}
     commits = None
-    if bound.changelog is not None:
+    if isinstance(sources, CommitSources):
         none["changelog"] = 0
-        commits = _in_order_of_time(bound, sources)
+        commits = sources.in_order_of_time()
         if commits is None:
             return none
     touched = touched_keys(bound.join, commits or sources)
@@ -96,12 +112,6 @@ def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Sta
     counts["touched"] = touched.count() if number is None else number
     changed = sum(staged[name] for name in OPERATIONS.values())
     return {**counts, **staged, "unchanged": counts["touched"] - changed}
-
-
-def _in_order_of_time(bound: BoundJoin, sources: EpochSources) -> Commits | None:
-    """Bring the commits of all sources into one order; None where none of them changed anything."""
-    changed = {bound.join.sources.index(source): commits for source, commits in sources.commits.items()}
-    return Commits(sources, bound, sources.kept("order", positions(changed))) if changed else None
 
 
 def _changelog(bound: BoundJoin, plan: EpochPlan, commits: Commits, touched: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ from pyspark.sql.types import BooleanType, MapType, StructField, StructType
 from lakehouse.address import Address
 from lakehouse.errors import Fault, ForeignWriter, LakejoinError, NotLoaded, PipelineFileError
 from lakehouse.sqltext import quote
-from lakehouse.tables import Table, commits_since, get, read
+from lakehouse.tables import Table, at_rest, get, read
 from lakehouse.values import common_type, contains, incomparable, plain_schema
 from pipelines.spec import Changelog, bind_changelog, changelog_fingerprint
 from pipelines.spec.changelog import tombstone_path
@@ -96,14 +96,10 @@ def pinned_ktable(workspace: Workspace, source: str) -> Table:
             found=f"id {table.id}",
             hint=_rebuild(table.address),
         )
-    version = last.result.version
-    for commit in commits_since(workspace.spark, table, version):
-        if commit.changes_data:
-            break
-        version = commit.version
+    table = at_rest(workspace.spark, table, last.result.version)
     shown = StructType([field for field in table.schema if field.name not in (DELETED, ORDER)])
     address = replace(table.address, label=source)  # joins know the source alone
-    return replace(table, address=address, version=version, schema=shown, where=f"NOT {quote(DELETED)}")
+    return replace(table, address=address, schema=shown, where=f"NOT {quote(DELETED)}")
 
 
 @contextmanager

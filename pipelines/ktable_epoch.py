@@ -7,36 +7,33 @@ Plan and compute one epoch of the KTable of a changelog source.
 The rows of a snapshot do not say in which commit they came, so that all of it counts as one commit.
 """
 
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
 from lakehouse.entries import JoinHistory
-from lakehouse.errors import CannotContinue, SchemaBroken
+from lakehouse.errors import CannotContinue
 from lakehouse.feed import read_feed
 from lakehouse.pruning import pruning
 from lakehouse.publish import STAGED_COUNTS
-from lakehouse.session import settings
-from lakehouse.small import TooMuch, brought
+from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, commits_since, create, find, get, read
-from pipelines.epoch import NOT_ADAPTIVE
+from pipelines.epoch import few_or_many
 from pipelines.joins.latest import VERSION, latest, offers
 from pipelines.ktable import BoundKTable, bind_ktable, ktable_address, way_on
 from pipelines.plan import EpochPlan, Refresh, plan_epoch
-from pipelines.prepare import Prepared, check_result, facts_of, prepare, source_facts
+from pipelines.prepare import Prepared, check_columns, check_result, facts_of, prepare, source_facts
 from pipelines.spec.names import DELETED
 from pipelines.workspace import Workspace
 
 BACKFILL = "run `lakejoin backfill`"
 """The hint that `way_on` replaces."""
-
-log = logging.getLogger(__name__)
 
 
 def prepare_node(workspace: Workspace, name: str, *, backfill: bool = False) -> Prepared:
@@ -74,7 +71,7 @@ def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False) -
         facts = source_facts(workspace, name, bound.source, history, "", backfill=found is None)
         plan = plan_epoch(name, bound.definition, refresh, history, [facts], facts_of(found), backfill=anew)
         if found is not None:
-            _check_columns(bound, found)
+            check_columns(name, "table kept of this changelog source", bound.columns, found.schema)
             check_result(workspace, name, bound, found, history, backfill=False)
         return Prepared(plan, history, bound)
 
@@ -101,16 +98,10 @@ def compute_ktable(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, st
         CannotContinue: A commit of the source changed or deleted rows.
         FeedUnavailable, SchemaBroken: Its feed cannot be read, as `tables.reading` says; it wraps this call.
     """
-    if plan.few:
-        try:
-            with settings(workspace.spark, NOT_ADAPTIVE | {"spark.sql.shuffle.partitions": "2"}):
-                return _compute(workspace, bound, plan, stage, few=True)
-        except TooMuch:
-            log.info("%s: what came is more than passes through the driver", plan.join)
-    return _compute(workspace, bound, plan, stage, few=False)
+    return few_or_many(workspace, plan, partial(_compute, workspace, bound, plan, stage))
 
 
-def _compute(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: Stage, *, few: bool) -> dict[str, int]:
+def _compute(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: Stage, few: bool) -> dict[str, int]:
     key = bound.spec.key
     rows = _raw_rows(workspace, bound, plan)
     seen = Observation()
@@ -183,18 +174,3 @@ def _is_only_created(table: Table, history: JoinHistory) -> bool:
         and table.commits[-1].operation == "CREATE TABLE"
         and not any(commit.changes_data for commit in table.commits)
     )
-
-
-def _check_columns(bound: BoundKTable, table: Table) -> None:
-    expected, found = (
-        {field.name: field.dataType.simpleString() for field in schema} for schema in (bound.columns, table.schema)
-    )
-    if expected != found:
-        differing = sorted(expected.items() ^ found.items())
-        raise SchemaBroken(
-            bound.spec.source,
-            "the columns of this changelog source are not those that its table was made with",
-            expected=", ".join(f"{name} {kind}" for name, kind in differing if found.get(name) == kind),
-            found=", ".join(f"{name} {kind}" for name, kind in differing if expected.get(name) == kind),
-            hint=BACKFILL,
-        )

@@ -162,7 +162,7 @@ def check_columns(join: str, which: str, columns: StructType, found: StructType)
     if types(columns) != types(found):
         raise SchemaBroken(
             join,
-            f"the columns of the {which} are not those of the join",
+            f"the columns of the {which} are not those that belong there",
             expected=listed(columns),
             found=listed(found),
             hint=f"name the columns in the SELECT list, or drop the table and run `lakejoin backfill --select {join}`",

@@ -195,10 +195,6 @@ def another_run(entry: Entry) -> AnotherRun:
     )
 
 
-def _own_commit(commits: Sequence[Commit], entry: Entry) -> Commit | None:
-    return next((commit for commit in commits if commit.metadata == entry.run_id), None)
-
-
 def _merge(workspace: Workspace, entry: Entry) -> Commit | None:
     table = _is_still(workspace, entry.result, entry.join)
     fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)

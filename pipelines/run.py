@@ -227,20 +227,13 @@ def _published(
 def _gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
     """Gate the change set, and the rows of the changelog where these follow the sources commit by commit."""
     spark, rows, logged = workspace.spark, staged_rows(entry), entry.counts.get("changelog", 0)
-    findings: tuple[str, ...] = ()
-    if rows:
-        findings = gate_change_set(spark, stage.get(spark, "result"), rows, bound.result, plan.base_version).findings
-    if (
-        isinstance(bound, BoundJoin)
-        and bound.changelog is not None
-        and plan.strategy == "incremental"
-        and (rows or logged)
-    ):
-        changelog, changes = stage.get(spark, "changelog"), stage.get(spark, "result")
-        strict = bound.semantics == "strict"
-        findings += gate_changelog(
-            spark, changelog, changes, logged, bound.result, plan.base_version, strict=strict
-        ).findings
+    if not rows and not logged:
+        return Verdict(())
+    changes, base = stage.get(spark, "result"), plan.base_version
+    findings = gate_change_set(spark, changes, rows, bound.result, base).findings if rows else ()
+    if isinstance(bound, BoundJoin) and bound.changelog is not None and plan.strategy == "incremental":
+        changelog, strict = stage.get(spark, "changelog"), bound.semantics == "strict"
+        findings += gate_changelog(spark, changelog, changes, logged, bound.result, base, strict=strict).findings
     return Verdict(findings)
 
 

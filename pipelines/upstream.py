@@ -1,12 +1,10 @@
 """The tables that a join reads: a source at its newest version, what lakejoin keeps as its last epoch left it."""
 
-from dataclasses import replace
-from itertools import takewhile
 from typing import Literal
 
 from lakehouse.entries import TargetVersions
 from lakehouse.errors import CannotContinue, LakejoinError
-from lakehouse.tables import Table, commits_since, find, get
+from lakehouse.tables import Table, at_rest, find, get
 from pipelines.ktable import pinned_ktable
 from pipelines.workspace import Workspace
 
@@ -100,6 +98,4 @@ def _pinned(
             hint=f"run `lakejoin backfill --select {name}`",
         )
     assert target.version is not None
-    later = commits_since(workspace.spark, table, target.version)
-    quiet = [commit.version for commit in takewhile(lambda commit: not commit.changes_data, later)]
-    return replace(table, version=max(quiet, default=target.version))
+    return at_rest(workspace.spark, table, target.version)

@@ -11,7 +11,7 @@ The result is not read: what it holds is, by the rule that every epoch leaves th
 images.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -107,15 +107,22 @@ def change_set(
             state[place] = images(sources.changes(place), rows, join.inputs[place], types[place], scope)
 
     look_up(dict.fromkeys(join.members, lambda: touched))
-    waiting = list(join.links)
-    while waiting:
-        ready = [link for link in waiting if link.over in state]
-        waiting = [link for link in waiting if link.over not in state]
+    for ready in levels(join):
         look_up(
             {link.input: partial(_referenced, link, join, types, state[link.over], sources, scope) for link in ready}
         )
     both = meaning([state[place] for place in range(len(join.inputs))], join, [*scope, IMAGE])
     return difference(both, join.key, scope)
+
+
+def levels(join: TableJoin) -> Iterator[list[Link]]:
+    """Give the references level by level, those together whose referring inputs are known by then."""
+    reached, waiting = set(join.members), list(join.links)
+    while waiting:
+        ready = [link for link in waiting if link.over in reached]
+        waiting = [link for link in waiting if link.over not in reached]
+        reached.update(link.input for link in ready)
+        yield ready
 
 
 def reference(link: Link, types: Sequence[DataType]) -> str:

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.sqltext import quote, text
-from pipelines.joins.kernel import KeyTypes, Sources, null_reference, reference
+from pipelines.joins.kernel import KeyTypes, Sources, levels, null_reference, reference
 from pipelines.joins.versions import BEGINNING, NEVER, versions
 from pipelines.spec import Link, TableJoin
 
@@ -31,22 +31,13 @@ class Commits(Sources, Protocol):
     """What a timeline reads: its `changes` are those of every commit, with their `position`."""
 
 
-def pieces(join: TableJoin, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str]) -> DataFrame:
+def _pieces(join: TableJoin, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str]) -> DataFrame:
     """
     Cut the epoch of each touched key into pieces in which nothing changes.
 
-    Args:
-        join: The join.
-        types: The types in which keys are compared.
-        commits: What the epoch reads.
-        touched: The touched keys, as `touched_keys` gives them.
-        scope: Columns that keep independent histories apart.
-
-    Returns:
-        The scope columns, `_lakejoin_key` (struct<k0, …>), `_lakejoin_start` and `_lakejoin_end` (positions: from and
-        up to), `_lakejoin_cause` (the place of the input that changed at the start, of two the first; null for what was
-        there before), and for each input a struct under its alias: its row in the piece, or null. The pieces of a key
-        cover everything from 0 on without overlap.
+    They have the scope columns, KEY (struct<k0, …>), START and END (positions: from and up to), CAUSE (the place of the
+    input that changed at the start, of two the first; null for what was there before), and for each input a struct
+    under its alias: its row in the piece, or null. The pieces of a key cover everything from 0 on without overlap.
     """
     absent = " OR ".join(f"key.k{part} IS NULL" for part in range(len(join.key)))
     found = touched.where(f"NOT ({absent})").select(
@@ -65,14 +56,10 @@ def pieces(join: TableJoin, types: KeyTypes, commits: Commits, touched: DataFram
             found = _cut(found, place, item.alias, refers_to[place], cuts, scope)
 
     cut(dict.fromkeys(join.members, lambda: touched), dict.fromkeys(join.members, F.col(KEY)))
-    reached, waiting = set(join.members), list(join.links)
-    while waiting:
-        ready = [link for link in waiting if link.over in reached]
-        waiting = [link for link in waiting if link.over not in reached]
-        found = commits.kept(f"pieces_{len(reached)}", found)
-        refers_to = {link.input: F.expr(refers_to_sql(link, types)) for link in ready}
+    for level, ready in enumerate(levels(join)):
+        found = commits.kept(f"pieces_{level}", found)
+        refers_to = {link.input: F.expr(_refers_to(link, types)) for link in ready}
         cut({place: partial(_wanted, found, place, key, commits, scope) for place, key in refers_to.items()}, refers_to)
-        reached.update(refers_to)
     return found
 
 
@@ -95,12 +82,12 @@ def timeline(
         none), and of a join of two, for the rules of Kafka Streams: `other` (whether the input that did not change has
         a row) and `reference` (the key that the row refers to, over a foreign key).
     """
-    found = pieces(join, types, commits, touched, scope)
+    found = _pieces(join, types, commits, touched, scope)
     other = refers_to = "NULL"
     if len(join.inputs) == 2:
         left, right = (f"{quote(item.alias)} IS NOT NULL" for item in join.inputs)
         other = f"IF({CAUSE} = 0, {right}, {left})"
-        refers_to = refers_to_sql(join.links[0], types) if join.links else "NULL"
+        refers_to = _refers_to(join.links[0], types) if join.links else "NULL"
     known = found.withColumns({OTHER: F.expr(other), REFERENCE: F.expr(refers_to)})
     return _joined(known, join).select(
         *(F.col(quote(name)) for name in scope),
@@ -113,7 +100,7 @@ def timeline(
     )
 
 
-def refers_to_sql(link: Link, types: KeyTypes) -> str:
+def _refers_to(link: Link, types: KeyTypes) -> str:
     """Give the SQL of the key that a piece refers to, null where it refers to nothing."""
     return f"IF({null_reference(link)}, NULL, {reference(link, types[link.input])})"
 
