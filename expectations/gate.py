@@ -45,7 +45,7 @@ STRICT_RULES = ("tombstone_of_nothing", "repeats")
 """Rules that the semantics of Kafka Streams break by intent."""
 
 
-IN_PROCESS = 10_000
+IN_PROCESS = 100_000
 UNLIKE_IN_PANDAS = (FloatType, DoubleType, StructType, ArrayType)
 """Key types that pandas tells apart otherwise than Spark does."""
 

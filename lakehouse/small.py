@@ -2,7 +2,7 @@
 Few rows: brought to the driver as Arrow and given back to Spark as a literal of later plans.
 
 A query over such rows reads no file and starts no job for them; each file written and read again costs a small epoch
-half a second. More than 10,000 rows, or 64 MiB of them, never go this way.
+half a second. More than 100,000 rows, or 64 MiB of them, never go this way.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from lakehouse.values import PRUNABLE, plain_schema
 if TYPE_CHECKING:
     import pyarrow
 
-MOST = 10_000
+MOST = 100_000
 MOST_BYTES = 64 * 2**20
 CARRIED: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType, BooleanType, BinaryType)
 """Plain types whose values Arrow carries to and fro unchanged."""
