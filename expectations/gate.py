@@ -41,6 +41,11 @@ CHANGELOG_RULES = {
     "tombstone_of_nothing": "no unnecessary tombstone: what it deletes was there just before",
     "repeats": "no repeated value: an upsert changes something",
 }
+STREAM_RULES = {
+    "number_differs": "the staged rows are those that were counted",
+    "of_another_epoch": "every row is of the epoch that adds it",
+    "has_no_position": "every row has its place in the order",
+}
 STRICT_RULES = ("tombstone_of_nothing", "repeats")
 """Rules that the semantics of Kafka Streams break by intent."""
 
@@ -176,6 +181,32 @@ def gate_changelog(
     return _validate(batch, [*names, "_position"], rules, in_process=plain and rows <= IN_PROCESS)
 
 
+def gate_stream(rows: DataFrame, number: int, epoch: int | None, epoch_column: str, position_column: str) -> Verdict:
+    """
+    Check the staged rows that an epoch adds to the result of a join with a stream.
+
+    Args:
+        rows: The staged rows.
+        number: How many rows were counted while they were staged.
+        epoch: The epoch; None where the rows are of several.
+        epoch_column: The column that names it.
+        position_column: The column that orders the rows in it.
+    """
+    of_others = f"{quote(epoch_column)} IS NULL" if epoch is None else f"NOT ({quote(epoch_column)} <=> {epoch})"
+    counted = rows.agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.count(F.expr(f"IF({of_others}, 1, NULL)")).alias("of_others"),
+        F.count(F.expr(f"IF({quote(position_column)} IS NULL, 1, NULL)")).alias("unplaced"),
+    )
+    batch = counted.select(
+        F.lit(0).alias("key_0"),
+        F.expr(f"rows <> {number}").alias("number_differs"),
+        F.expr("of_others > 0").alias("of_another_epoch"),
+        F.expr("unplaced > 0").alias("has_no_position"),
+    )
+    return _validate(batch, ["epoch"], list(STREAM_RULES), in_process=True)
+
+
 def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequence[str]) -> Verdict:
     """
     Check a freshly loaded result where it lies: the key is present and unique.
@@ -267,7 +298,7 @@ def _finding(result: Any, names: Mapping[str, str]) -> str:
     column = ", ".join(names.get(column, column) for column in columns)
     number = (result.result or {}).get("unexpected_count")
     rows = f" ({number} rows)" if number is not None else ""
-    words_of = RULES | CHANGELOG_RULES
+    words_of = RULES | CHANGELOG_RULES | STREAM_RULES
     if column in words_of:
         return f"{words_of[column]}{rows}"
     words = "the key is present" if settings.type.endswith("not_be_null") else "one change per key"

@@ -35,7 +35,7 @@ def key_struct(key: Sequence[str], types: Sequence[DataType], prefix: str = "") 
 
 def null_key(key: Sequence[str], prefix: str = "") -> str:
     """Give the SQL that tells whether a row has no key: a composite key with any null part is null (KIP-962)."""
-    return "(" + " OR ".join(f"{prefix}{quote(name)} IS NULL" for name in key) + ")"
+    return "(" + (" OR ".join(f"{prefix}{quote(name)} IS NULL" for name in key) or "FALSE") + ")"
 
 
 def net(

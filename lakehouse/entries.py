@@ -55,9 +55,11 @@ class Entry:
         targets: What is written.
         stage: The stage's folder; empty for a load.
         counts: Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files for look-ups;
-            changelog: rows appended to it.
+            changelog: rows appended to it; appended: rows added to the result of a join with a stream.
         seconds: Seconds of each step so far.
         message: Why it was rejected, abandoned or broken.
+        clocks: Of a join with a stream: for each source the greatest time in its order so far, in microseconds since
+            1970 or as its `order_by` counts.
         at: When the row was written, UTC.
     """
 
@@ -74,6 +76,7 @@ class Entry:
     counts: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
+    clocks: Mapping[str, int] = field(default_factory=dict)
     at: datetime | None = None
 
     @property
@@ -116,6 +119,12 @@ class JoinHistory:
     def next_epoch(self) -> int:
         """The number after the last closed epoch."""
         return 1 + max((e.epoch for e in self.entries if e.step in CLOSING), default=0)
+
+    def clocks_before(self, epoch: int) -> Mapping[str, int]:
+        """Give the clocks that the last committed epoch before one left."""
+        earlier = (e for e in self.entries if e.step == COMMITTED and e.epoch < epoch)
+        last = max(earlier, key=lambda e: e.epoch, default=None)
+        return {} if last is None else last.clocks
 
     def at_result(self, version: int) -> Entry | None:
         """Give the last committed epoch that is in a version of the result; None for a version before the first."""

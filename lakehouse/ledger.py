@@ -35,7 +35,7 @@ SCHEMA = """
     sources ARRAY<STRUCT<name: STRING, id: STRING, from_version: BIGINT, to_version: BIGINT>>,
     targets ARRAY<STRUCT<name: STRING, path: STRING, table_name: STRING, id: STRING, base_version: BIGINT,
                          version: BIGINT>>,
-    stage STRING, counts MAP<STRING, BIGINT>, seconds MAP<STRING, DOUBLE>, message STRING
+    stage STRING, counts MAP<STRING, BIGINT>, seconds MAP<STRING, DOUBLE>, message STRING, clocks MAP<STRING, BIGINT>
 """
 
 
@@ -81,7 +81,8 @@ class Ledger:
         """
         entry = replace(entry, at=datetime.now(UTC))
         frame = _frame(self._spark, entry)
-        writer = frame.write.format("delta").mode("append")
+        # A ledger of an earlier version of lakejoin lacks columns that came later.
+        writer = frame.write.format("delta").mode("append").option("mergeSchema", "true")
         fence = f"{self.id}/{entry.join}"
         if entry.step in (PUBLISHING, *CLOSING):
             app = fence + ("/closed" if entry.step in CLOSING else "")
@@ -157,6 +158,7 @@ def _row(entry: Entry) -> dict[str, object]:
         "counts": dict(entry.counts),
         "seconds": dict(entry.seconds),
         "message": entry.message,
+        "clocks": dict(entry.clocks),
     }
 
 
@@ -180,5 +182,6 @@ def _entry(row: Row) -> Entry:
         counts=dict(row["counts"] or {}),
         seconds=dict(row["seconds"] or {}),
         message=row["message"] or "",
+        clocks=dict(row["clocks"] or {}) if "clocks" in row else {},
         at=utc(row["at"]),
     )

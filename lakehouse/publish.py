@@ -55,9 +55,17 @@ class Fence:
         return str(self.epoch * SLICES)
 
 
-def append(frame: DataFrame, address: Address, fence: Fence) -> None:
-    """Append a frame exactly once per epoch, whatever the number of attempts; columns are matched by name."""
-    writer = frame.write.format("delta").mode("append")
+def append(frame: DataFrame, address: Address, fence: Fence, *, overwrite: bool = False) -> None:
+    """
+    Append a frame exactly once per epoch, whatever the number of attempts; columns are matched by name.
+
+    Args:
+        frame: The rows.
+        address: The table.
+        fence: Whose commit it is.
+        overwrite: Put the rows in the place of all that is there.
+    """
+    writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
     writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
     writer = writer.option("userMetadata", fence.run_id)
     save = (lambda: writer.save(address.path)) if address.path else (lambda: writer.saveAsTable(address.table))

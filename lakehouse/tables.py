@@ -58,6 +58,9 @@ ROWS_CHANGED = {
 }
 """The metrics that say how many rows a commit changed, by operation."""
 
+BYTES_ADDED = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
+"""The metrics that say how many bytes a commit's new files have: a commit has one of them."""
+
 COMMITS_AT_ONCE = 20
 """So many commits of a table's history are read with the first look at it."""
 
@@ -147,6 +150,18 @@ class Commit:
         if not names or not all(self.metrics.get(name, "").isdecimal() for name in names):
             return None
         return sum(int(self.metrics[name]) for name in names)
+
+    @property
+    def only_adds(self) -> bool:
+        """Tell whether it is known to add rows and do nothing else."""
+        counts = {name: self.metrics.get(f"numTargetRows{name}") for name in ("Updated", "Deleted")}
+        is_insert = self.operation == "MERGE" and set(counts.values()) == {"0"}
+        return is_insert or f"{self.operation} {self.mode}" in ("WRITE Append", "STREAMING UPDATE Append")
+
+    @property
+    def added_bytes(self) -> int:
+        """How many bytes its new files have; 0 where the writer does not say."""
+        return next((int(self.metrics[name]) for name in BYTES_ADDED if self.metrics.get(name, "").isdecimal()), 0)
 
 
 @contextmanager

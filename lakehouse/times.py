@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 FILE_RETENTION = "delta.deletedFileRetentionDuration"
 LOG_RETENTION = "delta.logRetentionDuration"
@@ -36,6 +36,11 @@ def utc(moment: datetime) -> datetime:
         The same point in time.
     """
     return moment.astimezone(UTC)
+
+
+def micros(moment: datetime) -> int:
+    """Give an aware point in time in microseconds since 1970."""
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def interval_seconds(interval: str) -> float | None:

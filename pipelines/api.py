@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from pipelines.replay import Remedy
 from pipelines.report import JoinReport
 from pipelines.run import run_joins
 from pipelines.spec import PipelineFile, load
@@ -53,14 +54,19 @@ class Pipeline:
         """
         return _or_raise(run_joins(self._open(spark), select))
 
-    def backfill(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
+    def backfill(
+        self, spark: SparkSession, select: Collection[str] | None = None, *, remedy: Remedy = ""
+    ) -> list[JoinReport]:
         """
         Load results that are not there and reconcile those that are with the sources as they are now.
+
+        The result of a join with a stream gets the rows that its recorded epochs lack; with `remedy` `accept` it is
+        taken as it is, with `reset` begun anew.
 
         Raises:
             LakejoinError: As `run`.
         """
-        return _or_raise(run_joins(self._open(spark), select, backfill=True))
+        return _or_raise(run_joins(self._open(spark), select, backfill=True, remedy=remedy))
 
     def verify(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import (
+    DataType,
+    LongType,
+    StructField,
+    StructType,
+)
 
 from lakehouse.address import Address
 from lakehouse.errors import Fault, PipelineFileError
@@ -16,7 +21,20 @@ from lakehouse.tables import Table, read_rows
 from lakehouse.values import common_type, incomparable, plain_schema
 from pipelines.joins.meaning import meaning
 from pipelines.ktable import BoundKTable
-from pipelines.spec import CHANGELOG_COLUMNS, Input, Link, Semantics, TableJoin, bind, fingerprint, reads, statement_of
+from pipelines.spec import (
+    CHANGELOG_COLUMNS,
+    STREAM_COLUMNS,
+    Input,
+    Link,
+    Semantics,
+    Stream,
+    TableJoin,
+    bind,
+    fingerprint,
+    reads,
+    statement_of,
+)
+from pipelines.stream_inputs import stream_inputs
 from pipelines.upstream import get_input, get_log
 from pipelines.workspace import Workspace
 
@@ -37,7 +55,10 @@ class BoundJoin:
         result: Where the result lies.
         changelog: Where its changelog lies, if it keeps one.
         semantics: Which rows the changelog has.
-        logs: Where a changelog is kept: the changelogs of the joins among the sources, at their pinned versions.
+        logs: The changelogs of the joins among the sources, at their pinned versions, where their order counts: where a
+            changelog is kept, and with a stream.
+        stream: How the rows of the stream are read; None for a join of tables.
+        times: With a stream: the column that orders the rows of each source, where all have one; else their commits do.
     """
 
     join: TableJoin
@@ -49,15 +70,25 @@ class BoundJoin:
     changelog: Address | None = None
     semantics: Semantics = "strict"
     logs: Mapping[str, Table] = field(default_factory=dict)
+    stream: Stream | None = None
+    times: Mapping[str, str] = field(default_factory=dict)
 
     def table(self, place: int) -> Table:
         """Give the source table of an input."""
         return self.sources[self.join.sources.index(self.join.inputs[place].source)]
 
+    @property
+    def newest(self) -> dict[str, int]:
+        """The versions at which the sources were found, by name."""
+        return {table.address.label: max(table.version, *(c.version for c in table.commits)) for table in self.sources}
+
     def used(self, source: str) -> tuple[str, ...]:
         """Name the columns of a source that the join uses, the key first."""
         inputs = [self.join.inputs[place] for place in self.join.places(source)]
-        return tuple(dict.fromkeys((*inputs[0].key, *(column for item in inputs for column in item.columns))))
+        further = self.stream.columns if self.stream is not None and source == self.stream.source else ()
+        time = [self.times[source]] if source in self.times else []
+        named = (*inputs[0].key, *(column for item in inputs for column in item.columns), *further, *time)
+        return tuple(dict.fromkeys(named))
 
 
 Bound = BoundJoin | BoundKTable
@@ -86,18 +117,26 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     changelog = workspace.changelog(name)
     if changelog is not None:
         _must_be_free(workspace, join)
-    read = () if changelog is None else reads(workspace.file, name)
+    stream: Stream | None = None
+    times: Mapping[str, str] = {}
+    added: list[StructField] = []
+    if statement.reads_stream:
+        stream, times = stream_inputs(workspace, statement, tables)
+        added = [StructField(column, LongType()) for column in STREAM_COLUMNS]
+    read = reads(workspace.file, name) if changelog is not None or stream is not None else ()
     logs = {source: get_log(workspace, source, tables[source]) for source in read}
     return BoundJoin(
         join,
         fingerprint(workspace.file, name),
         sources,
         types,
-        plain_schema(ordered),
+        plain_schema([*ordered, *added]),
         workspace.table(name),
         changelog,
         workspace.file.joins[name].semantics,
         logs,
+        stream,
+        times,
     )
 
 

@@ -44,14 +44,18 @@ class CommitSources(EpochSources):
         return super()._has_changes(source) or (log is not None and self._ranges[log.address.label].has_changes)
 
     def _net(self, source: str) -> Mapping[str, int]:
+        self._keep_log(source)
+        if not super()._has_changes(source):
+            return {"read": 0, "null_keys": 0, "copies": 0}
+        return super()._net(source)
+
+    def _keep_log(self, source: str) -> None:
+        """Read the changes of a source that has them one by one, of another join or a changelog source."""
         log = self._bound.logs.get(source)
         if log is not None:
             self._commits[source] = self._kept_of(source, "commits", self._logged(source, log))
         elif self._is_row_by_row(source):
             self._commits[source] = self._kept_of(source, "commits", self._raw_changes(source))
-        if not super()._has_changes(source):
-            return {"read": 0, "null_keys": 0, "copies": 0}
-        return super()._net(source)
 
     def _as_netted(self, source: str, feed: DataFrame) -> DataFrame:
         """Net each commit by itself first, unless its changes are known already."""
@@ -120,27 +124,16 @@ class Commits:
     ) -> None:
         self._sources = sources
         self._commits = commits
-        self._join = bound.join
-        self._types = bound.types
+        self._bound = bound
         self.order = order
 
     def changes(self, place: int) -> DataFrame | None:
         """Give the changes of each commit of an input: `key`, `position`, `old`, `new`; None if there are none."""
-        source = self._join.inputs[place].source
+        source = self._bound.join.inputs[place].source
         if source not in self._commits:
             return None
-        changes = placed(self._commits[source], self.order, self._join.sources.index(source))
-        return changes.select(self._key(place), "position", "old", "new")
-
-    def _key(self, place: int) -> Column:
-        """Give the key of a change as an input compares it; one that changes nothing has no row to take it from."""
-        join, item = self._join, self._join.inputs[place]
-        named = join.inputs[join.places(item.source)[0]].key
-        parts = ", ".join(
-            f"'k{part}', CAST(key.k{named.index(name)} AS {type_sql(kind)})"
-            for part, (name, kind) in enumerate(zip(item.key, self._types[place], strict=True))
-        )
-        return F.expr(f"named_struct({parts})").alias("key")
+        changes = placed(self._commits[source], self.order, self._bound.join.sources.index(source))
+        return changes.select(key_at(self._bound, place), "position", "old", "new")
 
     def changed_keys(self, place: int) -> DataFrame | None:
         """Give the keys of the changes of an input, each once."""
@@ -158,3 +151,14 @@ class Commits:
     def kept(self, name: str, frame: DataFrame) -> DataFrame:
         """Take a frame's rows to the driver or into the stage and give them from there."""
         return self._sources.kept(f"timeline_{name}", frame)
+
+
+def key_at(bound: BoundJoin, place: int) -> Column:
+    """Give the key of a change as an input compares it; one that changes nothing has no row to take it from."""
+    join, item = bound.join, bound.join.inputs[place]
+    named = join.inputs[join.places(item.source)[0]].key
+    parts = ", ".join(
+        f"'k{part}', CAST(key.k{named.index(name)} AS {type_sql(kind)})"
+        for part, (name, kind) in enumerate(zip(item.key, bound.types[place], strict=True))
+    )
+    return F.expr(f"named_struct({parts})").alias("key")

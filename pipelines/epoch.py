@@ -87,7 +87,7 @@ def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Sta
     sources.read_changes()
     for source, changes in sources.twice.items():
         hint = REMOVE if bound.changelog is None else f"{REMOVE}; where that is done, `lakejoin backfill` goes on"
-        _refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()], hint)
+        refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()], hint)
     none = {**sources.counts, **dict.fromkeys(("touched", "inserted", "updated", "deleted", "unchanged"), 0)}
     commits = None
     if isinstance(sources, CommitSources):
@@ -102,7 +102,7 @@ def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Sta
     result = _in_order(bound, change_set(bound.join, bound.types, sources, touched))
     changelog = None if commits is None else _changelog(bound, plan, commits, touched)
     with ThreadPoolExecutor(max_workers=1) as beside:
-        checked = beside.submit(_check_looked_up, bound, sources)
+        checked = beside.submit(check_looked_up, bound, sources)
         staged = stage.put("result", result, STAGED_COUNTS)
         if changelog is not None:
             staged |= stage.put("changelog", changelog, {"changelog": "count(1)"})
@@ -205,11 +205,11 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
         without_key += rows.where(null_key(key)).count()
         parts = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
         twice = rows.where(f"NOT {null_key(key)}").groupBy(*parts).count().where("count > 1").drop("count")
-        _refuse_keys(table.address.label, [tuple(row) for row in twice.limit(EXAMPLES).collect()])
+        refuse_keys(table.address.label, [tuple(row) for row in twice.limit(EXAMPLES).collect()])
     return without_key
 
 
-def _check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
+def check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
     """
     Look for looked-up keys that a source holds twice: by the key columns alone, all in one query.
 
@@ -230,11 +230,17 @@ def _check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
             place, found = keys[row["number"]]
             parts = [F.col(f"key.k{part}").cast("string") for part in range(len(bound.types[place]))]
             twice = found.where("copies > 1").select(F.array(*parts).alias("key")).limit(EXAMPLES)
-            _refuse_keys(bound.table(place).address.label, [example["key"] for example in twice.collect()])
+            refuse_keys(bound.table(place).address.label, [example["key"] for example in twice.collect()])
     return looked_up
 
 
-def _refuse_keys(label: str, examples: Sequence[Sequence[object]], hint: str = REMOVE) -> None:
+def refuse_keys(label: str, examples: Sequence[Sequence[object]], hint: str = REMOVE) -> None:
+    """
+    Stop where keys were found that a table holds twice.
+
+    Raises:
+        DuplicateKey: There is an example.
+    """
     if examples:
         raise DuplicateKey(
             label,

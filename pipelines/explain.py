@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from textwrap import dedent
 
 from pipelines.report import JoinExplanation, SourceExplanation
-from pipelines.spec import How, PipelineFile, Statement, statement_of
+from pipelines.spec import STREAM_COLUMNS, How, PipelineFile, Statement, is_ordered_by_column, statement_of
 from pipelines.spec.dialect import as_written
 from pipelines.spec.names import STATE
 from pipelines.spec.statement import Side
@@ -67,8 +67,19 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         clause, and_with = ("USING names", "and") if statement.using else ("ON equates", "with")
         keys = [f"the whole key of {side.source}, ({', '.join(side.key)})" for side in (first, other)]
         yield f"{clause} {keys[0]}, {and_with} {keys[1]}: a row meets at most one row"
+    if statement.reads_stream:
+        yield f"{statement.sides[0].source} is a stream: the result is one too, and each of its rows looks up"
     for link in statement.keys.links:
         side = statement.sides[link.side]
+        if statement.reads_stream:
+            held = (
+                "as it is when the epoch is planned" if side.kind == "global_table" else "as it was at the row's time"
+            )
+            yield (
+                f"{_reference(statement, link.side)} looks up {side.source} by its whole key, ({', '.join(side.key)}), "
+                f"{held}"
+            )
+            continue
         yield (
             f"{_reference(statement, link.side)} is a reference to {side.source} by its whole key, "
             f"({', '.join(side.key)}): many rows may refer to one"
@@ -77,7 +88,9 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
 
 def _key(statement: Statement) -> Iterator[str]:
     """Write each part of the result's key over the inputs that hold it between them."""
-    held = statement.keys.holders
+    held = statement.keys.holders if statement.key else []
+    if not held:
+        return
     for position in range(len(statement.sides[held[0]].key)):
         parts = [f"{statement.sides[place].alias}.{statement.sides[place].key[position]}" for place in held]
         yield parts[0] if len(parts) == 1 else f"coalesce({', '.join(parts)})"
@@ -105,6 +118,8 @@ def _stored(file: PipelineFile, name: str) -> str:
 
 
 def _change(statement: Statement, place: int) -> str:
+    if statement.reads_stream:
+        return _change_with_stream(statement, place)
     before = "" if statement.where is None else "before WHERE: "
     if place not in statement.keys.members:
         return before + _change_of_referenced(statement, place)
@@ -113,6 +128,15 @@ def _change(statement: Statement, place: int) -> str:
         kept = PRESERVED[statement.steps[0].how]
         return before + _change_of_pair(side, other, kept[place], kept[1 - place])
     return f"{before}inserts, updates or deletes the result row of its key"
+
+
+def _change_with_stream(statement: Statement, place: int) -> str:
+    if place:
+        return "adds nothing to the result: later rows of the stream meet it"
+    kept = all(step.how == "left" for step in statement.steps) and statement.where is None
+    return f"adds {'one row' if kept else 'a row, or none,'} to the result for each new row; updates and deletes " + (
+        "are refused, unless `ignore_changes` passes them over"
+    )
 
 
 def _change_of_pair(side: Side, other: Side, kept: bool, other_kept: bool) -> str:
@@ -178,6 +202,9 @@ def _ktables(file: PipelineFile, statement: Statement) -> Iterator[str]:
 
 
 def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
+    if statement.reads_stream:
+        yield from _notes_of_stream(file, statement)
+        return
     for place, step in enumerate(statement.steps, start=1):
         for condition in step.further:
             yield f"ON also asks for `{as_written(condition)}`: {_unmet(statement, place)}"
@@ -191,6 +218,37 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
         if name in file.joins:
             yield f"{name} runs first, and where it fails this join is skipped, which reads what {name} has committed"
     yield REFRESH[file.joins[statement.name].refresh]
+
+
+def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
+    stream = file.sources[statement.sides[0].source]
+    for place, step in enumerate(statement.steps, start=1):
+        for condition in step.further:
+            yield f"ON also asks for `{as_written(condition)}`: {_unmet(statement, place)}"
+    if statement.where is not None:
+        yield f"WHERE `{as_written(statement.where)}`: other rows are not added"
+    yield "a key that is null looks nothing up: a left join keeps the row, an inner one drops and counts it"
+    if stream.null_value is not None:
+        yield f"a row for which `{stream.null_value}` has no value: it takes no part, and is counted"
+    if is_ordered_by_column(statement, file.sources):
+        listed = ", ".join(
+            f"{side.source}.{file.sources[side.source].order_by}"
+            for side in statement.sides
+            if side.kind != "global_table"
+        )
+        yield f"the time of rows and changes is their own: {listed}"
+    else:
+        yield "the time of rows and changes is that of their commits; at the same time a table's change comes first"
+    yield f"the result also has {' and '.join(STREAM_COLUMNS)}: the epoch that added a row, and its place in it"
+    join = file.joins[statement.name]
+    bounds = [
+        f"{number:,} {what}" for number, what in ((join.max_versions, "commits"), (join.max_bytes, "bytes")) if number
+    ]
+    if bounds:
+        yield f"an epoch reads at most {' and '.join(bounds)} of each source; a run takes as many as it needs"
+    for name in statement.sources:
+        if name in file.joins:
+            yield f"{name} runs first, and where it fails this join is skipped, which reads what {name} has committed"
 
 
 def _unmet(statement: Statement, place: int) -> str:

@@ -23,8 +23,8 @@ from lakehouse.writing import write
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.epoch import changelog_before, check_sources, expected_rows
 from pipelines.joins.changelog import changelog_schema, missing_rows
-from pipelines.plan import EpochPlan
-from pipelines.publishing import Stopwatch, append_changelog, close, publishing_entry
+from pipelines.plan import Computed, EpochPlan
+from pipelines.publishing import Stopwatch, append_rows, close, publishing_entry
 from pipelines.workspace import Workspace
 
 BYTES_PER_FILE = 32 * 2**20
@@ -50,7 +50,7 @@ def load(workspace: Workspace, plan: EpochPlan, bound: BoundJoin, watch: Stopwat
     """
     with watch.step("check"), reading(plan.join):
         counts = {"null_keys": check_sources(workspace, bound)}
-    entry = publishing_entry(bound, plan, uuid.uuid4().hex, "", counts)
+    entry = publishing_entry(bound, plan, uuid.uuid4().hex, "", Computed(counts))
     with watch.step("ledger"):
         workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
     return _write_load(workspace, bound, entry, watch)
@@ -122,7 +122,7 @@ def _load_changelog(
         loaded = read(spark, bound.result, version)
         return missing_rows(logged, loaded, key, bound.columns, entry.epoch)
 
-    made, number = append_changelog(workspace, entry, target, rows)
+    made, number = append_rows(workspace, entry, target, rows)
     return replace(target, version=made), number
 
 

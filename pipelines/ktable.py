@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, MapType, StructField, StructType
 
 from lakehouse.address import Address
 from lakehouse.errors import Fault, ForeignWriter, LakejoinError, NotLoaded, PipelineFileError
 from lakehouse.sqltext import quote
-from lakehouse.tables import Table, at_rest, get, read
+from lakehouse.tables import Table, at_rest, get
 from lakehouse.values import common_type, contains, incomparable, plain_schema
+from pipelines.conditions import condition_faults
 from pipelines.spec import Changelog, bind_changelog, changelog_fingerprint
-from pipelines.spec.changelog import tombstone_path
 from pipelines.spec.names import DELETED, ORDER, STATE
 from pipelines.workspace import Workspace
 
@@ -55,7 +53,10 @@ def bind_ktable(workspace: Workspace, source: str) -> BoundKTable:
     """
     table = get(workspace.spark, workspace.source(source))
     changelog = bind_changelog(source, workspace.file.sources[source], table.schema.fieldNames())
-    faults = [*_type_faults(changelog, table), *_tombstone_faults(workspace, changelog, table)]
+    faults = [
+        *_type_faults(changelog, table),
+        *condition_faults(workspace, source, "tombstone", changelog.tombstone, table),
+    ]
     if faults:
         raise PipelineFileError(workspace.file.pipeline, faults)
     own = [StructField(DELETED, BooleanType()), StructField(ORDER, table.schema[changelog.order].dataType)]
@@ -149,15 +150,3 @@ def _type_faults(changelog: Changelog, table: Table) -> Iterator[Fault]:
 
 def _type(table: Table, name: str) -> str:
     return table.schema[name].dataType.simpleString()
-
-
-def _tombstone_faults(workspace: Workspace, changelog: Changelog, table: Table) -> Iterator[Fault]:
-    path = tombstone_path(changelog.source)
-    try:
-        rows = read(workspace.spark, table.address, table.version)
-        kind = rows.select(F.expr(changelog.tombstone)).schema[0].dataType
-    except AnalysisException as error:
-        yield Fault(path, f"Spark refuses it: {str(error).strip().splitlines()[0]}")
-        return
-    if not isinstance(kind, BooleanType):
-        yield Fault(path, f"it is {kind.simpleString()}", "write a condition, which is true for a row that deletes")

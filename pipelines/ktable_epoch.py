@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
-from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue
 from lakehouse.feed import read_feed
 from lakehouse.pruning import pruning
@@ -23,23 +22,17 @@ from lakehouse.publish import STAGED_COUNTS
 from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import Table, commits_since, create, find, get, read
+from lakehouse.tables import commits_since, create, find, get, read
 from pipelines.epoch import few_or_many
 from pipelines.joins.latest import VERSION, latest, offers
 from pipelines.ktable import BoundKTable, bind_ktable, ktable_address, way_on
 from pipelines.plan import EpochPlan, Refresh, plan_epoch
-from pipelines.prepare import Prepared, check_columns, check_result, facts_of, prepare, source_facts
+from pipelines.prepare import Prepared, check_columns, check_result, facts_of, is_only_created, source_facts
 from pipelines.spec.names import DELETED
 from pipelines.workspace import Workspace
 
 BACKFILL = "run `lakejoin backfill`"
 """The hint that `way_on` replaces."""
-
-
-def prepare_node(workspace: Workspace, name: str, *, backfill: bool = False) -> Prepared:
-    """Plan the next epoch of a join or, where the name is that of a changelog source, of its KTable."""
-    look = prepare if name in workspace.file.joins else prepare_ktable
-    return look(workspace, name, backfill=backfill)
 
 
 def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False) -> Prepared:
@@ -63,7 +56,7 @@ def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False) -
             anew = backfill and found is None
             return Prepared(plan_epoch(name, "", "auto", history, (), None, backfill=anew), history, None)
         bound = bind_ktable(workspace, name)
-        if found is not None and _is_only_created(found, history):
+        if found is not None and is_only_created(found, history):
             found = None
         anew = backfill and found is None
         # What is held is not computed in full again: a gap in the feed is no reason to.
@@ -162,15 +155,4 @@ def _altered(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, version:
         expected="rows that are only added",
         found=f"{operation} in version {version}",
         hint=BACKFILL,
-    )
-
-
-def _is_only_created(table: Table, history: JoinHistory) -> bool:
-    """Tell whether a run made the table and came no further: it is nobody's, and empty."""
-    last = history.committed
-    is_ours = last is not None and last.result.id == table.id
-    return (
-        not is_ours
-        and table.commits[-1].operation == "CREATE TABLE"
-        and not any(commit.changes_data for commit in table.commits)
     )

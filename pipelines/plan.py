@@ -4,8 +4,8 @@ What one epoch of a join will do, as a value: `plan` prints it and `run` execute
 Pure: the facts are gathered elsewhere, nothing here reads a table.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lakehouse.entries import JoinHistory, TargetVersions
@@ -21,7 +21,7 @@ from lakehouse.errors import (
 FEW = 10_000
 """So many changed rows may pass through the driver."""
 
-Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile"]
+Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile", "replay", "accept", "reset"]
 Refresh = Literal["auto", "incremental", "full"]
 
 
@@ -91,13 +91,17 @@ class EpochPlan:
     Args:
         join: The join.
         epoch: Its number.
-        strategy: nothing, resume, load, incremental or reconcile.
+        strategy: nothing, resume, load, incremental or reconcile; of a join with a stream also replay (what it lacks is
+            appended), accept (it is taken as it is) and reset (it is loaded anew in its place).
         reason: A stable code, a colon, and words.
         sources: What is read, left before right.
         result_id: Table id of the result; empty before the load.
         base_version: The version of the result that the epoch is computed against; -1 before the load.
         changelog_id: Table id of the changelog; empty where none is kept, or before it is there.
         changelog_version: Its version; -1 where there is none.
+        clocks: Of a join with a stream: for each source the greatest time in its order so far, as the ledger has them.
+        stream_bytes: How many bytes the files have that came to its stream.
+        more: Whether its sources are further on than the epoch goes.
     """
 
     join: str
@@ -109,12 +113,23 @@ class EpochPlan:
     base_version: int = -1
     changelog_id: str = ""
     changelog_version: int = -1
+    clocks: Mapping[str, int] = field(default_factory=dict)
+    stream_bytes: int = 0
+    more: bool = False
 
     @property
     def few(self) -> bool:
         """Tell whether the changes of an incremental epoch seem so few that they may pass through the driver."""
         changed = [source.changed_rows for source in self.sources if source.has_changes]
         return self.strategy == "incremental" and None not in changed and sum(rows or 0 for rows in changed) <= FEW
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What an epoch was computed to: its counts, and of a join with a stream the clocks after it."""
+
+    counts: dict[str, int]
+    clocks: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan_epoch(

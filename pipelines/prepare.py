@@ -169,6 +169,17 @@ def check_columns(join: str, which: str, columns: StructType, found: StructType)
         )
 
 
+def is_only_created(table: Table, history: JoinHistory) -> bool:
+    """Tell whether a run made the table and came no further: it is nobody's, and empty."""
+    last = history.committed
+    is_ours = last is not None and last.result.id == table.id
+    return (
+        not is_ours
+        and table.commits[-1].operation == "CREATE TABLE"
+        and not any(commit.changes_data for commit in table.commits)
+    )
+
+
 def must_be_bound(prepared: Prepared) -> BoundJoin:
     """Give the bound join of a plan that computes something."""
     if not isinstance(prepared.bound, BoundJoin):

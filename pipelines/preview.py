@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from pipelines.ktable_epoch import prepare_node
+from pipelines.nodes import prepare_node
 from pipelines.report import JoinReport, PlanReport
 from pipelines.spec import reads
 from pipelines.upstream import NotYetRun

@@ -18,10 +18,16 @@ from lakehouse.publish import OPERATIONS, Fence, append, check_owner, committed_
 from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, get, is_conflict, refresh
 from pipelines.binding import Bound, BoundJoin
-from pipelines.plan import EpochPlan
+from pipelines.plan import Computed, EpochPlan
 from pipelines.workspace import Workspace
 
 T = TypeVar("T")
+
+RESET = "reset"
+"""The strategy of an epoch whose rows take the place of all that the result held."""
+
+APPENDED = "appended"
+"""The count of rows that an epoch adds to the result of a join with a stream."""
 
 
 class Stopwatch:
@@ -49,7 +55,7 @@ class Stopwatch:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)
 
 
-def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, counts: dict[str, int]) -> Entry:
+def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, computed: Computed) -> Entry:
     """Make the *publishing* row of an epoch, from which alone it can be finished."""
     targets = [TargetVersions(bound.result, plan.result_id, plan.base_version)]
     if isinstance(bound, BoundJoin) and bound.changelog is not None:
@@ -65,7 +71,8 @@ def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, cou
         sources=tuple(SourceVersions(s.name, s.id, s.from_version, s.to_version) for s in plan.sources),
         targets=tuple(targets),
         stage=stage,
-        counts=counts,
+        counts=computed.counts,
+        clocks=computed.clocks,
     )
 
 
@@ -76,7 +83,9 @@ def staged_rows(entry: Entry) -> int:
 
 def is_staged(entry: Entry) -> bool:
     """Tell whether the epoch's stage holds anything to be written."""
-    return bool(staged_rows(entry) or entry.counts.get("changelog"))
+    return bool(staged_rows(entry) or entry.counts.get("changelog") or entry.counts.get(APPENDED)) or (
+        entry.strategy == RESET
+    )
 
 
 def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
@@ -92,7 +101,11 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
     changelog = entry.changelog
     if changelog is not None:
         with watch.step("changelog"):
-            changelog = replace(changelog, version=_append(workspace, entry, changelog))
+            logged = entry.counts.get("changelog", 0)
+            changelog = replace(changelog, version=_append(workspace, entry, changelog, "changelog", logged))
+    if entry.counts.get(APPENDED) or entry.strategy == RESET:
+        with watch.step("append"):
+            version = _append(workspace, entry, entry.result, "result", entry.counts[APPENDED])
     if staged_rows(entry):
         with watch.step("merge"):
             commit = _merge(workspace, entry)
@@ -106,51 +119,52 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
     return close(workspace, entry, (result,) if changelog is None else (changelog, result), watch)
 
 
-def _append(workspace: Workspace, entry: Entry, changelog: TargetVersions) -> int:
-    """Append the staged rows of the changelog, unless that is done, and give its version afterwards."""
-    staged = entry.counts.get("changelog", 0)
-    if not staged:
-        return changelog.base_version
+def _append(workspace: Workspace, entry: Entry, target: TargetVersions, part: str, staged: int) -> int:
+    """Append a part of the stage to a target, unless that is done, and give the target's version afterwards."""
+    if not staged and entry.strategy != RESET:
+        return target.base_version
 
     def rows() -> DataFrame:
-        return Stage(entry.stage).get(workspace.spark, "changelog")
+        return Stage(entry.stage).get(workspace.spark, part)
 
-    version, written = _unless_finished(workspace, entry, lambda: append_changelog(workspace, entry, changelog, rows))
+    version, written = _unless_finished(workspace, entry, lambda: append_rows(workspace, entry, target, rows))
     if written != staged:
-        raise broken(workspace, entry, f"{staged} rows", f"{written} in version {version} of the changelog")
+        raise broken(workspace, entry, f"{staged} rows", f"{written} in version {version} of the {part}")
     return version
 
 
-def append_changelog(
-    workspace: Workspace, entry: Entry, changelog: TargetVersions, rows: Callable[[], DataFrame]
+def append_rows(
+    workspace: Workspace, entry: Entry, target: TargetVersions, rows: Callable[[], DataFrame]
 ) -> tuple[int, int]:
     """
-    Append an epoch's rows to the changelog, exactly once however often it is tried.
+    Append an epoch's rows to a table, exactly once however often it is tried.
 
     Args:
         workspace: Where to work.
         entry: The epoch's publishing row.
-        changelog: The changelog, and the version that the epoch was computed against.
+        target: The changelog, or the result of a join with a stream, and the version that the epoch was computed
+            against.
         rows: Gives what is appended.
 
     Returns:
-        The version of the changelog that has them, and how many rows they are.
+        The version of the table that has them, and how many rows they are.
 
     Raises:
-        ForeignWriter: Somebody else wrote to the changelog.
+        ForeignWriter: Somebody else wrote to the table.
         AnotherRun: Another run finished the epoch meanwhile.
         BrokenEpoch: The table was replaced.
     """
 
     def own(table: Table) -> Commit | None:
-        commits = check_owner(workspace.spark, table, changelog.base_version, {entry.run_id}, entry.join)
+        commits = check_owner(workspace.spark, table, target.base_version, {entry.run_id}, entry.join)
         return next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)
 
-    table = _is_still(workspace, changelog, entry.join)
+    table = _is_still(workspace, target, entry.join)
     made = own(table)
     if made is None:
         try:
-            append(rows(), changelog.address, Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id))
+            fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)
+            append(rows(), target.address, fence, overwrite=entry.strategy == RESET)
         except Exception as error:
             if not is_conflict(error):
                 raise

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from expectations.gate import Verdict, gate_change_set, gate_changelog
+from expectations.gate import Verdict, gate_change_set, gate_changelog, gate_stream
 from lakehouse.entries import ABANDONED, REJECTED, Entry
 from lakehouse.errors import AnotherRun, CannotContinue, FeedUnavailable, GateFailed, LakejoinError
 from lakehouse.session import settings
@@ -26,13 +26,17 @@ from pipelines.epoch import NOT_ADAPTIVE, compute_changes, compute_reconciliatio
 from pipelines.first_load import load, resume_load
 from pipelines.joins.changelog import changelog_schema
 from pipelines.ktable import BoundKTable, way_on
-from pipelines.ktable_epoch import compute_ktable, made_ready, prepare_node
-from pipelines.plan import FEW, EpochPlan
+from pipelines.ktable_epoch import compute_ktable, made_ready
+from pipelines.nodes import prepare_node
+from pipelines.plan import FEW, Computed, EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
-from pipelines.publishing import Stopwatch, is_staged, publish, publishing_entry, staged_rows
-from pipelines.report import JoinReport
-from pipelines.spec import changelogs_of, reads
+from pipelines.publishing import APPENDED, Stopwatch, is_staged, publish, publishing_entry, staged_rows
+from pipelines.replay import Remedy, compute_replay, plan_replay
+from pipelines.report import JoinReport, joined_reports
+from pipelines.spec import STREAM_COLUMNS, changelogs_of, reads
+from pipelines.stream_epoch import compute_stream, plan_reset
+from pipelines.stream_epoch import made_ready as stream_made_ready
 from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)
@@ -45,6 +49,7 @@ def run_joins(
     select: Collection[str] | None = None,
     *,
     backfill: bool = False,
+    remedy: Remedy = "",
     progress: Progress = SILENT,
 ) -> list[JoinReport]:
     """
@@ -53,7 +58,10 @@ def run_joins(
     Args:
         workspace: Where to work.
         select: Names of joins; all of the file if None.
-        backfill: Reconcile with the sources as they are now, whatever the record says.
+        backfill: Reconcile with the sources as they are now, whatever the record says; a join with a stream gets the
+            rows that its recorded epochs lack.
+        remedy: With `backfill`, what is to become of the result of a join with a stream: `accept` takes it as it is,
+            `reset` begins it anew.
         progress: Hears of each epoch and step as it begins, and of each join that is through.
 
     Returns:
@@ -72,7 +80,7 @@ def run_joins(
             if stopped is not None:
                 reports[name] = _skipped(name, stopped)
             elif name in workspace.file.joins:
-                reports[name] = run_join(workspace, name, backfill=backfill, progress=progress)
+                reports[name] = run_join(workspace, name, backfill=backfill, remedy=remedy, progress=progress)
             else:
                 with way_on(workspace, name):
                     reports[name] = run_join(workspace, name, backfill=backfill, progress=progress)
@@ -106,6 +114,7 @@ def run_join(
     name: str,
     *,
     backfill: bool = False,
+    remedy: Remedy = "",
     progress: Progress = SILENT,
 ) -> JoinReport:
     """
@@ -124,6 +133,15 @@ def run_join(
         with watch.step("plan"), reading(name):
             prepared = prepare_node(workspace, name, backfill=backfill)
     plan = prepared.plan
+    is_stream = isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None
+    if backfill and is_stream and plan.strategy != "load":
+        return _mended(workspace, prepared, remedy, watch, progress)
+    if remedy and not is_stream:
+        raise LakejoinError(
+            name,
+            f"`--{remedy}` is for joins with a stream",
+            hint=f"run `lakejoin backfill --select {name}`: it reconciles the result with its sources",
+        )
     if plan.strategy == "nothing":
         if finished is not None:
             return _report(finished, watch, "resume")
@@ -137,7 +155,10 @@ def run_join(
         )
     _begun(progress, plan)
     if isinstance(prepared.bound, BoundKTable):
-        return _staged(workspace, prepared.bound, made_ready(workspace, prepared.bound, plan), compute_ktable, watch)
+        ready = made_ready(workspace, prepared.bound, plan)
+        return _staged(workspace, prepared.bound, ready, _counted(compute_ktable), watch)
+    if isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None:
+        return _epochs_of_stream(workspace, prepared, watch, progress)
     if plan.strategy == "load":
         return _report(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     return _change(workspace, prepared, watch)
@@ -167,14 +188,51 @@ def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> Join
     if bound.changelog is not None and not plan.changelog_id:
         plan = _with_new_changelog(workspace, bound, plan)
     compute = compute_changes if plan.strategy == "incremental" else compute_reconciliation
-    return _staged(workspace, bound, plan, compute, watch)
+    return _staged(workspace, bound, plan, _counted(compute), watch)
+
+
+def _epochs_of_stream(workspace: Workspace, prepared: Prepared, watch: Stopwatch, progress: Progress) -> JoinReport:
+    """Take the epochs of a join with a stream until it is where its sources were when the first was planned."""
+    name, reports = prepared.plan.join, []
+    newest = must_be_bound(prepared).newest
+    while True:
+        bound, plan = must_be_bound(prepared), prepared.plan
+        reports.append(_staged(workspace, bound, stream_made_ready(workspace, bound, plan), compute_stream, watch))
+        if not plan.more:
+            return joined_reports(reports)
+        with watch.step("plan"), reading(name):
+            prepared = prepare_node(workspace, name, goal=newest)
+        _begun(progress, prepared.plan)
+
+
+def _mended(
+    workspace: Workspace, prepared: Prepared, remedy: Remedy, watch: Stopwatch, progress: Progress
+) -> JoinReport:
+    """Append what the result of a join with a stream lacks of its recorded epochs, or do what a person decided."""
+    name = prepared.plan.join
+    with watch.step("plan"), reading(name):
+        if remedy == "reset":
+            plan, bound = plan_reset(workspace, name, prepared.history), must_be_bound(prepared)
+        else:
+            plan, bound = plan_replay(workspace, name, remedy)
+    _begun(progress, plan)
+    return _staged(workspace, bound, plan, compute_stream if remedy == "reset" else compute_replay, watch)
+
+
+def _counted(
+    compute: Callable[[Workspace, Target, EpochPlan, Stage], dict[str, int]],
+) -> Callable[[Workspace, Target, EpochPlan, Stage], Computed]:
+    def computed(workspace: Workspace, bound: Target, plan: EpochPlan, stage: Stage) -> Computed:
+        return Computed(compute(workspace, bound, plan, stage))
+
+    return computed
 
 
 def _staged(
     workspace: Workspace,
     bound: Target,
     plan: EpochPlan,
-    compute: Callable[[Workspace, Target, EpochPlan, Stage], dict[str, int]],
+    compute: Callable[[Workspace, Target, EpochPlan, Stage], Computed],
     watch: Stopwatch,
 ) -> JoinReport:
     """Compute an epoch into a stage of its own and publish it."""
@@ -182,11 +240,11 @@ def _staged(
     stage = Stage.of(workspace.stages, plan.join, plan.epoch, run_id)
     try:
         with watch.step("compute"), reading(plan.join):
-            counts = compute(workspace, bound, plan, stage)
+            computed = compute(workspace, bound, plan, stage)
     except BaseException:
         stage.delete()
         raise
-    entry = publishing_entry(bound, plan, run_id, stage.path, counts)
+    entry = publishing_entry(bound, plan, run_id, stage.path, computed)
     with settings(workspace.spark, NOT_ADAPTIVE if staged_rows(entry) <= FEW else {}):
         return _published(workspace, bound, plan, stage, entry, watch)
 
@@ -227,6 +285,10 @@ def _published(
 def _gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
     """Gate the change set, and the rows of the changelog where these follow the sources commit by commit."""
     spark, rows, logged = workspace.spark, staged_rows(entry), entry.counts.get("changelog", 0)
+    appended = entry.counts.get(APPENDED, 0)
+    if appended:
+        epoch = None if plan.strategy == "replay" else plan.epoch
+        return gate_stream(stage.get(spark, "result"), appended, epoch, *STREAM_COLUMNS)
     if not rows and not logged:
         return Verdict(())
     changes, base = stage.get(spark, "result"), plan.base_version

@@ -54,6 +54,7 @@ class EpochSources:
         self._bound = bound
         self._stage = stage
         self._few = few
+        self._plan = plan
         self._ranges = {versions.name: versions for versions in plan.sources}
         self._changed: dict[str, DataFrame] = {}
         self._looked_up_already: dict[tuple[int, int], tuple[DataFrame, DataFrame]] = {}
@@ -199,22 +200,28 @@ class EpochSources:
         return rows.join(known.select("key").alias("wanted"), on=F.expr(f"{key} = wanted.key"), how="left_semi")
 
     def _net(self, source: str) -> Mapping[str, int]:
-        table, versions = self._table(source), self._ranges[source]
         kinds, key = self._kinds(source), self._key(source)
-        after, to = versions.read_after, versions.to_version
-        feed = read_feed(self._workspace.spark, table.address, after, to, list(kinds), table.where)
-        seen, made = Observation(), Observation()
-        feed = feed.observe(
-            seen,
-            F.count(F.lit(1)).alias("read"),
-            F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
-        )
+        made = Observation()
+        feed, seen = self._feed(source)
         changes = net(self._as_netted(source, feed), key, [kinds[name] for name in key], kinds)
         changes = changes.observe(made, F.count(F.lit(1)).alias("changes"), F.max("copies").alias("copies"))
         kept = self._kept_of(source, "changes", changes)
         if made.get["changes"]:
             self._changed[source] = kept
         return {**seen.get, **made.get}
+
+    def _feed(self, source: str) -> tuple[DataFrame, Observation]:
+        """Read the feed of a source; once it was read it tells how many rows it had, and how many without a key."""
+        table, versions, key = self._table(source), self._ranges[source], self._key(source)
+        after, to = versions.read_after, versions.to_version
+        feed = read_feed(self._workspace.spark, table.address, after, to, list(self._kinds(source)), table.where)
+        seen = Observation()
+        feed = feed.observe(
+            seen,
+            F.count(F.lit(1)).alias("read"),
+            F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
+        )
+        return feed, seen
 
     def _as_netted(self, source: str, feed: DataFrame) -> DataFrame:
         """Give the rows that net to the changes of a source, from its feed."""

@@ -197,6 +197,9 @@ def _sighted(workspace: Workspace, name: str, table: Table | None, recorded: Rec
         return Sighting(name, None, recorded, problem="there is no such Delta table")
     if recorded is not None and table.id != recorded.id:
         return Sighting(name, table, recorded, problem="it was dropped and created again")
+    source = workspace.file.sources.get(name)
+    if source is not None and source.kind == "global_table":
+        return Sighting(name, table, recorded)  # its changes cause nothing
     if not table.feed_on:
         return Sighting(name, table, recorded, problem=f"its change feed is off: set {CHANGE_FEED} = true")
     if recorded is None:

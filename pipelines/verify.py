@@ -2,29 +2,30 @@
 
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.address import Address
 from lakehouse.entries import SourceVersions
-from lakehouse.errors import Drifted, SchemaBroken, SourceRecreated
+from lakehouse.errors import Drifted, LakejoinError, SchemaBroken, SourceRecreated
 from lakehouse.sqltext import quote
 from lakehouse.tables import get, read, reading
 from pipelines.binding import BoundJoin, bind_join
+from pipelines.comparison import counted, examples_of
 from pipelines.epoch import expected_rows
 from pipelines.joins.changelog import last_rows
 from pipelines.joins.difference import bag_difference
 from pipelines.plan import check_definition
 from pipelines.publishing import Stopwatch
+from pipelines.replay import verify_stream
 from pipelines.report import JoinReport
+from pipelines.spec import reads_stream
 from pipelines.workspace import Workspace
-
-EXAMPLES = 5
 
 
 def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinReport:
     """
-    Recompute a join and compare.
+    Recompute a join and compare; of a join with a stream, replay its recorded epochs.
 
     Args:
         workspace: Where to work.
@@ -40,6 +41,14 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
         Drifted: Rows differ; the message gives the numbers and examples.
         LakejoinError: A table is missing or versions are no longer readable.
     """
+    if reads_stream(workspace.file, name):
+        if against:
+            raise LakejoinError(
+                name,
+                "the result of a join with a stream depends on what had arrived when: no other table can be compared",
+                hint=f"`lakejoin verify --select {name}` replays its recorded epochs",
+            )
+        return verify_stream(workspace, name)
     watch = Stopwatch()
     with watch.step("verify"), reading(name):
         bound = bind_join(workspace, name)
@@ -142,19 +151,6 @@ def _as_expected(found: DataFrame, bound: BoundJoin, address: Address) -> DataFr
 
 
 def _compare(expected: DataFrame, found: DataFrame) -> tuple[dict[str, int], list[str]]:
-    different = bag_difference(expected, found)
-    totals = different.agg(
-        F.sum(F.expr("IF(surplus < 0, -surplus, 0)")).alias("missing"),
-        F.sum(F.expr("IF(surplus > 0, surplus, 0)")).alias("surplus"),
-    ).collect()[0]
-    counts = {"missing": totals["missing"] or 0, "surplus": totals["surplus"] or 0}
-    examples = []
-    if any(counts.values()):
-        examples = [_example(row) for row in different.limit(EXAMPLES).collect()]
+    counts, examples = counted(bag_difference(expected, found))
     counts["expected"] = expected.count()
-    return counts, examples
-
-
-def _example(row: Row) -> str:
-    values = ", ".join(f"{name}={value!r}" for name, value in row["row"].asDict().items())
-    return f"{'missing' if row['surplus'] < 0 else 'surplus'} ({values})"
+    return counts, examples_of(examples)

@@ -39,11 +39,16 @@ class Lake:
         further: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Pipeline:
-        """Write the pipeline file and load it; options go to the join, `further` are more joins by their statements."""
+        """
+        Write the pipeline file and load it.
+
+        Sources are given by their keys, or by all their options; options go to the join, `further` are more joins by
+        their statements.
+        """
         content = {
             "pipeline": "test",
             "storage": {"path": "./lake"},
-            "sources": {source: {"key": key} for source, key in sources.items()},
+            "sources": {source: key if isinstance(key, Mapping) else {"key": key} for source, key in sources.items()},
             "joins": {name: {"sql": sql, **options}, **{more: {"sql": text} for more, text in (further or {}).items()}},
         }
         self.file.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False))

@@ -12,6 +12,7 @@ from pipelines.cli.options import SELECT, Given, names, reporting
 from pipelines.cli.progress import ToStderr, shown, waiting
 
 if TYPE_CHECKING:
+    from pipelines.replay import Remedy
     from pipelines.report import Command, Part, Report
     from pipelines.workspace import Workspace
 
@@ -98,14 +99,20 @@ def run(given: Given, select: str | None) -> "Report":
 
 @cli.command()
 @SELECT
+@click.option(
+    "--accept", "remedy", flag_value="accept", default="", help="Of a join with a stream: take its result as it is."
+)
+@click.option("--reset", "remedy", flag_value="reset", help="Of a join with a stream: begin its result anew.")
 @reporting("backfill")
-def backfill(given: Given, select: str | None) -> "Report":
+def backfill(given: Given, select: str | None, remedy: "Remedy") -> "Report":
     """
     Load results, or reconcile them with their sources.
 
-    The sources are read as they are now, and only rows that differ are written.
+    The sources are read as they are now, and only rows that differ are written. The result of a join with a stream gets
+    the rows that its recorded epochs lack; where it holds others, or an epoch can no longer be read, you decide by
+    `--accept` or `--reset`.
     """
-    return _run("backfill", given, select)
+    return _run("backfill", given, select, remedy)
 
 
 @cli.command()
@@ -198,13 +205,14 @@ def demo(folder: Path) -> None:
     run_demo(local_session, folder, click.echo)
 
 
-def _run(command: "Command", given: Given, select: str | None) -> "Report":
+def _run(command: "Command", given: Given, select: str | None, remedy: "Remedy" = "") -> "Report":
     workspace = given.open()
     from pipelines.report import Report
     from pipelines.run import run_joins
 
     with shown() as progress:
-        reports = run_joins(workspace, names(select), backfill=command == "backfill", progress=progress)
+        is_backfill = command == "backfill"
+        reports = run_joins(workspace, names(select), backfill=is_backfill, remedy=remedy, progress=progress)
     return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(reports))
 
 

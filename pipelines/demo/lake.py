@@ -27,6 +27,12 @@ class Lake:
         writer.option("delta.enableDeletionVectors", True).save(self._path(name))
         return self.table(name).count()
 
+    def append(self, name: str, rows: DataFrame) -> int:
+        """Add rows to a table; give their number."""
+        rows.write.format("delta").mode("append").save(self._path(name))
+        metrics = DeltaTable.forPath(self.spark, self._path(name)).history(1).select("operationMetrics").collect()
+        return int(metrics[0][0]["numOutputRows"])
+
     def table(self, name: str) -> DataFrame:
         """Read a table as it is now."""
         return self.spark.read.format("delta").load(self._path(name))

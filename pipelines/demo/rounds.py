@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from pipelines.demo.airline import Airline
+from pipelines.demo.departures import Departures
 from pipelines.demo.registry import EMBRAER_190, SISTER, UNREGISTERED, Registry
 
 FRIDAY, SATURDAY = date(2013, 2, 8), date(2013, 2, 9)
 """The blizzard that closed the airports of New York."""
 
 FLEET_UPDATE = "fleet update: Embraer 190 seats 100, not 20"
+
+
+TUESDAY = date(2013, 2, 12)
+SEATS_AT_NOON = "a day of departures; at noon: 98 seats"
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,21 @@ def blizzard(airline: Airline, on_sale: date) -> list[Round]:
             ),
         ),
         Round("Sat 9 Feb 24:00", "once more, with nothing new", ()),
+    ]
+
+
+def tuesday(departures: Departures, registry: Registry) -> list[Round]:
+    """Tell a day of departures in one run: at noon the seats of a model are corrected once more."""
+    return [
+        Round(
+            "Tue 12 Feb 24:00",
+            SEATS_AT_NOON,
+            (
+                lambda: departures.depart(TUESDAY, 0, 12),
+                lambda: registry.correct_seats(EMBRAER_190, 98),
+                lambda: departures.depart(TUESDAY, 12, 24),
+            ),
+        )
     ]
 
 

@@ -1,9 +1,10 @@
 """
-The demo: two days of a blizzard, told by changing tables and the two joins that lakejoin keeps of them.
+The demo: two days of a blizzard and what came of them, told by changing tables and the joins that lakejoin keeps.
 
     Airline writes ──► schedule, operations ─► Pipeline.run ─► flight_status
     Registry writes ─► planes, weather, …   ─► Pipeline.run ─► flights_enriched, over all six tables
-                                               Pipeline.verify of both, one question
+    Departures adds ─► departures           ─► Pipeline.run ─► departures_enriched, each with its plane as it was then
+                                               Pipeline.verify of all, one question
 """
 
 import shlex
@@ -20,9 +21,10 @@ from lakehouse.errors import LakejoinError
 from pipelines.api import Pipeline
 from pipelines.demo.airline import Airline
 from pipelines.demo.data import data_folder, read_flights
+from pipelines.demo.departures import Departures
 from pipelines.demo.lake import Lake
-from pipelines.demo.registry import Registry
-from pipelines.demo.rounds import FLEET_UPDATE, FRIDAY, Round, aftermath, blizzard
+from pipelines.demo.registry import EMBRAER_190, Registry
+from pipelines.demo.rounds import FLEET_UPDATE, FRIDAY, TUESDAY, Round, aftermath, blizzard, tuesday
 from pipelines.examples import example
 from pipelines.shell import program
 
@@ -38,12 +40,18 @@ QUESTION = """
     ORDER BY cancelled / flights DESC, a.name
 """
 
+SEATS = """
+    SELECT seats, count(*) AS flights FROM {departures}
+    WHERE _epoch > 1 AND model = :model
+    GROUP BY seats ORDER BY min(_position)
+"""
+
 Say = Callable[[str], None]
 
 
 def run_demo(spark_factory: Callable[[], SparkSession], folder: Path, say: Say, *, days: int = 365) -> None:
     """
-    Keep two joins of changing tables up to date before the reader's eyes, and prove them right at the end.
+    Keep three joins of changing tables up to date before the reader's eyes, and prove them right at the end.
 
     Args:
         spark_factory: Starts Spark, once it is known that the demo can run.
@@ -60,12 +68,13 @@ def run_demo(spark_factory: Callable[[], SparkSession], folder: Path, say: Say, 
     say("Starting Spark takes a few seconds, writing the first two tables some more ...")
     lake = Lake(spark_factory(), folder.resolve() / "lake")
     flights = read_flights(lake.spark, folder).persist()
-    tour = _Tour(Pipeline.load(file), lake, say)
+    tour, registry = _Tour(Pipeline.load(file), lake, say), Registry(lake)
     try:
         tour.show_blizzard(Airline(lake, flights), date(2013, 1, 1) + timedelta(days=days - 3))
+        tour.show_aftermath(registry)
+        tour.show_stream(Departures(lake, flights), registry)
     finally:
         flights.unpersist()
-    tour.show_aftermath(Registry(lake))
     tour.show_proof()
     tour.show_answer()
     given = shlex.quote(str(folder / PIPELINE_FILE))
@@ -130,12 +139,28 @@ class _Tour:
         planes, altered = changed[FLEET_UPDATE]
         self.say(f"\nThe fleet update changed {planes:,} planes, and that altered {altered:,} flights.")
 
+    def show_stream(self, departures: Departures, registry: Registry) -> None:
+        """Let a stream look up what the tables held at the time of each row."""
+        rows = departures.open(TUESDAY)
+        self.say(f"\n  departures  {rows:>8,} rows  a stream: rows are only added, 1 Jan to 11 Feb")
+        held = self._show_load(
+            "departures_enriched", "The third join is of a stream: it meets each plane as it was then:"
+        )
+        self.say(
+            "\nTuesday's departures come, and meanwhile a model's seats are corrected once more; one run for all:\n"
+        )
+        self._show_rounds("departures_enriched", held, tuesday(departures, registry))
+        seats = self.lake.spark.sql(SEATS, departures=self.lake.table("departures_enriched"), model=EMBRAER_190)
+        before, after = (f"{row['flights']} with {row['seats']} seats" for row in seats.collect())
+        self.say(f"\nOf Tuesday's departures with an {EMBRAER_190} there are {before}, and after noon {after}.")
+
     def show_proof(self) -> None:
-        """Compute both joins from scratch and compare."""
+        """Compute the joins from scratch, and the epochs of the stream once more, and compare."""
         self.say("")
         for join in self.pipeline.file.joins:
             report = self.pipeline.verify(self.lake.spark, [join])[0]
-            same = f"the join computed from scratch has the same {report.counts['expected']:,} rows"
+            again = "its epochs, replayed, have" if "epochs" in report.counts else "the join computed from scratch has"
+            same = f"{again} the same {report.counts['expected']:,} rows"
             self.say(f"Verified: {join}, {same} ({sum(report.seconds.values()):.1f} s).")
 
     def show_answer(self) -> None:
@@ -166,7 +191,8 @@ class _Tour:
             start = time.monotonic()
             report = self.pipeline.run(self.lake.spark, [join])[0]
             seconds = f"{time.monotonic() - start:.1f} s"
-            held += report.counts.get("inserted", 0) - report.counts.get("deleted", 0)
+            added = report.counts.get("inserted", 0) + report.counts.get("appended", 0)
+            held += added - report.counts.get("deleted", 0)
             share = f"{report.changed / held:.2%}"
             self.say(line.format(part.when, part.what, f"{written:,}", f"{report.changed:,}", share, seconds))
             changed[part.what] = (written, report.changed)

@@ -139,6 +139,11 @@ def null_reference(link: Link) -> str:
     return "(" + " OR ".join(f"({expression}) IS NULL" for expression in link.expressions) + ")"
 
 
+def refers_to(link: Link, types: KeyTypes) -> str:
+    """Give the SQL of the key that a row refers to, over structs of the inputs' rows; null where it is to nothing."""
+    return f"IF({null_reference(link)}, NULL, {reference(link, types[link.input])})"
+
+
 def images(
     changes: DataFrame | None,
     looked_up: DataFrame,

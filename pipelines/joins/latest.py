@@ -129,7 +129,8 @@ def accepted(offered: DataFrame, changes: DataFrame, columns: Sequence[str]) -> 
 
     Returns:
         For each offer that was held when it came, a tombstone of an absent key among them: `key`, `version` (bigint, in
-        the order of commits, then of the order), `at`, and `old` and `new` (struct of the columns; null if absent).
+        the order of commits, then of the order), `at`, `ord` (its order), and `old` and `new` (struct of the columns;
+        null if absent).
     """
 
     def live(row: str) -> str:
@@ -146,6 +147,7 @@ def accepted(offered: DataFrame, changes: DataFrame, columns: Sequence[str]) -> 
         "key",
         F.row_number().over(Window.orderBy(VERSION, "ord", "key")).cast("bigint").alias("version"),
         "at",
+        "ord",
         before.alias("old"),
         "new",
     )

@@ -11,8 +11,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import quote, text
 from pipelines.spec import TableJoin
+
+PREFIX = "_lakejoin_"
+"""What the names of working columns begin with."""
+
+PRESENT, MATCHED, ROW = (f"{PREFIX}{name}" for name in ("present", "matched", "row"))
 
 
 def meaning(tables: Sequence[DataFrame], join: TableJoin, scope: Sequence[str] = ()) -> DataFrame:
@@ -46,3 +51,42 @@ def meaning(tables: Sequence[DataFrame], join: TableJoin, scope: Sequence[str] =
         joined = joined.where(F.expr(join.where))
     scopes = [F.expr(held[name]).alias(name) for name in scope]
     return joined.select(*scopes, *(F.expr(output.expression).alias(output.name) for output in join.outputs))
+
+
+def met(found: DataFrame, join: TableJoin) -> DataFrame:
+    """
+    Say which row each combination means: the meaning of a join in which every input has one row or none.
+
+    `meaning` says the same of whole tables; there rows meet by their keys, here they have met already.
+
+    Args:
+        found: For each input a struct of its row under its alias, null where it has none, and other columns.
+        join: The join.
+
+    Returns:
+        The columns, with `_lakejoin_row`: the columns of the SELECT list (struct), null where there is no row.
+    """
+    first, *others = join.inputs
+    state = found.withColumn(PRESENT, F.expr(f"{quote(first.alias)} IS NOT NULL"))
+    before = [first.alias]
+    for step, item in zip(join.steps, others, strict=True):
+        both = f"{PRESENT} AND {quote(item.alias)} IS NOT NULL"
+        state = state.withColumn(MATCHED, F.expr(f"IF({both}, coalesce({step.on}, FALSE), FALSE)"))
+        if step.how == "left":
+            state = _kept_if(state, MATCHED, [item.alias])
+        elif step.how == "right":
+            state = _kept_if(state, MATCHED, before).withColumn(PRESENT, F.expr(f"{quote(item.alias)} IS NOT NULL"))
+        elif step.how == "full":
+            state = _kept_if(state, PRESENT, before)
+            state = state.withColumn(PRESENT, F.expr(f"{PRESENT} OR {quote(item.alias)} IS NOT NULL"))
+        else:
+            state = state.withColumn(PRESENT, F.col(MATCHED))
+        before.append(item.alias)
+    if join.where is not None:
+        state = state.withColumn(PRESENT, F.expr(f"IF({PRESENT}, coalesce({join.where}, FALSE), FALSE)"))
+    outputs = ", ".join(f"{text(output.name)}, {output.expression}" for output in join.outputs)
+    return state.withColumn(ROW, F.expr(f"IF({PRESENT}, named_struct({outputs}), NULL)"))
+
+
+def _kept_if(state: DataFrame, condition: str, aliases: Sequence[str]) -> DataFrame:
+    return state.withColumns({alias: F.expr(f"IF({condition}, {quote(alias)}, NULL)") for alias in aliases})

@@ -16,14 +16,13 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.sqltext import quote, text
-from pipelines.joins.kernel import KeyTypes, Sources, levels, null_reference, reference
+from lakehouse.sqltext import quote
+from pipelines.joins.kernel import KeyTypes, Sources, levels, refers_to
+from pipelines.joins.meaning import PREFIX, ROW, met
 from pipelines.joins.versions import BEGINNING, NEVER, versions
-from pipelines.spec import Link, TableJoin
+from pipelines.spec import TableJoin
 
-PREFIX = "_lakejoin_"
 KEY, START, END, CAUSE = (f"{PREFIX}{name}" for name in ("key", "start", "end", "cause"))
-PRESENT, MATCHED, ROW = (f"{PREFIX}{name}" for name in ("present", "matched", "row"))
 OTHER, REFERENCE = (f"{PREFIX}{name}" for name in ("other", "reference"))
 
 
@@ -58,8 +57,8 @@ def _pieces(join: TableJoin, types: KeyTypes, commits: Commits, touched: DataFra
     cut(dict.fromkeys(join.members, lambda: touched), dict.fromkeys(join.members, F.col(KEY)))
     for level, ready in enumerate(levels(join)):
         found = commits.kept(f"pieces_{level}", found)
-        refers_to = {link.input: F.expr(_refers_to(link, types)) for link in ready}
-        cut({place: partial(_wanted, found, place, key, commits, scope) for place, key in refers_to.items()}, refers_to)
+        keys = {link.input: F.expr(refers_to(link, types)) for link in ready}
+        cut({place: partial(_wanted, found, place, key, commits, scope) for place, key in keys.items()}, keys)
     return found
 
 
@@ -83,13 +82,13 @@ def timeline(
         a row) and `reference` (the key that the row refers to, over a foreign key).
     """
     found = _pieces(join, types, commits, touched, scope)
-    other = refers_to = "NULL"
+    other = referred = "NULL"
     if len(join.inputs) == 2:
         left, right = (f"{quote(item.alias)} IS NOT NULL" for item in join.inputs)
         other = f"IF({CAUSE} = 0, {right}, {left})"
-        refers_to = _refers_to(join.links[0], types) if join.links else "NULL"
-    known = found.withColumns({OTHER: F.expr(other), REFERENCE: F.expr(refers_to)})
-    return _joined(known, join).select(
+        referred = refers_to(join.links[0], types) if join.links else "NULL"
+    known = found.withColumns({OTHER: F.expr(other), REFERENCE: F.expr(referred)})
+    return met(known, join).select(
         *(F.col(quote(name)) for name in scope),
         F.col(KEY).alias("key"),
         F.col(START).alias("position"),
@@ -98,11 +97,6 @@ def timeline(
         F.col(OTHER).alias("other"),
         F.col(REFERENCE).alias("reference"),
     )
-
-
-def _refers_to(link: Link, types: KeyTypes) -> str:
-    """Give the SQL of the key that a piece refers to, null where it refers to nothing."""
-    return f"IF({null_reference(link)}, NULL, {reference(link, types[link.input])})"
 
 
 def _cut(
@@ -139,35 +133,3 @@ def _wanted(found: DataFrame, place: int, refers_to: Column, commits: Commits, s
     """Name the keys that the pieces refer to at any time."""
     keys = found.select(*(F.col(quote(name)) for name in scope), refers_to.alias("key")).where("key IS NOT NULL")
     return commits.kept(f"wanted_{place}", keys.distinct())
-
-
-def _joined(found: DataFrame, join: TableJoin) -> DataFrame:
-    """
-    Say which row each piece means: the meaning of a join in which every input has one row or none.
-
-    `meaning` says the same of whole tables; there rows meet by their keys, here they have met already.
-    """
-    first, *others = join.inputs
-    state = found.withColumn(PRESENT, F.expr(f"{quote(first.alias)} IS NOT NULL"))
-    before = [first.alias]
-    for step, item in zip(join.steps, others, strict=True):
-        both = f"{PRESENT} AND {quote(item.alias)} IS NOT NULL"
-        state = state.withColumn(MATCHED, F.expr(f"IF({both}, coalesce({step.on}, FALSE), FALSE)"))
-        if step.how == "left":
-            state = _kept_if(state, MATCHED, [item.alias])
-        elif step.how == "right":
-            state = _kept_if(state, MATCHED, before).withColumn(PRESENT, F.expr(f"{quote(item.alias)} IS NOT NULL"))
-        elif step.how == "full":
-            state = _kept_if(state, PRESENT, before)
-            state = state.withColumn(PRESENT, F.expr(f"{PRESENT} OR {quote(item.alias)} IS NOT NULL"))
-        else:
-            state = state.withColumn(PRESENT, F.col(MATCHED))
-        before.append(item.alias)
-    if join.where is not None:
-        state = state.withColumn(PRESENT, F.expr(f"IF({PRESENT}, coalesce({join.where}, FALSE), FALSE)"))
-    outputs = ", ".join(f"{text(output.name)}, {output.expression}" for output in join.outputs)
-    return state.withColumn(ROW, F.expr(f"IF({PRESENT}, named_struct({outputs}), NULL)"))
-
-
-def _kept_if(state: DataFrame, condition: str, aliases: Sequence[str]) -> DataFrame:
-    return state.withColumns({alias: F.expr(f"IF({condition}, {quote(alias)}, NULL)") for alias in aliases})

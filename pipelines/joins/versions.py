@@ -54,12 +54,38 @@ def placed(changes: DataFrame, order: DataFrame, side: int, scope: Sequence[str]
     return changes.join(own, on=[*scope, "version"], how="inner")
 
 
+def timed(changes: DataFrame, time: str, floor: int, scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Give the changes of a table their `position` in time: no earlier than what any version before had, nor than a floor.
+
+    Args:
+        changes: The changes: the scope columns, `version` (bigint, growing with each commit) and others.
+        time: Spark SQL of a change's own time (bigint, not null).
+        floor: The greatest time of the table so far.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The changes with `position` (bigint).
+    """
+    known = changes.withColumn("position", F.expr(f"greatest(CAST({time} AS BIGINT), CAST({floor} AS BIGINT))"))
+    before = Window.partitionBy(*scope).orderBy("version").rowsBetween(Window.unboundedPreceding, -1)
+    commits = known.groupBy(*scope, "version").agg(F.max("position").alias("reached"))
+    reached = commits.select(
+        *scope, "version", F.coalesce(F.max("reached").over(before), F.lit(floor)).alias("reached")
+    )
+    raised = known.join(F.broadcast(reached), on=[*scope, "version"], how="inner")
+    return raised.withColumn("position", F.greatest("position", "reached")).drop("reached")
+
+
 def versions(
     changes: DataFrame | None,
     looked_up: DataFrame,
     side: Input,
     types: Sequence[DataType],
     scope: Sequence[str] = (),
+    *,
+    beginning: int = BEGINNING,
+    ties: Sequence[str] = (),
 ) -> DataFrame:
     """
     Give every version of the touched rows of a source.
@@ -71,23 +97,25 @@ def versions(
         side: The source in the join.
         types: The types in which key parts are compared.
         scope: Columns that keep independent histories apart.
+        beginning: The position from which on there is what was there before.
+        ties: Columns of the changes that order those of a key at one position: the last of them counts.
 
     Returns:
         The scope columns, `key`, `start` and `end` (positions: from and up to) and `row` (struct of the source's
-        columns, null while absent). The versions of a key cover everything from 0 on without overlap.
+        columns, null while absent). The versions of a key cover everything from the beginning on without overlap.
     """
     scopes = [F.col(quote(name)) for name in scope]
     keyed = looked_up.where(f"NOT {null_key(side.key)}")
     kept = unchanged_rows(changes, keyed, side, types, scope).select(
         *scopes,
         F.expr(key_struct(side.key, types)).alias("key"),
-        F.lit(BEGINNING).cast("bigint").alias("start"),
+        F.lit(beginning).cast("bigint").alias("start"),
         F.lit(NEVER).cast("bigint").alias("end"),
         F.expr(_row(side, "")).alias("row"),
     )
     if changes is None:
         return kept
-    in_order = Window.partitionBy(*scope, "key").orderBy("position")
+    in_order = Window.partitionBy(*scope, "key").orderBy("position", *ties)
     ordered = changes.select(
         *scopes,
         "key",
@@ -98,7 +126,7 @@ def versions(
         F.expr(f"IF(new IS NULL, NULL, {_row(side, 'new.')})").alias("new"),
     )
     after = "named_struct('start', position, 'end', end, 'row', new)"
-    before = f"named_struct('start', {BEGINNING}L, 'end', position, 'row', old)"
+    before = f"named_struct('start', CAST({beginning} AS BIGINT), 'end', position, 'row', old)"
     changed = ordered.select(
         *scopes, "key", F.explode(F.expr(f"IF(is_first, array({before}, {after}), array({after}))")).alias("version")
     )

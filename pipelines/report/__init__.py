@@ -3,7 +3,7 @@
 from pipelines.report.explanation import JoinExplanation, SourceExplanation
 from pipelines.report.facts import ErrorReport
 from pipelines.report.history import EpochReport, JoinHistoryReport
-from pipelines.report.joins import JoinReport, PlanReport
+from pipelines.report.joins import JoinReport, PlanReport, joined_reports
 from pipelines.report.query import ColumnReport, QueryReport
 from pipelines.report.status import GateStatus, JoinStatus, SourceStatus
 from pipelines.report.whole import Command, Part, Report, report_schema
@@ -24,5 +24,6 @@ __all__ = [
     "Report",
     "SourceExplanation",
     "SourceStatus",
+    "joined_reports",
     "report_schema",
 ]

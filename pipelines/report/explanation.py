@@ -49,7 +49,7 @@ class JoinExplanation(Facts):
     sources: tuple[SourceExplanation, ...]
     """Its inputs, in the order of FROM."""
     key: tuple[str, ...]
-    """The parts of the result's key, over the inputs that hold it."""
+    """The parts of the result's key, over the inputs that hold it; none of a stream."""
     result: str
     """The table or folder of the result."""
     semantics: str
@@ -70,7 +70,8 @@ class JoinExplanation(Facts):
         for label, source in zip(labels, self.sources, strict=True):
             lines += _labelled(label, source.text())
             lines += _labelled("", f"a change {source.change}")
-        lines += _labelled("result", f"{self.result}, one row for each ({', '.join(self.key)})")
+        holds = f"one row for each ({', '.join(self.key)})" if self.key else "a stream, to which rows are added"
+        lines += _labelled("result", f"{self.result}, {holds}")
         lines += _labelled("semantics", self.semantics)
         for number, note in enumerate(self.notes):
             lines += _labelled("" if number else "notes", note, bullet="- ")

@@ -1,6 +1,6 @@
 """What happened to one join, and what would."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pipelines.plan import EpochPlan, SourceRange, Strategy
@@ -8,6 +8,12 @@ from pipelines.report.facts import Facts, Failure
 
 Outcome = Literal["done", "nothing", "failed", "skipped"]
 COUNTED = ("inserted", "updated", "deleted")
+APPENDED = "appended"
+PASSED_OVER = {
+    "null_values": "rows of the stream have no value and took no part",
+    "ignored_changes": "rows of the stream were updated or deleted, and passed over",
+    "behind_cut": "rows or changes came later than their time, behind what an earlier epoch had read",
+}
 
 
 class JoinReport(Facts):
@@ -25,12 +31,14 @@ class JoinReport(Facts):
     epoch: int = 0
     """The epoch's number; of a join without news the number that the next will have."""
     strategy: str = ""
-    """nothing, resume, load, incremental, reconcile or verify; empty for an error."""
+    """nothing, resume, load, incremental, reconcile or verify, of a join with a stream also replay, accept or reset;
+    empty for an error."""
     reason: str = ""
     """Why this strategy, or why it was skipped: a stable code, a colon, and words. Of verify: what was compared."""
     counts: Mapping[str, int] = {}
     """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys and files read for look-ups; of a
-    changelog source also late, ties and tombstones; of verify the rows expected, missing and surplus."""
+    changelog source also late, ties and tombstones; of a join with a stream appended, null_values, ignored_changes and
+    behind_cut; of verify the rows expected, missing and surplus, and the epochs replayed."""
     seconds: Mapping[str, float] = {}
     """Seconds of each step."""
     error: Failure | None = None
@@ -41,7 +49,7 @@ class JoinReport(Facts):
     @property
     def changed(self) -> int:
         """How many rows of the result changed."""
-        return sum(self.counts.get(name, 0) for name in COUNTED)
+        return sum(self.counts.get(name, 0) for name in (*COUNTED, APPENDED))
 
     def text(self) -> str:
         """Render for a person."""
@@ -56,6 +64,7 @@ class JoinReport(Facts):
             )
         if self.counts.get("late"):
             lines.append(f"  {self.counts['late']:,} source rows came late and are older than what is held")
+        lines += [f"  {self.counts[name]:,} {words}" for name, words in PASSED_OVER.items() if self.counts.get(name)]
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
 
     def _headline(self) -> str:
@@ -65,9 +74,21 @@ class JoinReport(Facts):
             return f"skipped ({self.reason})"
         if self.outcome == "nothing":
             return f"nothing to do ({self.reason})"
-        changes = ", ".join(f"{self.counts.get(name, 0):,} {name}" for name in COUNTED)
+        counted = (APPENDED,) if APPENDED in self.counts else COUNTED
+        changes = ", ".join(f"{self.counts.get(name, 0):,} {name}" for name in counted)
         took = f"{sum(self.seconds.values()):.1f} s"
         return f"epoch {self.epoch} ({self.strategy}): {changes}; {took}"
+
+
+def joined_reports(reports: Sequence[JoinReport]) -> JoinReport:
+    """Report the epochs that a run took for one join as one: the last, with the counts of all."""
+    last = reports[-1]
+    if len(reports) == 1:
+        return last
+    names = dict.fromkeys(name for report in reports for name in report.counts)
+    counts = {name: sum(report.counts.get(name, 0) for report in reports) for name in names}
+    took = f"{len(reports)} epochs, from {reports[0].epoch} on, for the bounds that the pipeline file gives"
+    return last.model_copy(update={"counts": counts, "details": (*last.details, took)})
 
 
 class PlanReport(Facts):
@@ -78,7 +99,7 @@ class PlanReport(Facts):
     epoch: int
     """The number of the epoch."""
     strategy: Strategy
-    """nothing, resume, load, incremental or reconcile."""
+    """nothing, resume, load, incremental or reconcile; of a join with a stream also replay, accept or reset."""
     reason: str
     """Why: a stable code, a colon, and words."""
     sources: tuple[SourceRange, ...]

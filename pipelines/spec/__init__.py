@@ -9,12 +9,14 @@ from pipelines.spec.load import find, load
 from pipelines.spec.model import Join, PipelineFile, Semantics, Source, Storage
 from pipelines.spec.schema import schema
 from pipelines.spec.selection import UnknownJoin, selected
-from pipelines.spec.semantics import CHANGELOG_COLUMNS
+from pipelines.spec.semantics import CHANGELOG_COLUMNS, STREAM_COLUMNS
 from pipelines.spec.sql import parse
 from pipelines.spec.statement import Statement
+from pipelines.spec.streams import Stream, bind_stream, is_ordered_by_column, reads_stream, stream_misfits
 
 __all__ = [
     "CHANGELOG_COLUMNS",
+    "STREAM_COLUMNS",
     "Changelog",
     "How",
     "Input",
@@ -28,20 +30,25 @@ __all__ = [
     "Statement",
     "Step",
     "Storage",
+    "Stream",
     "TableJoin",
     "UnknownJoin",
     "bind",
     "bind_changelog",
+    "bind_stream",
     "changelog_fingerprint",
     "changelogs",
     "changelogs_of",
     "find",
     "fingerprint",
+    "is_ordered_by_column",
     "keeps_changelog",
     "load",
     "parse",
     "reads",
+    "reads_stream",
     "schema",
     "selected",
     "statement_of",
+    "stream_misfits",
 ]

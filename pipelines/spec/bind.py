@@ -11,6 +11,7 @@ from pipelines.spec.names import nearest
 from pipelines.spec.objection import Objection, faults_of
 from pipelines.spec.outputs import bad_names
 from pipelines.spec.scope import Scope, Table
+from pipelines.spec.semantics import STREAM_COLUMNS
 from pipelines.spec.sql import sql_path
 from pipelines.spec.statement import Statement
 
@@ -39,7 +40,8 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
     where = scope.resolve(statement.where) if statement.where else None
     links = list(_links(statement, scope))
-    objections = [*scope.objections, *bad_names((name, item) for item, (name, _) in expanded)]
+    added = STREAM_COLUMNS if statement.reads_stream else ()
+    objections = [*scope.objections, *bad_names(((name, item) for item, (name, _) in expanded), added)]
     if objections:
         raise _refused(statement, objections)
     names = {name.lower(): name for name, _ in selected}
@@ -101,7 +103,7 @@ def _missing_keys(table: Table) -> Iterator[Objection]:
 
 
 def _input(table: Table) -> Input:
-    key = tuple(table.real(name) for name in table.side.key)
+    key = () if table.side.kind == "stream" else tuple(table.real(name) for name in table.side.key)
     others = tuple(column for column in table.columns if column in table.used and column not in key)
     return Input(table.side.source, table.side.alias, key, key + others)
 

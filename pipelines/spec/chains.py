@@ -111,14 +111,21 @@ def reads(file: PipelineFile, name: str) -> tuple[str, ...]:
 
 def keeps_changelog(file: PipelineFile, name: str) -> bool:
     """
-    Tell whether a join keeps a changelog: it is asked for, or a join that keeps one reads this one.
+    Tell whether a join keeps a changelog: it is asked for, or needed by another join that reads this one, which keeps
+    one itself, or meets a stream with it.
 
     Args:
         file: The pipeline file.
         name: The join.
     """
     found = chains_of(file)
-    return any(join.changelog and (other == name or name in found.behind(other)) for other, join in file.joins.items())
+    needed = (other for other in file.joins if file.joins[other].changelog or _meets_stream(file, other))
+    return file.joins[name].changelog or any(name in found.behind(other) for other in needed)
+
+
+def _meets_stream(file: PipelineFile, name: str) -> bool:
+    first = called(_named(file.joins[name].sql)[0], file.sources)
+    return first is not None and file.sources[first].kind == "stream"
 
 
 def statement_of(file: PipelineFile, name: str) -> Statement:

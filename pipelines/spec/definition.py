@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 How = Literal["inner", "left", "right", "full"]
-Kind = Literal["table-table", "foreign-key", "star"]
+Kind = Literal["table-table", "foreign-key", "star", "stream-table", "stream-global-table"]
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Input:
     Args:
         source: Its name in the `sources` of the file, or in its `joins`.
         alias: Its alias in the statement; the name in FROM when there is none.
-        key: The key columns under their real names; of all inputs that key the result in one order.
+        key: The key columns under their real names; of all inputs that key the result in one order. None for a stream.
         columns: Real names of all columns that the statement uses, the key first, then in the order of the table.
     """
 
@@ -67,6 +67,9 @@ class Link:
 class TableJoin:
     """
     A join of tables: of two on their keys, over a foreign key, or a star of both.
+
+    A join of a stream with tables has the same shape: the stream is the only member, without a key, and refers to each
+    table.
 
     Args:
         name: The join's name in the file.

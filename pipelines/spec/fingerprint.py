@@ -4,7 +4,7 @@ import hashlib
 import json
 
 from pipelines.spec.chains import statement_of
-from pipelines.spec.changelog import canonical_tombstone
+from pipelines.spec.condition import canonical
 from pipelines.spec.dialect import render
 from pipelines.spec.model import PipelineFile, Source, Storage
 from pipelines.spec.statement import Side
@@ -41,6 +41,8 @@ def fingerprint(file: PipelineFile, name: str) -> str:
         "timezone": file.timezone,
         "semantics": join.semantics,
     }
+    if statement.reads_stream:
+        definition["orders"] = [_order(side, file) for side in statement.sides if side.kind != "changelog"]
     if len(statement.steps) > 1:
         definition["further"] = [[step.how, render(step.on)] for step in statement.steps[1:]]
     return _hashed(definition)
@@ -77,13 +79,20 @@ def _input(side: Side, file: PipelineFile) -> list[object]:
     if side.source in file.joins:
         return [side.source, side.alias, side.key, "join"]
     source = file.sources[side.source]
-    further = [_changelog(source)] if source.kind == "changelog" else []
+    further: list[object] = [_changelog(source)] if source.kind == "changelog" else []
+    if source.kind == "stream":
+        further = [canonical(source.null_value), source.ignore_changes]
     return [side.source, side.alias, side.key, source.kind, _address(side.source, source, file.storage), *further]
+
+
+def _order(side: Side, file: PipelineFile) -> str | None:
+    """Name the column that gives the rows of an input of a join with a stream their time, if it has one."""
+    return file.sources[side.source].order_by if side.source in file.sources else None
 
 
 def _changelog(source: Source) -> list[str | None]:
     """Give what tells which rows of a changelog count."""
-    return [source.order_by, canonical_tombstone(source)]
+    return [source.order_by, canonical(source.tombstone)]
 
 
 def _address(name: str, source: Source, storage: Storage) -> list[str | None]:

@@ -21,11 +21,6 @@ HOWS: dict[tuple[str, str], How] = {
     ("FULL", ""): "full",
     ("FULL", "OUTER"): "full",
 }
-KINDS = {
-    "stream": ("a stream", "a join with a stream"),
-    "global_table": ("a global table", "a join with a global table"),
-}
-
 Key = tuple[str, ...]
 """The names of key columns."""
 
@@ -104,17 +99,14 @@ def _table(
         yield Objection(f"FROM: `{qualified}` is a qualified name", hint, table)
         return
     found = called(name, sources)
-    if found is None and called(name, joins):
-        return
-    source = None if found is None else sources[found]
-    if found is None:
+    join = called(name, joins) if found is None else None
+    if join is not None and joins[join] == ():
+        yield Objection(f"FROM: `{join}` is a join with a stream: to read its result is not yet supported", about=table)
+    elif found is None and join is None:
         known = ", ".join(f"`{source}`" for source in sources)
         near = nearest(name, sources) or nearest(name, (join for join, key in joins.items() if key))
         hint = near or (f"the sources are {known}" if known else "the file has no sources")
         yield Objection(f"FROM: there is no source `{name}`", hint, table.this)
-    elif source is not None and source.kind in KINDS:
-        article, kind = KINDS[source.kind]
-        yield Objection(f"FROM: `{name}` is {article}: {kind}, not yet supported", about=table.this)
 
 
 def _join(join: exp.Join) -> Iterator[Objection]:
@@ -137,7 +129,7 @@ def _side(table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping
     name = called(table.name, sources)
     if name is not None:
         source = sources[name]
-        return None if source is None else Side(name, table.alias_or_name, source.key)
+        return None if source is None else Side(name, table.alias_or_name, source.key, source.kind)
     name = called(table.name, joins)
     key = None if name is None else joins[name]
-    return None if name is None or key is None else Side(name, table.alias_or_name, key)
+    return None if name is None or key is None else Side(name, table.alias_or_name, key, "join")

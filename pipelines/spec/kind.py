@@ -5,6 +5,8 @@ What keys a join of tables, inferred from ON and the keys of its sources, never 
     ON f.tailnum = p.tailnum        only the right is: a foreign key, many rows of flights meet one of planes
     ON f.origin = w.station         neither is: a row of either side may meet many, and nothing keys the result
 
+A stream comes first and needs no key: its rows look up one row of each table that follows.
+
 Each JOIN is looked at in turn, with the inputs before it as one table that has the key found so far.
 """
 
@@ -45,6 +47,9 @@ def infer(inputs: Inputs, conditions: Sequence[exp.Expr]) -> tuple[Inferred | No
     Returns:
         What was found if nothing speaks against it, and what does. The first JOIN that fails ends the search.
     """
+    misplaced = _misplaced(inputs)
+    if misplaced is not None:
+        return None, [misplaced]
     found = Inferred(inputs.sides[:1], (), Keys((0,), frozenset({frozenset({0})}), ()))
     absent: set[int] = set()
     for side, how, on in zip(inputs.sides[1:], inputs.hows, conditions, strict=True):
@@ -82,6 +87,8 @@ class _Clause:
         """Join the new input, or say why that cannot be."""
         side = self.sides[self.new]
         answers = {column: self._expression_of(column) for column in side.key}
+        if self.sides[0].kind == "stream":
+            return self._as_looked_up(answers)
         if all(answer is not None for answer in answers.values()):
             pairs = self._paired()
             if pairs is not None:
@@ -159,6 +166,26 @@ class _Clause:
         written = dict(zip(self.sides[self.new].key, link.expressions, strict=True))
         further = self._besides(lambda one, other: other == written.get(self._key_column(one) or ""))
         return self.sides, replace(self.keys, links=(*self.keys.links, link)), further
+
+    def _as_looked_up(self, answers: dict[str, exp.Expr | None]) -> Joined | Objection:
+        """Look the new input up by its whole key, from a row of the stream or what that found before."""
+        side, stream = self.sides[self.new], self.sides[0].source
+        if self.how in ("right", "full"):
+            return Objection(
+                f"{self.how.upper()} JOIN keeps rows of {side.source} that no row of {stream} meets, now or later: a "
+                "stream that looks up a table emits with its own rows alone",
+                "JOIN, or LEFT JOIN to keep each row of the stream",
+                self.on,
+            )
+        written = tuple(answer for answer in answers.values() if answer is not None)
+        if len(written) == len(side.key):
+            return self._as_referenced(Link(self.new, written))
+        missing = ", ".join(column for column, answer in answers.items() if answer is None)
+        return Objection(
+            f"ON: {side.source} is looked up by its whole key, ({', '.join(side.key)}), and nothing equals {missing}",
+            f"one equality for each key column, with aliases: {self.sides[0].alias}.... = {side.alias}.{missing}",
+            self.on,
+        )
 
     def _as_root(self, reference: dict[str, exp.Expr]) -> Joined | Objection:
         """Make the new input the one that keys the result: the inputs so far are what it refers to."""
@@ -267,3 +294,21 @@ def _slip(node: exp.Expr, side: Side) -> str:
     if not isinstance(node, exp.Column) or in_key(node.name, side):
         return ""
     return nearest(node.name, side.key, at_least=ALIKE)
+
+
+def _misplaced(inputs: Inputs) -> Objection | None:
+    """Object to a stream that does not come first, and to a global table that no stream looks up."""
+    first, *others = inputs.sides
+    for side in others:
+        if side.kind == "stream" and first.kind == "stream":
+            return Objection("FROM: a join of two streams is not yet supported", about="FROM")
+        if side.kind == "stream":
+            hint = f"write it first: FROM {side.source} JOIN {first.source} ON ..."
+            return Objection(f"FROM: `{side.source}` is a stream, which cannot be looked up", hint, "FROM")
+    for side in inputs.sides:
+        if side.kind == "global_table" and first.kind != "stream":
+            problem = (
+                f"FROM: `{side.source}` is a global table: its changes cause nothing, so only a stream can meet it"
+            )
+            return Objection(problem, "give the source `kind: table`", "FROM")
+    return None

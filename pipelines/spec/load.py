@@ -10,7 +10,8 @@ from pydantic_core import ErrorDetails
 
 from lakehouse.errors import Fault, PipelineFileError
 from pipelines.spec.chains import chains
-from pipelines.spec.changelog import tombstone_faults
+from pipelines.spec.condition import OPTIONS as CONDITIONS
+from pipelines.spec.condition import condition_faults
 from pipelines.spec.document import NO_TEXT, Document, dotted, read_document
 from pipelines.spec.inputs import Key
 from pipelines.spec.model import MISFIT, Join, PipelineFile, Source, SourceKind, Storage
@@ -18,6 +19,8 @@ from pipelines.spec.names import nearest
 from pipelines.spec.objection import faults_of
 from pipelines.spec.semantics import unlike_kafka, unlike_upstream
 from pipelines.spec.sql import examine, sql_path
+from pipelines.spec.statement import Statement
+from pipelines.spec.streams import stream_misfits
 from pipelines.spec.together import clashes, source_misfits, storage_misfit
 from pipelines.spec.variables import Substitution
 
@@ -32,6 +35,8 @@ PLAINLY = {
     "string_too_short": ("must not be empty", ""),
     "too_short": ("must not be empty", "name at least one"),
     "bool_type": ("must be true or false", ""),
+    "int_type": ("must be a whole number", ""),
+    "greater_than_equal": ("must be at least 1", ""),
 }
 """What pydantic finds, in the words of the file: problem and hint."""
 
@@ -89,7 +94,7 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile
         known = [detail for detail in error.errors() if detail["type"] != MISFIT]
         faults += _alone(known, document, substitution.open)
     faults += [*_together(content, document), *_statements(content, document)]
-    faults += _tombstones(content, document, substitution.open)
+    faults += _conditions(content, document, substitution.open)
     if faults or file is None:
         raise PipelineFileError(str(path), sorted(faults, key=lambda fault: fault.line or 0))
     return file
@@ -149,7 +154,7 @@ def _statements(content: Mapping[str, Any], document: Document) -> list[Fault]:
     statements = {name: sql for name, sql in texts.items() if isinstance(sql, str) and sql}
     found = chains(sources or (), statements)
     keys: dict[str, Key | None] = dict.fromkeys(joins)
-    faults = []
+    faults: list[Fault] = []
     for name in found.order:
         sql = statements[name]
         statement, objections = examine(name, sql, sources, keys)
@@ -157,6 +162,7 @@ def _statements(content: Mapping[str, Any], document: Document) -> list[Fault]:
         semantics = _semantics(joins[name])
         if statement is not None:
             objections += unlike_kafka(statement, semantics)
+            faults += _of_streams(statement, _join(joins[name]), sources or {}, document)
         if _mapping(joins[name]).get("changelog") is True:
             objections += unlike_upstream(semantics, {other: _semantics(joins[other]) for other in found.reads[name]})
         line_of = partial(document.line_of_row, ("joins", name, "sql"))
@@ -164,17 +170,36 @@ def _statements(content: Mapping[str, Any], document: Document) -> list[Fault]:
     return faults
 
 
+def _of_streams(
+    statement: Statement, join: Join | None, sources: Mapping[str, Source | None], document: Document
+) -> Iterator[Fault]:
+    """Say which options of a join do not go with its statement, if all its options can be read."""
+    if join is not None:
+        for option, (problem, hint) in stream_misfits(statement, join, sources):
+            where = ("joins", statement.name, option)
+            yield Fault(dotted(where), problem, hint, document.line(where))
+
+
+def _join(value: object) -> Join | None:
+    """Read a join, or give it up."""
+    try:
+        return Join.model_validate(value)
+    except ValidationError:
+        return None
+
+
 def _semantics(join: object) -> str:
     """Give the semantics that a join asks for."""
     return str(_mapping(join).get("semantics", "strict"))
 
 
-def _tombstones(content: Mapping[str, Any], document: Document, holes: Collection[tuple[str, ...]]) -> Iterator[Fault]:
-    """Check every tombstone that is a text without a hole."""
+def _conditions(content: Mapping[str, Any], document: Document, holes: Collection[tuple[str, ...]]) -> Iterator[Fault]:
+    """Check every condition over one source that is a text without a hole."""
     for name, source in _mapping(content.get("sources")).items():
-        sql, where = _mapping(source).get("tombstone"), ("sources", name, "tombstone")
-        if isinstance(sql, str) and sql and where not in holes:
-            yield from tombstone_faults(name, sql, partial(document.line_of_row, where))
+        for option in CONDITIONS:
+            sql, where = _mapping(source).get(option), ("sources", name, option)
+            if isinstance(sql, str) and sql and where not in holes:
+                yield from condition_faults(name, option, sql, partial(document.line_of_row, where))
 
 
 def _is_misspelled(fault: Fault, meant: Collection[str]) -> bool:

@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
+    StrictInt,
     StrictStr,
     ValidationInfo,
     WithJsonSchema,
@@ -157,21 +158,27 @@ class Source(Part):
     key: Annotated[tuple[StrictStr, ...], BeforeValidator(key_columns), WithJsonSchema(KEY_SCHEMA)]
     """The key: one column, or a list of them."""
     kind: Annotated[SourceKind, Choice] = "table"
-    """What it is: `table`, or `changelog`: rows that are only added; the other kinds are not yet supported."""
+    """
+    What it is. `table`: at most one row for a key. `changelog`: upserts and tombstones, which are only added; read as a
+    table. `stream`: events, which are only added. `global_table`: a table that streams look up as it is now.
+    """
     table: Text | None = None
     """Name of the table in the catalog; without it and `path`, the source lies in the storage under its name."""
     path: Text | None = None
     """Folder of the table, relative to the pipeline file."""
     watermarks: dict[StrictStr, Text] = {}
-    """Of a stream: time columns, each with the lateness that is allowed. Not yet supported."""
+    """Of a stream: time columns, each with the lateness that is allowed. The first orders the rows of a first load."""
     order_by: Text | None = None
-    """Of a changelog: the column that orders its rows; of each key the row with the greatest counts."""
+    """
+    Of a changelog: the column that orders its rows; of each key the row with the greatest counts. Where all inputs of a
+    join with a stream have it: the time that orders them, in place of that of their commits.
+    """
     tombstone: Text | None = None
     """Of a changelog: SQL over its columns that is true for a row that deletes its key."""
     null_value: Text | None = None
-    """Of a stream: SQL that is true for a row without a value. Not yet supported."""
+    """Of a stream: SQL over its columns that is true for a row without a value, which takes no part and is counted."""
     ignore_changes: StrictBool = False
-    """Of a stream: skip updates and deletes instead of refusing them. Not yet supported."""
+    """Of a stream: skip rows that are updated or deleted, and count them, instead of refusing to go on."""
 
     @model_validator(mode="after")
     def _fits(self) -> "Source":
@@ -191,6 +198,10 @@ class Join(Part):
     """Also keep the row-by-row changelog, as `<result>__changelog`."""
     refresh: Annotated[Refresh, Choice] = "auto"
     """`auto`: from the change feeds, in full where a feed has a gap; `incremental`: never in full; `full`: always."""
+    max_versions: Annotated[StrictInt, Field(ge=1)] | None = None
+    """Of a join with a stream: so many commits of each source make an epoch; a run takes as many epochs as it needs."""
+    max_bytes: Annotated[StrictInt, Field(ge=1)] | None = None
+    """Of a join with a stream: so many bytes of new files of each source make an epoch, and always one commit."""
     on_failed_gate: Annotated[OnFailedGate, Choice] = "fail"
     """What becomes of an epoch that fails one of your own `expectations`; lakejoin's own always stop it."""
     expectations: Annotated[Expectations, AfterValidator(only([], "a gate of your own"))] = []

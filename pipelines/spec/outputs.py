@@ -9,6 +9,7 @@ from pipelines.spec.columns import coalesced, place_of
 from pipelines.spec.dialect import as_written
 from pipelines.spec.kind import Inferred
 from pipelines.spec.objection import Objection
+from pipelines.spec.semantics import STREAM_COLUMNS
 
 TAKEN_BY_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
@@ -29,7 +30,8 @@ def check_items(items: Sequence[exp.Expr], found: Inferred | None, using: Collec
     for item in explicit:
         if not isinstance(item, exp.Alias | exp.Column):
             yield Objection(f"SELECT: `{as_written(item)}` has no name", "give it one with AS", item)
-    yield from bad_names((item.alias_or_name, item) for item in explicit if item.alias_or_name)
+    added = STREAM_COLUMNS if found and found.sides[0].kind == "stream" else ()
+    yield from bad_names(((item.alias_or_name, item) for item in explicit if item.alias_or_name), added)
     for position, name in enumerate(key_of(items, found, using) if found else ()):
         if found and name is None:
             yield _key_dropped(position, found)
@@ -49,6 +51,8 @@ def key_of(items: Sequence[exp.Expr], found: Inferred, using: Collection[str]) -
     Returns:
         For each part, in the order of the members' keys, the name of its output; None where the SELECT drops it.
     """
+    if found.sides[0].kind == "stream":
+        return ()
     outputs = [output for item in items for output in _outputs(item, found, using)]
     parts = range(len(found.sides[found.keys.members[0]].key))
     return tuple(next((output.name for output in outputs if _holds(output, part, found)), None) for part in parts)
@@ -117,15 +121,16 @@ def is_star(item: exp.Expr) -> bool:
     return isinstance(item.this if isinstance(item, exp.Column) else item, exp.Star)
 
 
-def bad_names(outputs: Iterable[tuple[str, exp.Expr]]) -> Iterator[Objection]:
+def bad_names(outputs: Iterable[tuple[str, exp.Expr]], added: Collection[str] = ()) -> Iterator[Objection]:
     """
     Find names that cannot be columns of a result.
 
     Args:
         outputs: Each name with the item that it comes from.
+        added: The columns that lakejoin adds to the result.
 
     Yields:
-        Names that are taken by another output, case aside, or by Delta's change feeds.
+        Names that are taken by another output, case aside, by lakejoin, or by Delta's change feeds.
     """
     taken: set[str] = set()
     for name, item in outputs:
@@ -133,6 +138,9 @@ def bad_names(outputs: Iterable[tuple[str, exp.Expr]]) -> Iterator[Objection]:
             yield Objection(f"SELECT: two outputs are called `{name}`", "give one an alias, or leave it out", item)
         if name.lower() in TAKEN_BY_DELTA:
             problem = f"SELECT: `{name}` is a column of Delta's change feeds"
+            yield Objection(problem, "give it another name with AS", item)
+        if name.lower() in added:
+            problem = f"SELECT: `{name}` is a column that lakejoin adds to the result of a join with a stream"
             yield Objection(problem, "give it another name with AS", item)
         taken.add(name.lower())
 

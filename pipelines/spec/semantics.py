@@ -10,6 +10,14 @@ CHANGELOG_COLUMNS = ("_op", "_cause", "_position", "_epoch", "_at")
 """The columns that a changelog has beside those of its result."""
 
 
+STREAM_COLUMNS = ("_epoch", "_position")
+"""The columns that the result of a join with a stream has beside those of its SELECT list."""
+
+
+UNORDERED = 0
+"""The position of the rows of a first load that nothing orders."""
+
+
 def unlike_upstream(semantics: str, upstream: Mapping[str, str]) -> Iterator[Objection]:
     """
     Find the joins that a join with a changelog reads under other semantics: its changelog is made of their rows.
@@ -41,13 +49,13 @@ def unlike_kafka(statement: Statement, semantics: str) -> Iterator[Objection]:
     if not semantics.startswith("kafka"):
         return
     said = f"semantics `{semantics}`"
-    if len(statement.sides) > 2:
+    if len(statement.sides) > 2 and not statement.reads_stream:
         hint = "write a join of two, and another one that reads its result"
         yield Objection(f"{said}: a statement of {len(statement.sides)} inputs", hint)
     for step in statement.steps:
         for condition in step.further:
             problem = f"{said}: ON: `{as_written(condition)}` is more than the equality of keys"
             yield Objection(problem, "leave it out, or use `semantics: strict`", condition)
-    if semantics.startswith("kafka-0.10") and statement.keys.links:
+    if semantics.startswith("kafka-0.10") and statement.keys.links and not statement.reads_stream:
         problem = f"{said}: a join over a foreign key, which came with Kafka 2.4"
         yield Objection(problem, "use `semantics: kafka`, or `strict`")

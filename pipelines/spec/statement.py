@@ -1,10 +1,15 @@
 """What is known of a join from its statement and the keys of its sources, before any schema is."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlglot import exp
 
 from pipelines.spec.definition import How, Kind
+from pipelines.spec.model import SourceKind
+
+InputKind = SourceKind | Literal["join"]
+"""What an input is: a source of some kind, or another join of the file."""
 
 
 @dataclass(frozen=True)
@@ -17,11 +22,13 @@ class Side:
         alias: What the statement calls it.
         key: The key as the file writes it, that of a join as its SELECT list does; of inputs that key the result
             together in one order.
+        kind: What it is.
     """
 
     source: str
     alias: str
     key: tuple[str, ...]
+    kind: InputKind = "table"
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,8 @@ class Keys:
     What keys the result, and how every other input is found.
 
     Args:
-        members: The places of the inputs that have the result's key, the first of them first.
+        members: The places of the inputs that have the result's key, the first of them first; of a join with a stream
+            the stream, whose rows need no key.
         complete: Sets of members of which one at least holds the key, whichever rows meet: of a left join the left
             alone, of a full join both together.
         links: The referenced inputs.
@@ -90,7 +98,8 @@ class Statement:
         keys: What keys the result.
         select: The items of the SELECT list.
         where: The WHERE condition, or None.
-        key: The key of the result: what the SELECT list calls each part, in the order of the members' keys.
+        key: The key of the result: what the SELECT list calls each part, in the order of the members' keys; nothing
+            for a stream.
     """
 
     name: str
@@ -109,8 +118,16 @@ class Statement:
         return tuple(dict.fromkeys(side.source for side in self.sides))
 
     @property
+    def reads_stream(self) -> bool:
+        """Whether the first input is a stream, and the result with it."""
+        return self.sides[0].kind == "stream"
+
+    @property
     def kind(self) -> Kind:
         """The kind of join."""
+        if self.reads_stream:
+            is_global = all(side.kind == "global_table" for side in self.sides[1:])
+            return "stream-global-table" if is_global else "stream-table"
         if len(self.sides) > 2:
             return "star"
         return "foreign-key" if self.keys.links else "table-table"

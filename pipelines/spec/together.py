@@ -64,8 +64,6 @@ def source_misfits(options: Mapping[str, Any], kind: str | None) -> Iterator[Mis
     strangers = [f"`{option}`" for option, owner in OWNERS.items() if options.get(option) and kind != owner]
     if strangers:
         yield Misfit(f"{', '.join(strangers)}: not an option of a source of kind {kind}")
-    if kind == "table" and options.get("order_by") is not None:
-        yield Misfit("`order_by` of a table is not yet supported")
     if kind == "changelog" and options.get("order_by") is None:
         yield Misfit("a source of kind changelog needs `order_by`", "name the column that orders the rows of a key")
 

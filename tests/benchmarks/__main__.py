@@ -3,7 +3,7 @@ How long lakejoin takes beside what people do without it, in one session.
 
     python -m tests.benchmarks NAME [--rows N --changes C --shape recent|uniform|skewed --width narrow|wide --repeat K]
 
-NAME is table_table, foreign_key, star, versions, backfill, overhead or changelog. Prints one JSON line.
+NAME is table_table, foreign_key, star, versions, backfill, overhead, changelog or stream_table. Prints one JSON line.
 """
 
 import argparse
@@ -18,10 +18,12 @@ from tests.benchmarks import single
 from tests.benchmarks.cases import JOINS
 from tests.benchmarks.compare import WAYS, compare
 from tests.benchmarks.cost import Meter
+from tests.benchmarks.streams import stream_table
 from tests.benchmarks.workload import Shape, Width
 from tests.lake import Lake
 
-MEMORY = "4g"
+MEMORY = {"stream_table": "2g"}
+MEMORY_OF_OTHERS = "4g"
 SINGLE: dict[str, Callable[..., dict[str, Any]]] = {
     "versions": single.versions,
     "backfill": single.backfill,
@@ -33,7 +35,7 @@ SINGLE: dict[str, Callable[..., dict[str, Any]]] = {
 def main() -> None:
     """Run one benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("name", choices=[*JOINS, *SINGLE])
+    parser.add_argument("name", choices=[*JOINS, *SINGLE, "stream_table"])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--changes", type=int, default=1_000)
     parser.add_argument("--shape", choices=get_args(Shape), default="uniform")
@@ -45,9 +47,11 @@ def main() -> None:
         events = Path(folder) / "events"
         events.mkdir()
         meter = Meter(events)
-        spark = local_session({"spark.driver.memory": MEMORY, **meter.settings})
+        spark = local_session({"spark.driver.memory": MEMORY.get(options.name, MEMORY_OF_OTHERS), **meter.settings})
         lake = Lake(spark, Path(folder))
-        if options.name in JOINS:
+        if options.name == "stream_table":
+            found = stream_table(meter, lake, options.rows, options.shape, options.repeat)
+        elif options.name in JOINS:
             workload = JOINS[options.name](options.rows, options.changes, options.shape, options.width)
             found = compare(meter, lake, workload, options.ways.split(","), options.repeat)
         else:

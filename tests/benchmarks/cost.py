@@ -28,10 +28,12 @@ class Cost:
     bytes_written: int
     scanned: frozenset[str]
     """Folders whose Parquet files were read; a log's checkpoint is one below `_delta_log`."""
+    shuffled: tuple[int, ...] = ()
+    """Bytes that each task of the stage with most of them read from a shuffle."""
 
     def counts(self) -> dict[str, int]:
         """Give the numbers but the seconds."""
-        return {name: value for name, value in asdict(self).items() if name not in ("seconds", "scanned")}
+        return {name: value for name, value in asdict(self).items() if name not in ("seconds", "scanned", "shuffled")}
 
 
 class Meter:
@@ -102,6 +104,7 @@ class Meter:
             bytes_read=counted.get("size of files read", 0),
             bytes_written=sum(task["Output Metrics"]["Bytes Written"] for task in tasks),
             scanned=self._scanned(events),
+            shuffled=_shuffled(events),
         )
 
     def _scanned(self, events: list[dict[str, Any]]) -> frozenset[str]:
@@ -112,6 +115,16 @@ class Meter:
                 if node["nodeName"].lower().startswith("scan parquet"):
                     found.add(where[where.find("[") + 1 :].rstrip("]"))
         return frozenset(found)
+
+
+def _shuffled(events: list[dict[str, Any]]) -> tuple[int, ...]:
+    stages: dict[int, list[int]] = {}
+    for event in events:
+        if event["Event"] == "SparkListenerTaskEnd" and event["Task Metrics"]:
+            read = event["Task Metrics"]["Shuffle Read Metrics"]
+            size = read["Remote Bytes Read"] + read["Local Bytes Read"]
+            stages.setdefault(event["Stage ID"], []).append(size)
+    return tuple(max(stages.values(), key=sum, default=[]))
 
 
 def _nodes(event: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -119,7 +119,7 @@ def changelogs(
     changes: dict[str, list[tuple]] = {side: [] for side in sides}
     rows: dict[str, list[tuple]] = {side: [] for side in sides}
     for number, case in enumerate(cases):
-        for cut, ends in enumerate(_ends(case)):
+        for cut, ends in enumerate(ends_of(case)):
             _record(number, cut, case, ends, semantics, changes, rows)
     changed = {side: literal(spark, changes[side], CHANGES) for side in sides}
     held = {side: literal(spark, rows[side], ROWS) for side in sides}
@@ -141,7 +141,7 @@ def changelogs(
     ]
 
 
-def _ends(case: Case) -> list[list[int]]:
+def ends_of(case: Case) -> list[list[int]]:
     """Cut a case into epochs in three ways: after which records one ends."""
     numbers = [record.seq for record in case.input]
     chosen = random.Random(case.id)

@@ -12,10 +12,17 @@ from lakehouse.values import common_type
 from pipelines.joins.kernel import change_set, null_reference, reference, touched_keys
 from pipelines.spec import Link, Source, TableJoin, bind, parse
 
+NO_KINDS: Mapping[str, str] = {}
 
-def bound(sql: str, keys: Mapping[str, Sequence[str]], schemas: Mapping[str, StructType]) -> TableJoin:
-    """Take a statement over named sources through the product's own reading of pipeline files."""
-    sources = {name: Source(key=key) for name, key in keys.items()}
+
+def bound(
+    sql: str,
+    keys: Mapping[str, Sequence[str]],
+    schemas: Mapping[str, StructType],
+    kinds: Mapping[str, str] = NO_KINDS,
+) -> TableJoin:
+    """Take a statement over named sources, tables if `kinds` says nothing else, through the product's own reading."""
+    sources = {name: Source(key=key, kind=kinds.get(name, "table")) for name, key in keys.items()}
     columns = {name: schema.fieldNames() for name, schema in schemas.items()}
     return bind(parse("joined", sql, sources), columns)
 

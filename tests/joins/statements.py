@@ -7,6 +7,8 @@ SIDES = {
     "table_table": ("left", "right"),
     "foreign_key": ("left", "right"),
     "table_table_chain": ("a", "b", "c"),
+    "stream_table": ("left", "right"),
+    "stream_global_table": ("left", "right"),
 }
 """The sides of each kind of join, which are the names of its sources; other kinds are not yet supported."""
 
@@ -23,9 +25,9 @@ def statement(kind: str, how: str, sides: tuple[str, str] = ("left", "right")) -
     Returns:
         The statement; its result has the columns `key` and `value`, a missing side being the text `null`.
     """
-    if kind == "table_table":
+    if kind in ("table_table", "stream_table"):
         return _table_table(how, *sides)
-    return {"foreign_key": _foreign_key, "table_table_chain": _chain}[kind](how)
+    return _chain(how) if kind == "table_table_chain" else _foreign_key(how)
 
 
 def _table_table(how: str, left: str, right: str) -> str:

@@ -70,6 +70,7 @@ class Case:
     input: tuple[Record, ...]
     output: tuple[Output, ...]
     final: dict[str, str] | None
+    engine: str = ""
 
     def why_skipped(self, mode: str) -> str | None:
         """Say why the case cannot be run in a mode, or None if it can."""
@@ -147,6 +148,7 @@ def _case(line: dict) -> Case:
         input=tuple(Record(r["seq"], r["side"], r["key"], _text(r["value"])) for r in line["input"]),
         output=tuple(Output(r["after"], r["key"], r["value"]) for r in line["output"]),
         final=line.get("final"),
+        engine=line["engine"],
     )
 
 

@@ -143,12 +143,12 @@ def test_harmless_texts_stay(text):
         ("zzz", "the sources are `flights`, `status`"),
         ("main.aviation.flights", "`main.aviation.flights` is a qualified name"),
         ("enrichd", "there is no source `enrichd` | did you mean `enriched`?"),
-        ("departures", "`departures` is a stream: a join with a stream, not yet supported"),
-        ("airlines", "`airlines` is a global table: a join with a global table, not yet supported"),
+        ("status2", "there is no source `status2` | did you mean `status`?"),
+        ("airlines", "`airlines` is a global table: its changes cause nothing, so only a stream can meet it"),
     ],
 )
 def test_from_names_sources_of_the_file(table, named):
-    """Nothing else can be joined, and what cannot be joined yet says so."""
+    """Nothing else can be joined; a global table only with a stream."""
     (fault,) = refusals(f"SELECT * FROM {table} t JOIN status s ON t.flight_id = s.flight_id")
     assert named in fault
 

@@ -1,0 +1,35 @@
+"""Conditions that the file says of one source, tried by Spark."""
+
+from collections.abc import Iterator
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType
+
+from lakehouse.errors import Fault
+from lakehouse.tables import Table, read
+from pipelines.spec.condition import condition_path
+from pipelines.workspace import Workspace
+
+TRUE_FOR = {"tombstone": "a row that deletes", "null_value": "a row without a value"}
+
+
+def condition_faults(workspace: Workspace, source: str, option: str, sql: str, table: Table) -> Iterator[Fault]:
+    """
+    Say why Spark cannot take a condition over a source.
+
+    Args:
+        workspace: Where to work.
+        source: The name of the source.
+        option: The option of the file that it is.
+        sql: The condition, with the real names of columns.
+        table: The source's table.
+    """
+    path = condition_path(source, option)
+    try:
+        kind = read(workspace.spark, table.address, table.version).select(F.expr(sql)).schema[0].dataType
+    except AnalysisException as error:
+        yield Fault(path, f"Spark refuses it: {str(error).strip().splitlines()[0]}")
+        return
+    if not isinstance(kind, BooleanType):
+        yield Fault(path, f"it is {kind.simpleString()}", f"write a condition, which is true for {TRUE_FOR[option]}")

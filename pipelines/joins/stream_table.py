@@ -1,0 +1,168 @@
+"""
+Look up: each row of a stream meets the rows of tables as they were at its position.
+
+    row of the stream ──► key that it refers to ──► version of that row at the position ──► next table ──► SELECT list
+
+One pass for any number of changes: the versions of a table's rows cover all positions without overlap, so that a row of
+the stream meets exactly one of its key, or none. Changes of tables emit nothing (KIP-77).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from lakehouse.changes import key_struct
+from lakehouse.sqltext import quote
+from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
+from pipelines.joins.meaning import PREFIX, ROW, met
+from pipelines.joins.versions import NEVER
+from pipelines.spec import Input, Link, Semantics, TableJoin
+
+ALWAYS = -(2**63)
+"""The position before every other: where versions begin that no change began."""
+
+SPREAD = 1024
+"""Over so many values the rows with a null key are spread, which would else all go to one task."""
+
+KEY, NULL_KEY = (f"{PREFIX}{name}" for name in ("looked_up", "null_key"))
+
+
+def ignores_null_values(join: TableJoin, semantics: Semantics) -> bool:
+    """Tell whether rows of the stream without a value take no part: since KIP-77, before it not in left joins."""
+    return semantics != "kafka-0.10.0" or any(step.how == "inner" for step in join.steps)
+
+
+def as_rows(stream: DataFrame, side: Input, scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Wrap the rows of a stream as a look-up takes them.
+
+    Args:
+        stream: The scope columns, `position` (bigint) and the columns that the join uses.
+        side: The stream in the join.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, `position`, and the row as a struct under the alias of the stream.
+    """
+    row = F.struct(*(F.col(quote(name)) for name in side.columns)).alias(side.alias)
+    return stream.select(*(F.col(quote(name)) for name in scope), "position", row)
+
+
+def whole(rows: DataFrame, side: Input, types: Sequence[DataType], scope: Sequence[str] = ()) -> DataFrame:
+    """Give the rows of a table of which none changes as versions that are there at every position."""
+    return rows.select(
+        *(F.col(quote(name)) for name in scope),
+        F.expr(key_struct(side.key, types)).alias("key"),
+        F.lit(ALWAYS).cast("bigint").alias("start"),
+        F.lit(NEVER).cast("bigint").alias("end"),
+        F.struct(*(F.col(quote(name)) for name in side.columns)).alias("row"),
+    )
+
+
+def look_up(
+    rows: DataFrame,
+    link: Link,
+    join: TableJoin,
+    types: KeyTypes,
+    versions: DataFrame,
+    scope: Sequence[str] = (),
+    *,
+    broadcast: bool = False,
+) -> DataFrame:
+    """
+    Give each row what one table held for it at its position.
+
+    Args:
+        rows: What `as_rows` or this gave.
+        link: How the table's row is found.
+        join: The join.
+        types: The types in which keys are compared.
+        versions: The table: the scope columns, `key`, `start`, `end` (positions: from and up to) and `row`.
+        scope: Columns that keep independent histories apart.
+        broadcast: Whether the table goes to the rows, whatever its size.
+
+    Returns:
+        The rows with the table's row as a struct under its alias, null where there was none. As many as before, if the
+        table holds no key twice.
+    """
+    alias = join.inputs[link.input].alias
+    first = join.inputs[0].alias
+    keyed = rows.withColumn(KEY, F.expr(refers_to(link, types)))
+    other = {name: f"{PREFIX}other_{number}" for number, name in enumerate(scope)}
+    found = versions.select(
+        *(F.col(quote(name)).alias(column) for name, column in other.items()),
+        # In one struct with the key Spark does not see that this is the same in every row, and hashes by both.
+        F.struct(F.col("key"), F.lit(0).alias("spread")).alias("key"),
+        "start",
+        "end",
+        F.col("row").alias(alias),
+    )
+    spread = F.expr(f"IF({KEY} IS NULL, 1 + pmod({_hash(keyed, first)}, {SPREAD}), 0)").cast("int")
+    # A null meets nothing. With a number beside it it does not wait in one task with all others.
+    together = F.struct(F.col(KEY).alias("key"), spread.alias("spread")) == F.col("key")
+    for name, column in other.items():
+        together = (F.col(quote(name)) == F.col(column)) & together
+    during = (F.col("start") <= F.col("position")) & (F.col("position") < F.col("end"))
+    joined = keyed.join(F.broadcast(found) if broadcast else found, on=together & during, how="left")
+    return joined.select(*(F.col(quote(name)) for name in rows.columns), F.col(quote(alias)))
+
+
+def emitted(rows: DataFrame, join: TableJoin, scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Say which row each row of the stream makes.
+
+    Args:
+        rows: What the last `look_up` gave.
+        join: The join.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        For each row of the stream the scope columns, `position`, `row` (struct of the SELECT list; null where it makes
+        none) and `null_key`: whether it makes none because a key of an inner join is null (KIP-962).
+    """
+    inner = [link for link in join.links if join.steps[link.input - 1].how == "inner"]
+    missing = " OR ".join(null_reference(link) for link in inner) or "FALSE"
+    return met(rows.withColumn(NULL_KEY, F.expr(missing)), join).select(
+        *(F.col(quote(name)) for name in scope),
+        "position",
+        F.col(ROW).alias("row"),
+        F.expr(f"{ROW} IS NULL AND {NULL_KEY}").alias("null_key"),
+    )
+
+
+def stream_rows(
+    stream: DataFrame, join: TableJoin, types: KeyTypes, tables: Mapping[int, DataFrame], scope: Sequence[str] = ()
+) -> DataFrame:
+    """
+    Look up in all tables.
+
+    Args:
+        stream: The scope columns, `position` and the columns that the join uses.
+        join: The join.
+        types: The types in which keys are compared.
+        tables: The versions of each other input, by its place.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        What `emitted` gives.
+    """
+    rows = as_rows(stream, join.inputs[0], scope)
+    for link in join.links:
+        rows = look_up(rows, link, join, types, tables[link.input], scope)
+    return emitted(rows, join, scope)
+
+
+def _hash(rows: DataFrame, alias: str) -> str:
+    """Give the SQL of a hash of a stream's row, by the columns that have one."""
+    struct = rows.schema[alias].dataType
+    assert isinstance(struct, StructType)
+    names = [quote(alias, field.name) for field in struct if _hashable(field.dataType)]
+    return f"xxhash64({', '.join(names)})" if names else "0"
+
+
+def _hashable(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_hashable(field.dataType) for field in kind)
+    return _hashable(kind.elementType) if isinstance(kind, ArrayType) else not isinstance(kind, MapType)

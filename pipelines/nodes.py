@@ -1,0 +1,28 @@
+"""All that has epochs of its own: joins of tables, joins with a stream, and the KTables of changelog sources."""
+
+from collections.abc import Mapping
+
+from pipelines.ktable_epoch import prepare_ktable
+from pipelines.prepare import Prepared, prepare
+from pipelines.spec import reads_stream
+from pipelines.stream_epoch import prepare_stream
+from pipelines.workspace import Workspace
+
+
+def prepare_node(
+    workspace: Workspace, name: str, *, backfill: bool = False, goal: Mapping[str, int] | None = None
+) -> Prepared:
+    """
+    Plan the next epoch of a join or, where the name is that of a changelog source, of its KTable.
+
+    Args:
+        workspace: Where to work.
+        name: The join, or the source.
+        backfill: A person asked for a reconciliation.
+        goal: Of a join with a stream: the versions beyond which nothing is read, by source.
+    """
+    if name not in workspace.file.joins:
+        return prepare_ktable(workspace, name, backfill=backfill)
+    if reads_stream(workspace.file, name):
+        return prepare_stream(workspace, name, backfill=backfill, goal=goal)
+    return prepare(workspace, name, backfill=backfill)

@@ -1,0 +1,112 @@
+"""
+Up to which versions of its sources an epoch of a join with a stream reads; pure.
+
+Where a source is cut short of its newest version, by a bound or because a commit came while the others were looked at,
+no other one is read beyond the first commit that was left out: each cut is a prefix of the total order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A commit with data: its version, its time in microseconds since 1970, and the bytes of its new files."""
+
+    version: int
+    time: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """
+    What came to a source since the last epoch.
+
+    Args:
+        name: The source.
+        place: Its place in FROM; the stream's is 0.
+        recorded: The version up to which it is accounted for.
+        newest: The version at which it was found.
+        commits: The commits with data after the recorded version up to the newest one, oldest first.
+        later: A commit with data that came after that, while the other sources were looked at; None if none did.
+        clock: The greatest time of its commits before, in microseconds since 1970; 0 where none is known.
+    """
+
+    name: str
+    place: int
+    recorded: int
+    newest: int
+    commits: tuple[Arrival, ...]
+    later: Arrival | None = None
+    clock: int = 0
+
+
+@dataclass(frozen=True)
+class Pins:
+    """
+    Where an epoch ends.
+
+    Args:
+        versions: The version to read up to, by source.
+        more: Whether commits were left out.
+    """
+
+    versions: dict[str, int]
+    more: bool
+
+
+Place = tuple[int, bool, int, int]
+"""The place of a commit in the total order: time, whether it is of the stream, place in FROM, version."""
+
+
+def pin(sources: Sequence[Arrivals], max_versions: int | None = None, max_bytes: int | None = None) -> Pins:
+    """
+    Decide up to which versions an epoch reads.
+
+    Args:
+        sources: What came to each source.
+        max_versions: So many commits of a source at most.
+        max_bytes: So many bytes of new files of a source at most; its first commit always is read.
+
+    Returns:
+        The versions; some source moves on wherever one has commits.
+    """
+    taken = {source.name: _bounded(source.commits, max_versions, max_bytes) for source in sources}
+    left_out = {source.name: place for source in sources if (place := _first_left(source, taken[source.name]))}
+    versions = {}
+    for source in sources:
+        border = min((place for name, place in left_out.items() if name != source.name), default=None)
+        places = _places(source)[: taken[source.name]]
+        kept = sum(1 for place in places if border is None or place < border)
+        if kept < len(source.commits):
+            versions[source.name] = source.commits[kept].version - 1
+        else:
+            versions[source.name] = source.newest
+    more = any(versions[source.name] < source.newest for source in sources)
+    return Pins(versions, more)
+
+
+def _bounded(commits: Sequence[Arrival], max_versions: int | None, max_bytes: int | None) -> int:
+    """Count the commits that the bounds allow, one at least."""
+    number = len(commits) if max_versions is None else min(max_versions, len(commits))
+    if max_bytes is not None:
+        sizes = accumulate(commit.bytes for commit in commits)
+        number = min(number, max(1, sum(1 for size in sizes if size <= max_bytes)))
+    return number
+
+
+def _first_left(source: Arrivals, taken: int) -> Place | None:
+    places = _places(source)
+    return places[taken] if taken < len(places) else None
+
+
+def _places(source: Arrivals) -> list[Place]:
+    """Give the places of the commits, and of the later one: no version has an earlier time than one before it."""
+    commits = [*source.commits, *([source.later] if source.later else [])]
+    times = accumulate((commit.time for commit in commits), max, initial=source.clock)
+    return [
+        (time, source.place == 0, source.place, commit.version)
+        for time, commit in zip(list(times)[1:], commits, strict=True)
+    ]

@@ -1,0 +1,289 @@
+"""
+Joins with a stream, looked at once more: each recorded epoch is computed again from the versions that the ledger names.
+
+`verify` compares what comes out with the rows of that epoch, `backfill` appends those that are missing.
+"""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.entries import COMMITTED, Entry
+from lakehouse.errors import CannotContinue, Drifted, FeedUnavailable, SourceRecreated
+from lakehouse.sqltext import quote
+from lakehouse.stage import Stage
+from lakehouse.tables import Table, get, read, reading
+from pipelines.binding import BoundJoin, bind_join
+from pipelines.comparison import counted, examples_of
+from pipelines.joins.difference import bag_difference
+from pipelines.plan import FEW, Computed, EpochPlan, SourceRange, check_definition
+from pipelines.publishing import APPENDED, Stopwatch
+from pipelines.report import JoinReport
+from pipelines.spec import STREAM_COLUMNS
+from pipelines.stream_epoch import BACKFILL, Lookups
+from pipelines.workspace import Workspace
+
+EPOCH = STREAM_COLUMNS[0]
+BEGINNINGS = ("load", "reset", "accept")
+"""Strategies of epochs behind which no replay looks."""
+
+Remedy = Literal["", "accept", "reset"]
+"""What a person decided about a result that a replay cannot mend: to take it as it is, or to begin it anew."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """
+    One recorded epoch, computed again.
+
+    Args:
+        entry: Its *committed* row.
+        different: What `bag_difference` found between what it says and what the result holds of it.
+    """
+
+    entry: Entry
+    different: DataFrame
+
+
+class Replay:
+    """
+    The epochs of a join's result.
+
+    Args:
+        workspace: Where to work.
+        name: The join.
+        version: The version of the result to look at; the newest if None.
+
+    Raises:
+        NotYetRun: Another join that it reads has no epoch.
+        CannotContinue: The join has no epoch, or another definition now.
+    """
+
+    def __init__(self, workspace: Workspace, name: str, version: int | None = None) -> None:
+        self._workspace = workspace
+        self.bound = bind_join(workspace, name)
+        self.history = workspace.ledger.of(name)
+        last = self.history.committed
+        if last is None:
+            raise CannotContinue(
+                name,
+                "the ledger knows no epoch of it: there is nothing to replay",
+                expected="an epoch, or a table that a person takes as it is",
+                found="none",
+                hint=f"run `lakejoin run --select {name}`; `lakejoin backfill --accept --select {name}` adopts a table",
+            )
+        hint = f"run `lakejoin backfill --reset --select {name}`, which begins the result anew"
+        check_definition(name, self.bound.definition, last.definition, hint)
+        self.last = last
+        self.version = get(workspace.spark, self.bound.result).version if version is None else version
+        self.held = read(workspace.spark, self.bound.result, self.version)
+        self.names = self.bound.columns.fieldNames()
+
+    def entries(self) -> list[Entry]:
+        """List the epochs that a replay takes, newest first: back to the load, or to where a person took the result."""
+        found = []
+        committed = {entry.epoch: entry for entry in self.history.entries if entry.step == COMMITTED}
+        for number in sorted(committed, reverse=True):
+            entry = committed[number]
+            if entry.strategy in ("load", "incremental", "reset"):
+                found.append(entry)
+            if entry.strategy in BEGINNINGS:
+                break
+        return found
+
+    def epochs(self) -> Iterator[Replayed]:
+        """
+        Replay epoch by epoch, newest first.
+
+        Raises:
+            FeedUnavailable: The sources of the next one are no longer readable.
+        """
+        for entry in self.entries():
+            with _scratch(self._workspace, entry) as stage, reading(entry.join):
+                expected = self._expected(entry, stage)
+                found = self.held.where(F.col(EPOCH) == entry.epoch)
+                yield Replayed(entry, bag_difference(expected, found.select(*map(quote, self.names))))
+
+    def strangers(self) -> DataFrame:
+        """Give the rows of epochs that the ledger does not know, as `bag_difference` gives surplus rows."""
+        known = [entry.epoch for entry in self.history.entries if entry.step == COMMITTED]
+        rows = self.held.where(~F.col(EPOCH).isin(known) | F.col(EPOCH).isNull())
+        return bag_difference(rows.where("false").select(*map(quote, self.names)), rows)
+
+    def _expected(self, entry: Entry, stage: Stage) -> DataFrame:
+        bound, ranges = _at(self.bound, entry), _ranges(entry)
+        strategy: Literal["load", "incremental"] = "incremental" if entry.strategy == "incremental" else "load"
+        clocks = {} if strategy == "load" else self.history.clocks_before(entry.epoch)
+        plan = EpochPlan(entry.join, entry.epoch, strategy, entry.reason, ranges, clocks=clocks)
+        few = strategy == "incremental" and entry.counts.get("read", FEW) < FEW
+        return Lookups(self._workspace, bound, plan, stage, few).rows()
+
+
+def verify_stream(workspace: Workspace, name: str) -> JoinReport:
+    """
+    Replay the recorded epochs of a join with a stream and compare, both ways, as far back as its sources are readable.
+
+    Returns:
+        The report; `counts` has expected (rows of the epochs that were replayed), missing, surplus, and epochs.
+
+    Raises:
+        Drifted: Rows differ; the message gives the numbers and examples.
+        FeedUnavailable: The sources of no epoch are readable any more.
+    """
+    watch = Stopwatch()
+    with watch.step("verify"):
+        with reading(name):
+            last = workspace.ledger.of(name).committed
+            replay = Replay(workspace, name, None if last is None else last.result.version)
+        total, examples = counted(replay.strangers())
+        replayed, unreadable = [], ""
+        try:
+            for epoch in replay.epochs():
+                found, more = counted(epoch.different)
+                total = {key: total[key] + found[key] for key in total}
+                examples += more
+                replayed.append(epoch.entry)
+        except FeedUnavailable as error:
+            unreadable = f"{error.problem}: {error.found}"
+            if not replayed:
+                raise
+        expected = sum(entry.counts.get(APPENDED, 0) for entry in replayed)
+    first, newest = replayed[-1].epoch, replayed[0].epoch
+    which = f"epoch {first}" if first == newest else f"epochs {first} to {newest}"
+    if total["missing"] or total["surplus"]:
+        raise Drifted(
+            name,
+            f"the result has drifted: {total['missing']:,} rows are missing, {total['surplus']:,} do not belong there",
+            expected=f"the rows of {which}, replayed",
+            found="; ".join(examples_of(examples)),
+            hint=f"run `lakejoin backfill --select {name}`, which appends what is missing; rows too many wait for "
+            "`--accept` or `--reset`",
+        )
+    details = [f"{expected:,} rows are as a replay of {which} says"]
+    if unreadable:
+        details.append(f"epochs before {first} can no longer be read ({unreadable})")
+    return JoinReport(
+        join=name,
+        outcome="done",
+        epoch=newest,
+        strategy="verify",
+        reason=f"{name} at version {replay.version} against a replay of {which}",
+        counts={**total, "expected": expected, "epochs": len(replayed)},
+        seconds=dict(watch.seconds),
+        details=tuple(details),
+    )
+
+
+def plan_replay(workspace: Workspace, name: str, remedy: Remedy) -> tuple[EpochPlan, BoundJoin]:
+    """
+    Plan the epoch that mends a result, or takes it as it is: it reads nothing that is not accounted for already.
+
+    Raises:
+        CannotContinue: As `Replay`.
+    """
+    replay = Replay(workspace, name)
+    last, table = replay.last, get(workspace.spark, replay.bound.result)
+    ranges = tuple(replace(part, from_version=part.to_version, read_after=part.to_version) for part in _ranges(last))
+    reason = "accept: a person took the result as it is" if remedy else BACKFILL
+    plan = EpochPlan(
+        name,
+        replay.history.next_epoch,
+        "accept" if remedy else "replay",
+        reason,
+        ranges,
+        table.id,
+        table.version,
+        clocks=last.clocks,
+    )
+    return plan, replay.bound
+
+
+def compute_replay(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
+    """
+    Find the rows that the result lacks into the stage's part `result`, each with the epoch that it belongs to.
+
+    Raises:
+        CannotContinue: The result holds rows that no epoch made, or an epoch can no longer be read: a person decides.
+    """
+    if plan.strategy == "accept":
+        return Computed({APPENDED: 0}, plan.clocks)
+    replay = Replay(workspace, plan.join, plan.base_version)
+    surplus, examples = counted(replay.strangers())
+    missing: list[DataFrame] = []
+    try:
+        for epoch in replay.epochs():
+            found, more = counted(epoch.different)
+            surplus = {key: surplus[key] + found[key] for key in surplus}
+            examples += more
+            if found["missing"]:
+                part = f"missing_{epoch.entry.epoch}"
+                copies = epoch.different.where("surplus < 0").withColumn(
+                    "copy", F.explode(F.expr("array_repeat(1, CAST(-surplus AS INT))"))
+                )
+                stage.put(part, copies.select("row.*"))
+                missing.append(stage.get(workspace.spark, part))
+    except FeedUnavailable as error:
+        found_gone = f"{error.problem}: {error.found}"
+        raise _needs_a_person(plan.join, "an epoch can no longer be replayed", found_gone) from error
+    if surplus["surplus"]:
+        found_rows = f"{surplus['surplus']:,} rows too many: {'; '.join(examples_of(examples))}"
+        raise _needs_a_person(plan.join, "the result holds rows that no epoch made", found_rows)
+    if not missing:
+        return Computed({APPENDED: 0}, plan.clocks)
+    rows = missing[0]
+    for part_of in missing[1:]:
+        rows = rows.unionAll(part_of)
+    return Computed(stage.put("result", rows, {APPENDED: "count(1)"}), plan.clocks)
+
+
+def _needs_a_person(join: str, problem: str, found: str) -> CannotContinue:
+    return CannotContinue(
+        join,
+        problem,
+        expected="the rows of its recorded epochs, maybe less some",
+        found=found,
+        hint=f"`lakejoin backfill --accept --select {join}` takes the result as it is; `--reset` begins it anew from "
+        "the stream and the tables as they are now",
+    )
+
+
+def _ranges(entry: Entry) -> tuple[SourceRange, ...]:
+    return tuple(
+        SourceRange(source.name, source.id, source.from_version, source.to_version, source.from_version)
+        for source in entry.sources
+    )
+
+
+def _at(bound: BoundJoin, entry: Entry) -> BoundJoin:
+    """Put the sources back to the versions of an epoch."""
+    recorded = {source.name: source for source in entry.sources}
+
+    def put(table: Table) -> Table:
+        before = recorded[table.address.label]
+        if before.id != table.id:
+            raise SourceRecreated(
+                bound.join.name,
+                f"{table.address.label} was dropped and created again",
+                expected=f"the table with id {before.id}",
+                found=f"id {table.id}",
+                hint=f"run `lakejoin backfill --reset --select {bound.join.name}`",
+            )
+        return replace(table, version=before.to_version)
+
+    logs = {name: put(log) for name, log in bound.logs.items()}
+    return replace(bound, sources=tuple(map(put, bound.sources)), logs=logs)
+
+
+@contextmanager
+def _scratch(workspace: Workspace, entry: Entry) -> Iterator[Stage]:
+    """Give a stage for what a replay keeps meanwhile."""
+    stage = Stage.of(workspace.stages, entry.join, entry.epoch, f"replay-{uuid.uuid4().hex}")
+    try:
+        yield stage
+    finally:
+        stage.delete()

@@ -1,0 +1,133 @@
+"""Streams: what the file says of one, what orders a join with it, and what such a join cannot be asked for."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lakehouse.errors import Fault, PipelineFileError
+from pipelines.spec.chains import statement_of
+from pipelines.spec.condition import Condition, bind_condition
+from pipelines.spec.model import Join, PipelineFile, Source
+from pipelines.spec.names import nearest
+from pipelines.spec.statement import Statement
+from pipelines.spec.together import Misfit
+
+
+@dataclass(frozen=True)
+class Stream:
+    """
+    How the rows of a stream are read, under the real names of its columns.
+
+    Args:
+        source: Its name in the file.
+        null_value: Tells which rows have no value: they are counted and take no part (KIP-77).
+        order: The column that orders its rows, None where their commits do.
+        event_time: Its first watermarked column, which orders the rows of a first load without `order`; or None.
+        ignore_changes: Whether updated and deleted rows are skipped, instead of refused.
+    """
+
+    source: str
+    null_value: Condition
+    order: str | None
+    event_time: str | None
+    ignore_changes: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are needed whatever the statement uses."""
+        named = (name for name in (self.order, self.event_time) if name is not None)
+        return tuple(dict.fromkeys((*self.null_value.columns, *named)))
+
+
+def reads_stream(file: PipelineFile, name: str) -> bool:
+    """
+    Tell whether a join has a stream among its inputs, so that its result is one.
+
+    Raises:
+        PipelineFileError: Its statement is not one that is supported.
+    """
+    if not any(source.kind == "stream" for source in file.sources.values()):
+        return False
+    return statement_of(file, name).reads_stream
+
+
+def bind_stream(name: str, source: Source, columns: Sequence[str]) -> Stream:
+    """
+    Resolve the names that a stream gives.
+
+    Args:
+        name: Its name in the file.
+        source: What the file says of it.
+        columns: The columns of its table, in their order.
+
+    Raises:
+        PipelineFileError: With every column that is not there.
+    """
+    path, real = f"sources.{name}", {column.lower(): column for column in columns}
+    named = [(f"{path}.watermarks", column) for column in source.watermarks]
+    named += [(f"{path}.order_by", source.order_by)] if source.order_by is not None else []
+    faults = [
+        Fault(where, f"{name} has no column `{column}`", nearest(column, columns))
+        for where, column in named
+        if column.lower() not in real
+    ]
+    null_value, found = bind_condition(name, "null_value", source.null_value, columns)
+    if faults or found:
+        raise PipelineFileError(name, [*faults, *found])
+    event_time = next((real[column.lower()] for column in source.watermarks), None)
+    order = None if source.order_by is None else real[source.order_by.lower()]
+    return Stream(name, null_value, order, event_time, source.ignore_changes)
+
+
+def is_ordered_by_column(statement: Statement, sources: Mapping[str, Source]) -> bool:
+    """
+    Tell whether the time of a join with a stream is `order_by`, not that of the commits.
+
+    It is where every input but global tables has the option.
+    """
+    return all(source is not None and source.order_by is not None for source in _timed(statement, sources).values())
+
+
+def stream_misfits(
+    statement: Statement, join: Join, sources: Mapping[str, Source | None]
+) -> Iterator[tuple[str, Misfit]]:
+    """
+    Say which options of a join do not go with its statement.
+
+    Args:
+        statement: Its statement.
+        join: What the file says of it.
+        sources: The sources of the file, by name.
+
+    Yields:
+        The option, and what is wrong: with a stream `changelog`, `refresh: full`, and `order_by` of some inputs and not
+        of others; without one the bounds of epochs.
+    """
+    if not statement.reads_stream:
+        for option in ("max_versions", "max_bytes"):
+            if getattr(join, option) is not None:
+                problem = f"`{option}` bounds the epochs of a join with a stream, and this is one of tables"
+                yield option, Misfit(problem, "leave it out: an epoch of tables nets all that came")
+        return
+    if join.changelog:
+        problem = "the result of a join with a stream is a stream, which has no changelog"
+        yield "changelog", Misfit(problem, "leave it out: the result itself has each row once, in its order")
+    if join.refresh == "full":
+        problem = "a join with a stream is never computed in full: its rows depend on what had arrived when"
+        yield "refresh", Misfit(problem, "auto or incremental")
+    timed = _timed(statement, sources)
+    without = [name for name, source in timed.items() if source is None or source.order_by is None]
+    # A changelog source orders its own rows by the option: that alone is no time of the join.
+    with_it = [name for name, source in timed.items() if name not in without and source and source.kind != "changelog"]
+    if without and with_it:
+        problem = (
+            f"`order_by` is given for {', '.join(with_it)} and not for {', '.join(without)}: nothing "
+            "orders the rows of both"
+        )
+        hint = "give it for all inputs of the join, or for none: then the times of the commits order them"
+        yield "sql", Misfit(problem, hint)
+
+
+def _timed(statement: Statement, sources: Mapping[str, Source | None]) -> dict[str, Source | None]:
+    """Give the inputs that have a place in time: all but global tables; None stands for another join."""
+    inputs = (side for side in statement.sides if side.kind != "global_table")
+    return {side.source: sources.get(side.source) for side in inputs}

@@ -1,0 +1,315 @@
+"""
+Plan and compute one epoch of a join with a stream.
+
+    rows of the stream ─► look-up in each table as it was at their position ─► SELECT list ─► stage: result
+                                   ▲
+    feeds of the tables ─► changes of every commit, in the order of time ─► versions
+
+The first epoch takes the stream's snapshot, which meets the tables as they are; from there the feed takes over.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from lakehouse.changes import null_key
+from lakehouse.entries import JoinHistory
+from lakehouse.errors import DuplicateKey
+from lakehouse.sqltext import quote
+from lakehouse.stage import Stage
+from lakehouse.tables import Commit, Table, commits_since, create, find, get, read_rows, refresh
+from lakehouse.times import micros
+from pipelines.binding import BoundJoin, bind_join
+from pipelines.epoch import EXAMPLES, check_looked_up, few_or_many, refuse_keys
+from pipelines.joins.stream_table import as_rows, emitted, look_up
+from pipelines.pins import Arrival, Arrivals, pin
+from pipelines.plan import Computed, EpochPlan, Refresh, SourceFacts, SourceRange, plan_epoch
+from pipelines.prepare import Prepared, check_result, facts_of, is_only_created, source_facts
+from pipelines.spec import STREAM_COLUMNS
+from pipelines.stream_sources import Arrived, StreamSources, as_time
+from pipelines.workspace import Workspace
+
+EPOCH, POSITION = STREAM_COLUMNS
+BACKFILL = "backfill: asked for by a person"
+WHOLE = ("load", "reset")
+"""Strategies that take the snapshot of the stream."""
+
+
+def prepare_stream(
+    workspace: Workspace, name: str, *, backfill: bool = False, goal: Mapping[str, int] | None = None
+) -> Prepared:
+    """
+    Look at the sources, the result and the ledger of a join with a stream, and plan its next epoch.
+
+    Args:
+        workspace: Where to work.
+        name: The join.
+        backfill: A person asked for it: a result that is gone is loaded anew, and one that is there mended.
+        goal: The versions beyond which nothing is read, by source: those at which the run found them.
+
+    Raises:
+        CannotContinue: The recorded versions cannot be continued from.
+        LakejoinError: A table is missing or a column unknown.
+    """
+    options = workspace.file.joins[name]
+    with ThreadPoolExecutor() as beside:
+        looked_at = beside.submit(find, workspace.spark, workspace.table(name))
+        binding = beside.submit(bind_join, workspace, name)
+        history = workspace.ledger.of(name)
+        if history.open is not None:
+            return Prepared(plan_epoch(name, "", options.refresh, history, (), None, backfill=backfill), history, None)
+        result, bound = looked_at.result(), binding.result()
+    if result is not None and is_only_created(result, history):
+        result = None
+    if backfill and result is not None:
+        # Whatever speaks against going on, a person has asked for it to be mended.
+        plan = EpochPlan(name, history.next_epoch, "replay", BACKFILL, result_id=result.id, base_version=result.version)
+        return Prepared(plan, history, bound)
+    bound = _up_to(bound, goal or {})
+    last = history.committed
+    anew = result is None
+    clocks = {} if last is None or anew else last.clocks
+    pins = None
+    if last is not None and not anew:
+        recorded = {source.name: source.to_version for source in last.sources}
+        arrivals = _arrivals(workspace, bound, recorded, clocks)
+        pins = pin(arrivals, options.max_versions, options.max_bytes)
+        bound = _up_to(bound, pins.versions)
+    facts = [
+        SourceFacts(table.address.label, table.id, table.version)
+        if _kind(workspace, table) == "global_table"
+        else source_facts(workspace, table.address.label, table, history, "", backfill=anew)
+        for table in (*bound.sources, *bound.logs.values())
+    ]
+    # What met the tables as they were is not computed in full again: a gap in a feed is no reason to.
+    refresh: Refresh = options.refresh if last is None else "incremental"
+    plan = plan_epoch(name, bound.definition, refresh, history, facts, facts_of(result), backfill=backfill and anew)
+    stream = bound.table(0)
+    came = stream.size if anew else _bytes(workspace, stream, plan)
+    plan = replace(plan, clocks=clocks, stream_bytes=came, more=pins is not None and pins.more)
+    if result is not None:
+        check_result(workspace, name, bound, result, history, backfill=False)
+    return Prepared(plan, history, bound)
+
+
+def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> EpochPlan:
+    """Plan the epoch that begins a result anew: from the stream and its tables as they are now, over all it holds."""
+    bound, table = bind_join(workspace, name), get(workspace.spark, workspace.table(name))
+    read = (*bound.sources, *bound.logs.values())
+    ranges = tuple(SourceRange(found.address.label, found.id, -1, found.version, -1) for found in read)
+    reason, came = "reset: a person began the result anew", bound.table(0).size
+    return EpochPlan(name, history.next_epoch, "reset", reason, ranges, table.id, table.version, stream_bytes=came)
+
+
+def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
+    """
+    Compute an epoch of a join with a stream into the stage's part `result`.
+
+    Returns:
+        The clocks after the epoch, and counts: read (rows that came to the stream, and feed rows of the tables),
+        null_values (rows of the stream without a value), null_keys (feed rows of tables without a key, and rows of the
+        stream that an inner join drops for a null key), ignored_changes (rows that were updated or deleted, and passed
+        over), behind_cut (rows and changes that came too late for the order that their time gives them), looked_up,
+        files, and appended.
+
+    Raises:
+        CannotContinue: A commit of the stream changed or deleted rows, or rows lack what orders them.
+        DuplicateKey: A table holds a key twice.
+        FeedUnavailable, SchemaBroken: A feed cannot be read, as `tables.reading` says; it wraps this call.
+    """
+    reached: dict[str, int] = {}
+    counts = few_or_many(workspace, plan, partial(_compute, workspace, bound, plan, stage, reached))
+    return Computed(counts, clocks_after(workspace, bound, plan, reached))
+
+
+def clocks_after(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, reached: Mapping[str, int]) -> dict[str, int]:
+    """
+    Say how far the time of each source goes once an epoch is through.
+
+    Args:
+        workspace: Where to work.
+        bound: The join.
+        plan: The epoch.
+        reached: The greatest time of what was read of each source; of a first load, where what is read has no time of
+            its own, that of its newest commit with data counts, or the greatest value of what orders its rows.
+    """
+    clocks = dict(plan.clocks)
+    for name, time in reached.items():
+        clocks[name] = max(time, clocks.get(name, time))
+    if plan.strategy in WHOLE:
+        for table in bound.sources:
+            if _kind(workspace, table) != "global_table":
+                newest = _newest_time(workspace, bound, table)
+                if newest is not None:
+                    clocks[table.address.label] = newest
+    return clocks
+
+
+def made_ready(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
+    """Create the result before the first epoch, empty, and name it in the plan."""
+    if plan.strategy != "load":
+        return plan
+    create(workspace.spark, bound.result, bound.columns, STREAM_COLUMNS)
+    table = get(workspace.spark, bound.result)
+    return replace(plan, result_id=table.id, base_version=table.version)
+
+
+class Lookups:
+    """The look-ups of one epoch."""
+
+    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, few: bool) -> None:
+        self._workspace, self._bound, self._plan = workspace, bound, plan
+        self.sources = StreamSources(workspace, bound, plan, stage, few=few)
+        self.arrived = Arrived(workspace, bound, plan)
+        self._few = few
+        self._came, self._made = Observation(), Observation()
+
+    def rows(self) -> DataFrame:
+        """Give the rows of the result, with `_epoch` and `_position`."""
+        bound, sources = self._bound, self.sources
+        sources.read_changes()
+        for source, changes in sources.twice.items():
+            refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()])
+        came = self.arrived.frame.observe(self._came, F.count(F.lit(1)).alias("rows"))
+        if self._few or not all(sources.is_met_whole(link.input) for link in bound.join.links):
+            came = sources.kept("arrived", came)
+            self.arrived.facts()
+        rows = as_rows(came, bound.join.inputs[0])
+        for number, link in enumerate(bound.join.links):
+            if number and link.over and not sources.is_met_whole(link.input):
+                rows = sources.kept(f"met_{number}", rows)
+            to_all = _kind(self._workspace, bound.table(link.input)) == "global_table"
+            rows = look_up(rows, link, bound.join, bound.types, sources.versions(link, rows), broadcast=to_all)
+        made = emitted(rows, bound.join).observe(
+            self._made, F.count(F.lit(1)).alias("rows"), F.count(F.expr("IF(null_key, 1, NULL)")).alias("null_keys")
+        )
+        values = [
+            F.col(f"row.{quote(field.name)}").cast(field.dataType).alias(field.name)
+            for field in bound.columns
+            if field.name not in STREAM_COLUMNS
+        ]
+        epoch = F.lit(self._plan.epoch).cast("bigint").alias(EPOCH)
+        return made.where("row IS NOT NULL").select(*values, epoch, F.col("position").alias(POSITION))
+
+    def counts(self) -> dict[str, int]:
+        """
+        Count what was read; the rows have been.
+
+        Raises:
+            CannotContinue: As `Arrived.facts`.
+            DuplicateKey: A table holds a key twice.
+        """
+        facts = self.arrived.facts()
+        if self._made.get["rows"] != self._came.get["rows"]:
+            self._refuse_twice()
+        looked_up = check_looked_up(self._bound, self.sources)
+        counts = self.sources.counts
+        return {
+            **counts,
+            **facts,
+            "looked_up": counts["looked_up"] + looked_up,
+            "read": counts["read"] + facts["read"],
+            "null_keys": counts["null_keys"] + self._made.get["null_keys"],
+            "behind_cut": facts["behind_cut"] + self.sources.behind_cut,
+        }
+
+    def reached(self) -> dict[str, int]:
+        """Give the greatest time of what was read of each source."""
+        assert self._bound.stream is not None
+        came = self.arrived.reached
+        return {**self.sources.reached, **({} if came is None else {self._bound.stream.source: came})}
+
+    def _refuse_twice(self) -> None:
+        for place in range(1, len(self._bound.join.inputs)):
+            item, table = self._bound.join.inputs[place], self._bound.table(place)
+            rows = read_rows(self._workspace.spark, table, table.version).where(f"NOT {null_key(item.key)}")
+            parts = [F.col(quote(name)).alias(f"k{part}") for part, name in enumerate(item.key)]
+            twice = rows.groupBy(*parts).count().where("count > 1").drop("count")
+            refuse_keys(table.address.label, [tuple(row) for row in twice.limit(EXAMPLES).collect()])
+        raise DuplicateKey(
+            self._bound.join.name,
+            "a row of the stream met more than one row of a table",
+            expected="at most one row for each key of a table",
+            found=f"{self._made.get['rows']} rows for {self._came.get['rows']} of the stream",
+        )
+
+
+def _compute(
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, reached: dict[str, int], few: bool
+) -> dict[str, int]:
+    lookups = Lookups(workspace, bound, plan, stage, few)
+    staged = stage.put("result", lookups.rows(), {"appended": "count(1)"})
+    counts = lookups.counts()
+    reached.update(lookups.reached())
+    return {**counts, **staged}
+
+
+def _arrivals(
+    workspace: Workspace, bound: BoundJoin, recorded: Mapping[str, int], clocks: Mapping[str, int]
+) -> list[Arrivals]:
+    """See what came to each source, and what came to it while the others were looked at."""
+    plain = {
+        place: table
+        for place, table in enumerate(bound.sources)
+        if _kind(workspace, table) in ("stream", "table")
+        and recorded.get(table.address.label, table.version + 1) <= table.version
+    }
+    came = {
+        place: [c for c in commits_since(workspace.spark, table, recorded[table.address.label]) if c.changes_data]
+        for place, table in plain.items()
+    }
+    if not any(came.values()):
+        return []
+    with ThreadPoolExecutor() as side_by_side:
+        again = dict(zip(plain, side_by_side.map(partial(refresh, workspace.spark), plain.values()), strict=True))
+    found = []
+    for place, table in plain.items():
+        name = table.address.label
+        after = [c for c in commits_since(workspace.spark, again[place], table.version) if c.changes_data]
+        later = _arrival(after[0]) if after else None
+        commits = tuple(map(_arrival, came[place]))
+        clock = 0 if bound.times else clocks.get(name, 0)
+        found.append(Arrivals(name, place, recorded[name], table.version, commits, later, clock))
+    return found
+
+
+def _arrival(commit: Commit) -> Arrival:
+    return Arrival(commit.version, micros(commit.at), commit.added_bytes)
+
+
+def _up_to(bound: BoundJoin, versions: Mapping[str, int]) -> BoundJoin:
+    """Pin sources to versions; those that are not named stay as they are."""
+    tables = tuple(
+        replace(table, version=min(table.version, versions.get(table.address.label, table.version)))
+        for table in bound.sources
+    )
+    return replace(bound, sources=tables)
+
+
+def _bytes(workspace: Workspace, stream: Table, plan: EpochPlan) -> int:
+    """Add up the bytes of the files that came to a stream."""
+    came = next((part for part in plan.sources if part.name == stream.address.label), None)
+    if came is None or not came.has_changes:
+        return 0
+    return sum(commit.added_bytes for commit in commits_since(workspace.spark, stream, came.read_after))
+
+
+def _newest_time(workspace: Workspace, bound: BoundJoin, table: Table) -> int | None:
+    column = bound.times.get(table.address.label)
+    if column is None:
+        known = [commit for commit in table.commits if commit.version <= table.version]
+        newest = next((commit for commit in known if commit.changes_data), known[-1] if known else None)
+        return None if newest is None else micros(newest.at)
+    time = F.expr(as_time(quote(column), table.schema[column].dataType))
+    greatest: int | None = read_rows(workspace.spark, table, table.version).agg(F.max(time)).collect()[0][0]
+    return greatest
+
+
+def _kind(workspace: Workspace, table: Table) -> str:
+    """Tell what an input is: a source of some kind, or another join."""
+    source = workspace.file.sources.get(table.address.label)
+    return "join" if source is None else source.kind

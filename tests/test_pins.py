@@ -1,0 +1,83 @@
+"""Where an epoch of a join with a stream ends: every cut is a prefix of the total order."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.pins import Arrival, Arrivals, Pins, pin
+
+
+def arrivals(name: str, place: int, *times: int, later: int | None = None, size: int = 1) -> Arrivals:
+    """Give a source whose commits came at these times; its versions count from 1."""
+    commits = tuple(Arrival(number, time, size) for number, time in enumerate(times, start=1))
+    after = None if later is None else Arrival(len(times) + 1, later)
+    return Arrivals(name, place, 0, len(times), commits, after)
+
+
+def test_without_bounds_everything_is_read() -> None:
+    assert pin([arrivals("s", 0, 1, 5), arrivals("t", 1, 2, 9)]) == Pins({"s": 2, "t": 2}, more=False)
+    assert pin([]) == Pins({}, more=False)
+
+
+def test_no_source_is_read_beyond_what_another_one_leaves_out() -> None:
+    """The stream is cut after its first commit; of the table only what came before the second is read."""
+    assert pin([arrivals("s", 0, 1, 5), arrivals("t", 1, 2, 9)], max_versions=1) == Pins({"s": 1, "t": 1}, more=True)
+    sources = [arrivals("s", 0, 1, 5), arrivals("t", 1, 6)]
+    assert pin(sources, max_versions=1) == Pins({"s": 1, "t": 0}, more=True)
+
+
+def test_bytes_bound_an_epoch_but_never_to_nothing() -> None:
+    sources = [arrivals("s", 0, 1, 2, 3, 4, size=10)]
+    assert pin(sources, max_bytes=25).versions == {"s": 2}
+    assert pin(sources, max_bytes=1).versions == {"s": 1}
+
+
+def test_at_the_same_time_a_tables_change_comes_before_a_row() -> None:
+    """A row of 5 that is left out lets a change of 5 in; a change of 5 that is left out keeps a row of 5 out."""
+    assert pin([arrivals("s", 0, 1, 5), arrivals("t", 1, 5)], max_versions=1).versions == {"s": 1, "t": 1}
+    assert pin([arrivals("s", 0, 5), arrivals("t", 1, 1, 5)], max_versions=1).versions == {"s": 0, "t": 1}
+
+
+def test_a_commit_that_came_meanwhile_is_left_out_with_all_after_it() -> None:
+    assert pin([arrivals("s", 0, 1, 7), arrivals("t", 1, 2, later=5)]) == Pins({"s": 1, "t": 1}, more=True)
+
+
+def test_no_version_has_an_earlier_time_than_one_before_it() -> None:
+    """The second commit of the table counts as of 9, so that the row of 5 is not beyond it."""
+    sources = [arrivals("s", 0, 5, 20), arrivals("t", 1, 9, 3)]
+    assert pin(sources, max_versions=1).versions == {"s": 1, "t": 1}
+
+
+@given(
+    times=st.lists(st.lists(st.integers(0, 6), max_size=5), min_size=1, max_size=3),
+    bound=st.integers(1, 3),
+)
+def test_epoch_after_epoch_everything_is_read_in_order(times: list[list[int]], bound: int) -> None:
+    """Each epoch moves on, and what it reads comes before all that is left, source by source."""
+    recorded = {f"s{place}": 0 for place in range(len(times))}
+    floors = dict.fromkeys(recorded, 0)
+    for _ in range(sum(map(len, times)) + 1):
+        sources = []
+        for place, moments in enumerate(times):
+            name = f"s{place}"
+            commits = tuple(
+                Arrival(number, time) for number, time in enumerate(moments, start=1) if number > recorded[name]
+            )
+            sources.append(Arrivals(name, place, recorded[name], len(moments), commits, None, floors[name]))
+        if not any(source.commits for source in sources):
+            break
+        pins = pin(sources, max_versions=bound)
+        assert any(pins.versions[name] > recorded[name] for name in recorded), "some source moves on"
+        read, left = [], []
+        for source in sources:
+            reached = floors[source.name]
+            for commit in source.commits:
+                reached = max(reached, commit.time)
+                key = (reached, source.place == 0, source.place, commit.version)
+                taken = commit.version <= pins.versions[source.name]
+                (read if taken else left).append((key, source.name))
+                if taken:
+                    floors[source.name] = reached
+        for key, name in left:
+            assert all(key > other for other, owner in read if owner != name)
+        recorded = dict(pins.versions)
+    assert all(recorded[f"s{place}"] == len(moments) for place, moments in enumerate(times))

@@ -1,0 +1,349 @@
+"""Joins with a stream through real Delta tables: what a row meets, what is added, and what is counted."""
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse import writing
+from lakehouse.errors import CannotContinue, Drifted, DuplicateKey, ForeignWriter, PipelineFileError
+from pipelines import Pipeline
+from tests.lake import Lake, only
+
+SOURCES: dict[str, Any] = {
+    "clicks": {"key": "id", "kind": "stream"},
+    "users": "id",
+    "countries": {"key": "code", "kind": "global_table"},
+}
+JOIN = "SELECT c.id, c.user, u.name FROM clicks c LEFT JOIN users u ON c.user = u.id"
+START = int(time.time()) - 7_200
+"""Seconds since 1970 at which the tests' commits begin: lately, for Delta refuses to read what is older."""
+
+
+def commit_at(lake: Lake, name: str, second: float) -> None:
+    """Let the newest commit of a table have happened at a time, which is that of its file."""
+    _, newest = max((int(path.stem), path) for path in (Path(lake.path(name)) / "_delta_log").glob("*.json"))
+    os.utime(newest, (START + second, START + second))
+
+
+def begin(lake: Lake) -> None:
+    """Let all commits so far have happened at the beginning, a second apart."""
+    for log in (lake.folder / "lake").glob("*/_delta_log"):
+        for number, path in enumerate(sorted(log.glob("*.json"))):
+            os.utime(path, (START - 10 + number, START - 10 + number))
+
+
+class Clicks(Lake):
+    """A stream of clicks, the users who click, and countries."""
+
+    def click(self, rows: str, second: float | None = None) -> None:
+        self.sql(f"INSERT INTO {{clicks}} VALUES {rows}", "clicks")
+        if second is not None:
+            commit_at(self, "clicks", second)
+
+    def rename(self, user: int, name: str, second: float | None = None) -> None:
+        self.sql(
+            f"MERGE INTO {{users}} t USING (SELECT {user} AS id, '{name}' AS name) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET name = s.name WHEN NOT MATCHED THEN INSERT (id, name) VALUES (s.id, s.name)",
+            "users",
+        )
+        if second is not None:
+            commit_at(self, "users", second)
+
+    def stream(self, sql: str = JOIN, **options: Any) -> Pipeline:
+        given = {name: options.pop(name) for name in tuple(options) if name in SOURCES}
+        return self.pipeline(sql, {**SOURCES, **given}, **options)
+
+    def found(self) -> list[tuple[Any, ...]]:
+        """Give the rows of the result without epoch and position."""
+        return [row[:-2] for row in self.rows()]
+
+
+@pytest.fixture(scope="session")
+def _clicks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Clicks:
+    lake = Clicks(spark, tmp_path_factory.mktemp("clicks"))
+    lake.create("clicks", "id INT, user INT, at TIMESTAMP", "(1, 1, NULL), (2, 2, NULL), (3, NULL, NULL)")
+    lake.create("users", "id INT, name STRING, country STRING", "(1, 'ann', 'no'), (3, 'cy', 'se')")
+    lake.create("countries", "code STRING, country STRING", "('no', 'Norway')")
+    begin(lake)
+    return lake
+
+
+@pytest.fixture
+def clicks(_clicks: Clicks, tmp_path: Path) -> Clicks:
+    """Give a lake with three clicks and two users and no result yet."""
+    copy = _clicks.copy(tmp_path / "lake")
+    begin(copy)
+    return Clicks(copy.spark, copy.folder)
+
+
+@pytest.fixture(scope="session")
+def _loaded_clicks(_clicks: Clicks, tmp_path_factory: pytest.TempPathFactory) -> Clicks:
+    copy = _clicks.copy(tmp_path_factory.mktemp("loaded") / "lake")
+    begin(copy)
+    lake = Clicks(copy.spark, copy.folder)
+    lake.stream().run(lake.spark)
+    return lake
+
+
+@pytest.fixture
+def loaded_clicks(_loaded_clicks: Clicks, tmp_path: Path) -> Clicks:
+    """Give the same lake after its first run."""
+    copy = _loaded_clicks.copy(tmp_path / "lake")
+    begin(copy)
+    return Clicks(copy.spark, copy.folder)
+
+
+def test_rows_meet_the_table_as_it_was_and_its_changes_add_nothing(clicks: Clicks) -> None:
+    """The first run takes the snapshot; from there each row meets what there was at its time, in one epoch."""
+    pipeline = clicks.stream()
+    loaded = only(pipeline.run(clicks.spark))
+    assert (loaded.strategy, loaded.counts["appended"]) == ("load", 3)
+    assert clicks.rows() == [(1, 1, "ann", 1, 0), (2, 2, None, 1, 0), (3, None, None, 1, 0)]
+    start = clicks.version()
+
+    clicks.click("(4, 1, NULL)", 10)
+    clicks.rename(1, "Ann", 20)
+    clicks.click("(5, 1, NULL), (6, 2, NULL)", 30)
+    clicks.rename(2, "bo", 40)
+    clicks.sql("DELETE FROM {users} WHERE id = 1", "users")
+    commit_at(clicks, "users", 50)
+    clicks.click("(7, 1, NULL), (8, 2, NULL)", 60)
+    report = only(pipeline.run(clicks.spark))
+    assert report.counts["appended"] == 5
+    assert clicks.found()[3:] == [(4, 1, "ann"), (5, 1, "Ann"), (6, 2, None), (7, 1, None), (8, 2, "bo")]
+    assert clicks.version() == start + 1, "an epoch is one commit"
+    assert {row[-2] for row in clicks.rows()[3:]} == {2}
+    moments = [datetime.fromtimestamp(row[-1] / 1e6, UTC).timestamp() - START for row in clicks.rows()[3:]]
+    assert moments == [10, 30, 30, 60, 60], "rows are ordered by the times of their commits"
+
+    clicks.rename(2, "Bo", 70)
+    after = clicks.version()
+    assert only(pipeline.run(clicks.spark)).counts["appended"] == 0
+    assert clicks.version() == after, "changes of the table emit nothing"
+    assert only(pipeline.run(clicks.spark)).outcome == "nothing"
+    verified = only(pipeline.verify(clicks.spark))
+    assert verified.counts == {"missing": 0, "surplus": 0, "expected": 8, "epochs": 3}
+
+
+def test_an_inner_join_drops_what_meets_nothing_and_counts_null_keys(clicks: Clicks) -> None:
+    pipeline = clicks.stream(JOIN.replace("LEFT JOIN", "JOIN"))
+    report = only(pipeline.run(clicks.spark))
+    assert (report.counts["appended"], report.counts["null_keys"]) == (1, 1)
+    clicks.click("(4, NULL, NULL), (5, 3, NULL)")
+    report = only(pipeline.run(clicks.spark))
+    assert (report.counts["appended"], report.counts["null_keys"]) == (1, 1)
+    assert clicks.found() == [(1, 1, "ann"), (5, 3, "cy")]
+
+
+def test_several_tables_and_a_global_one_in_one_statement(clicks: Clicks) -> None:
+    """A global table is looked up as it is when the epoch is planned, by what another look-up found."""
+    sql = (
+        "SELECT c.id, u.name, g.country AS land FROM clicks c LEFT JOIN users u ON c.user = u.id "
+        "LEFT JOIN countries g ON u.country = g.code AND g.country <> 'Nowhere' WHERE c.id <> 2"
+    )
+    pipeline = clicks.stream(sql)
+    pipeline.run(clicks.spark)
+    assert clicks.found() == [(1, "ann", "Norway"), (3, None, None)]
+    clicks.click("(4, 3, NULL)", 10)
+    clicks.sql("INSERT INTO {countries} VALUES ('se', 'Sweden')", "countries")
+    commit_at(clicks, "countries", 90)
+    report = only(pipeline.run(clicks.spark))
+    assert report.counts["appended"] == 1
+    assert clicks.found()[-1] == (4, "cy", "Sweden")
+    versions = {source["name"]: source["to_version"] for source in clicks.ledger()[-1]["sources"]}
+    assert versions["countries"] == 2, "the run record names the version"
+    clicks.sql("INSERT INTO {countries} VALUES ('dk', 'Denmark')", "countries")
+    assert only(pipeline.run(clicks.spark)).outcome == "nothing", "a global table triggers nothing"
+
+
+@pytest.mark.parametrize("first", ["clicks", "users"])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_row_and_a_change_of_the_same_instant(loaded_clicks: Clicks, first: str, epochs: int) -> None:
+    """At the same time the table's change comes first; an epoch that ended before it came has not seen it."""
+    lake, pipeline = loaded_clicks, loaded_clicks.stream()
+    steps = {"clicks": lambda: lake.click("(4, 1, NULL)", 10), "users": lambda: lake.rename(1, "Ann", 10)}
+    for number, name in enumerate(sorted(steps, key=lambda name: name != first)):
+        if number and epochs == 2:
+            pipeline.run(lake.spark)
+        steps[name]()
+    report = only(pipeline.run(lake.spark))
+    behind = epochs == 2 and first == "clicks"
+    assert lake.found()[-1] == (4, 1, "ann" if behind else "Ann")
+    assert report.counts["behind_cut"] == (1 if behind else 0)
+    assert only(pipeline.verify(lake.spark)).counts["surplus"] == 0
+
+
+def test_what_comes_behind_a_cut_is_counted_and_the_replay_still_gives_the_result(loaded_clicks: Clicks) -> None:
+    """Clocks apart: a row older than a change that an epoch has read, and a change older than a row."""
+    lake, pipeline = loaded_clicks, loaded_clicks.stream()
+    lake.rename(1, "Ann", 50)
+    pipeline.run(lake.spark)
+    lake.click("(4, 1, NULL)", 40)
+    assert only(pipeline.run(lake.spark)).counts["behind_cut"] == 1
+    assert lake.found()[-1] == (4, 1, "Ann")
+    lake.click("(5, 1, NULL)", 80)
+    pipeline.run(lake.spark)
+    lake.rename(1, "ANN", 70)
+    lake.click("(6, 1, NULL)", 75)
+    report = only(pipeline.run(lake.spark))
+    assert report.counts["behind_cut"] == 1
+    assert "behind" in report.text()
+    assert lake.found()[-1] == (6, 1, "ANN")
+    assert only(pipeline.verify(lake.spark)).counts == {"missing": 0, "surplus": 0, "expected": 6, "epochs": 5}
+
+
+def test_a_tables_clock_that_goes_back_keeps_the_order_of_its_versions(loaded_clicks: Clicks) -> None:
+    """A change has at least the time of the version before: Delta raises the times of one table, and so do we."""
+    lake, pipeline = loaded_clicks, loaded_clicks.stream()
+    lake.rename(1, "b", 50)
+    lake.rename(1, "c", 20)
+    lake.click("(4, 1, NULL)", 30)
+    lake.click("(5, 1, NULL)", 60)
+    pipeline.run(lake.spark)
+    assert lake.found()[-2:] == [(4, 1, "ann"), (5, 1, "c")]
+    lake.rename(1, "d", 40)
+    lake.click("(6, 1, NULL)", 45)
+    assert only(pipeline.run(lake.spark)).counts["behind_cut"] == 1, "the change is older than the row of 60"
+    assert lake.found()[-1] == (6, 1, "d")
+
+
+def test_null_values_take_no_part(clicks: Clicks) -> None:
+    pipeline = clicks.stream(clicks={**SOURCES["clicks"], "null_value": "user = 2"})
+    assert only(pipeline.run(clicks.spark)).counts["null_values"] == 1
+    clicks.click("(4, 2, NULL), (5, 1, NULL)")
+    report = only(pipeline.run(clicks.spark))
+    assert (report.counts["null_values"], report.counts["appended"]) == (1, 1)
+    assert [row[0] for row in clicks.found()] == [1, 3, 5]
+
+
+def test_a_stream_that_changes_is_refused_with_version_and_operation(loaded_clicks: Clicks) -> None:
+    """OPTIMIZE is no change. `ignore_changes` passes over what was updated or deleted, and counts it."""
+    lake, pipeline = loaded_clicks, loaded_clicks.stream()
+    lake.sql("OPTIMIZE {clicks}", "clicks")
+    assert only(pipeline.run(lake.spark)).outcome == "nothing"
+    lake.sql("DELETE FROM {clicks} WHERE id = 1", "clicks")
+    lake.click("(4, 1, NULL)")
+    version = lake.version("clicks") - 1
+    before = lake.versions()
+    with pytest.raises(CannotContinue, match="changed or deleted rows") as caught:
+        pipeline.run(lake.spark)
+    assert caught.value.found == f"DELETE in version {version}"
+    assert lake.versions() == before, "nothing was written"
+    patient = lake.stream(clicks={**SOURCES["clicks"], "ignore_changes": True})
+    with pytest.raises(CannotContinue):
+        patient.run(lake.spark)  # the definition is another one
+    patient.backfill(lake.spark, remedy="reset")
+    assert lake.found() == [(2, 2, None), (3, None, None), (4, 1, "ann")]
+    lake.sql("UPDATE {clicks} SET user = 3 WHERE id = 2", "clicks")
+    lake.sql("INSERT OVERWRITE {clicks} SELECT * FROM {clicks}", "clicks")
+    lake.sql(
+        "MERGE INTO {clicks} t USING (SELECT 3 AS id UNION SELECT 9) s ON t.id = s.id WHEN MATCHED THEN DELETE "
+        "WHEN NOT MATCHED THEN INSERT (id, user) VALUES (s.id, 1)",
+        "clicks",
+    )
+    report = only(patient.run(lake.spark))
+    assert (report.counts["appended"], report.counts["ignored_changes"]) == (1, 2 + 6 + 1)
+    assert lake.found()[-1] == (9, 1, "ann")
+    assert only(patient.verify(lake.spark)).counts["missing"] == 0
+
+
+def test_order_by_orders_rows_and_changes_by_their_own_time(clicks: Clicks) -> None:
+    """Where all inputs declare it; of one type, and never null."""
+    clicks.create("visits", "id INT, user INT, seq INT", "(1, 1, 5)")
+    clicks.create("people", "id INT, name STRING, seq INT", "(1, 'a', 1)")
+    sources = {"visits": {"key": "id", "kind": "stream", "order_by": "seq"}, "people": {"key": "id", "order_by": "seq"}}
+    sql = "SELECT v.id, p.name FROM visits v LEFT JOIN people p ON v.user = p.id"
+    pipeline = clicks.pipeline(sql, sources)
+    pipeline.run(clicks.spark)
+    assert clicks.rows() == [(1, "a", 1, 5)]
+    clicks.sql("UPDATE {people} SET name = 'b', seq = 10", "people")
+    clicks.sql("INSERT INTO {visits} VALUES (3, 1, 10), (2, 1, 9), (4, 1, 30)", "visits")
+    clicks.sql("UPDATE {people} SET name = 'c', seq = 20", "people")
+    pipeline.run(clicks.spark)
+    assert clicks.rows()[1:] == [(2, "a", 2, 9), (3, "b", 2, 10), (4, "c", 2, 30)]
+    clicks.sql("INSERT INTO {visits} VALUES (5, 1, NULL)", "visits")
+    with pytest.raises(CannotContinue, match="`seq` is null"):
+        pipeline.run(clicks.spark)
+    with pytest.raises(PipelineFileError, match="order_by"):
+        clicks.pipeline(sql, {**sources, "people": "id"})
+
+
+def test_bounded_epochs_go_on_until_the_sources_are_reached(loaded_clicks: Clicks) -> None:
+    """No epoch reads a source beyond what another one was cut short of; the rows are those of one epoch."""
+    straight = Clicks(loaded_clicks.spark, loaded_clicks.copy(loaded_clicks.folder.parent / "straight").folder)
+    for lake in (loaded_clicks, straight):
+        for step in range(5):
+            lake.click(f"({10 + step}, 1, NULL)", 10 * step + 10)
+            lake.rename(1, f"name {step}", 10 * step + 15)
+    straight.stream().run(straight.spark)
+    report = only(loaded_clicks.stream(max_versions=2).run(loaded_clicks.spark))
+    assert report.counts["appended"] == 5
+    assert "epochs" in report.text()
+    assert loaded_clicks.found() == straight.found()
+    assert len({row[-2] for row in loaded_clicks.rows()}) > 2
+    assert report.counts["behind_cut"] == 0
+
+
+def test_a_backfill_appends_what_is_missing_and_leaves_the_rest_to_a_person(loaded_clicks: Clicks) -> None:
+    lake, pipeline = loaded_clicks, loaded_clicks.stream()
+    lake.click("(4, 1, NULL), (4, 1, NULL)", 10)
+    pipeline.run(lake.spark)
+    whole = lake.rows()
+    lake.sql("DELETE FROM {result} WHERE id IN (1, 4)")
+    with pytest.raises(ForeignWriter):
+        pipeline.run(lake.spark)
+    report = only(pipeline.backfill(lake.spark))
+    assert (report.strategy, report.counts["appended"]) == ("replay", 3)
+    assert lake.rows() == whole
+    assert only(pipeline.backfill(lake.spark)).counts["appended"] == 0
+    assert lake.rows() == whole
+
+    lake.sql("INSERT INTO {result} VALUES (77, 7, 'x', 2, 3)")
+    with pytest.raises(CannotContinue, match="rows that no epoch made") as caught:
+        pipeline.backfill(lake.spark)
+    assert "--accept" in caught.value.hint
+    assert "--reset" in caught.value.hint
+    assert only(pipeline.backfill(lake.spark, remedy="accept")).strategy == "accept"
+    lake.click("(5, 3, NULL)", 20)
+    pipeline.run(lake.spark)
+    assert len(lake.rows()) == len(whole) + 2
+    assert only(pipeline.verify(lake.spark)).counts == {"missing": 0, "surplus": 0, "expected": 1, "epochs": 1}
+    assert only(pipeline.backfill(lake.spark, remedy="reset")).strategy == "reset"
+    assert lake.found() == [(1, 1, "ann"), (2, 2, None), (3, None, None), (4, 1, "ann"), (4, 1, "ann"), (5, 3, "cy")]
+    assert only(pipeline.verify(lake.spark)).counts["expected"] == 6
+
+
+def test_a_replay_that_differs_is_drift(loaded_clicks: Clicks) -> None:
+    """`verify` looks at the recorded version, so that a row is planted in the stage of an epoch, before its gate."""
+    lake, pipeline = loaded_clicks, loaded_clicks.stream()
+    lake.click("(4, 1, NULL)", 10)
+
+    def plant(when: str, what: str) -> None:
+        if when == "before" and what.startswith("ledger: publishing"):
+            (stage,) = (lake.folder / "lake" / "lakejoin_stage" / "result").iterdir()
+            rows = lake.spark.read.parquet(f"{stage}/result").withColumn("name", F.lit("planted"))
+            schema = rows.schema
+            planted = lake.spark.createDataFrame(rows.toArrow(), schema)
+            planted.write.mode("overwrite").parquet(f"{stage}/result")
+
+    writing.observers.append(plant)
+    pipeline.run(lake.spark)
+    writing.observers.clear()
+    with pytest.raises(Drifted, match="1 rows are missing, 1 do not belong there"):
+        pipeline.verify(lake.spark)
+
+
+def test_a_duplicate_key_of_a_table_stops_the_epoch(loaded_clicks: Clicks) -> None:
+    lake, pipeline = loaded_clicks, loaded_clicks.stream()
+    lake.sql("INSERT INTO {users} VALUES (1, 'other', 'no')", "users")
+    lake.click("(4, 1, NULL)")
+    before = lake.versions()
+    with pytest.raises(DuplicateKey, match="more than once"):
+        pipeline.run(lake.spark)
+    assert lake.versions() == before
