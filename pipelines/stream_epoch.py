@@ -34,6 +34,9 @@ from pipelines.stream_sources import Arrived, StreamSources, as_time
 from pipelines.workspace import Workspace
 
 EPOCH, POSITION = STREAM_COLUMNS
+SENT_TO_ALL = 8 * 2**20
+"""A table of so many bytes goes to the rows of the stream; with a larger one both sides are shuffled."""
+
 BACKFILL = "backfill: asked for by a person"
 WHOLE = ("load", "reset")
 """Strategies that take the snapshot of the stream."""
@@ -166,7 +169,7 @@ class Lookups:
         self.sources = StreamSources(workspace, bound, plan, stage, few=few)
         self.arrived = Arrived(workspace, bound, plan)
         self._few = few
-        self._came, self._made = Observation(), Observation()
+        self._made = Observation()
 
     def rows(self) -> DataFrame:
         """Give the rows of the result, with `_epoch` and `_position`."""
@@ -174,7 +177,7 @@ class Lookups:
         sources.read_changes()
         for source, changes in sources.twice.items():
             refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()])
-        came = self.arrived.frame.observe(self._came, F.count(F.lit(1)).alias("rows"))
+        came = self.arrived.frame
         if self._few or not all(sources.is_met_whole(link.input) for link in bound.join.links):
             came = sources.kept("arrived", came)
             self.arrived.facts()
@@ -182,10 +185,14 @@ class Lookups:
         for number, link in enumerate(bound.join.links):
             if number and link.over and not sources.is_met_whole(link.input):
                 rows = sources.kept(f"met_{number}", rows)
-            to_all = _kind(self._workspace, bound.table(link.input)) == "global_table"
+            table = bound.table(link.input)
+            to_all = table.size <= SENT_TO_ALL or _kind(self._workspace, table) == "global_table"
             rows = look_up(rows, link, bound.join, bound.types, sources.versions(link, rows), broadcast=to_all)
         made = emitted(rows, bound.join).observe(
-            self._made, F.count(F.lit(1)).alias("rows"), F.count(F.expr("IF(null_key, 1, NULL)")).alias("null_keys")
+            self._made,
+            F.count(F.lit(1)).alias("rows"),
+            F.count("row").alias("appended"),
+            F.count(F.expr("IF(null_key, 1, NULL)")).alias("null_keys"),
         )
         values = [
             F.col(f"row.{quote(field.name)}").cast(field.dataType).alias(field.name)
@@ -204,7 +211,7 @@ class Lookups:
             DuplicateKey: A table holds a key twice.
         """
         facts = self.arrived.facts()
-        if self._made.get["rows"] != self._came.get["rows"]:
+        if self._made.get["rows"] != self.arrived.number:
             self._refuse_twice()
         looked_up = check_looked_up(self._bound, self.sources)
         counts = self.sources.counts
@@ -215,6 +222,7 @@ class Lookups:
             "read": counts["read"] + facts["read"],
             "null_keys": counts["null_keys"] + self._made.get["null_keys"],
             "behind_cut": facts["behind_cut"] + self.sources.behind_cut,
+            "appended": self._made.get["appended"],
         }
 
     def reached(self) -> dict[str, int]:
@@ -234,7 +242,7 @@ class Lookups:
             self._bound.join.name,
             "a row of the stream met more than one row of a table",
             expected="at most one row for each key of a table",
-            found=f"{self._made.get['rows']} rows for {self._came.get['rows']} of the stream",
+            found=f"{self._made.get['rows']} rows for {self.arrived.number} of the stream",
         )
 
 
@@ -242,10 +250,10 @@ def _compute(
     workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, reached: dict[str, int], few: bool
 ) -> dict[str, int]:
     lookups = Lookups(workspace, bound, plan, stage, few)
-    staged = stage.put("result", lookups.rows(), {"appended": "count(1)"})
+    stage.put("result", lookups.rows())
     counts = lookups.counts()
     reached.update(lookups.reached())
-    return {**counts, **staged}
+    return counts
 
 
 def _arrivals(

@@ -143,22 +143,26 @@ class Arrived:
         cut = max((clock for name, clock in plan.clocks.items() if name != self._stream.source), default=ALWAYS)
         takes_part = "_change_type = 'insert'"
         no_value = f"coalesce({self._stream.null_value.sql}, FALSE)"
-        ignored = ignores_null_values(bound.join, bound.semantics)
+        stays = f"NOT {no_value}" if ignores_null_values(bound.join, bound.semantics) else "TRUE"
         rows = rows.observe(
             self._seen,
             F.count(F.lit(1)).alias("all"),
             F.count(F.expr(f"IF({takes_part}, 1, NULL)")).alias("read"),
+            F.count(F.expr(f"IF({takes_part} AND {stays}, 1, NULL)")).alias("came"),
             F.count(F.expr(f"IF({takes_part} AND {no_value}, 1, NULL)")).alias("null_values"),
             F.count(F.expr(f"IF({takes_part} AND position < {cut}, 1, NULL)")).alias("behind_cut"),
             F.count(F.expr(f"IF({takes_part} AND position IS NULL, 1, NULL)")).alias("untimed"),
             F.max(F.expr(f"IF({takes_part}, position, NULL)")).alias("reached"),
             F.min(F.expr("IF(_change_type = 'insert', NULL, _commit_version)")).alias("altered"),
         )
-        rows = rows.where(takes_part)
-        if ignored:
-            rows = rows.where(f"NOT {no_value}")
+        rows = rows.where(f"{takes_part} AND {stays}")
         names = dict.fromkeys((*bound.join.inputs[0].columns, "position"))
         self.frame = rows.select(*(F.col(quote(name)) for name in names))
+
+    @property
+    def number(self) -> int:
+        """How many rows the frame has."""
+        return int(self._seen.get["came"])
 
     @property
     def reached(self) -> int | None:

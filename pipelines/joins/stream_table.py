@@ -27,6 +27,7 @@ SPREAD = 1024
 """Over so many values the rows with a null key are spread, which would else all go to one task."""
 
 KEY, NULL_KEY = (f"{PREFIX}{name}" for name in ("looked_up", "null_key"))
+SPREAD_FROM, SPREAD_TO = (f"{PREFIX}{name}" for name in ("spread_from", "spread_to"))
 
 
 def ignores_null_values(join: TableJoin, semantics: Semantics) -> bool:
@@ -81,31 +82,35 @@ def look_up(
         types: The types in which keys are compared.
         versions: The table: the scope columns, `key`, `start`, `end` (positions: from and up to) and `row`.
         scope: Columns that keep independent histories apart.
-        broadcast: Whether the table goes to the rows, whatever its size.
+        broadcast: Whether the table goes to the rows; else rows that refer to nothing are spread over all tasks.
 
     Returns:
         The rows with the table's row as a struct under its alias, null where there was none. As many as before, if the
         table holds no key twice.
     """
-    alias = join.inputs[link.input].alias
-    first = join.inputs[0].alias
+    alias, first = join.inputs[link.input].alias, join.inputs[0].alias
     keyed = rows.withColumn(KEY, F.expr(refers_to(link, types)))
+    parts = {f"{KEY}.k{part}": f"{PREFIX}key_{part}" for part in range(len(link.expressions))}
     other = {name: f"{PREFIX}other_{number}" for number, name in enumerate(scope)}
     found = versions.select(
         *(F.col(quote(name)).alias(column) for name, column in other.items()),
-        # In one struct with the key Spark does not see that this is the same in every row, and hashes by both.
-        F.struct(F.col("key"), F.lit(0).alias("spread")).alias("key"),
+        *(F.col(f"key.k{part}").alias(column) for part, column in enumerate(parts.values())),
+        # Always 0, which Spark does not see: it would leave out of the hash what is the same in every row.
+        F.expr("pmod(hash(key), 1)").alias(SPREAD_TO),
         "start",
         "end",
         F.col("row").alias(alias),
     )
-    spread = F.expr(f"IF({KEY} IS NULL, 1 + pmod({_hash(keyed, first)}, {SPREAD}), 0)").cast("int")
-    # A null meets nothing. With a number beside it it does not wait in one task with all others.
-    together = F.struct(F.col(KEY).alias("key"), spread.alias("spread")) == F.col("key")
-    for name, column in other.items():
-        together = (F.col(quote(name)) == F.col(column)) & together
-    during = (F.col("start") <= F.col("position")) & (F.col("position") < F.col("end"))
-    joined = keyed.join(F.broadcast(found) if broadcast else found, on=together & during, how="left")
+    same = {**{quote(name): column for name, column in other.items()}, **parts}
+    together = " AND ".join(f"{one} = {another}" for one, another in same.items())
+    if not broadcast:
+        # A null meets nothing. With a number beside it it does not wait in one task with all others.
+        keyed = keyed.withColumn(
+            SPREAD_FROM, F.expr(f"IF({KEY} IS NULL, 1 + pmod({_hash(keyed, first)}, {SPREAD}), 0)")
+        )
+        together = f"{together} AND CAST({SPREAD_FROM} AS INT) = {SPREAD_TO}"
+    during = "start <= position AND position < end"
+    joined = keyed.join(F.broadcast(found) if broadcast else found, on=F.expr(f"{together} AND {during}"), how="left")
     return joined.select(*(F.col(quote(name)) for name in rows.columns), F.col(quote(alias)))
 
 

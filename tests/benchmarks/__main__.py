@@ -18,7 +18,7 @@ from tests.benchmarks import single
 from tests.benchmarks.cases import JOINS
 from tests.benchmarks.compare import WAYS, compare
 from tests.benchmarks.cost import Meter
-from tests.benchmarks.streams import stream_table
+from tests.benchmarks.streams import SHUFFLED, stream_table
 from tests.benchmarks.workload import Shape, Width
 from tests.lake import Lake
 
@@ -47,7 +47,9 @@ def main() -> None:
         events = Path(folder) / "events"
         events.mkdir()
         meter = Meter(events)
-        spark = local_session({"spark.driver.memory": MEMORY.get(options.name, MEMORY_OF_OTHERS), **meter.settings})
+        further = SHUFFLED if (options.name, options.shape) == ("stream_table", "skewed") else {}
+        memory = MEMORY.get(options.name, MEMORY_OF_OTHERS)
+        spark = local_session({"spark.driver.memory": memory, **meter.settings, **further})
         lake = Lake(spark, Path(folder))
         if options.name == "stream_table":
             found = stream_table(meter, lake, options.rows, options.shape, options.repeat)
