@@ -73,7 +73,30 @@ def before_an_epoch_with_a_changelog(standard: Lake, loaded: Lake) -> Lake:
     return before_an_epoch(loaded, standard)
 
 
-@pytest.mark.parametrize("prepare", [before_the_load, before_an_epoch, before_an_epoch_with_a_changelog])
+def before_an_epoch_of_a_stream(standard: Lake, loaded: Lake) -> Lake:
+    """Rows come to the left table, which is a stream here, and the right one changes."""
+    standard.pipeline(sources={"left": {"key": "k", "kind": "stream"}, "right": "k"}).run(standard.spark)
+    standard.sql("INSERT INTO {left} VALUES (2, 'n'), (3, 'o')")
+    standard.sql("UPDATE {right} SET w = 'n' WHERE k = 3")
+    standard.sql("INSERT INTO {left} VALUES (3, 'p')")
+    return standard
+
+
+def before_the_load_of_a_stream(standard: Lake, loaded: Lake) -> Lake:
+    standard.pipeline(sources={"left": {"key": "k", "kind": "stream"}, "right": "k"})
+    return standard
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        before_the_load,
+        before_an_epoch,
+        before_an_epoch_with_a_changelog,
+        before_the_load_of_a_stream,
+        before_an_epoch_of_a_stream,
+    ],
+)
 def test_killed_at_every_write(
     standard: Lake, loaded: Lake, tmp_path: Path, prepare: Callable[[Lake, Lake], Lake]
 ) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse import writing
 from lakehouse.errors import CannotContinue, Drifted, DuplicateKey, ForeignWriter, PipelineFileError
 from pipelines import Pipeline
+from pipelines.cli import cli
 from tests.lake import Lake, only
 
 SOURCES: dict[str, Any] = {
@@ -347,3 +349,78 @@ def test_a_duplicate_key_of_a_table_stops_the_epoch(loaded_clicks: Clicks) -> No
     with pytest.raises(DuplicateKey, match="more than once"):
         pipeline.run(lake.spark)
     assert lake.versions() == before
+
+
+def test_a_table_may_be_another_join_with_its_changes_one_by_one(clicks: Clicks) -> None:
+    """Its changelog is kept without being asked for, and has the times of what changed below it."""
+    clicks.create("plans", "user INT, plan STRING", "(1, 'free')")
+    begin(clicks)
+    profiles = "SELECT u.id, u.name, p.plan FROM users u LEFT JOIN plans p ON u.id = p.user"
+    sql = "SELECT c.id, f.name, f.plan FROM clicks c LEFT JOIN profiles f ON c.user = f.id"
+    pipeline = clicks.pipeline(sql, {**SOURCES, "plans": "user"}, further={"profiles": profiles})
+    pipeline.run(clicks.spark)
+    clicks.click("(4, 1, NULL)", 10)
+    clicks.sql("UPDATE {plans} SET plan = 'paid'", "plans")
+    commit_at(clicks, "plans", 20)
+    clicks.click("(5, 1, NULL)", 30)
+    clicks.rename(1, "Ann", 40)
+    clicks.click("(6, 1, NULL)", 50)
+    report = pipeline.run(clicks.spark)[-1]
+    assert (report.join, report.counts["appended"], report.counts["behind_cut"]) == ("result", 3, 0)
+    assert clicks.found()[3:] == [(4, "ann", "free"), (5, "ann", "paid"), (6, "Ann", "paid")]
+    assert all(report.counts["surplus"] == report.counts["missing"] == 0 for report in pipeline.verify(clicks.spark))
+
+
+def test_a_table_may_be_a_changelog_source_read_row_by_row(clicks: Clicks) -> None:
+    """What counts is when its rows came, not when an epoch of its KTable took them in."""
+    clicks.create("raw", "id INT, name STRING, seq INT, op STRING", "(1, 'a', 1, 'u')")
+    begin(clicks)
+    raw = {"key": "id", "kind": "changelog", "order_by": "seq", "tombstone": "op = 'd'"}
+    sql = "SELECT c.id, r.name FROM clicks c LEFT JOIN raw r ON c.user = r.id"
+    pipeline = clicks.pipeline(sql, {**SOURCES, "raw": raw})
+    pipeline.run(clicks.spark)
+    for number, row in enumerate(("(1, 'b', 2, 'u')", "(1, 'c', 3, 'u')", "(1, NULL, 4, 'd')", "(1, 'd', 5, 'u')")):
+        clicks.click(f"({4 + number}, 1, NULL)", 10 + 10 * number)
+        clicks.sql(f"INSERT INTO {{raw}} VALUES {row}", "raw")
+        commit_at(clicks, "raw", 15 + 10 * number)
+    clicks.click("(8, 1, NULL)", 60)
+    pipeline.run(clicks.spark)
+    assert clicks.found()[3:] == [(4, "a"), (5, "b"), (6, "c"), (7, None), (8, "d")]
+    assert pipeline.verify(clicks.spark)[-1].counts["missing"] == 0
+
+
+def test_commands_know_streams(clicks: Clicks) -> None:
+    """`plan`, `status` and `history` tell of a join with a stream what they tell of others."""
+    file = ["-f", str(clicks.stream().folder / "lakejoin.yml")]
+
+    def said(command: str) -> str:
+        done = CliRunner().invoke(cli, [command, *file])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "load, epoch 1" in said("plan")
+    assert "epoch 1 (load): 3 appended" in said("run")
+    assert "current" in said("status")
+    clicks.click("(4, 1, NULL)")
+    clicks.sql("INSERT INTO {countries} VALUES ('dk', 'Denmark')", "countries")
+    assert "changes of versions 2 to 2" in said("plan")
+    assert "behind" in said("status")
+    assert "epoch 2 (incremental): 1 appended" in said("run")
+    assert "appended" in said("history")
+    assert "replay of epochs 1 to 2" in said("verify")
+
+
+def test_a_result_that_was_created_and_not_loaded_is_loaded(clicks: Clicks) -> None:
+    """A run that was killed after it made the empty table leaves nothing that the next one minds."""
+    pipeline = clicks.stream()
+
+    def die(when: str, what: str) -> None:
+        if when == "before" and what.startswith("stage result"):
+            raise RuntimeError("killed")
+
+    writing.observers.append(die)
+    with pytest.raises(RuntimeError, match="killed"):
+        pipeline.run(clicks.spark)
+    writing.observers.clear()
+    assert only(pipeline.run(clicks.spark)).counts["appended"] == 3
+    assert len(clicks.rows()) == 3

@@ -150,7 +150,7 @@ class _Tour:
             "\nTuesday's departures come, and meanwhile a model's seats are corrected once more; one run for all:\n"
         )
         self._show_rounds("departures_enriched", held, tuesday(departures, registry))
-        seats = self.lake.spark.sql(SEATS, departures=self.lake.table("departures_enriched"), model=EMBRAER_190)
+        seats = self.lake.spark.sql(SEATS, {"model": EMBRAER_190}, departures=self.lake.table("departures_enriched"))
         before, after = (f"{row['flights']} with {row['seats']} seats" for row in seats.collect())
         self.say(f"\nOf Tuesday's departures with an {EMBRAER_190} there are {before}, and after noon {after}.")
 

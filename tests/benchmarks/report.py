@@ -44,6 +44,8 @@ GROUPS: dict[str, list[list[str]]] = {
         ["overhead", "--rows", "1000000"],
         ["versions", "--rows", "1000000", "--changes", "40", "--repeat", "1"],
         ["changelog", "--rows", "1000000", "--changes", "1000", "--shape", "recent", "--repeat", "3"],
+        ["stream_table", "--rows", "10000000", "--repeat", "1"],
+        ["stream_table", "--rows", "10000000", "--repeat", "1", "--shape", "skewed"],
     ],
     "rows": [growth(rows, 1_000) for rows in (1 * MILLION, 4 * MILLION, 16 * MILLION)],
     "changes": [growth(4 * MILLION, changes) for changes in (10, 1_000, 100_000)],
@@ -179,6 +181,15 @@ def _single(line: dict[str, Any]) -> list[list[str]]:
                 f"{line['one_s']:.1f} / {line['merge_s']:.1f}",
                 f"{line['ratio_merge']:.2f}",
             ],
+        ]
+    if name == "stream_table":
+        half = ", half of the keys null, both sides shuffled" if line["shape"] == "skewed" else ""
+        return [
+            [
+                f"stream-table in a driver of 2 GiB, {rows}{half}: Spark's stream-static join / lakejoin",
+                f"{line['spark_s']:.1f} / {line['lakejoin_s']:.1f}",
+                f"{line['ratio_spark']:.2f}",
+            ]
         ]
     if name == "changelog":
         return [
