@@ -316,7 +316,7 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
     known: Sequence[Commit] = table.commits
     if known[-1].version > version + 1 and len(known) >= COMMITS_AT_ONCE:
         # Later commits may have come since the table was pinned: some more than the range are asked for.
-        known = history(spark, table.address, newest - version + COMMITS_AT_ONCE)
+        known = history(spark, table.address, known[0].version - version + COMMITS_AT_ONCE)
     commits = [commit for commit in reversed(known) if version < commit.version <= newest]
     missing = sorted(set(range(version + 1, newest + 1)) - {commit.version for commit in commits})
     if missing:

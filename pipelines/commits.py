@@ -55,7 +55,9 @@ class CommitSources(EpochSources):
         if log is not None:
             self._commits[source] = self._kept_of(source, "commits", self._logged(source, log))
         elif self._is_row_by_row(source):
-            self._commits[source] = self._kept_of(source, "commits", self._raw_changes(source))
+            raw = self._raw_changes(source)
+            if raw is not None:
+                self._commits[source] = self._kept_of(source, "commits", raw)
 
     def _as_netted(self, source: str, feed: DataFrame) -> DataFrame:
         """Net each commit by itself first, unless its changes are known already."""
@@ -89,12 +91,14 @@ class CommitSources(EpochSources):
         known = self._workspace.file.sources.get(source)
         return self._bound.semantics != "strict" and known is not None and known.kind == "changelog"
 
-    def _raw_changes(self, source: str) -> DataFrame:
+    def _raw_changes(self, source: str) -> DataFrame | None:
         """Give the changes of a changelog source row by row, as Kafka Streams sees them, not netted by its KTable."""
         spark, versions, table = self._workspace.spark, self._ranges[source], self._table(source)
         ktable = bind_ktable(self._workspace, source)
         history = self._workspace.ledger.of(source)
         after, to = (history.read_up_to(version) for version in (versions.from_version, versions.to_version))
+        if after >= to:
+            return None  # only upkeep came to the KTable
         raw = read_feed(spark, ktable.source.address, after, to, ktable.spec.columns)
         raw = raw.withColumnsRenamed({"_commit_version": VERSION})
         times = raw.groupBy(VERSION).agg(F.max("_commit_timestamp").alias("at"))

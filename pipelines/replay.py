@@ -4,10 +4,12 @@ Joins with a stream, looked at once more: each recorded epoch is computed again 
 `verify` compares what comes out with the rows of that epoch, `backfill` appends those that are missing.
 """
 
+import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Literal
 
 from pyspark.sql import DataFrame
@@ -15,6 +17,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.entries import COMMITTED, Entry
 from lakehouse.errors import CannotContinue, Drifted, FeedUnavailable, SourceRecreated
+from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, get, read, reading
@@ -31,6 +34,8 @@ from pipelines.workspace import Workspace
 EPOCH = STREAM_COLUMNS[0]
 BEGINNINGS = ("load", "reset", "accept")
 """Strategies of epochs behind which no replay looks."""
+
+log = logging.getLogger(__name__)
 
 Remedy = Literal["", "accept", "reset"]
 """What a person decided about a result that a replay cannot mend: to take it as it is, or to begin it anew."""
@@ -73,9 +78,9 @@ class Replay:
             raise CannotContinue(
                 name,
                 "the ledger knows no epoch of it: there is nothing to replay",
-                expected="an epoch, or a table that a person takes as it is",
+                expected="an epoch",
                 found="none",
-                hint=f"run `lakejoin run --select {name}`; `lakejoin backfill --accept --select {name}` adopts a table",
+                hint=f"move the table away that lies where the result belongs, then run `lakejoin run --select {name}`",
             )
         hint = f"run `lakejoin backfill --reset --select {name}`, which begins the result anew"
         check_definition(name, self.bound.definition, last.definition, hint)
@@ -98,21 +103,25 @@ class Replay:
 
     def epochs(self) -> Iterator[Replayed]:
         """
-        Replay epoch by epoch, newest first.
+        Replay epoch by epoch, newest first; what comes of each is computed before the next one is asked for.
 
         Raises:
-            FeedUnavailable: The sources of the next one are no longer readable.
+            FeedUnavailable: The sources of the next one are no longer readable; `tables.reading` says so.
         """
         for entry in self.entries():
-            with _scratch(self._workspace, entry) as stage, reading(entry.join):
+            with _scratch(self._workspace, entry) as stage:
                 expected = self._expected(entry, stage)
                 found = self.held.where(F.col(EPOCH) == entry.epoch)
                 yield Replayed(entry, bag_difference(expected, found.select(*map(quote, self.names))))
 
     def strangers(self) -> DataFrame:
-        """Give the rows of epochs that the ledger does not know, as `bag_difference` gives surplus rows."""
-        known = [entry.epoch for entry in self.history.entries if entry.step == COMMITTED]
-        rows = self.held.where(~F.col(EPOCH).isin(known) | F.col(EPOCH).isNull())
+        """Give the rows that no epoch made since the result began, as `bag_difference` gives surplus rows."""
+        committed = [entry for entry in self.history.entries if entry.step == COMMITTED]
+        begin = max((entry for entry in committed if entry.strategy in BEGINNINGS), key=lambda entry: entry.epoch)
+        known = [entry.epoch for entry in committed if entry.epoch >= begin.epoch]
+        rows = self.held.where(~F.coalesce(F.col(EPOCH), F.lit(0)).isin(known))
+        if begin.strategy == "accept":  # what was there then was taken, whoever made it
+            rows = rows.where(F.col(EPOCH) > begin.epoch)
         return bag_difference(rows.where("false").select(*map(quote, self.names)), rows)
 
     def _expected(self, entry: Entry, stage: Stage) -> DataFrame:
@@ -120,8 +129,12 @@ class Replay:
         strategy: Literal["load", "incremental"] = "incremental" if entry.strategy == "incremental" else "load"
         clocks = {} if strategy == "load" else self.history.clocks_before(entry.epoch)
         plan = EpochPlan(entry.join, entry.epoch, strategy, entry.reason, ranges, clocks=clocks)
-        few = strategy == "incremental" and entry.counts.get("read", FEW) < FEW
-        return Lookups(self._workspace, bound, plan, stage, few).rows()
+        if strategy == "incremental" and entry.counts.get("read", FEW) < FEW:
+            try:
+                return Lookups(self._workspace, bound, plan, stage, few=True).rows()
+            except TooMuch:
+                log.info("%s: epoch %s is replayed through the stage", entry.join, entry.epoch)
+        return Lookups(self._workspace, bound, plan, stage, few=False).rows()
 
 
 def verify_stream(workspace: Workspace, name: str) -> JoinReport:
@@ -134,6 +147,7 @@ def verify_stream(workspace: Workspace, name: str) -> JoinReport:
     Raises:
         Drifted: Rows differ; the message gives the numbers and examples.
         FeedUnavailable: The sources of no epoch are readable any more.
+        CannotContinue: There was no epoch since a person took the result as it is.
     """
     watch = Stopwatch()
     with watch.step("verify"):
@@ -143,15 +157,24 @@ def verify_stream(workspace: Workspace, name: str) -> JoinReport:
         total, examples = counted(replay.strangers())
         replayed, unreadable = [], ""
         try:
-            for epoch in replay.epochs():
-                found, more = counted(epoch.different)
-                total = {key: total[key] + found[key] for key in total}
-                examples += more
-                replayed.append(epoch.entry)
+            with reading(name):
+                for epoch in replay.epochs():
+                    found, more = counted(epoch.different)
+                    total = {key: total[key] + found[key] for key in total}
+                    examples += more
+                    replayed.append(epoch.entry)
         except FeedUnavailable as error:
             unreadable = f"{error.problem}: {error.found}"
             if not replayed:
                 raise
+        if not replayed:
+            raise CannotContinue(
+                name,
+                "there is no epoch to replay",
+                expected="an epoch since the result was taken as it is",
+                found=f"{replay.last.strategy} of epoch {replay.last.epoch}",
+                hint=f"`lakejoin run --select {name}` makes one",
+            )
         expected = sum(entry.counts.get(APPENDED, 0) for entry in replayed)
     first, newest = replayed[-1].epoch, replayed[0].epoch
     which = f"epoch {first}" if first == newest else f"epochs {first} to {newest}"
@@ -216,17 +239,16 @@ def compute_replay(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stag
     surplus, examples = counted(replay.strangers())
     missing: list[DataFrame] = []
     try:
-        for epoch in replay.epochs():
-            found, more = counted(epoch.different)
-            surplus = {key: surplus[key] + found[key] for key in surplus}
-            examples += more
-            if found["missing"]:
-                part = f"missing_{epoch.entry.epoch}"
-                copies = epoch.different.where("surplus < 0").withColumn(
-                    "copy", F.explode(F.expr("array_repeat(1, CAST(-surplus AS INT))"))
-                )
-                stage.put(part, copies.select("row.*"))
-                missing.append(stage.get(workspace.spark, part))
+        with reading(plan.join):
+            for epoch in replay.epochs():
+                found, more = counted(epoch.different)
+                surplus = {key: surplus[key] + found[key] for key in surplus}
+                examples += more
+                if found["missing"]:
+                    part, rows = f"missing_{epoch.entry.epoch}", epoch.different.where("surplus < 0")
+                    each = F.explode(F.expr("array_repeat(1, CAST(-surplus AS INT))")).alias("copy")
+                    stage.put(part, rows.select("row", each).select("row.*"))
+                    missing.append(stage.get(workspace.spark, part))
     except FeedUnavailable as error:
         found_gone = f"{error.problem}: {error.found}"
         raise _needs_a_person(plan.join, "an epoch can no longer be replayed", found_gone) from error
@@ -235,10 +257,8 @@ def compute_replay(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stag
         raise _needs_a_person(plan.join, "the result holds rows that no epoch made", found_rows)
     if not missing:
         return Computed({APPENDED: 0}, plan.clocks)
-    rows = missing[0]
-    for part_of in missing[1:]:
-        rows = rows.unionAll(part_of)
-    return Computed(stage.put("result", rows, {APPENDED: "count(1)"}), plan.clocks)
+    whole = reduce(DataFrame.unionAll, missing)
+    return Computed(stage.put("result", whole, {APPENDED: "count(1)"}), plan.clocks)
 
 
 def _needs_a_person(join: str, problem: str, found: str) -> CannotContinue:

@@ -35,7 +35,7 @@ from pipelines.publishing import APPENDED, Stopwatch, is_staged, publish, publis
 from pipelines.replay import Remedy, compute_replay, plan_replay
 from pipelines.report import JoinReport, joined_reports
 from pipelines.spec import STREAM_COLUMNS, changelogs_of, reads
-from pipelines.stream_epoch import compute_stream, plan_reset
+from pipelines.stream_epoch import compute_stream, plan_reset, way_on_of_stream
 from pipelines.stream_epoch import made_ready as stream_made_ready
 from pipelines.workspace import Workspace
 
@@ -158,7 +158,8 @@ def run_join(
         ready = made_ready(workspace, prepared.bound, plan)
         return _staged(workspace, prepared.bound, ready, _counted(compute_ktable), watch)
     if isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None:
-        return _epochs_of_stream(workspace, prepared, watch, progress)
+        with way_on_of_stream(name):
+            return _epochs_of_stream(workspace, prepared, watch, progress)
     if plan.strategy == "load":
         return _report(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     return _change(workspace, prepared, watch)
@@ -200,8 +201,11 @@ def _epochs_of_stream(workspace: Workspace, prepared: Prepared, watch: Stopwatch
         reports.append(_staged(workspace, bound, stream_made_ready(workspace, bound, plan), compute_stream, watch))
         if not plan.more:
             return joined_reports(reports)
+        watch = Stopwatch(lambda step: progress.step(name, step))
         with watch.step("plan"), reading(name):
             prepared = prepare_node(workspace, name, goal=newest)
+        if prepared.plan.strategy != "incremental":  # another run was quicker, or what waits came out of order
+            return joined_reports(reports)
         _begun(progress, prepared.plan)
 
 
@@ -212,7 +216,7 @@ def _mended(
     name = prepared.plan.join
     with watch.step("plan"), reading(name):
         if remedy == "reset":
-            plan, bound = plan_reset(workspace, name, prepared.history), must_be_bound(prepared)
+            plan, bound = plan_reset(workspace, name, prepared.history)
         else:
             plan, bound = plan_replay(workspace, name, remedy)
     _begun(progress, plan)

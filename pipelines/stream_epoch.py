@@ -8,8 +8,10 @@ Plan and compute one epoch of a join with a stream.
 The first epoch takes the stream's snapshot, which meets the tables as they are; from there the feed takes over.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -18,24 +20,25 @@ from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
 from lakehouse.entries import JoinHistory
-from lakehouse.errors import DuplicateKey
+from lakehouse.errors import BrokenEpoch, CannotContinue, DuplicateKey, ForeignWriter
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import Commit, Table, commits_since, create, find, get, read_rows, refresh
+from lakehouse.tables import Commit, Table, commits_since, create, find, get, read, read_rows, refresh
 from lakehouse.times import micros
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.epoch import EXAMPLES, check_looked_up, few_or_many, refuse_keys
+from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
 from pipelines.joins.stream_table import as_rows, emitted, look_up
 from pipelines.pins import Arrival, Arrivals, pin
 from pipelines.plan import Computed, EpochPlan, Refresh, SourceFacts, SourceRange, plan_epoch
-from pipelines.prepare import Prepared, check_result, facts_of, is_only_created, source_facts
-from pipelines.spec import STREAM_COLUMNS
+from pipelines.prepare import Prepared, check_columns, check_result, facts_of, is_only_created, source_facts
+from pipelines.spec import STREAM_COLUMNS, Join
 from pipelines.stream_sources import Arrived, StreamSources, as_time
 from pipelines.workspace import Workspace
 
 EPOCH, POSITION = STREAM_COLUMNS
-SENT_TO_ALL = 8 * 2**20
-"""A table of so many bytes goes to the rows of the stream; with a larger one both sides are shuffled."""
+LOOKS = 3
+"""So often the sources are looked at for one at which nothing came meanwhile."""
 
 BACKFILL = "backfill: asked for by a person"
 WHOLE = ("load", "reset")
@@ -59,6 +62,13 @@ def prepare_stream(
         LakejoinError: A table is missing or a column unknown.
     """
     options = workspace.file.joins[name]
+    with way_on_of_stream(name):
+        return _prepared(workspace, name, options, backfill=backfill, goal=goal)
+
+
+def _prepared(
+    workspace: Workspace, name: str, options: Join, *, backfill: bool, goal: Mapping[str, int] | None
+) -> Prepared:
     with ThreadPoolExecutor() as beside:
         looked_at = beside.submit(find, workspace.spark, workspace.table(name))
         binding = beside.submit(bind_join, workspace, name)
@@ -79,7 +89,7 @@ def prepare_stream(
     pins = None
     if last is not None and not anew:
         recorded = {source.name: source.to_version for source in last.sources}
-        arrivals = _arrivals(workspace, bound, recorded, clocks)
+        arrivals, bound = _arrivals(workspace, bound, recorded, clocks, goes_on=goal is not None)
         pins = pin(arrivals, options.max_versions, options.max_bytes)
         bound = _up_to(bound, pins.versions)
     facts = [
@@ -99,13 +109,38 @@ def prepare_stream(
     return Prepared(plan, history, bound)
 
 
-def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> EpochPlan:
+@contextmanager
+def way_on_of_stream(name: str) -> Iterator[None]:
+    """
+    Let errors name the ways on that a join with a stream has: nothing reconciles it with the sources as they are now.
+
+    It shares its protocol with joins of tables, and so their errors; where a hint of these names a backfill, it begins
+    the result anew here.
+    """
+    backfill = f"`lakejoin backfill --select {name}`"
+    try:
+        yield
+    except ForeignWriter as error:
+        error.hint = (
+            f"{backfill} appends rows that are gone; `--accept` takes the result as it is, `--reset` begins it anew"
+        )
+        error.args = (error.message,)
+        raise
+    except CannotContinue as error:
+        if not isinstance(error, BrokenEpoch) and "--" not in error.hint.replace("--select", ""):
+            error.hint = re.sub(r"`lakejoin backfill[^`]*`", f"`lakejoin backfill --reset --select {name}`", error.hint)
+            error.args = (error.message,)
+        raise
+
+
+def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[EpochPlan, BoundJoin]:
     """Plan the epoch that begins a result anew: from the stream and its tables as they are now, over all it holds."""
     bound, table = bind_join(workspace, name), get(workspace.spark, workspace.table(name))
+    check_columns(name, "result", bound.columns, table.schema)
     read = (*bound.sources, *bound.logs.values())
     ranges = tuple(SourceRange(found.address.label, found.id, -1, found.version, -1) for found in read)
-    reason, came = "reset: a person began the result anew", bound.table(0).size
-    return EpochPlan(name, history.next_epoch, "reset", reason, ranges, table.id, table.version, stream_bytes=came)
+    reason, came, epoch = "reset: a person began the result anew", bound.table(0).size, history.next_epoch
+    return EpochPlan(name, epoch, "reset", reason, ranges, table.id, table.version, stream_bytes=came), bound
 
 
 def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
@@ -124,6 +159,7 @@ def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stag
         DuplicateKey: A table holds a key twice.
         FeedUnavailable, SchemaBroken: A feed cannot be read, as `tables.reading` says; it wraps this call.
     """
+    assert plan.strategy in ("incremental", *WHOLE), plan.strategy
     reached: dict[str, int] = {}
     counts = few_or_many(workspace, plan, partial(_compute, workspace, bound, plan, stage, reached))
     return Computed(counts, clocks_after(workspace, bound, plan, reached))
@@ -158,6 +194,7 @@ def made_ready(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Epoch
         return plan
     create(workspace.spark, bound.result, bound.columns, STREAM_COLUMNS)
     table = get(workspace.spark, bound.result)
+    check_columns(bound.join.name, "result", bound.columns, table.schema)
     return replace(plan, result_id=table.id, base_version=table.version)
 
 
@@ -185,8 +222,7 @@ class Lookups:
         for number, link in enumerate(bound.join.links):
             if number and link.over and not sources.is_met_whole(link.input):
                 rows = sources.kept(f"met_{number}", rows)
-            table = bound.table(link.input)
-            to_all = table.size <= SENT_TO_ALL or _kind(self._workspace, table) == "global_table"
+            to_all = sources.is_sent_to_all(link.input)
             rows = look_up(rows, link, bound.join, bound.types, sources.versions(link, rows), broadcast=to_all)
         made = emitted(rows, bound.join).observe(
             self._made,
@@ -257,32 +293,50 @@ def _compute(
 
 
 def _arrivals(
-    workspace: Workspace, bound: BoundJoin, recorded: Mapping[str, int], clocks: Mapping[str, int]
-) -> list[Arrivals]:
-    """See what came to each source, and what came to it while the others were looked at."""
-    plain = {
-        place: table
-        for place, table in enumerate(bound.sources)
-        if _kind(workspace, table) in ("stream", "table")
-        and recorded.get(table.address.label, table.version + 1) <= table.version
-    }
-    came = {
-        place: [c for c in commits_since(workspace.spark, table, recorded[table.address.label]) if c.changes_data]
-        for place, table in plain.items()
-    }
-    if not any(came.values()):
-        return []
-    with ThreadPoolExecutor() as side_by_side:
-        again = dict(zip(plain, side_by_side.map(partial(refresh, workspace.spark), plain.values()), strict=True))
+    workspace: Workspace, bound: BoundJoin, recorded: Mapping[str, int], clocks: Mapping[str, int], *, goes_on: bool
+) -> tuple[list[Arrivals], BoundJoin]:
+    """
+    See what came to each source, and what came to it while the others were looked at.
+
+    Args:
+        workspace: Where to look.
+        bound: The join, its sources as they were found.
+        recorded: The versions that are accounted for, by source.
+        clocks: The greatest times so far, by source.
+        goes_on: The run goes on to where it found the sources, and looks no further.
+
+    Returns:
+        What came, and the join with its sources as they were found last.
+    """
+    for look in range(LOOKS):
+        plain = {
+            place: table
+            for place, table in enumerate(bound.sources)
+            if _kind(workspace, table) in ("stream", "table")
+            and recorded.get(table.address.label, table.version + 1) <= table.version
+        }
+        came = {place: _with_data(workspace, table, recorded[table.address.label]) for place, table in plain.items()}
+        if not any(came.values()):
+            return [], bound
+        with ThreadPoolExecutor() as side_by_side:
+            again = dict(zip(plain, side_by_side.map(partial(refresh, workspace.spark), plain.values()), strict=True))
+        after = {place: _with_data(workspace, again[place], table.version) for place, table in plain.items()}
+        if goes_on or look == LOOKS - 1 or not any(after.values()):
+            break
+        bound = replace(bound, sources=tuple(again.get(place, table) for place, table in enumerate(bound.sources)))
     found = []
     for place, table in plain.items():
         name = table.address.label
-        after = [c for c in commits_since(workspace.spark, again[place], table.version) if c.changes_data]
-        later = _arrival(after[0]) if after else None
-        commits = tuple(map(_arrival, came[place]))
+        later = _arrival(after[place][0]) if after[place] else None
         clock = 0 if bound.times else clocks.get(name, 0)
-        found.append(Arrivals(name, place, recorded[name], table.version, commits, later, clock))
-    return found
+        found.append(
+            Arrivals(name, place, recorded[name], table.version, tuple(map(_arrival, came[place])), later, clock)
+        )
+    return found, bound
+
+
+def _with_data(workspace: Workspace, table: Table, after: int) -> list[Commit]:
+    return [commit for commit in commits_since(workspace.spark, table, after) if commit.changes_data]
 
 
 def _arrival(commit: Commit) -> Arrival:
@@ -307,14 +361,24 @@ def _bytes(workspace: Workspace, stream: Table, plan: EpochPlan) -> int:
 
 
 def _newest_time(workspace: Workspace, bound: BoundJoin, table: Table) -> int | None:
-    column = bound.times.get(table.address.label)
-    if column is None:
-        known = [commit for commit in table.commits if commit.version <= table.version]
-        newest = next((commit for commit in known if commit.changes_data), known[-1] if known else None)
-        return None if newest is None else micros(newest.at)
-    time = F.expr(as_time(quote(column), table.schema[column].dataType))
-    greatest: int | None = read_rows(workspace.spark, table, table.version).agg(F.max(time)).collect()[0][0]
-    return greatest
+    """Say how far the time of a source goes that is read whole; None where that is not known."""
+    name = table.address.label
+    column = bound.times.get(name)
+    if column is not None:
+        time = F.expr(as_time(quote(column), table.schema[column].dataType))
+        greatest: int | None = read_rows(workspace.spark, table, table.version).agg(F.max(time)).collect()[0][0]
+        return greatest
+    if name in bound.logs:  # its own commits come later than what they are made of
+        log = bound.logs[name]
+        logged = read(workspace.spark, log.address, log.version).where(f"_cause <> '{BACKFILL_CAUSE}'")
+        reached: int | None = logged.agg(F.max(F.unix_micros("_at"))).collect()[0][0]
+        return reached
+    if _kind(workspace, table) == "changelog":
+        read_up_to = workspace.ledger.of(name).read_up_to(table.version)
+        table = replace(get(workspace.spark, workspace.source(name)), version=read_up_to)
+    known = [commit for commit in table.commits if commit.version <= table.version]
+    newest = next((commit for commit in known if commit.changes_data), known[-1] if known else None)
+    return None if newest is None else micros(newest.at)
 
 
 def _kind(workspace: Workspace, table: Table) -> str:

@@ -1,6 +1,7 @@
 """What a join with a stream needs to know of it and of what orders its inputs, beside names, keys and types."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pyspark.sql.types import ByteType, DateType, IntegerType, LongType, ShortType, TimestampType
 
@@ -60,4 +61,6 @@ def stream_inputs(
             faults.append(Fault(f"joins.{statement.name}", f"order_by: {listed}", "give them one type"))
     if faults:
         raise PipelineFileError(file.pipeline, faults)
+    if stream.event_time is not None and not isinstance(tables[name].schema[stream.event_time].dataType, TIMES):
+        stream = replace(stream, event_time=None)
     return stream, times

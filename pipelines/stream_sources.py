@@ -15,12 +15,18 @@ from lakehouse.tables import Table, commits_since, read
 from pipelines.binding import BoundJoin, rows_of
 from pipelines.commits import CommitSources, key_at
 from pipelines.joins.kernel import refers_to
-from pipelines.joins.stream_table import ALWAYS, ignores_null_values, whole
+from pipelines.joins.stream_table import ALWAYS, POSITION, ignores_null_values, whole
 from pipelines.joins.versions import timed, versions
 from pipelines.plan import EpochPlan
 from pipelines.spec import Link
 from pipelines.spec.semantics import UNORDERED
 from pipelines.workspace import Workspace
+
+SENT_TO_ALL = 8 * 2**20
+"""A table of so many bytes goes to the rows of the stream; with a larger one both sides are shuffled."""
+
+CHANGES_SENT = 100_000
+"""With so many changes it does."""
 
 ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
 """Operations of which `ignore_changes` skips the rows that are deleted or updated; of others it skips the commit."""
@@ -73,6 +79,15 @@ class StreamSources(CommitSources):
             self._bound.table(place).size <= self._plan.stream_bytes or self._is_read_whole(place)
         )
 
+    def is_sent_to_all(self, place: int) -> bool:
+        """Tell whether a table goes to the rows of the stream: it is small, and so are its changes; or it is global."""
+        item, table = self._bound.join.inputs[place], self._bound.table(place)
+        known = self._workspace.file.sources.get(item.source)
+        if known is not None and known.kind == "global_table":
+            return True
+        changed = self._ranges[item.source].changed_rows if item.source in self._commits else 0
+        return table.size <= SENT_TO_ALL and (self._few or (changed is not None and changed <= CHANGES_SENT))
+
     def _has_changes(self, source: str) -> bool:
         assert self._bound.stream is not None
         known = self._workspace.file.sources.get(source)
@@ -104,8 +119,13 @@ class StreamSources(CommitSources):
             own = "at"
         assert self._bound.stream is not None
         cut = self._clocks.get(self._bound.stream.source, ALWAYS)
-        seen = Observation()
-        changes = timed(commits, time, self._clocks.get(source, ALWAYS)).observe(
+        seen, floor = Observation(), self._clocks.get(source, ALWAYS)
+        if column is None and self._is_row_by_row(source):
+            # Commits of one table have ascending times; each row is a version here, too many to compare with all.
+            raised = commits.withColumn("position", F.expr(f"greatest({time}, CAST({floor} AS BIGINT))"))
+        else:
+            raised = timed(commits, time, floor)
+        changes = raised.observe(
             seen,
             F.max("position").alias("reached"),
             F.count(F.expr(f"IF(position <= {cut}, 1, NULL)")).alias("behind_cut"),
@@ -128,7 +148,7 @@ class Arrived:
         bound: The join.
         plan: The epoch.
 
-    Its `frame` has the columns of the stream that the join uses, and `position`; of rows that have a value, or meet
+    Its `frame` has the columns of the stream that the join uses, and POSITION; of rows that have a value, or meet
     tables without one too. Once these were read, `facts` tells what was seen.
     """
 
@@ -146,17 +166,17 @@ class Arrived:
         stays = f"NOT {no_value}" if ignores_null_values(bound.join, bound.semantics) else "TRUE"
         rows = rows.observe(
             self._seen,
-            F.count(F.lit(1)).alias("all"),
+            F.count(F.expr("IF(_change_type IN ('delete', 'update_postimage'), 1, NULL)")).alias("ignored"),
             F.count(F.expr(f"IF({takes_part}, 1, NULL)")).alias("read"),
             F.count(F.expr(f"IF({takes_part} AND {stays}, 1, NULL)")).alias("came"),
             F.count(F.expr(f"IF({takes_part} AND {no_value}, 1, NULL)")).alias("null_values"),
-            F.count(F.expr(f"IF({takes_part} AND position < {cut}, 1, NULL)")).alias("behind_cut"),
-            F.count(F.expr(f"IF({takes_part} AND position IS NULL, 1, NULL)")).alias("untimed"),
-            F.max(F.expr(f"IF({takes_part}, position, NULL)")).alias("reached"),
+            F.count(F.expr(f"IF({takes_part} AND {POSITION} < {cut}, 1, NULL)")).alias("behind_cut"),
+            F.count(F.expr(f"IF({takes_part} AND {POSITION} IS NULL, 1, NULL)")).alias("untimed"),
+            F.max(F.expr(f"IF({takes_part}, {POSITION}, NULL)")).alias("reached"),
             F.min(F.expr("IF(_change_type = 'insert', NULL, _commit_version)")).alias("altered"),
         )
         rows = rows.where(f"{takes_part} AND {stays}")
-        names = dict.fromkeys((*bound.join.inputs[0].columns, "position"))
+        names = dict.fromkeys((*bound.join.inputs[0].columns, POSITION))
         self.frame = rows.select(*(F.col(quote(name)) for name in names))
 
     @property
@@ -182,7 +202,7 @@ class Arrived:
             raise self._altered(seen["altered"])
         _refuse_untimed(self._stream.source, self._stream.order, seen["untimed"])
         counts = {name: int(seen[name]) for name in ("read", "null_values", "behind_cut")}
-        return {**counts, "ignored_changes": self.ignored + int(seen["all"]) - int(seen["read"])}
+        return {**counts, "ignored_changes": self.ignored + int(seen["ignored"])}
 
     def _snapshot(self) -> DataFrame:
         """Read the stream as it is, which knows nothing of commits; its rows have the order of a column, or none."""
@@ -197,7 +217,7 @@ class Arrived:
             *(F.col(quote(name)) for name in self._bound.used(self._stream.source)),
             F.lit("insert").alias("_change_type"),
             F.lit(self.table.version).cast("bigint").alias("_commit_version"),
-            F.expr(f"CAST({position} AS BIGINT)").alias("position"),
+            F.expr(f"CAST({position} AS BIGINT)").alias(POSITION),
         )
 
     def _feed(self) -> DataFrame:
@@ -223,7 +243,7 @@ class Arrived:
         column = self._bound.times.get(self._stream.source)
         kind = None if column is None else self.table.schema[column].dataType
         position = "unix_micros(_commit_timestamp)" if column is None or kind is None else as_time(quote(column), kind)
-        return rows.withColumn("position", F.expr(f"CAST({position} AS BIGINT)"))
+        return rows.withColumn(POSITION, F.expr(f"CAST({position} AS BIGINT)"))
 
     def _skipped(self, rows: DataFrame, after: int) -> dict[int, int]:
         """Find the commits that replace rows otherwise than row by row, and count the rows of each."""

@@ -41,6 +41,11 @@ def test_a_commit_that_came_meanwhile_is_left_out_with_all_after_it() -> None:
     assert pin([arrivals("s", 0, 1, 7), arrivals("t", 1, 2, later=5)]) == Pins({"s": 1, "t": 1}, more=True)
 
 
+def test_where_something_came_first_to_a_source_that_was_looked_at_before_all_wait() -> None:
+    """The plan says "nothing" then, and the next run finds the commit."""
+    assert pin([arrivals("s", 0, 7), arrivals("t", 1, later=5)]) == Pins({"s": 0, "t": 0}, more=True)
+
+
 def test_no_version_has_an_earlier_time_than_one_before_it() -> None:
     """The second commit of the table counts as of 9, so that the row of 5 is not beyond it."""
     sources = [arrivals("s", 0, 5, 20), arrivals("t", 1, 9, 3)]

@@ -16,6 +16,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from lakehouse.errors import LakejoinError
 from pipelines.api import Pipeline
@@ -42,7 +43,7 @@ QUESTION = """
 
 SEATS = """
     SELECT seats, count(*) AS flights FROM {departures}
-    WHERE _epoch > 1 AND model = :model
+    WHERE _epoch > 1
     GROUP BY seats ORDER BY min(_position)
 """
 
@@ -150,7 +151,8 @@ class _Tour:
             "\nTuesday's departures come, and meanwhile a model's seats are corrected once more; one run for all:\n"
         )
         self._show_rounds("departures_enriched", held, tuesday(departures, registry))
-        seats = self.lake.spark.sql(SEATS, {"model": EMBRAER_190}, departures=self.lake.table("departures_enriched"))
+        model = self.lake.table("departures_enriched").where(F.col("model") == EMBRAER_190)
+        seats = self.lake.spark.sql(SEATS, departures=model)
         before, after = (f"{row['flights']} with {row['seats']} seats" for row in seats.collect())
         self.say(f"\nOf Tuesday's departures with an {EMBRAER_190} there are {before}, and after noon {after}.")
 

@@ -26,7 +26,10 @@ ALWAYS = -(2**63)
 SPREAD = 1024
 """Over so many values the rows with a null key are spread, which would else all go to one task."""
 
-KEY, NULL_KEY = (f"{PREFIX}{name}" for name in ("looked_up", "null_key"))
+POSITION = f"{PREFIX}position"
+"""The column with the position of a stream's row; beside it are the user's columns, whatever they are called."""
+
+KEY, NULL_KEY, START, END = (f"{PREFIX}{name}" for name in ("looked_up", "null_key", "start", "end"))
 SPREAD_FROM, SPREAD_TO = (f"{PREFIX}{name}" for name in ("spread_from", "spread_to"))
 
 
@@ -40,15 +43,15 @@ def as_rows(stream: DataFrame, side: Input, scope: Sequence[str] = ()) -> DataFr
     Wrap the rows of a stream as a look-up takes them.
 
     Args:
-        stream: The scope columns, `position` (bigint) and the columns that the join uses.
+        stream: The scope columns, POSITION (bigint) and the columns that the join uses.
         side: The stream in the join.
         scope: Columns that keep independent histories apart.
 
     Returns:
-        The scope columns, `position`, and the row as a struct under the alias of the stream.
+        The scope columns, POSITION, and the row as a struct under the alias of the stream.
     """
     row = F.struct(*(F.col(quote(name)) for name in side.columns)).alias(side.alias)
-    return stream.select(*(F.col(quote(name)) for name in scope), "position", row)
+    return stream.select(*(F.col(quote(name)) for name in scope), POSITION, row)
 
 
 def whole(rows: DataFrame, side: Input, types: Sequence[DataType], scope: Sequence[str] = ()) -> DataFrame:
@@ -97,8 +100,8 @@ def look_up(
         *(F.col(f"key.k{part}").alias(column) for part, column in enumerate(parts.values())),
         # Always 0, which Spark does not see: it would leave out of the hash what is the same in every row.
         F.expr("pmod(hash(key), 1)").alias(SPREAD_TO),
-        "start",
-        "end",
+        F.col("start").alias(START),
+        F.col("end").alias(END),
         F.col("row").alias(alias),
     )
     same = {**{quote(name): column for name, column in other.items()}, **parts}
@@ -109,7 +112,7 @@ def look_up(
             SPREAD_FROM, F.expr(f"IF({KEY} IS NULL, 1 + pmod({_hash(keyed, first)}, {SPREAD}), 0)")
         )
         together = f"{together} AND CAST({SPREAD_FROM} AS INT) = {SPREAD_TO}"
-    during = "start <= position AND position < end"
+    during = f"{START} <= {POSITION} AND {POSITION} < {END}"
     joined = keyed.join(F.broadcast(found) if broadcast else found, on=F.expr(f"{together} AND {during}"), how="left")
     return joined.select(*(F.col(quote(name)) for name in rows.columns), F.col(quote(alias)))
 
@@ -128,10 +131,11 @@ def emitted(rows: DataFrame, join: TableJoin, scope: Sequence[str] = ()) -> Data
         none) and `null_key`: whether it makes none because a key of an inner join is null (KIP-962).
     """
     inner = [link for link in join.links if join.steps[link.input - 1].how == "inner"]
-    missing = " OR ".join(null_reference(link) for link in inner) or "FALSE"
+    there = {link.over: f"{quote(join.inputs[link.over].alias)} IS NOT NULL" for link in inner}
+    missing = " OR ".join(f"({there[link.over]} AND {null_reference(link)})" for link in inner) or "FALSE"
     return met(rows.withColumn(NULL_KEY, F.expr(missing)), join).select(
         *(F.col(quote(name)) for name in scope),
-        "position",
+        F.col(POSITION).alias("position"),
         F.col(ROW).alias("row"),
         F.expr(f"{ROW} IS NULL AND {NULL_KEY}").alias("null_key"),
     )
@@ -144,7 +148,7 @@ def stream_rows(
     Look up in all tables.
 
     Args:
-        stream: The scope columns, `position` and the columns that the join uses.
+        stream: The scope columns, POSITION and the columns that the join uses.
         join: The join.
         types: The types in which keys are compared.
         tables: The versions of each other input, by its place.

@@ -40,8 +40,9 @@ class EpochReport(Facts):
 
     def cells(self) -> tuple[str, ...]:
         """Render for a person, as the cells of a row; what is long goes below it."""
+        shown = {"inserted": self.counts.get("appended"), **self.counts}
         counts = (
-            f"{self.counts[name]:,}" if name in self.counts else "-" for name in ("inserted", "updated", "deleted")
+            f"{shown[name]:,}" if shown.get(name) is not None else "-" for name in ("inserted", "updated", "deleted")
         )
         return (str(self.epoch), moment(self.at), self.step, self.strategy, *counts)
 

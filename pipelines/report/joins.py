@@ -87,8 +87,10 @@ def joined_reports(reports: Sequence[JoinReport]) -> JoinReport:
         return last
     names = dict.fromkeys(name for report in reports for name in report.counts)
     counts = {name: sum(report.counts.get(name, 0) for report in reports) for name in names}
+    steps = dict.fromkeys(name for report in reports for name in report.seconds)
+    seconds = {name: round(sum(report.seconds.get(name, 0.0) for report in reports), 3) for name in steps}
     took = f"{len(reports)} epochs, from {reports[0].epoch} on, for the bounds that the pipeline file gives"
-    return last.model_copy(update={"counts": counts, "details": (*last.details, took)})
+    return last.model_copy(update={"counts": counts, "seconds": seconds, "details": (*last.details, took)})
 
 
 class PlanReport(Facts):

@@ -81,7 +81,8 @@ def _input(side: Side, file: PipelineFile) -> list[object]:
     source = file.sources[side.source]
     further: list[object] = [_changelog(source)] if source.kind == "changelog" else []
     if source.kind == "stream":
-        further = [canonical(source.null_value), source.ignore_changes]
+        ordered = source.order_by or next(iter(source.watermarks), None)
+        further = [canonical(source.null_value), source.ignore_changes, ordered]
     return [side.source, side.alias, side.key, source.kind, _address(side.source, source, file.storage), *further]
 
 

@@ -78,7 +78,7 @@ def bind_stream(name: str, source: Source, columns: Sequence[str]) -> Stream:
     return Stream(name, null_value, order, event_time, source.ignore_changes)
 
 
-def is_ordered_by_column(statement: Statement, sources: Mapping[str, Source]) -> bool:
+def is_ordered_by_column(statement: Statement, sources: Mapping[str, Source | None]) -> bool:
     """
     Tell whether the time of a join with a stream is `order_by`, not that of the commits.
 
@@ -102,19 +102,34 @@ def stream_misfits(
         The option, and what is wrong: with a stream `changelog`, `refresh: full`, and `order_by` of some inputs and not
         of others; without one the bounds of epochs.
     """
+    timed = _timed(statement, sources)
     if not statement.reads_stream:
         for option in ("max_versions", "max_bytes"):
             if getattr(join, option) is not None:
                 problem = f"`{option}` bounds the epochs of a join with a stream, and this is one of tables"
                 yield option, Misfit(problem, "leave it out: an epoch of tables nets all that came")
+        ordered = [name for name, source in timed.items() if source and source.kind == "table" and source.order_by]
+        if join.changelog and ordered:
+            problem = (
+                f"`order_by` of {', '.join(ordered)} orders joins with a stream; a changelog has the order of commits"
+            )
+            yield "changelog", Misfit(problem, "leave `order_by` out, or the changelog")
         return
+    bounded = next((option for option in ("max_versions", "max_bytes") if getattr(join, option) is not None), None)
+    if bounded is not None:
+        uncut = [name for name, source in timed.items() if source is None or source.kind == "changelog"]
+        if uncut:
+            problem = f"`{bounded}`: {', '.join(uncut)} cannot be cut at a commit of its own sources: not yet supported"
+            yield bounded, Misfit(problem, "leave it out, or join with plain tables")
+        elif is_ordered_by_column(statement, sources):
+            problem = f"`{bounded}` cuts by the times of commits, and `order_by` orders the rows otherwise"
+            yield bounded, Misfit(problem, "leave one of them out")
     if join.changelog:
         problem = "the result of a join with a stream is a stream, which has no changelog"
         yield "changelog", Misfit(problem, "leave it out: the result itself has each row once, in its order")
     if join.refresh == "full":
         problem = "a join with a stream is never computed in full: its rows depend on what had arrived when"
         yield "refresh", Misfit(problem, "auto or incremental")
-    timed = _timed(statement, sources)
     without = [name for name, source in timed.items() if source is None or source.order_by is None]
     # A changelog source orders its own rows by the option: that alone is no time of the join.
     with_it = [name for name, source in timed.items() if name not in without and source and source.kind != "changelog"]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pipelines.joins.stream_table import ALWAYS, ignores_null_values, stream_rows
+from pipelines.joins.stream_table import ALWAYS, POSITION, ignores_null_values, stream_rows
 from pipelines.joins.versions import versions
 from pipelines.spec import Semantics
 from tests.joins.changelogs import CUTS, KEY, ROW, SCOPE, SCOPES, ends_of
@@ -17,9 +17,10 @@ from tests.joins.vectors import Case, Logged, put
 KINDS = {"stream_table": "table", "stream_global_table": "global_table"}
 """The kinds of join with a stream, and what the other side is."""
 
-POSITION = StructField("position", LongType())
-STREAM = StructType([*SCOPES, POSITION, *ROW])
-CHANGES = StructType([*SCOPES, POSITION, KEY, StructField("old", ROW), StructField("new", ROW)])
+PLACE = StructField(POSITION, LongType())
+CHANGED_AT = StructField("position", LongType())
+STREAM = StructType([*SCOPES, PLACE, *ROW])
+CHANGES = StructType([*SCOPES, CHANGED_AT, KEY, StructField("old", ROW), StructField("new", ROW)])
 ROWS = StructType([*SCOPES, *ROW])
 EMITTED = "emitted"
 """What a stream does where a table upserts."""

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from lakehouse.session import settings
-from pipelines.joins.stream_table import ALWAYS, as_rows, look_up, stream_rows, whole
+from pipelines.joins.stream_table import ALWAYS, POSITION, as_rows, look_up, stream_rows, whole
 from pipelines.joins.versions import timed, versions
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
@@ -19,7 +19,8 @@ NAMES = [field.name for field in SCOPE]
 EVENT = StructType([StructField("n", IntegerType()), StructField("a", IntegerType()), StructField("b", StringType())])
 ITEM = StructType([StructField("id", IntegerType()), StructField("ref", StringType()), StructField("v", IntegerType())])
 NAMED = StructType([StructField("name", StringType()), StructField("w", IntegerType())])
-POSITION = StructField("position", LongType())
+PLACE = StructField(POSITION, LongType())
+CHANGED_AT = StructField("position", LongType())
 SCHEMAS = {"events": EVENT, "items": ITEM, "names": NAMED}
 KEYS = {"events": ("n",), "items": ("id",), "names": ("name",)}
 CASES = 120
@@ -28,7 +29,7 @@ CASES = 120
 def changes_schema(row: StructType) -> StructType:
     key = StructField("key", StructType([StructField("k0", row[0].dataType)]))
     version = StructField("version", LongType())
-    return StructType([*SCOPE, POSITION, version, key, StructField("old", row), StructField("new", row)])
+    return StructType([*SCOPE, CHANGED_AT, version, key, StructField("old", row), StructField("new", row)])
 
 
 STATEMENTS = {
@@ -106,7 +107,7 @@ def test_each_row_meets_what_there_was_at_its_position(spark: SparkSession, whic
         for place, item in enumerate(join.inputs)
         if place
     }
-    stream = literal(spark, events, StructType([*SCOPE, POSITION, *EVENT]))
+    stream = literal(spark, events, StructType([*SCOPE, PLACE, *EVENT]))
     rows = stream_rows(stream, join, types, tables_of, NAMES)
     found: dict[tuple[int, int], list[tuple]] = {}
     for row in rows.where("row IS NOT NULL").orderBy("position").collect():
@@ -145,7 +146,7 @@ def test_half_of_the_keys_null_leave_no_task_with_all_of_them(spark: SparkSessio
     join = bound("SELECT e.n, i.v FROM events e LEFT JOIN items i ON e.a = i.id", KEYS, SCHEMAS, {"events": "stream"})
     types = [(), (IntegerType(),)]
     events = spark.range(20_000).selectExpr(
-        "CAST(id AS INT) AS n", "IF(id % 2 = 0, NULL, CAST(id % 3000 AS INT)) AS a", "'x' AS b", "id AS position"
+        "CAST(id AS INT) AS n", "IF(id % 2 = 0, NULL, CAST(id % 3000 AS INT)) AS a", "'x' AS b", f"id AS {POSITION}"
     )
     items = spark.range(3_000).selectExpr("CAST(id AS INT) AS id", "'r' AS ref", "CAST(id AS INT) AS v")
     many = {
