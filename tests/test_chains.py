@@ -133,6 +133,7 @@ def called(lake: Lake, capsys: pytest.CaptureFixture[str], command: str, *argume
     return report
 
 
+@pytest.mark.slow
 def test_a_chain_of_three_is_the_join_of_its_sources_after_random_changes(loaded: Lake) -> None:
     """Each epoch is incremental, every result is its statement over the sources, and `verify` finds nothing."""
     lake, made, script = loaded, pipeline(loaded), random.Random(11)

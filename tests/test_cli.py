@@ -18,7 +18,7 @@ from lakehouse.stage import Stage
 from pipelines.binding import BoundJoin
 from pipelines.cli import main
 from pipelines.epoch import compute_changes
-from pipelines.plan import EpochPlan
+from pipelines.plan import Computed, EpochPlan
 from pipelines.publishing import publishing_entry
 from pipelines.report import report_schema
 from pipelines.workspace import Workspace
@@ -129,7 +129,7 @@ def test_every_exit_code_is_reached(
 
     def another_run_is_quicker(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
         counts = compute_changes(workspace, bound, plan, stage)
-        workspace.ledger.append(publishing_entry(bound, plan, "another", stage.path, counts))
+        workspace.ledger.append(publishing_entry(bound, plan, "another", stage.path, Computed(counts)))
         return counts
 
     call("status")

@@ -92,8 +92,8 @@ def before_the_load_of_a_stream(standard: Lake, loaded: Lake) -> Lake:
     [
         before_the_load,
         before_an_epoch,
-        before_an_epoch_with_a_changelog,
-        before_the_load_of_a_stream,
+        pytest.param(before_an_epoch_with_a_changelog, marks=pytest.mark.slow),
+        pytest.param(before_the_load_of_a_stream, marks=pytest.mark.slow),
         before_an_epoch_of_a_stream,
     ],
 )
