@@ -14,6 +14,8 @@ ABANDONED: Literal["abandoned"] = "abandoned"
 BROKEN: Literal["broken"] = "broken"
 Step = Literal["publishing", "committed", "rejected", "abandoned", "broken"]
 CLOSING = (COMMITTED, ABANDONED)
+CHANGELOG, STATE = "__changelog", "__state"
+"""How the names of the tables end that are kept beside a result."""
 REJECTED_LOAD = "rejected by its gate: "
 """How the message of a load begins that was abandoned because its gate failed; the findings follow."""
 
@@ -87,7 +89,15 @@ class Entry:
     @property
     def changelog(self) -> TargetVersions | None:
         """The changelog's versions, if the epoch kept one."""
-        return self.targets[0] if len(self.targets) > 1 else None
+        return self._besides(CHANGELOG)
+
+    @property
+    def state(self) -> TargetVersions | None:
+        """The versions of the table of rows that wait, in a join of two streams."""
+        return self._besides(STATE)
+
+    def _besides(self, ending: str) -> TargetVersions | None:
+        return next((target for target in self.targets[:-1] if target.address.label.endswith(ending)), None)
 
 
 @dataclass(frozen=True)

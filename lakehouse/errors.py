@@ -61,6 +61,12 @@ class LakejoinError(Exception):
         return "\n".join(lines)
 
 
+class BufferFull(LakejoinError):
+    """More rows would wait in a join of two streams than its file allows."""
+
+    code = "BUFFER_FULL"
+
+
 class DuplicateKey(LakejoinError):
     """A source or a result holds a key more than once; `found` gives examples."""
 

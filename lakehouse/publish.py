@@ -113,18 +113,20 @@ def merge(
     fence: Fence,
     base_version: int,
     still_open: Callable[[], bool],
+    part: str = "result",
 ) -> Commit | None:
     """
-    Merge the staged change set `result` into the result, as one commit.
+    Merge a staged change set into its table, as one commit.
 
     Args:
         spark: Our session.
-        table: The result as it was just found.
-        stage: The stage; its part `result` has `op`, `key`, `before` and `after`.
+        table: The table as it was just found.
+        stage: The stage; the part has `op`, `key`, `before` and `after`.
         ops: What the change set holds: insert, update, delete.
         fence: Whose commit it is.
         base_version: The version that the change set was computed against.
         still_open: Tells whether the ledger still has the epoch open.
+        part: The part of the stage with the change set.
 
     Returns:
         The commit, found in the table's history by run id whether this call or an earlier one made it; None where
@@ -135,7 +137,7 @@ def merge(
         AnotherRun: The epoch was finished or a later one begun by another run.
     """
     address = table.address
-    statement = merge_statement(address, stage, stage.get(spark, "result"), ops)
+    statement = merge_statement(address, stage, stage.get(spark, part), ops, part)
     options = {
         "spark.databricks.delta.write.txnAppId": fence.app_id,
         "spark.databricks.delta.write.txnVersion": fence.version,
@@ -159,7 +161,9 @@ def merge(
     return next((commit for commit in commits if commit.metadata == fence.run_id), None)
 
 
-def merge_statement(address: Address, stage: Stage, changes: DataFrame, ops: Collection[str]) -> str:
+def merge_statement(
+    address: Address, stage: Stage, changes: DataFrame, ops: Collection[str], part: str = "result"
+) -> str:
     """
     Write the MERGE of a staged change set.
 
@@ -175,7 +179,7 @@ def merge_statement(address: Address, stage: Stage, changes: DataFrame, ops: Col
     pruned = pruning(keys).predicate(key, "t.")
     values = [name for name in columns.fieldNames() if name not in key]
     lines = [
-        f"MERGE INTO {address.sql} t USING (SELECT op, key, after FROM {stage.sql('result')}) s",
+        f"MERGE INTO {address.sql} t USING (SELECT op, key, after FROM {stage.sql(part)}) s",
         f"ON {condition}" + (f" AND {pruned}" if pruned else ""),
     ]
     if "delete" in ops:

@@ -30,6 +30,10 @@ LOCAL_SETTINGS = {
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.locality.wait": "0s",
+    # Nobody looks at what ran; kept, the plans of a thousand queries fill the driver's memory.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
 }
 
 OWN_SETTINGS = {

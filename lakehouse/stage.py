@@ -30,7 +30,9 @@ class Stage:
         """Name the stage of one attempt: `<root>/<join>/<epoch>-<run id>`."""
         return Stage(f"{root}/{join}/{epoch}-{run_id}")
 
-    def put(self, part: str, frame: DataFrame, facts: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def put(
+        self, part: str, frame: DataFrame, facts: Mapping[str, str] | None = None, *, add: bool = False
+    ) -> dict[str, Any]:
         """
         Write a frame as one part of the stage, as Parquet.
 
@@ -38,6 +40,7 @@ class Stage:
             part: The part's name.
             frame: The rows.
             facts: Aggregates of the rows, as SQL by name, taken while they are written.
+            add: Whether the part is there already, and these are more of its rows.
 
         Returns:
             The facts.
@@ -45,7 +48,10 @@ class Stage:
         seen = Observation()
         aggregates = [F.expr(sql).alias(name) for name, sql in (facts or {}).items()]
         rows = frame.observe(seen, *aggregates) if aggregates else frame
-        write(f"stage {part}", lambda: rows.write.mode("errorifexists").parquet(f"{self.path}/{part}"))
+        write(
+            f"stage {part}",
+            lambda: rows.write.mode("append" if add else "errorifexists").parquet(f"{self.path}/{part}"),
+        )
         return dict(seen.get) if aggregates else {}
 
     def get(self, spark: SparkSession, part: str, schema: StructType | None = None) -> DataFrame:

@@ -341,9 +341,9 @@ def at_rest(spark: SparkSession, table: Table, version: int) -> Table:
     return replace(table, version=max(quiet, default=version))
 
 
-def create(spark: SparkSession, address: Address, schema: StructType, key: Sequence[str]) -> None:
+def create(spark: SparkSession, address: Address, schema: StructType, key: Sequence[str], *, feed: bool = True) -> None:
     """
-    Create an empty table that lakejoin keeps, unless it is there, with change feed and deletion vectors on.
+    Create an empty table that lakejoin keeps, unless it is there, with deletion vectors on.
 
     Column mapping is switched on only where a column's name needs it, for other readers of the feed may not know it.
 
@@ -352,8 +352,9 @@ def create(spark: SparkSession, address: Address, schema: StructType, key: Seque
         address: Where to.
         schema: The columns, the key first.
         key: The columns to cluster by; those without statistics are passed over, four at most are taken.
+        feed: Whether its change feed is on.
     """
-    properties = {CHANGE_FEED: "true", "delta.enableDeletionVectors": "true"}
+    properties = {CHANGE_FEED: str(feed).lower(), "delta.enableDeletionVectors": "true"}
     if any(SPECIAL_IN_COLUMN_NAMES.search(name) for name in names_in(schema)):
         properties["delta.columnMapping.mode"] = "name"
     columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)
@@ -363,3 +364,9 @@ def create(spark: SparkSession, address: Address, schema: StructType, key: Seque
         statement += f" CLUSTER BY ({', '.join(map(quote, clustered))})"
     statement += f" TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in properties.items())})"
     write(f"create table {address.label}", lambda: spark.sql(statement).collect())
+
+
+def restore(spark: SparkSession, table: Table, version: int) -> None:
+    """Bring a table that lakejoin keeps back to an earlier version, as a commit of its own."""
+    statement = f"RESTORE TABLE {table.address.sql} TO VERSION AS OF {version}"
+    write(f"restore {table.address.label}", lambda: spark.sql(statement).collect())

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.replay import Remedy
 from pipelines.report import JoinReport
-from pipelines.run import run_joins
+from pipelines.run import flush_joins, run_joins
 from pipelines.spec import PipelineFile, load
 from pipelines.verify import verify_join
 from pipelines.workspace import Workspace
@@ -67,6 +67,15 @@ class Pipeline:
             LakejoinError: As `run`.
         """
         return _or_raise(run_joins(self._open(spark), select, backfill=True, remedy=remedy))
+
+    def flush(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
+        """
+        Let all rows go that wait in joins of two streams, null-padded where they are kept; no row meets them any more.
+
+        Raises:
+            LakejoinError: As `run`.
+        """
+        return _or_raise(flush_joins(self._open(spark), select))
 
     def verify(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     DataType,
+    IntegerType,
     LongType,
     StructField,
     StructType,
@@ -23,6 +24,7 @@ from pipelines.joins.meaning import meaning
 from pipelines.ktable import BoundKTable
 from pipelines.spec import (
     CHANGELOG_COLUMNS,
+    ROW_COLUMNS,
     STREAM_COLUMNS,
     Input,
     Link,
@@ -34,9 +36,15 @@ from pipelines.spec import (
     reads,
     statement_of,
 )
-from pipelines.stream_inputs import stream_inputs
+from pipelines.spec.names import STATE
+from pipelines.stream_inputs import fitted, stream_inputs
 from pipelines.upstream import get_input, get_log
 from pipelines.workspace import Workspace
+
+IDENTITY_TYPE = StructType(
+    [StructField("version", LongType()), StructField("hash", LongType()), StructField("number", IntegerType())]
+)
+"""What tells a row of a stream apart: the version that brought it, a hash of its columns, its number among equals."""
 
 WITHOUT_IT = "leave the column out or extract what you need"
 
@@ -57,7 +65,8 @@ class BoundJoin:
         semantics: Which rows the changelog has.
         logs: The changelogs of the joins among the sources, at their pinned versions, where their order counts: where a
             changelog is kept, and with a stream.
-        stream: How the rows of the stream are read; None for a join of tables.
+        streams: How the rows of the streams are read, in the order of FROM; none for a join of tables.
+        state: Where the rows lie that wait, in a join of two streams.
         times: With a stream: the column that orders the rows of each source, where all have one; else their commits do.
     """
 
@@ -70,8 +79,14 @@ class BoundJoin:
     changelog: Address | None = None
     semantics: Semantics = "strict"
     logs: Mapping[str, Table] = field(default_factory=dict)
-    stream: Stream | None = None
+    streams: tuple[Stream, ...] = ()
     times: Mapping[str, str] = field(default_factory=dict)
+    state: Address | None = None
+
+    @property
+    def stream(self) -> Stream | None:
+        """The first stream; None for a join of tables."""
+        return self.streams[0] if self.streams else None
 
     def table(self, place: int) -> Table:
         """Give the source table of an input."""
@@ -85,7 +100,7 @@ class BoundJoin:
     def used(self, source: str) -> tuple[str, ...]:
         """Name the columns of a source that the join uses, the key first."""
         inputs = [self.join.inputs[place] for place in self.join.places(source)]
-        further = self.stream.columns if self.stream is not None and source == self.stream.source else ()
+        further = [column for stream in self.streams if stream.source == source for column in stream.columns]
         time = [self.times[source]] if source in self.times else []
         named = (*inputs[0].key, *(column for item in inputs for column in item.columns), *further, *time)
         return tuple(dict.fromkeys(named))
@@ -117,13 +132,14 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     changelog = workspace.changelog(name)
     if changelog is not None:
         _must_be_free(workspace, join)
-    stream: Stream | None = None
+    streams: tuple[Stream, ...] = ()
     times: Mapping[str, str] = {}
-    added: list[StructField] = []
     if statement.reads_stream:
-        stream, times = stream_inputs(workspace, statement, tables)
-        added = [StructField(column, LongType()) for column in STREAM_COLUMNS]
-    read = reads(workspace.file, name) if changelog is not None or stream is not None else ()
+        streams, times = stream_inputs(workspace, statement, tables)
+    join = fitted(workspace, join, tables)
+    added = [StructField(column, LongType()) for column in STREAM_COLUMNS if streams]
+    added += [StructField(column, IDENTITY_TYPE) for column in ROW_COLUMNS if join.window is not None]
+    read = reads(workspace.file, name) if changelog is not None or streams else ()
     logs = {source: get_log(workspace, source, tables[source]) for source in read}
     return BoundJoin(
         join,
@@ -135,8 +151,9 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
         changelog,
         workspace.file.joins[name].semantics,
         logs,
-        stream,
+        streams,
         times,
+        None if join.window is None else workspace.table(name + STATE),
     )
 
 
@@ -200,7 +217,7 @@ def _key_types(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table
         compare(link.input, [(label.replace("`", ""), kind, *own) for label, kind, own in pairs])
     if faults:
         raise PipelineFileError(workspace.file.pipeline, faults)
-    return tuple(types[place] for place in range(len(join.inputs)))
+    return tuple(types.get(place, ()) for place in range(len(join.inputs)))
 
 
 def _types(columns: Sequence[str], table: Table) -> dict[str, DataType]:

@@ -4,8 +4,11 @@ from collections.abc import Iterator
 from textwrap import dedent
 
 from pipelines.report import JoinExplanation, SourceExplanation
-from pipelines.spec import STREAM_COLUMNS, How, PipelineFile, Statement, is_ordered_by_column, statement_of
+from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS, How, PipelineFile, Statement, is_ordered_by_column, statement_of
+from pipelines.spec.bounds import Bound, find_bounds
 from pipelines.spec.dialect import as_written
+from pipelines.spec.kind import asserted, time_of
+from pipelines.spec.lengths import spelled_out
 from pipelines.spec.names import STATE
 from pipelines.spec.statement import Side
 
@@ -67,6 +70,9 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         clause, and_with = ("USING names", "and") if statement.using else ("ON equates", "with")
         keys = [f"the whole key of {side.source}, ({', '.join(side.key)})" for side in (first, other)]
         yield f"{clause} {keys[0]}, {and_with} {keys[1]}: a row meets at most one row"
+    if statement.is_windowed:
+        yield from _why_windowed(statement)
+        return
     if statement.reads_stream:
         yield f"{statement.sides[0].source} is a stream: the result is one too, and each of its rows looks up"
     for link in statement.keys.links:
@@ -84,6 +90,33 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
             f"{_reference(statement, link.side)} is a reference to {side.source} by its whole key, "
             f"({', '.join(side.key)}): many rows may refer to one"
         )
+
+
+def _why_windowed(statement: Statement) -> Iterator[str]:
+    """Name the bounds of time between two streams, as far as the statement tells them."""
+    left, right = statement.sides
+    yield f"{left.source} and {right.source} are streams: their rows meet within bounds of time, and the result is one"
+    step = statement.steps[0]
+    bounds, _ = find_bounds(
+        asserted(step.on, step.how, statement.where),
+        lambda column: time_of(column, statement.sides),
+        (left.alias, right.alias),
+    )
+    for bound in bounds:
+        greater, lesser = (
+            f"{statement.sides[time.input].alias}.{time.column}" for time in (bound.greater, bound.lesser)
+        )
+        yield f"ON asks that {greater} lie {_apart(bound)} {lesser}"
+    yield "a row waits until the watermark of the other stream says that none can come any more that it may meet"
+
+
+def _apart(bound: Bound) -> str:
+    """Say how far one time may lie before another one, or must lie after it."""
+    allowance = abs(bound.allowance)
+    amount = f"{allowance:,}" if bound.unit == "number" else spelled_out(allowance)
+    if not allowance:
+        return "not before"
+    return f"at most {amount} before" if bound.allowance > 0 else f"at least {amount} after"
 
 
 def _key(statement: Statement) -> Iterator[str]:
@@ -131,6 +164,10 @@ def _change(statement: Statement, place: int) -> str:
 
 
 def _change_with_stream(statement: Statement, place: int) -> str:
+    if statement.is_windowed:
+        kept = PRESERVED[statement.steps[0].how][place]
+        alone = "; one that met none is added once nothing can meet it any more, with nulls" if kept else ""
+        return f"adds a row to the result for each row of the other stream that it meets{alone}"
     if place:
         return "adds nothing to the result: later rows of the stream meet it"
     kept = all(step.how == "left" for step in statement.steps) and statement.where is None
@@ -221,14 +258,23 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
 
 
 def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
-    stream = file.sources[statement.sides[0].source]
+    streams = [file.sources[side.source] for side in statement.sides if side.kind == "stream"]
     for place, step in enumerate(statement.steps, start=1):
         for condition in step.further:
             yield f"ON also asks for `{as_written(condition)}`: {_unmet(statement, place)}"
     if statement.where is not None:
         yield f"WHERE `{as_written(statement.where)}`: other rows are not added"
-    yield "a key that is null looks nothing up: a left join keeps the row, an inner one drops and counts it"
-    if stream.null_value is not None:
+    if statement.is_windowed:
+        for side in statement.sides:
+            listed = ", ".join(f"{side.alias}.{name} by {late}" for name, late in side.times)
+            yield f"rows of {side.source} may come late: {listed}; later ones are dropped and counted"
+        yield "a null in a key, or in a time that ON bounds, meets nothing; such rows are counted"
+        yield f"what waits is kept in {_stored(file, statement.name + STATE)}"
+    else:
+        yield "a key that is null looks nothing up: a left join keeps the row, an inner one drops and counts it"
+    for stream in streams:
+        if stream.null_value is None:
+            continue
         yield f"a row for which `{stream.null_value}` has no value: it takes no part, and is counted"
     if is_ordered_by_column(statement, file.sources):
         listed = ", ".join(
@@ -238,8 +284,11 @@ def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
         )
         yield f"the time of rows and changes is their own: {listed}"
     else:
-        yield "the time of rows and changes is that of their commits; at the same time a table's change comes first"
+        first = f"{statement.sides[0].source} comes" if statement.is_windowed else "a table's change comes"
+        yield f"the time of rows and changes is that of their commits; at the same time {first} first"
     yield f"the result also has {' and '.join(STREAM_COLUMNS)}: the epoch that added a row, and its place in it"
+    if statement.is_windowed:
+        yield f"and {' and '.join(ROW_COLUMNS)}: which rows a row is made of, by version, hash and number"
     join = file.joins[statement.name]
     bounds = [
         f"{number:,} {what}" for number, what in ((join.max_versions, "commits"), (join.max_bytes, "bytes")) if number

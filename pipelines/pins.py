@@ -26,12 +26,13 @@ class Arrivals:
 
     Args:
         name: The source.
-        place: Its place in FROM; the stream's is 0.
+        place: Its place in FROM.
         recorded: The version up to which it is accounted for.
         newest: The version at which it was found.
         commits: The commits with data after the recorded version up to the newest one, oldest first.
         later: A commit with data that came after that, while the other sources were looked at; None if none did.
         clock: The greatest time of its commits before, in microseconds since 1970; 0 where none is known.
+        is_last: Whether at one time its commits come after those of all others, as those of a stream that looks up do.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Arrivals:
     commits: tuple[Arrival, ...]
     later: Arrival | None = None
     clock: int = 0
+    is_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Pins:
 
 
 Place = tuple[int, bool, int, int]
-"""The place of a commit in the total order: time, whether it is of the stream, place in FROM, version."""
+"""The place of a commit in the total order: time, whether its source comes last, place in FROM, version."""
 
 
 def pin(sources: Sequence[Arrivals], max_versions: int | None = None, max_bytes: int | None = None) -> Pins:
@@ -107,6 +109,6 @@ def _places(source: Arrivals) -> list[Place]:
     commits = [*source.commits, *([source.later] if source.later else [])]
     times = accumulate((commit.time for commit in commits), max, initial=source.clock)
     return [
-        (time, source.place == 0, source.place, commit.version)
+        (time, source.is_last, source.place, commit.version)
         for time, commit in zip(list(times)[1:], commits, strict=True)
     ]

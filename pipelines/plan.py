@@ -21,7 +21,10 @@ from lakehouse.errors import (
 FEW = 10_000
 """So many changed rows may pass through the driver."""
 
-Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile", "replay", "accept", "reset"]
+WAITING = {"insert": "buffered_inserted", "update": "buffered_updated", "delete": "buffered_deleted"}
+"""The operations on the rows that wait in a join of two streams, and what each is counted as."""
+
+Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile", "replay", "accept", "reset", "flush"]
 Refresh = Literal["auto", "incremental", "full"]
 
 
@@ -92,13 +95,16 @@ class EpochPlan:
         join: The join.
         epoch: Its number.
         strategy: nothing, resume, load, incremental or reconcile; of a join with a stream also replay (what it lacks is
-            appended), accept (it is taken as it is) and reset (it is loaded anew in its place).
+            appended), accept (it is taken as it is), reset (it is loaded anew in its place) and flush (what waits
+            leaves).
         reason: A stable code, a colon, and words.
         sources: What is read, left before right.
         result_id: Table id of the result; empty before the load.
         base_version: The version of the result that the epoch is computed against; -1 before the load.
         changelog_id: Table id of the changelog; empty where none is kept, or before it is there.
         changelog_version: Its version; -1 where there is none.
+        state_id: Table id of the rows that wait, in a join of two streams; else empty.
+        state_version: Its version; -1 where there is none.
         clocks: Of a join with a stream: for each source the greatest time in its order so far, as the ledger has them.
         stream_bytes: How many bytes the files have that came to its stream.
         more: Whether its sources are further on than the epoch goes.
@@ -113,6 +119,8 @@ class EpochPlan:
     base_version: int = -1
     changelog_id: str = ""
     changelog_version: int = -1
+    state_id: str = ""
+    state_version: int = -1
     clocks: Mapping[str, int] = field(default_factory=dict)
     stream_bytes: int = 0
     more: bool = False

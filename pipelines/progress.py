@@ -9,6 +9,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
     "replay": ("plan", "compute", "gate", "ledger", "append", "ledger"),
     "accept": ("plan", "compute", "gate", "ledger", "ledger"),
     "reset": ("plan", "compute", "gate", "ledger", "append", "ledger"),
+    "flush": ("plan", "compute", "gate", "ledger", "state", "append", "ledger"),
     "resume": ("plan", "load", "gate", "merge", "ledger", "plan"),
 }
 """
@@ -17,7 +18,7 @@ The steps of an epoch in their order, by strategy.
 An epoch whose change set nets to nothing passes over `merge`, and what is resumed is either a load or a MERGE.
 """
 
-ORDER = ("plan", "check", "compute", "load", "gate", "ledger", "changelog", "append", "merge", "verify")
+ORDER = ("plan", "check", "compute", "load", "gate", "ledger", "state", "changelog", "append", "merge", "verify")
 """All steps that are timed, in the order in which a reader is told their seconds."""
 
 

@@ -5,7 +5,7 @@ Everything comes from the ledger's *publishing* row and the stage, so that any l
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
 from lakehouse.publish import OPERATIONS, Fence, append, check_owner, committed_counts, merge
+from lakehouse.session import settings
 from lakehouse.stage import Stage
-from lakehouse.tables import Commit, Table, get, is_conflict, refresh
+from lakehouse.tables import Commit, Table, find, get, is_conflict, refresh, restore
 from pipelines.binding import Bound, BoundJoin
-from pipelines.plan import Computed, EpochPlan
+from pipelines.plan import WAITING, Computed, EpochPlan
 from pipelines.workspace import Workspace
 
 T = TypeVar("T")
@@ -60,6 +61,8 @@ def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, com
     targets = [TargetVersions(bound.result, plan.result_id, plan.base_version)]
     if isinstance(bound, BoundJoin) and bound.changelog is not None:
         targets.insert(0, TargetVersions(bound.changelog, plan.changelog_id, plan.changelog_version))
+    if isinstance(bound, BoundJoin) and bound.state is not None:
+        targets.insert(0, TargetVersions(bound.state, plan.state_id, plan.state_version))
     return Entry(
         join=plan.join,
         epoch=plan.epoch,
@@ -83,9 +86,8 @@ def staged_rows(entry: Entry) -> int:
 
 def is_staged(entry: Entry) -> bool:
     """Tell whether the epoch's stage holds anything to be written."""
-    return bool(staged_rows(entry) or entry.counts.get("changelog") or entry.counts.get(APPENDED)) or (
-        entry.strategy == RESET
-    )
+    parts = ("changelog", APPENDED, *WAITING.values())
+    return bool(staged_rows(entry)) or any(entry.counts.get(part) for part in parts) or entry.strategy == RESET
 
 
 def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
@@ -98,34 +100,51 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
         AnotherRun: Another run finished the epoch meanwhile.
     """
     version = entry.result.base_version
+    besides = []
+    state = entry.state
+    if state is not None:
+        with watch.step("state"):
+            besides.append(replace(state, version=_publish_state(workspace, entry, state)))
     changelog = entry.changelog
     if changelog is not None:
         with watch.step("changelog"):
             logged = entry.counts.get("changelog", 0)
-            changelog = replace(changelog, version=_append(workspace, entry, changelog, "changelog", logged))
+            besides.append(replace(changelog, version=_append(workspace, entry, changelog, "changelog", logged)))
     if entry.counts.get(APPENDED) or entry.strategy == RESET:
         with watch.step("append"):
             version = _append(workspace, entry, entry.result, "result", entry.counts[APPENDED])
     if staged_rows(entry):
         with watch.step("merge"):
-            commit = _merge(workspace, entry)
-        staged = {name: entry.counts[name] for name in OPERATIONS.values()}
-        made = committed_counts(commit.metrics) if commit else dict.fromkeys(staged, 0)
-        if commit is None or made != staged:
-            found = f"{made} in version {commit.version if commit else 'none'} of the result"
-            raise broken(workspace, entry, str(staged), found)
-        version = commit.version
-    result = replace(entry.result, version=version)
-    return close(workspace, entry, (result,) if changelog is None else (changelog, result), watch)
+            version = _merge(workspace, entry, entry.result, "result", OPERATIONS)
+    return close(workspace, entry, (*besides, replace(entry.result, version=version)), watch)
 
 
-def _append(workspace: Workspace, entry: Entry, target: TargetVersions, part: str, staged: int) -> int:
+def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) -> int:
+    """Bring the table of rows that wait up to date, unless that is done, and give its version afterwards."""
+    staged = sum(entry.counts.get(name, 0) for name in WAITING.values())
+    if entry.strategy == RESET:
+        return _append(workspace, entry, state, "state", staged, columns="after.*")
+    return _merge(workspace, entry, state, "state", WAITING) if staged else state.base_version
+
+
+def put_back(workspace: Workspace, entry: Entry, target: TargetVersions) -> None:
+    """Bring a table back to what it was before an epoch that is let go; one that is gone or replaced stays so."""
+    table = find(workspace.spark, target.address)
+    if table is not None and table.id == target.id and table.version > target.base_version:
+        options = {"spark.databricks.delta.commitInfo.userMetadata": entry.run_id}
+        with settings(workspace.spark, options):
+            restore(workspace.spark, table, target.base_version)
+
+
+def _append(
+    workspace: Workspace, entry: Entry, target: TargetVersions, part: str, staged: int, columns: str = "*"
+) -> int:
     """Append a part of the stage to a target, unless that is done, and give the target's version afterwards."""
     if not staged and entry.strategy != RESET:
         return target.base_version
 
     def rows() -> DataFrame:
-        return Stage(entry.stage).get(workspace.spark, part)
+        return Stage(entry.stage).get(workspace.spark, part).select(columns)
 
     version, written = _unless_finished(workspace, entry, lambda: append_rows(workspace, entry, target, rows))
     if written != staged:
@@ -209,16 +228,24 @@ def another_run(entry: Entry) -> AnotherRun:
     )
 
 
-def _merge(workspace: Workspace, entry: Entry) -> Commit | None:
-    table = _is_still(workspace, entry.result, entry.join)
+def _merge(workspace: Workspace, entry: Entry, target: TargetVersions, part: str, operations: Mapping[str, str]) -> int:
+    """Merge a part of the stage into a target, unless that is done, and give the target's version afterwards."""
+    table = _is_still(workspace, target, entry.join)
     fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)
-    ops = [op for op, name in OPERATIONS.items() if entry.counts[name]]
-    base = entry.result.base_version
-    return _unless_finished(
-        workspace,
-        entry,
-        lambda: merge(workspace.spark, table, Stage(entry.stage), ops, fence, base, lambda: _is_open(workspace, entry)),
-    )
+    staged = {name: entry.counts[name] for name in operations.values()}
+    ops = [op for op, name in operations.items() if staged[name]]
+
+    def merged() -> Commit | None:
+        base, stage = target.base_version, Stage(entry.stage)
+        return merge(workspace.spark, table, stage, ops, fence, base, lambda: _is_open(workspace, entry), part)
+
+    commit = _unless_finished(workspace, entry, merged)
+    counted = committed_counts(commit.metrics) if commit else dict.fromkeys(OPERATIONS.values(), 0)
+    made = {operations[op]: counted[name] for op, name in OPERATIONS.items()}
+    if commit is None or made != staged:
+        found = f"{made} in version {commit.version if commit else 'none'} of the {part}"
+        raise broken(workspace, entry, str(staged), found)
+    return commit.version
 
 
 def close(workspace: Workspace, entry: Entry, targets: Sequence[TargetVersions], watch: Stopwatch) -> Entry:

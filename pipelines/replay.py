@@ -6,7 +6,7 @@ Joins with a stream, looked at once more: each recorded epoch is computed again 
 
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -24,11 +24,12 @@ from lakehouse.tables import Table, get, read, reading
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.comparison import counted, examples_of
 from pipelines.joins.difference import bag_difference
-from pipelines.plan import FEW, Computed, EpochPlan, SourceRange, check_definition
+from pipelines.plan import FEW, Computed, EpochPlan, SourceRange, Strategy, check_definition
 from pipelines.publishing import APPENDED, Stopwatch
 from pipelines.report import JoinReport
 from pipelines.spec import STREAM_COLUMNS
 from pipelines.stream_epoch import BACKFILL, Lookups
+from pipelines.window_epoch import Meetings
 from pipelines.workspace import Workspace
 
 EPOCH = STREAM_COLUMNS[0]
@@ -95,7 +96,7 @@ class Replay:
         committed = {entry.epoch: entry for entry in self.history.entries if entry.step == COMMITTED}
         for number in sorted(committed, reverse=True):
             entry = committed[number]
-            if entry.strategy in ("load", "incremental", "reset"):
+            if entry.strategy in ("load", "incremental", "reset", "flush"):
                 found.append(entry)
             if entry.strategy in BEGINNINGS:
                 break
@@ -126,9 +127,13 @@ class Replay:
 
     def _expected(self, entry: Entry, stage: Stage) -> DataFrame:
         bound, ranges = _at(self.bound, entry), _ranges(entry)
-        strategy: Literal["load", "incremental"] = "incremental" if entry.strategy == "incremental" else "load"
+        strategies: Mapping[str, Strategy] = {"incremental": "incremental", "flush": "flush"}
+        strategy = strategies.get(entry.strategy, "load")
         clocks = {} if strategy == "load" else self.history.clocks_before(entry.epoch)
         plan = EpochPlan(entry.join, entry.epoch, strategy, entry.reason, ranges, clocks=clocks)
+        if entry.state is not None:
+            plan = replace(plan, state_version=entry.state.base_version)
+            return Meetings(self._workspace, bound, plan, stage, few=False).rows()
         if strategy == "incremental" and entry.counts.get("read", FEW) < FEW:
             try:
                 return Lookups(self._workspace, bound, plan, stage, few=True).rows()
@@ -223,6 +228,9 @@ def plan_replay(workspace: Workspace, name: str, remedy: Remedy) -> tuple[EpochP
         table.version,
         clocks=last.clocks,
     )
+    if replay.bound.state is not None:
+        state = get(workspace.spark, replay.bound.state)
+        plan = replace(plan, state_id=state.id, state_version=state.version)
     return plan, replay.bound
 
 

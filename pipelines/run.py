@@ -31,12 +31,13 @@ from pipelines.nodes import prepare_node
 from pipelines.plan import FEW, Computed, EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
-from pipelines.publishing import APPENDED, Stopwatch, is_staged, publish, publishing_entry, staged_rows
+from pipelines.publishing import APPENDED, Stopwatch, is_staged, publish, publishing_entry, put_back, staged_rows
 from pipelines.replay import Remedy, compute_replay, plan_replay
 from pipelines.report import JoinReport, joined_reports
-from pipelines.spec import STREAM_COLUMNS, changelogs_of, reads
-from pipelines.stream_epoch import compute_stream, plan_reset, way_on_of_stream
+from pipelines.spec import STREAM_COLUMNS, changelogs_of, reads, statement_of
+from pipelines.stream_epoch import compute_epoch, plan_flush, plan_reset, way_on_of_stream
 from pipelines.stream_epoch import made_ready as stream_made_ready
+from pipelines.window_epoch import compute_flush
 from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)
@@ -89,6 +90,52 @@ def run_joins(
             reports[name] = JoinReport(join=name, outcome="failed", error=error)
         progress.finished(name, reports[name].outcome)
     return list(reports.values())
+
+
+def flush_joins(
+    workspace: Workspace, select: Collection[str] | None = None, *, progress: Progress = SILENT
+) -> list[JoinReport]:
+    """
+    Let all rows go that wait in joins of two streams, as an epoch of its own: null-padded where they are kept.
+
+    Args:
+        workspace: Where to work.
+        select: Names of joins; all joins of two streams of the file if None.
+        progress: Hears of each epoch and step as it begins, and of each join that is through.
+
+    Returns:
+        A report for each join.
+
+    Raises:
+        LakejoinError: The selection is wrong.
+    """
+    reports = []
+    for name in workspace.joins(select):
+        if select is None and not statement_of(workspace.file, name).is_windowed:
+            continue
+        try:
+            reports.append(_flush(workspace, name, progress))
+        except LakejoinError as error:
+            log.info("%s failed", name, exc_info=True)
+            reports.append(JoinReport(join=name, outcome="failed", error=error))
+        progress.finished(name, reports[-1].outcome)
+    return reports
+
+
+def _flush(workspace: Workspace, name: str, progress: Progress) -> JoinReport:
+    if not statement_of(workspace.file, name).is_windowed:
+        raise LakejoinError(name, "nothing waits in it", expected="a join of two streams", hint="leave it out")
+    watch = Stopwatch(lambda step: progress.step(name, step))
+    with watch.step("plan"), reading(name):
+        prepared = prepare_node(workspace, name)
+    if prepared.plan.strategy == "resume":
+        _begun(progress, prepared.plan)
+        _finish(workspace, prepared, watch, abandon_broken=False)
+    with watch.step("plan"), reading(name):
+        plan, bound = plan_flush(workspace, name)
+    _begun(progress, plan)
+    with way_on_of_stream(name):
+        return _staged(workspace, bound, plan, compute_flush, watch)
 
 
 def _read_by(workspace: Workspace, name: str) -> tuple[str, ...]:
@@ -198,7 +245,7 @@ def _epochs_of_stream(workspace: Workspace, prepared: Prepared, watch: Stopwatch
     newest = must_be_bound(prepared).newest
     while True:
         bound, plan = must_be_bound(prepared), prepared.plan
-        reports.append(_staged(workspace, bound, stream_made_ready(workspace, bound, plan), compute_stream, watch))
+        reports.append(_staged(workspace, bound, stream_made_ready(workspace, bound, plan), compute_epoch, watch))
         if not plan.more:
             return joined_reports(reports)
         watch = Stopwatch(lambda step: progress.step(name, step))
@@ -220,7 +267,7 @@ def _mended(
         else:
             plan, bound = plan_replay(workspace, name, remedy)
     _begun(progress, plan)
-    return _staged(workspace, bound, plan, compute_stream if remedy == "reset" else compute_replay, watch)
+    return _staged(workspace, bound, plan, compute_epoch if remedy == "reset" else compute_replay, watch)
 
 
 def _counted(
@@ -329,7 +376,13 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
 
 
 def _abandon(workspace: Workspace, entry: Entry, why: str) -> None:
-    """Let an open epoch go; what it has written already is mended by the backfill that follows."""
+    """
+    Let an open epoch go; what it has written already is mended by the backfill that follows.
+
+    What waits is as it was before, for the epoch that comes instead begins with that.
+    """
+    if entry.state is not None and entry.state.base_version >= 0:
+        put_back(workspace, entry, entry.state)
     workspace.ledger.append(replace(entry, step=ABANDONED, message=f"{why}; a backfill reconciles the result"))
     Stage(entry.stage).delete()
 

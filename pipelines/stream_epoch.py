@@ -18,22 +18,28 @@ from functools import partial
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from lakehouse.address import Address
 from lakehouse.changes import null_key
-from lakehouse.entries import JoinHistory
-from lakehouse.errors import BrokenEpoch, CannotContinue, DuplicateKey, ForeignWriter
+from lakehouse.entries import Entry, JoinHistory
+from lakehouse.errors import BrokenEpoch, CannotContinue, DuplicateKey, ForeignWriter, NotLoaded
+from lakehouse.publish import check_owner
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, commits_since, create, find, get, read, read_rows, refresh
 from lakehouse.times import micros
+from pipelines.arrived import Arrived, as_time
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.epoch import EXAMPLES, check_looked_up, few_or_many, refuse_keys
 from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
+from pipelines.joins.stream_stream import HAS_VALUE
 from pipelines.joins.stream_table import as_rows, emitted, look_up
+from pipelines.joins.watermarks import VERSION
 from pipelines.pins import Arrival, Arrivals, pin
 from pipelines.plan import Computed, EpochPlan, Refresh, SourceFacts, SourceRange, plan_epoch
 from pipelines.prepare import Prepared, check_columns, check_result, facts_of, is_only_created, source_facts
 from pipelines.spec import STREAM_COLUMNS, Join
-from pipelines.stream_sources import Arrived, StreamSources, as_time
+from pipelines.stream_sources import StreamSources
+from pipelines.window_epoch import compute_windowed, create_state, state_schema
 from pipelines.workspace import Workspace
 
 EPOCH, POSITION = STREAM_COLUMNS
@@ -84,6 +90,7 @@ def _prepared(
         return Prepared(plan, history, bound)
     bound = _up_to(bound, goal or {})
     last = history.committed
+    state = None if bound.state is None or result is None else _checked_state(workspace, name, bound, bound.state, last)
     anew = result is None
     clocks = {} if last is None or anew else last.clocks
     pins = None
@@ -101,12 +108,39 @@ def _prepared(
     # What met the tables as they were is not computed in full again: a gap in a feed is no reason to.
     refresh: Refresh = options.refresh if last is None else "incremental"
     plan = plan_epoch(name, bound.definition, refresh, history, facts, facts_of(result), backfill=backfill and anew)
-    stream = bound.table(0)
-    came = stream.size if anew else _bytes(workspace, stream, plan)
+    streams = [bound.table(place) for place in range(len(bound.streams))]
+    came = sum(stream.size if anew else _bytes(workspace, stream, plan) for stream in streams)
     plan = replace(plan, clocks=clocks, stream_bytes=came, more=pins is not None and pins.more)
+    plan = _with_state(plan, state)
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=False)
     return Prepared(plan, history, bound)
+
+
+def _checked_state(
+    workspace: Workspace, name: str, bound: BoundJoin, address: Address, last: Entry | None
+) -> Table | None:
+    """See that the table of rows that wait is as the last epoch left it."""
+    table, recorded = find(workspace.spark, address), None if last is None else last.state
+    if recorded is None:
+        return table
+    hint = f"`lakejoin backfill --reset --select {name}` begins it and the result anew"
+    if table is None or table.id != recorded.id:
+        raise ForeignWriter(
+            name,
+            "the table of rows that wait was dropped" if table is None else "the table of rows that wait was replaced",
+            expected=f"the table with id {recorded.id}",
+            found=f"id {table.id}" if table else "no table",
+            hint=hint,
+        )
+    assert recorded.version is not None
+    check_owner(workspace.spark, table, recorded.version, workspace.ledger.of(name).run_ids(), name)
+    check_columns(name, "table of rows that wait", state_schema(bound), table.schema)
+    return table
+
+
+def _with_state(plan: EpochPlan, state: Table | None) -> EpochPlan:
+    return plan if state is None else replace(plan, state_id=state.id, state_version=state.version)
 
 
 @contextmanager
@@ -140,7 +174,38 @@ def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[E
     read = (*bound.sources, *bound.logs.values())
     ranges = tuple(SourceRange(found.address.label, found.id, -1, found.version, -1) for found in read)
     reason, came, epoch = "reset: a person began the result anew", bound.table(0).size, history.next_epoch
-    return EpochPlan(name, epoch, "reset", reason, ranges, table.id, table.version, stream_bytes=came), bound
+    plan = EpochPlan(name, epoch, "reset", reason, ranges, table.id, table.version, stream_bytes=came)
+    return (plan if bound.state is None else create_state(workspace, bound, plan)), bound
+
+
+def plan_flush(workspace: Workspace, name: str) -> tuple[EpochPlan, BoundJoin]:
+    """
+    Plan the epoch that lets all rows go that wait: it reads nothing of the streams.
+
+    Raises:
+        NotLoaded: The join has no epoch yet.
+        CannotContinue: The recorded versions cannot be continued from.
+    """
+    prepared = prepare_stream(workspace, name)
+    last, bound = prepared.history.committed, prepared.bound
+    if last is None or not isinstance(bound, BoundJoin):
+        raise NotLoaded(name, "nothing waits: it has not run yet", hint=f"run `lakejoin run --select {name}`")
+    ranges = tuple(
+        SourceRange(source.name, source.id, source.to_version, source.to_version, source.to_version)
+        for source in last.sources
+    )
+    reason = "flush: a person let all rows go that wait"
+    return replace(
+        prepared.plan, strategy="flush", reason=reason, sources=ranges, clocks=last.clocks, more=False
+    ), bound
+
+
+def compute_epoch(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
+    """Compute an epoch of a join with a stream, as `compute_stream` or `compute_windowed` says."""
+    if bound.join.window is None:
+        return compute_stream(workspace, bound, plan, stage)
+    computed = compute_windowed(workspace, bound, plan, stage)
+    return replace(computed, clocks=clocks_after(workspace, bound, plan, computed.clocks))
 
 
 def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
@@ -180,6 +245,7 @@ def clocks_after(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, reache
     for name, time in reached.items():
         clocks[name] = max(time, clocks.get(name, time))
     if plan.strategy in WHOLE:
+        # Where what is read has times of its own, the feed that follows has those of its commits.
         for table in bound.sources:
             if _kind(workspace, table) != "global_table":
                 newest = _newest_time(workspace, bound, table)
@@ -195,7 +261,8 @@ def made_ready(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Epoch
     create(workspace.spark, bound.result, bound.columns, STREAM_COLUMNS)
     table = get(workspace.spark, bound.result)
     check_columns(bound.join.name, "result", bound.columns, table.schema)
-    return replace(plan, result_id=table.id, base_version=table.version)
+    plan = replace(plan, result_id=table.id, base_version=table.version)
+    return plan if bound.state is None else create_state(workspace, bound, plan)
 
 
 class Lookups:
@@ -214,7 +281,7 @@ class Lookups:
         sources.read_changes()
         for source, changes in sources.twice.items():
             refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()])
-        came = self.arrived.frame
+        came = self.arrived.frame.drop(VERSION, HAS_VALUE)
         if self._few or not all(sources.is_met_whole(link.input) for link in bound.join.links):
             came = sources.kept("arrived", came)
             self.arrived.facts()
@@ -329,9 +396,10 @@ def _arrivals(
         name = table.address.label
         later = _arrival(after[place][0]) if after[place] else None
         clock = 0 if bound.times else clocks.get(name, 0)
-        found.append(
-            Arrivals(name, place, recorded[name], table.version, tuple(map(_arrival, came[place])), later, clock)
-        )
+        commits = tuple(map(_arrival, came[place]))
+        # At one time a table's change comes before a stream's row, and of two streams the left one first.
+        is_last = place == 0 and bound.join.window is None
+        found.append(Arrivals(name, place, recorded[name], table.version, commits, later, clock, is_last))
     return found, bound
 
 

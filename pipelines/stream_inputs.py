@@ -1,14 +1,34 @@
 """What a join with a stream needs to know of it and of what orders its inputs, beside names, keys and types."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pyspark.sql.types import ByteType, DateType, IntegerType, LongType, ShortType, TimestampType
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    ShortType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from lakehouse.errors import Fault, PipelineFileError
 from lakehouse.tables import Table
+from lakehouse.values import INTEGRAL
 from pipelines.conditions import condition_faults
-from pipelines.spec import Statement, Stream, bind_stream, is_ordered_by_column, stream_misfits
+from pipelines.spec import (
+    Statement,
+    Stream,
+    TableJoin,
+    Window,
+    Within,
+    bind_stream,
+    is_ordered_by_column,
+    stream_misfits,
+)
+from pipelines.spec.lengths import DAY
 from pipelines.spec.names import nearest
 from pipelines.workspace import Workspace
 
@@ -18,9 +38,9 @@ TIMES = (ByteType, ShortType, IntegerType, LongType, TimestampType, DateType)
 
 def stream_inputs(
     workspace: Workspace, statement: Statement, tables: Mapping[str, Table]
-) -> tuple[Stream, dict[str, str]]:
+) -> tuple[tuple[Stream, ...], dict[str, str]]:
     """
-    Resolve what the file says of a join's stream, and of what orders it and the tables that it meets.
+    Resolve what the file says of a join's streams, and of what orders them and the tables that they meet.
 
     Args:
         workspace: Where to work.
@@ -28,17 +48,19 @@ def stream_inputs(
         tables: The tables of its inputs, by name.
 
     Returns:
-        The stream, and the column that orders each source: none where their commits do.
+        The streams, and the column that orders each source: none where their commits do.
 
     Raises:
         PipelineFileError: With every column that is unknown or of a type that cannot serve, and options that do not go
             with a stream.
     """
-    file, name = workspace.file, statement.sides[0].source
+    file, names = workspace.file, [side.source for side in statement.sides if side.kind == "stream"]
     misfits = list(stream_misfits(statement, file.joins[statement.name], file.sources))
     faults = [Fault(f"joins.{statement.name}.{option}", *misfit) for option, misfit in misfits]
-    stream = bind_stream(name, file.sources[name], tables[name].schema.fieldNames())
-    faults += condition_faults(workspace, name, "null_value", stream.null_value.sql, tables[name])
+    streams = [bind_stream(name, file.sources[name], tables[name].schema.fieldNames()) for name in names]
+    for stream in streams:
+        source = stream.source
+        faults += condition_faults(workspace, source, "null_value", stream.null_value.sql, tables[source])
     times: dict[str, str] = {}
     if is_ordered_by_column(statement, file.sources):
         kinds = {}
@@ -61,6 +83,83 @@ def stream_inputs(
             faults.append(Fault(f"joins.{statement.name}", f"order_by: {listed}", "give them one type"))
     if faults:
         raise PipelineFileError(file.pipeline, faults)
-    if stream.event_time is not None and not isinstance(tables[name].schema[stream.event_time].dataType, TIMES):
-        stream = replace(stream, event_time=None)
-    return stream, times
+    return tuple(_timed(stream, tables[stream.source]) for stream in streams), times
+
+
+def fitted(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -> TableJoin:
+    """
+    Bring the bounds and the lateness of a join of two streams into the units of its times.
+
+    Args:
+        workspace: Where to work.
+        join: The join; one that is not of two streams stays as it is.
+        tables: The tables of its inputs, by name.
+
+    Returns:
+        The join: lengths are in microseconds, of columns of integers as these count.
+
+    Raises:
+        PipelineFileError: With every time whose type does not go with what the file or ON says of it.
+    """
+    window = join.window
+    if window is None:
+        return join
+    kinds = [
+        tables[join.inputs[mark.time.input].source].schema[mark.time.column].dataType for mark in window.watermarks
+    ]
+    faults = list(_misfits_of_window(join, window, kinds))
+    if faults:
+        raise PipelineFileError(workspace.file.pipeline, faults)
+    within = tuple(_in_units(bound, kinds[bound.greater], workspace.file.timezone) for bound in window.bounds)
+    return replace(join, window=replace(window, bounds=within))
+
+
+def _misfits_of_window(join: TableJoin, window: Window, kinds: list[DataType]) -> Iterator[Fault]:
+    names = [f"{join.inputs[mark.time.input].alias}.{mark.time.column}" for mark in window.watermarks]
+    for mark, name, kind in zip(window.watermarks, names, kinds, strict=True):
+        source, shown = join.inputs[mark.time.input].source, f"{name} is {kind.simpleString()}"
+        if not isinstance(kind, (*TIMES, TimestampNTZType)):
+            yield Fault(f"sources.{source}.watermarks", f"{shown}, which is no time", "an integer, a timestamp, a date")
+        elif mark.unit == "interval" and isinstance(kind, INTEGRAL):
+            yield Fault(f"sources.{source}.watermarks", f"{shown}, and its lateness an interval", "write a number")
+        elif mark.unit == "number" and not isinstance(kind, INTEGRAL):
+            yield Fault(f"sources.{source}.watermarks", f"{shown}, and its lateness a number", "write 15 minutes")
+    path = f"joins.{join.name}.sql"
+    for bound in window.bounds:
+        ends = kinds[bound.greater], kinds[bound.lesser]
+        shown = " and ".join(f"{names[n]} {kinds[n].simpleString()}" for n in (bound.greater, bound.lesser))
+        if len({_family(kind) for kind in ends}) > 1:
+            yield Fault(path, f"ON: {shown} are times of different kinds", "give both one type")
+        elif bound.unit == "interval" and isinstance(ends[0], INTEGRAL):
+            yield Fault(path, f"ON: {shown} are compared with an interval", "compare them with a number")
+        elif bound.unit == "number" and not (isinstance(ends[0], INTEGRAL) or all(_is_date(kind) for kind in ends)):
+            yield Fault(path, f"ON: {shown} are compared with a number", "compare them with an interval")
+
+
+def _in_units(bound: Within, kind: DataType, timezone: str) -> Within:
+    """Measure the allowance of a bound; where days have no fixed length, wider by one: bounds only limit what waits."""
+    allowance, has_days = bound.allowance, bound.has_days
+    if bound.unit == "number" and isinstance(kind, DateType):
+        allowance, has_days = allowance * DAY, True
+    if isinstance(kind, DateType):
+        has_days = True
+    is_wider = has_days and timezone != "UTC" and not isinstance(kind, (*INTEGRAL, TimestampNTZType))
+    return bound._replace(allowance=allowance + DAY if is_wider else allowance)
+
+
+def _family(kind: DataType) -> str:
+    """Name the kind of time: only times of one kind are numbers on one axis."""
+    if isinstance(kind, INTEGRAL):
+        return "integer"
+    return "timestamp_ntz" if isinstance(kind, TimestampNTZType) else "timestamp"
+
+
+def _is_date(kind: DataType) -> bool:
+    return isinstance(kind, DateType)
+
+
+def _timed(stream: Stream, table: Table) -> Stream:
+    """Leave out a time that orders no first load, for its type."""
+    if stream.event_time is None or isinstance(table.schema[stream.event_time].dataType, TIMES):
+        return stream
+    return replace(stream, event_time=None)

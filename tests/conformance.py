@@ -8,29 +8,36 @@ mode the changelog, and the change sets of epochs of one record each, must be th
 tombstones and unchanged repeats. Each changelog is computed three times: in one epoch, cut at random, and with one
 record an epoch; so is what a join of a stream with a table emits, which is the same in both modes. What a global table
 holds depends on the cut, so that there is one record an epoch.
-All cases of one kind and type of join, of all files, are one Spark job. Everything here translates formats; what
-joins is the product.
+Joins of two streams, of Kafka Streams and of Hazelcast, are cut in the same three ways, and compared as bags in both
+modes: what lakejoin does otherwise than the recorded engine has names, and is counted under them.
+All cases of one kind and type of join, of all files, are one Spark job; of joins of two streams all of one definition.
+Everything here translates formats; what joins is the product.
 """
 
 import argparse
+import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from lakehouse.session import local_session, own_session
 from pipelines.joins.meaning import meaning
+from tests import window_conformance
 from tests.joins.changelogs import changelogs
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, change_sets, key_types
 from tests.joins.statements import SIDES, statement
 from tests.joins.streams import KINDS, emissions, kept_since_kip_962, recorded
-from tests.joins.vectors import SEMANTICS, Case, Change, Logged, apply, logged, put, read, strict_changes
+from tests.joins.vectors import SEMANTICS, Case, Change, Logged, apply, logged, put, strict_changes
+from tests.joins.vectors import case_of as table_case_of
+from tests.joins.windows import Definition
 
 SOURCE = StructType([StructField("key", StringType()), StructField("value", StringType())])
 CASE, EPOCH = StructField("_case", IntegerType()), StructField("_seq", IntegerType())
@@ -41,19 +48,31 @@ NOT_RUN = 2
 
 
 Outputs = list[Change] | list[Logged]
+Recorded = Case | window_conformance.Case
 EPOCHS = "change sets"
 """What strict mode looks at beside changelogs."""
 
 
 @dataclass
 class Outcome:
-    """What became of a case: the product's outputs, what they should be, and what is wrong with them."""
+    """
+    What became of a case.
 
-    case: Case
-    actual: Outputs
-    expected: Outputs
+    Args:
+        case: The case.
+        actual: The product's outputs: by the step of which they came, in order.
+        expected: What they should be.
+        problems: What is wrong with them.
+        seconds: What it took to compute them.
+        differences: Where lakejoin does otherwise than what was recorded, by name.
+    """
+
+    case: Recorded
+    actual: list[tuple[int, str]]
+    expected: list[tuple[int, str]]
     problems: list[str]
     seconds: float
+    differences: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -75,9 +94,24 @@ class FileReport:
     """A file, its cases that were run, and those that were not."""
 
     path: Path
-    runnable: list[Case] = field(default_factory=list)
+    runnable: list[Recorded] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     outcomes: list[Outcome] = field(default_factory=list)
+
+
+def read(path: Path) -> list[Recorded]:
+    """Read a file of vectors, one case a line."""
+    with path.open(encoding="utf-8") as lines:
+        return [_case_of(json.loads(line)) for line in lines if line.strip()]
+
+
+def _case_of(line: dict[str, Any]) -> Recorded:
+    return window_conformance.case_of(line) if line["join"] == "stream_stream" else table_case_of(line)
+
+
+def why_skipped(case: Recorded, mode: str) -> str | None:
+    """Say why a case cannot be run in a mode, or None if it can."""
+    return case.why_skipped(mode) if isinstance(case, Case) else window_conformance.why_skipped(case)
 
 
 def run_strict(
@@ -201,7 +235,12 @@ def compared(case: Case, mode: str, computed: Computed, seconds: float) -> Outco
     if computed.final is not None and computed.final != case.final:
         problems.append(f"final: recorded {case.final}, the meaning is {computed.final}")
     shown = shown or next(iter(computed.outputs))
-    return Outcome(case, computed.outputs[shown], expected_outputs(case, mode, shown), problems, seconds)
+    actual, expected = computed.outputs[shown], expected_outputs(case, mode, shown)
+    return Outcome(case, _told(actual), _told(expected), problems, seconds)
+
+
+def _told(outputs: Outputs) -> list[tuple[int, str]]:
+    return [(one.after, f"{one.key}={one.value}") for one in outputs]
 
 
 def _summed(outputs: Outputs) -> dict[str, str]:
@@ -254,9 +293,15 @@ def run_files(spark: SparkSession, reports: Sequence[FileReport], mode: str, dam
     session = own_session(spark, "UTC")
     session.conf.set("spark.sql.adaptive.enabled", "false")  # many plans over few rows
     session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     alike: dict[tuple[str, str, str], list[tuple[FileReport, Case]]] = {}
+    windows: dict[Definition | None, list[tuple[FileReport, window_conformance.Case]]] = {}
     for report in reports:
         for case in report.runnable:
+            if not isinstance(case, Case):
+                windows.setdefault(window_conformance.definition_of(case), []).append((report, case))
+                continue
             semantics = case.semantics if mode == "recorded" else ""
             alike.setdefault((case.join, case.type, semantics), []).append((report, case))
     for (kind, how, _), owners in alike.items():
@@ -268,27 +313,48 @@ def run_files(spark: SparkSession, reports: Sequence[FileReport], mode: str, dam
                 outputs = {way: DAMAGES[damage](actual, case) for way, actual in found.outputs.items()}
                 found = Computed(outputs, found.final)
             report.outcomes.append(compared(case, mode, found, share))
+    for definition, those in windows.items():
+        start = time.monotonic()
+        made = run_windows(session, definition, [case for _, case in those])
+        share = (time.monotonic() - start) / len(those)
+        for (report, one), attempts in zip(those, made, strict=True):
+            damaged = window_conformance.damaged(attempts, damage) if damage else attempts
+            problems, differences, expected, actual = window_conformance.compared(one, damaged)
+            report.outcomes.append(Outcome(one, actual, expected, problems, share, differences))
+
+
+run_windows = window_conformance.run
 
 
 def show(outcome: Outcome) -> str:
     """Lay out the records of a case with the expected and the actual outputs, an arrow at the first difference."""
-    case, expected = outcome.case, outcome.expected
+    case = outcome.case
     lines = [f"{case.id}: {'FAILED' if outcome.problems else 'passed'}"]
     lines.append(_line("", "seq", "side", "key", "value", "expected", "actual"))
     differs = False
-    for record in case.input:
+    for seq, record in _records(case):
         here, there = (
-            [f"{change.key}={change.value}" for change in changes if change.after == record.seq]
-            for changes in (expected, outcome.actual)
+            [text for after, text in outputs if after == seq] for outputs in (outcome.expected, outcome.actual)
         )
         for place in range(max(1, len(here), len(there))):
             wanted, found = (outputs[place] if place < len(outputs) else "" for outputs in (here, there))
             arrow = "-->" if wanted != found and not differs else ""
             differs = differs or wanted != found
-            shown = ["" if place else str(cell) for cell in record]
+            shown = ["" if place else cell for cell in (str(seq), *record)]
             lines.append(_line(arrow, *shown, wanted, found))
-    lines += [f"final {case.final}", *(f"  {problem}" for problem in outcome.problems)]
-    return "\n".join(lines)
+    lines += [f"final {case.final}"] if isinstance(case, Case) else []
+    lines += [f"differences: {_counted(outcome.differences)}"] if outcome.differences else []
+    return "\n".join([*lines, *(f"  {problem}" for problem in outcome.problems)])
+
+
+def _records(case: Recorded) -> list[tuple[int, list[str]]]:
+    if not isinstance(case, Case):
+        return window_conformance.steps_of(case)
+    return [(record.seq, [record.side, str(record.key), str(record.value)]) for record in case.input]
+
+
+def _counted(differences: Counter[str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in sorted(differences.items()))
 
 
 def _line(arrow: str, seq: str, side: str, key: str, value: str, expected: str, actual: str) -> str:
@@ -304,6 +370,8 @@ def summary(reports: Sequence[FileReport]) -> list[str]:
         seconds = sum(outcome.seconds for outcome in report.outcomes)
         lines.append(f"{report.path.name}: {counts}, {seconds:.1f} s")
         lines += [f"  skipped {number}: {why}" for why, number in sorted(report.skipped.items())]
+        differences = sum((outcome.differences for outcome in report.outcomes), Counter())
+        lines += [f"  differences: {_counted(differences)}"] if differences else []
         lines += [f"  {outcome.case.id}: {outcome.problems[0]}" for outcome in failed[:FIRST_FAILURES]]
         if len(failed) > FIRST_FAILURES:
             lines.append(f"  and {len(failed) - FIRST_FAILURES} more")
@@ -361,10 +429,11 @@ def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -
     return int(any(outcome.problems for outcome in outcomes))
 
 
-def _report(path: Path, mode: str, cases: Sequence[Case], *, through_delta: bool) -> FileReport:
-    skipped = {case.id: why for case in cases if (why := case.why_skipped(mode))}
+def _report(path: Path, mode: str, cases: Sequence[Recorded], *, through_delta: bool) -> FileReport:
+    skipped = {case.id: why for case in cases if (why := why_skipped(case, mode))}
     if through_delta:
-        skipped |= {case.id: "tests/test_streams.py has real tables" for case in cases if case.join in KINDS}
+        streams = [case for case in cases if not isinstance(case, Case) or case.join in KINDS]
+        skipped |= {case.id: "tests/test_streams.py has real tables" for case in streams}
     return FileReport(path, [case for case in cases if case.id not in skipped], Counter(skipped.values()))
 
 

@@ -1,5 +1,7 @@
 """Where an epoch of a join with a stream ends: every cut is a prefix of the total order."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +12,7 @@ def arrivals(name: str, place: int, *times: int, later: int | None = None, size:
     """Give a source whose commits came at these times; its versions count from 1."""
     commits = tuple(Arrival(number, time, size) for number, time in enumerate(times, start=1))
     after = None if later is None else Arrival(len(times) + 1, later)
-    return Arrivals(name, place, 0, len(times), commits, after)
+    return Arrivals(name, place, 0, len(times), commits, after, is_last=place == 0)
 
 
 def test_without_bounds_everything_is_read() -> None:
@@ -35,6 +37,16 @@ def test_at_the_same_time_a_tables_change_comes_before_a_row() -> None:
     """A row of 5 that is left out lets a change of 5 in; a change of 5 that is left out keeps a row of 5 out."""
     assert pin([arrivals("s", 0, 1, 5), arrivals("t", 1, 5)], max_versions=1).versions == {"s": 1, "t": 1}
     assert pin([arrivals("s", 0, 5), arrivals("t", 1, 1, 5)], max_versions=1).versions == {"s": 0, "t": 1}
+
+
+def test_of_two_streams_the_left_one_comes_first_at_the_same_time() -> None:
+    """A row of 5 on the right that is left out lets one of 5 on the left in, and not the other way round."""
+    left, right = (replace(arrivals("l", 0, 1, 5), is_last=False), arrivals("r", 1, 1, 5))
+    assert pin([left, replace(right, commits=(*right.commits, Arrival(3, 5)), newest=3)], max_versions=2).versions == {
+        "l": 2,
+        "r": 2,
+    }
+    assert pin([left, right], max_versions=1).versions == {"l": 1, "r": 1}
 
 
 def test_a_commit_that_came_meanwhile_is_left_out_with_all_after_it() -> None:
@@ -67,7 +79,8 @@ def test_epoch_after_epoch_everything_is_read_in_order(times: list[list[int]], b
             commits = tuple(
                 Arrival(number, time) for number, time in enumerate(moments, start=1) if number > recorded[name]
             )
-            sources.append(Arrivals(name, place, recorded[name], len(moments), commits, None, floors[name]))
+            newest, floor = len(moments), floors[name]
+            sources.append(Arrivals(name, place, recorded[name], newest, commits, None, floor, place == 0))
         if not any(source.commits for source in sources):
             break
         pins = pin(sources, max_versions=bound)

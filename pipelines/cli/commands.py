@@ -117,6 +117,25 @@ def backfill(given: Given, select: str | None, remedy: "Remedy") -> "Report":
 
 @cli.command()
 @SELECT
+@reporting("flush")
+def flush(given: Given, select: str | None) -> "Report":
+    """
+    Let the rows go that wait in joins of two streams.
+
+    Each leaves once and for all, null-padded where its stream is kept and it has met none, as an epoch of its own.
+    Watermarks stay: later rows are taken as ever, and meet none of these.
+    """
+    workspace = given.open()
+    from pipelines.report import Report
+    from pipelines.run import flush_joins
+
+    with shown() as progress:
+        reports = flush_joins(workspace, names(select), progress=progress)
+    return Report(command="flush", pipeline=workspace.file.pipeline, joins=tuple(reports))
+
+
+@cli.command()
+@SELECT
 @click.option(
     "--against",
     default="",

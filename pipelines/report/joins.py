@@ -1,6 +1,6 @@
 """What happened to one join, and what would."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from pipelines.plan import EpochPlan, SourceRange, Strategy
@@ -8,7 +8,7 @@ from pipelines.report.facts import Facts, Failure
 
 Outcome = Literal["done", "nothing", "failed", "skipped"]
 COUNTED = ("inserted", "updated", "deleted")
-APPENDED = "appended"
+APPENDED, BUFFERED = "appended", "buffered"
 PASSED_OVER = {
     "null_values": "rows of the stream have no value and took no part",
     "ignored_changes": "rows of the stream were updated or deleted, and passed over",
@@ -31,14 +31,15 @@ class JoinReport(Facts):
     epoch: int = 0
     """The epoch's number; of a join without news the number that the next will have."""
     strategy: str = ""
-    """nothing, resume, load, incremental, reconcile or verify, of a join with a stream also replay, accept or reset;
-    empty for an error."""
+    """nothing, resume, load, incremental, reconcile or verify, of a join with a stream also replay, accept, reset or
+    flush; empty for an error."""
     reason: str = ""
     """Why this strategy, or why it was skipped: a stable code, a colon, and words. Of verify: what was compared."""
     counts: Mapping[str, int] = {}
     """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys and files read for look-ups; of a
     changelog source also late, ties and tombstones; of a join with a stream appended, null_values, ignored_changes and
-    behind_cut; of verify the rows expected, missing and surplus, and the epochs replayed."""
+    behind_cut; of a join of two streams also late, buffered (rows that wait after the epoch), buffered_inserted,
+    buffered_updated and buffered_deleted; of verify the rows expected, missing and surplus, and the epochs replayed."""
     seconds: Mapping[str, float] = {}
     """Seconds of each step."""
     error: Failure | None = None
@@ -56,16 +57,26 @@ class JoinReport(Facts):
         if self.error is not None:
             return f"{self.join}: FAILED  {self.error.message.removeprefix(f'{self.join}: ')}"
         lines = [f"{self.join}: {self._headline()}"]
-        if self.counts.get("null_keys"):
+        if BUFFERED in self.counts:
+            lines += list(self._waiting())
+        elif self.counts.get("null_keys"):
             lines.append(f"  warning: {self.counts['null_keys']:,} source rows without a key were skipped")
         if self.counts.get("ties"):
             lines.append(
                 f"  warning: {self.counts['ties']:,} source rows have the order of another one of their commit"
             )
-        if self.counts.get("late"):
+        if self.counts.get("late") and BUFFERED not in self.counts:
             lines.append(f"  {self.counts['late']:,} source rows came late and are older than what is held")
         lines += [f"  {self.counts[name]:,} {words}" for name, words in PASSED_OVER.items() if self.counts.get(name)]
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
+
+    def _waiting(self) -> Iterator[str]:
+        """Say what a join of two streams holds, and which rows had no part in it."""
+        yield f"  {self.counts[BUFFERED]:,} rows wait for rows of the other stream"
+        if self.counts.get("late"):
+            yield f"  warning: {self.counts['late']:,} rows came later than their watermark and were dropped"
+        if self.counts.get("null_keys"):
+            yield f"  {self.counts['null_keys']:,} rows have a null key or time and meet nothing"
 
     def _headline(self) -> str:
         if self.strategy == "verify":
@@ -87,6 +98,7 @@ def joined_reports(reports: Sequence[JoinReport]) -> JoinReport:
         return last
     names = dict.fromkeys(name for report in reports for name in report.counts)
     counts = {name: sum(report.counts.get(name, 0) for report in reports) for name in names}
+    counts |= {name: last.counts[name] for name in (BUFFERED,) if name in last.counts}
     steps = dict.fromkeys(name for report in reports for name in report.seconds)
     seconds = {name: round(sum(report.seconds.get(name, 0.0) for report in reports), 3) for name in steps}
     took = f"{len(reports)} epochs, from {reports[0].epoch} on, for the bounds that the pipeline file gives"

@@ -3,19 +3,20 @@
 from pipelines.spec.bind import bind
 from pipelines.spec.chains import keeps_changelog, reads, statement_of
 from pipelines.spec.changelog import Changelog, bind_changelog, changelogs, changelogs_of
-from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin
+from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin, Time, Watermark, Window, Within
 from pipelines.spec.fingerprint import changelog_fingerprint, fingerprint
 from pipelines.spec.load import find, load
 from pipelines.spec.model import Join, PipelineFile, Semantics, Source, Storage
 from pipelines.spec.schema import schema
 from pipelines.spec.selection import UnknownJoin, selected
-from pipelines.spec.semantics import CHANGELOG_COLUMNS, STREAM_COLUMNS
+from pipelines.spec.semantics import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS, added_columns
 from pipelines.spec.sql import parse
 from pipelines.spec.statement import Statement
 from pipelines.spec.streams import Stream, bind_stream, is_ordered_by_column, reads_stream, stream_misfits
 
 __all__ = [
     "CHANGELOG_COLUMNS",
+    "ROW_COLUMNS",
     "STREAM_COLUMNS",
     "Changelog",
     "How",
@@ -32,7 +33,12 @@ __all__ = [
     "Storage",
     "Stream",
     "TableJoin",
+    "Time",
     "UnknownJoin",
+    "Watermark",
+    "Window",
+    "Within",
+    "added_columns",
     "bind",
     "bind_changelog",
     "bind_stream",

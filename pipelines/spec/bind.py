@@ -5,13 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sqlglot import exp
 
 from lakehouse.errors import PipelineFileError
-from pipelines.spec.definition import Input, Link, Output, Step, TableJoin
+from pipelines.spec.bounds import equalities, find_bounds, one_side
+from pipelines.spec.definition import Input, Link, Output, Step, TableJoin, Time, Watermark, Window, Within
 from pipelines.spec.dialect import as_written, render
+from pipelines.spec.kind import asserted, time_of
+from pipelines.spec.lengths import lateness
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import Objection, faults_of
 from pipelines.spec.outputs import bad_names
 from pipelines.spec.scope import Scope, Table
-from pipelines.spec.semantics import STREAM_COLUMNS
+from pipelines.spec.semantics import added_columns
 from pipelines.spec.sql import sql_path
 from pipelines.spec.statement import Statement
 
@@ -40,7 +43,8 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
     where = scope.resolve(statement.where) if statement.where else None
     links = list(_links(statement, scope))
-    added = STREAM_COLUMNS if statement.reads_stream else ()
+    window = _window(statement, scope) if statement.is_windowed else None
+    added = added_columns(statement.sides)
     objections = [*scope.objections, *bad_names(((name, item) for item, (name, _) in expanded), added)]
     if objections:
         raise _refused(statement, objections)
@@ -54,7 +58,43 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
         where=render(where) if where else None,
         outputs=tuple(Output(name, render(expression)) for name, expression in selected),
         key=tuple(names[part.lower()] for part in statement.key),
+        window=window,
     )
+
+
+def _window(statement: Statement, scope: Scope) -> Window:
+    """Find what bounds a join of two streams in time; unknown columns are objected to elsewhere."""
+    step = statement.steps[0]
+    resolved = [scope.resolve(condition) for condition in asserted(step.on, step.how, statement.where)]
+    for table in scope.tables:
+        for name, _ in table.side.times:
+            if table.has(name):
+                table.column(name)
+    names = (scope.tables[0].side.alias, scope.tables[1].side.alias)
+    bounds, objections = find_bounds(resolved, lambda column: time_of(column, statement.sides), names)
+    scope.objections += objections
+    watermarks = [
+        Watermark(Time(place, table.real(name) if table.has(name) else name), *lateness(written))
+        for place, table in enumerate(scope.tables)
+        for name, written in table.side.times
+    ]
+    places = {(mark.time.input, mark.time.column.lower()): place for place, mark in enumerate(watermarks)}
+    within = [
+        Within(
+            places[bound.greater.input, bound.greater.column.lower()],
+            places[bound.lesser.input, bound.lesser.column.lower()],
+            bound.allowance,
+            bound.unit,
+            bound.has_days,
+        )
+        for bound in bounds
+    ]
+    alone = [
+        " AND ".join(f"({render(condition)})" for condition in conditions) or "TRUE"
+        for conditions in one_side(resolved[0], scope.place)
+    ]
+    pairs = [(render(left), render(right)) for left, right in equalities(resolved[0], scope.place)]
+    return Window(tuple(watermarks), tuple(within), tuple(pairs), (alone[0], alone[1]))
 
 
 def _links(statement: Statement, scope: Scope) -> Iterator[Link]:

@@ -1,10 +1,12 @@
 """A join as the rest of lakejoin sees it: names, keys and Spark SQL, and nothing of the parser."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 How = Literal["inner", "left", "right", "full"]
-Kind = Literal["table-table", "foreign-key", "star", "stream-table", "stream-global-table"]
+Unit = Literal["", "number", "interval"]
+"""What a constant beside a time is: a whole number, or an interval, in microseconds; a plain 0 may be either."""
+Kind = Literal["table-table", "foreign-key", "star", "stream-table", "stream-global-table", "stream-stream"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,79 @@ class Link:
     over: int
 
 
+class Time(NamedTuple):
+    """
+    A watermarked column.
+
+    Args:
+        input: The place of its input.
+        column: Its name, as the table has it.
+    """
+
+    input: int
+    column: str
+
+
+class Watermark(NamedTuple):
+    """
+    A watermarked column and how late its values may come.
+
+    Args:
+        time: The column.
+        lateness: In microseconds; of a column of integers as it counts.
+        unit: What the lateness was written as.
+    """
+
+    time: Time
+    lateness: int
+    unit: Unit = ""
+
+
+class Within(NamedTuple):
+    """
+    A bound on two times of the inputs of a join: `greater` is at least `lesser` less the allowance.
+
+    Args:
+        greater: The place of a watermark.
+        lesser: The place of another one, of the other input.
+        allowance: In microseconds; of columns of integers as they count.
+        unit: What it was written as.
+        has_days: Whether its length depends on the time zone.
+    """
+
+    greater: int
+    lesser: int
+    allowance: int
+    unit: Unit = ""
+    has_days: bool = False
+
+
+@dataclass(frozen=True)
+class Window:
+    """
+    What keeps the state of a join of two streams from growing without end.
+
+    Args:
+        watermarks: The watermarked columns, those of the left input first.
+        bounds: The bounds of ON between them, at least one each way.
+        equalities: The equalities of ON, as Spark SQL over the left and over the right input.
+        alone: What ON demands of the rows of the left and of the right input alone, as Spark SQL.
+    """
+
+    watermarks: tuple[Watermark, ...]
+    bounds: tuple[Within, ...]
+    equalities: tuple[tuple[str, str], ...]
+    alone: tuple[str, str]
+
+    def of(self, place: int) -> tuple[int, ...]:
+        """Give the places of the watermarks of an input."""
+        return tuple(n for n, mark in enumerate(self.watermarks) if mark.time.input == place)
+
+    def limiting(self, watermark: int) -> tuple[Within, ...]:
+        """Give the bounds that limit a time from below."""
+        return tuple(bound for bound in self.bounds if bound.greater == watermark)
+
+
 @dataclass(frozen=True)
 class TableJoin:
     """
@@ -80,6 +155,7 @@ class TableJoin:
         where: The WHERE condition as Spark SQL, all columns qualified and quoted, or None.
         outputs: The columns of the result, in the order of the SELECT.
         key: Names of the outputs that hold the result's key, in the order of the members' keys.
+        window: Of a join of two streams what bounds it in time; else None.
     """
 
     name: str
@@ -90,6 +166,7 @@ class TableJoin:
     where: str | None
     outputs: tuple[Output, ...]
     key: tuple[str, ...]
+    window: Window | None = None
 
     @property
     def sources(self) -> tuple[str, ...]:

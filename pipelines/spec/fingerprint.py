@@ -6,6 +6,7 @@ import json
 from pipelines.spec.chains import statement_of
 from pipelines.spec.condition import canonical
 from pipelines.spec.dialect import render
+from pipelines.spec.lengths import lateness
 from pipelines.spec.model import PipelineFile, Source, Storage
 from pipelines.spec.statement import Side
 
@@ -43,6 +44,8 @@ def fingerprint(file: PipelineFile, name: str) -> str:
     }
     if statement.reads_stream:
         definition["orders"] = [_order(side, file) for side in statement.sides if side.kind != "changelog"]
+    if statement.is_windowed:
+        definition["watermarks"] = [[[name, *lateness(late)] for name, late in side.times] for side in statement.sides]
     if len(statement.steps) > 1:
         definition["further"] = [[step.how, render(step.on)] for step in statement.steps[1:]]
     return _hashed(definition)

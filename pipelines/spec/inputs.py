@@ -129,7 +129,9 @@ def _side(table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping
     name = called(table.name, sources)
     if name is not None:
         source = sources[name]
-        return None if source is None else Side(name, table.alias_or_name, source.key, source.kind)
+        if source is None:
+            return None
+        return Side(name, table.alias_or_name, source.key, source.kind, tuple(source.watermarks.items()))
     name = called(table.name, joins)
     key = None if name is None else joins[name]
     return None if name is None or key is None else Side(name, table.alias_or_name, key, "join")

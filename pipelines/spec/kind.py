@@ -5,7 +5,8 @@ What keys a join of tables, inferred from ON and the keys of its sources, never 
     ON f.tailnum = p.tailnum        only the right is: a foreign key, many rows of flights meet one of planes
     ON f.origin = w.station         neither is: a row of either side may meet many, and nothing keys the result
 
-A stream comes first and needs no key: its rows look up one row of each table that follows.
+A stream comes first and needs no key: its rows look up one row of each table that follows. Two streams meet within
+bounds of time, and need no key either.
 
 Each JOIN is looked at in turn, with the inputs before it as one table that has the key found so far.
 """
@@ -15,8 +16,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from pipelines.spec.bounds import equalities, find_bounds
 from pipelines.spec.columns import ambiguous, coalesced, conjuncts, in_key, is_null_of_nulls, place_of
-from pipelines.spec.definition import How
+from pipelines.spec.definition import How, Time
 from pipelines.spec.dialect import as_written
 from pipelines.spec.inputs import Inputs
 from pipelines.spec.names import nearest
@@ -36,13 +38,16 @@ class Inferred:
     keys: Keys
 
 
-def infer(inputs: Inputs, conditions: Sequence[exp.Expr]) -> tuple[Inferred | None, list[Objection]]:
+def infer(
+    inputs: Inputs, conditions: Sequence[exp.Expr], where: exp.Expr | None = None
+) -> tuple[Inferred | None, list[Objection]]:
     """
     Find what keys the result of a statement.
 
     Args:
         inputs: The inputs.
         conditions: The whole condition of each JOIN.
+        where: The condition of WHERE.
 
     Returns:
         What was found if nothing speaks against it, and what does. The first JOIN that fails ends the search.
@@ -50,6 +55,8 @@ def infer(inputs: Inputs, conditions: Sequence[exp.Expr]) -> tuple[Inferred | No
     misplaced = _misplaced(inputs)
     if misplaced is not None:
         return None, [misplaced]
+    if inputs.sides[1].kind == "stream":
+        return windowed(inputs, conditions[0], where)
     found = Inferred(inputs.sides[:1], (), Keys((0,), frozenset({frozenset({0})}), ()))
     absent: set[int] = set()
     for side, how, on in zip(inputs.sides[1:], inputs.hows, conditions, strict=True):
@@ -65,6 +72,42 @@ def infer(inputs: Inputs, conditions: Sequence[exp.Expr]) -> tuple[Inferred | No
         absent |= set(range(clause.new)) if how in ("right", "full") else set()
         absent |= {clause.new} if how in ("left", "full") else set()
     return found, []
+
+
+def windowed(inputs: Inputs, on: exp.Expr, where: exp.Expr | None) -> tuple[Inferred | None, list[Objection]]:
+    """Join two streams, which need no key, within the bounds of time that ON names."""
+    sides, (how,) = inputs.sides, inputs.hows
+    doubts = list(ambiguous(on, "ON", sides))
+    names = (sides[0].alias, sides[1].alias)
+    _, found = find_bounds(asserted(on, how, where), lambda column: time_of(column, sides), names)
+    if doubts or found:
+        return None, [*doubts, *found]
+    keys = Keys((0,), frozenset({frozenset({0})}), ())
+    further = tuple(conjunct for conjunct in conjuncts(on) if not _is_window(conjunct, sides))
+    return Inferred(sides, (Step(how, on, further),), keys), []
+
+
+def time_of(column: exp.Column, sides: Sequence[Side]) -> Time | None:
+    """Tell the watermarked column that one is, as far as that shows without a schema."""
+    name = column.parts[1].name if column.table and len(column.parts) > 1 else column.name
+    places = [
+        place
+        for place, side in enumerate(sides)
+        if side.time(name) and (not column.table or column.parts[0].name.lower() == side.alias.lower())
+    ]
+    found = sides[places[0]].time(name) if len(places) == 1 and len(column.parts) < 3 else None
+    return None if found is None else Time(places[0], found)
+
+
+def asserted(on: exp.Expr, how: How, where: exp.Expr | None) -> list[exp.Expr]:
+    """Give the conditions of which every pair of rows in the result is true: of an inner join WHERE, too."""
+    return [on, where] if where is not None and how == "inner" else [on]
+
+
+def _is_window(conjunct: exp.Expr, sides: Sequence[Side]) -> bool:
+    """Tell whether a condition is an equality of both inputs or a bound of their times."""
+    bounds, _ = find_bounds([conjunct], lambda column: time_of(column, sides), (sides[0].alias, sides[1].alias))
+    return bool(bounds) or bool(equalities(conjunct, lambda column: place_of(column, sides)))
 
 
 Joined = tuple[tuple[Side, ...], Keys, tuple[exp.Expr, ...]]
@@ -301,7 +344,12 @@ def _misplaced(inputs: Inputs) -> Objection | None:
     first, *others = inputs.sides
     for side in others:
         if side.kind == "stream" and first.kind == "stream":
-            return Objection("FROM: a join of two streams is not yet supported", about="FROM")
+            if len(inputs.sides) > 2:
+                problem = "FROM: a join of streams with more than two inputs is not yet supported"
+                return Objection(problem, about="FROM")
+            if side.source == first.source:
+                return Objection(f"FROM: {side.source} joined with itself is not yet supported", about="FROM")
+            continue
         if side.kind == "stream":
             hint = f"write it first: FROM {side.source} JOIN {first.source} ON ..."
             return Objection(f"FROM: `{side.source}` is a stream, which cannot be looked up", hint, "FROM")

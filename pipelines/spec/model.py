@@ -25,6 +25,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
+from pipelines.spec.lengths import lateness
 from pipelines.spec.names import checked_name, nearest
 from pipelines.spec.together import clashes, source_misfits, storage_misfit
 from pipelines.spec.variables import PATTERN
@@ -118,6 +119,35 @@ def key_columns(value: object) -> object:
 
 Name = Annotated[StrictStr, AfterValidator(checked_name)]
 Text = Annotated[StrictStr, Field(min_length=1)]
+
+
+def lateness_text(written: object) -> object:
+    """
+    Check how late the values of a column may come.
+
+    Args:
+        written: What the file says.
+
+    Returns:
+        Its text.
+
+    Raises:
+        PydanticCustomError: It is no length of time.
+    """
+    text = str(written) if isinstance(written, int) and not isinstance(written, bool) else written
+    if isinstance(text, str):
+        try:
+            lateness(text)
+        except ValueError as error:
+            raise hinted(str(error), "as an example: 15 minutes; of a column of integers a number") from error
+    return text
+
+
+Lateness = Annotated[
+    StrictStr,
+    BeforeValidator(lateness_text),
+    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "integer", "minimum": 0}]}),
+]
 Expectations = list[dict[StrictStr, dict[StrictStr, Any]]]
 
 
@@ -166,8 +196,11 @@ class Source(Part):
     """Name of the table in the catalog; without it and `path`, the source lies in the storage under its name."""
     path: Text | None = None
     """Folder of the table, relative to the pipeline file."""
-    watermarks: dict[StrictStr, Text] = {}
-    """Of a stream: time columns, each with the lateness that is allowed. The first orders the rows of a first load."""
+    watermarks: dict[StrictStr, Lateness] = {}
+    """
+    Of a stream: time columns, each with the lateness that is allowed: an interval, as `15 minutes`, or, of a column of
+    integers, a number. The first orders the rows of a first load.
+    """
     order_by: Text | None = None
     """
     Of a changelog: the column that orders its rows; of each key the row with the greatest counts. Where all inputs of a
@@ -202,6 +235,8 @@ class Join(Part):
     """Of a join with a stream: so many commits of each source make an epoch; a run takes as many epochs as it needs."""
     max_bytes: Annotated[StrictInt, Field(ge=1)] | None = None
     """Of a join with a stream: so many bytes of new files of each source make an epoch, and always one commit."""
+    max_buffered_rows: Annotated[StrictInt, Field(ge=1)] | None = None
+    """Of a join of two streams: an epoch in which more rows would wait than this stops before anything is published."""
     on_failed_gate: Annotated[OnFailedGate, Choice] = "fail"
     """What becomes of an epoch that fails one of your own `expectations`; lakejoin's own always stop it."""
     expectations: Annotated[Expectations, AfterValidator(only([], "a gate of your own"))] = []

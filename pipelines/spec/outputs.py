@@ -9,7 +9,7 @@ from pipelines.spec.columns import coalesced, place_of
 from pipelines.spec.dialect import as_written
 from pipelines.spec.kind import Inferred
 from pipelines.spec.objection import Objection
-from pipelines.spec.semantics import STREAM_COLUMNS
+from pipelines.spec.semantics import added_columns
 
 TAKEN_BY_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
@@ -30,7 +30,7 @@ def check_items(items: Sequence[exp.Expr], found: Inferred | None, using: Collec
     for item in explicit:
         if not isinstance(item, exp.Alias | exp.Column):
             yield Objection(f"SELECT: `{as_written(item)}` has no name", "give it one with AS", item)
-    added = STREAM_COLUMNS if found and found.sides[0].kind == "stream" else ()
+    added = added_columns(found.sides) if found else ()
     yield from bad_names(((item.alias_or_name, item) for item in explicit if item.alias_or_name), added)
     for position, name in enumerate(key_of(items, found, using) if found else ()):
         if found and name is None:

@@ -1,10 +1,11 @@
 """What a statement must be for the semantics that its join asks for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.spec.dialect import as_written
+from pipelines.spec.lengths import lateness
 from pipelines.spec.objection import Objection
-from pipelines.spec.statement import Statement
+from pipelines.spec.statement import Side, Statement
 
 CHANGELOG_COLUMNS = ("_op", "_cause", "_position", "_epoch", "_at")
 """The columns that a changelog has beside those of its result."""
@@ -12,6 +13,20 @@ CHANGELOG_COLUMNS = ("_op", "_cause", "_position", "_epoch", "_at")
 
 STREAM_COLUMNS = ("_epoch", "_position")
 """The columns that the result of a join with a stream has beside those of its SELECT list."""
+
+
+ROW_COLUMNS = ("_left_row", "_right_row")
+"""
+The columns that the result of a join of two streams has besides: which rows a row is made of. Each is a struct of the
+version of the stream that brought the row, a hash of its columns, and its number among equal rows.
+"""
+
+
+def added_columns(sides: Sequence[Side]) -> tuple[str, ...]:
+    """Name the columns that lakejoin adds to the result of a statement with these inputs."""
+    if sides[0].kind != "stream":
+        return ()
+    return STREAM_COLUMNS + (ROW_COLUMNS if sides[1].kind == "stream" else ())
 
 
 UNORDERED = 0
@@ -52,10 +67,25 @@ def unlike_kafka(statement: Statement, semantics: str) -> Iterator[Objection]:
     if len(statement.sides) > 2 and not statement.reads_stream:
         hint = "write a join of two, and another one that reads its result"
         yield Objection(f"{said}: a statement of {len(statement.sides)} inputs", hint)
+    than = "equalities and a window of time" if statement.is_windowed else "the equality of keys"
     for step in statement.steps:
         for condition in step.further:
-            problem = f"{said}: ON: `{as_written(condition)}` is more than the equality of keys"
+            problem = f"{said}: ON: `{as_written(condition)}` is more than {than}"
             yield Objection(problem, "leave it out, or use `semantics: strict`", condition)
     if semantics.startswith("kafka-0.10") and statement.keys.links and not statement.reads_stream:
         problem = f"{said}: a join over a foreign key, which came with Kafka 2.4"
         yield Objection(problem, "use `semantics: kafka`, or `strict`")
+    if statement.is_windowed:
+        yield from _unlike_window(statement, said)
+
+
+def _unlike_window(statement: Statement, said: str) -> Iterator[Objection]:
+    """Kafka Streams has one time for a join of two streams, and one grace period."""
+    for side in statement.sides:
+        if len(side.times) > 1:
+            problem = f"{said}: {side.source} has several `watermarks`; a window has one time for each input"
+            yield Objection(problem, "leave one, or use `semantics: strict`")
+    late = {lateness(written) for side in statement.sides for _, written in side.times}
+    if len(late) > 1:
+        listed = ", ".join(f"{side.source} {written}" for side in statement.sides for _, written in side.times)
+        yield Objection(f"{said}: lateness {listed}: a window has one grace period", "give both streams the same")

@@ -76,8 +76,8 @@ def examine(
     if inputs is None:
         return None, objections
     conditions, using = _conditions(select.args["joins"], inputs)
-    found, more = infer(inputs, conditions)
     where = select.args.get("where")
+    found, more = infer(inputs, conditions, where.this if where else None)
     objections += more
     if not using:
         for clause, part in (("SELECT", select.expressions), ("WHERE", [where] if where else [])):

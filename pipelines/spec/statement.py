@@ -23,12 +23,18 @@ class Side:
         key: The key as the file writes it, that of a join as its SELECT list does; of inputs that key the result
             together in one order.
         kind: What it is.
+        times: Of a stream the watermarked columns, as the file writes them, each with its lateness.
     """
 
     source: str
     alias: str
     key: tuple[str, ...]
     kind: InputKind = "table"
+    times: tuple[tuple[str, str], ...] = ()
+
+    def time(self, name: str) -> str | None:
+        """Find a column among the watermarked ones, case aside."""
+        return next((column for column, _ in self.times if column.lower() == name.lower()), None)
 
 
 @dataclass(frozen=True)
@@ -123,8 +129,15 @@ class Statement:
         return self.sides[0].kind == "stream"
 
     @property
+    def is_windowed(self) -> bool:
+        """Whether two streams meet within bounds of time."""
+        return self.reads_stream and self.sides[1].kind == "stream"
+
+    @property
     def kind(self) -> Kind:
         """The kind of join."""
+        if self.is_windowed:
+            return "stream-stream"
         if self.reads_stream:
             is_global = all(side.kind == "global_table" for side in self.sides[1:])
             return "stream-global-table" if is_global else "stream-table"

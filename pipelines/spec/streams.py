@@ -103,6 +103,9 @@ def stream_misfits(
         of others; without one the bounds of epochs.
     """
     timed = _timed(statement, sources)
+    if join.max_buffered_rows is not None and not statement.is_windowed:
+        problem = "`max_buffered_rows` bounds the rows that wait in a join of two streams"
+        yield "max_buffered_rows", Misfit(problem, "leave it out: nothing waits in this join")
     if not statement.reads_stream:
         for option in ("max_versions", "max_bytes"):
             if getattr(join, option) is not None:
@@ -130,6 +133,9 @@ def stream_misfits(
     if join.refresh == "full":
         problem = "a join with a stream is never computed in full: its rows depend on what had arrived when"
         yield "refresh", Misfit(problem, "auto or incremental")
+    if statement.is_windowed and join.semantics != "strict" and not is_ordered_by_column(statement, sources):
+        problem = f"semantics `{join.semantics}` take the rows of both streams one by one, and nothing orders them"
+        yield "semantics", Misfit(problem, "give both streams `order_by`, or use `semantics: strict`")
     without = [name for name, source in timed.items() if source is None or source.order_by is None]
     # A changelog source orders its own rows by the option: that alone is no time of the join.
     with_it = [name for name, source in timed.items() if name not in without and source and source.kind != "changelog"]

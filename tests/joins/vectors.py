@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.spec import Semantics
@@ -81,12 +80,6 @@ class Case:
         return None
 
 
-def read(path: Path) -> list[Case]:
-    """Read a file of vectors, one case a line."""
-    with path.open(encoding="utf-8") as lines:
-        return [_case(json.loads(line)) for line in lines if line.strip()]
-
-
 def apply(table: dict[str | None, str], key: str | None, value: str | None) -> list[FeedRow]:
     """Apply a record to its source table, in place, and give the rows of the table's change feed."""
     if value is None:
@@ -139,7 +132,8 @@ def result_after(outputs: Iterable[Output], seq: int) -> dict[str, str]:
     return result
 
 
-def _case(line: dict) -> Case:
+def case_of(line: dict) -> Case:
+    """Take a line of a file of vectors apart."""
     return Case(
         id=line["id"],
         join=line["join"],

@@ -1,0 +1,190 @@
+"""The rows that came to a stream in an epoch."""
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DateType, TimestampType
+
+from lakehouse.errors import CannotContinue
+from lakehouse.feed import read_feed
+from lakehouse.sqltext import quote
+from lakehouse.tables import Table, commits_since, read
+from pipelines.binding import BoundJoin
+from pipelines.joins.stream_stream import HAS_VALUE
+from pipelines.joins.stream_table import ALWAYS, POSITION, ignores_null_values
+from pipelines.joins.watermarks import VERSION, as_number
+from pipelines.plan import EpochPlan
+from pipelines.spec.semantics import UNORDERED
+from pipelines.workspace import Workspace
+
+ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
+"""Operations of which `ignore_changes` skips the rows that are deleted or updated; of others it skips the commit."""
+
+
+class Arrived:
+    """
+    The rows that came to a stream in an epoch: of a first load its snapshot, then its feed.
+
+    Args:
+        workspace: Where the stream is.
+        bound: The join.
+        plan: The epoch.
+        place: The place of the stream in FROM.
+
+    Its `frame` has the columns of the stream that the join uses, POSITION, VERSION (of the commit) and HAS_VALUE. Where
+    the stream meets tables, rows without a value that take no part are not in it. Once it was read, `facts` tells what
+    was seen.
+    """
+
+    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int = 0) -> None:
+        self._workspace, self._bound, self._plan = workspace, bound, plan
+        self._stream = bound.streams[place]
+        self._seen = Observation()
+        self.table: Table = bound.table(place)
+        self.ignored = 0
+        rows = self._feed() if plan.strategy == "incremental" else self._snapshot()
+        others = (plan.clocks[name] for name in bound.join.sources if name in plan.clocks and name != self.source)
+        cut = max(others, default=ALWAYS)
+        takes_part = "_change_type = 'insert'"
+        no_value = f"coalesce({self._stream.null_value.sql}, FALSE)"
+        is_dropped = bound.join.window is None and ignores_null_values(bound.join, bound.semantics)
+        stays = f"NOT {no_value}" if is_dropped else "TRUE"
+        rows = rows.observe(
+            self._seen,
+            F.count(F.expr("IF(_change_type IN ('delete', 'update_postimage'), 1, NULL)")).alias("ignored"),
+            F.count(F.expr(f"IF({takes_part}, 1, NULL)")).alias("read"),
+            F.count(F.expr(f"IF({takes_part} AND {stays}, 1, NULL)")).alias("came"),
+            F.count(F.expr(f"IF({takes_part} AND {no_value}, 1, NULL)")).alias("null_values"),
+            F.count(F.expr(f"IF({takes_part} AND {POSITION} < {cut}, 1, NULL)")).alias("behind_cut"),
+            F.count(F.expr(f"IF({takes_part} AND {POSITION} IS NULL, 1, NULL)")).alias("untimed"),
+            F.max(F.expr(f"IF({takes_part}, {POSITION}, NULL)")).alias("reached"),
+            F.min(F.expr("IF(_change_type = 'insert', NULL, _commit_version)")).alias("altered"),
+        )
+        rows = rows.where(f"{takes_part} AND {stays}")
+        names = (F.col(quote(name)) for name in bound.join.inputs[place].columns)
+        version = F.col("_commit_version").alias(VERSION)
+        self.frame = rows.select(*names, POSITION, version, F.expr(f"NOT {no_value}").alias(HAS_VALUE))
+
+    @property
+    def source(self) -> str:
+        """The stream's name in the file."""
+        return self._stream.source
+
+    @property
+    def number(self) -> int:
+        """How many rows the frame has."""
+        return int(self._seen.get["came"])
+
+    @property
+    def reached(self) -> int | None:
+        """The greatest time of the rows; None where there are none."""
+        reached: int | None = self._seen.get["reached"]
+        return reached
+
+    def facts(self) -> dict[str, int]:
+        """
+        Tell what was seen: read, null_values, ignored_changes, behind_cut; and check it.
+
+        Raises:
+            CannotContinue: A commit changed or deleted rows, or rows have nothing that orders them.
+        """
+        seen = dict(self._seen.get)
+        if seen["altered"] is not None and not self._stream.ignore_changes:
+            raise self._altered(seen["altered"])
+        refuse_untimed(self._stream.source, self._stream.order, seen["untimed"])
+        counts = {name: int(seen[name]) for name in ("read", "null_values", "behind_cut")}
+        return {**counts, "ignored_changes": self.ignored + int(seen["ignored"])}
+
+    def _snapshot(self) -> DataFrame:
+        """Read the stream as it is, which knows nothing of commits; its rows have the order of a column, or none."""
+        rows = read(self._workspace.spark, self.table.address, self.table.version)
+        column = self._stream.order if self._bound.times else self._stream.event_time
+        position = str(UNORDERED)
+        if column is not None:
+            kind = self.table.schema[column].dataType
+            position = as_time(quote(column), kind)
+            if self._bound.join.window is not None and not self._bound.times:
+                position = as_number(quote(column), kind)  # two streams may have dates and timestamps
+            if not self._bound.times:  # one that only sorts the load may be missing
+                position = f"coalesce({position}, {UNORDERED})"
+        return rows.select(
+            *(F.col(quote(name)) for name in self._bound.used(self._stream.source)),
+            F.lit("insert").alias("_change_type"),
+            F.lit(self.table.version).cast("bigint").alias("_commit_version"),
+            F.expr(f"CAST({position} AS BIGINT)").alias(POSITION),
+        )
+
+    def _feed(self) -> DataFrame:
+        (versions,) = (part for part in self._plan.sources if part.name == self._stream.source)
+        spark, names = self._workspace.spark, self._bound.used(self._stream.source)
+        if not versions.has_changes:
+            rows = (
+                read(spark, self.table.address, self.table.version)
+                .where("false")
+                .select(
+                    *(F.col(quote(name)) for name in names),
+                    F.lit("insert").alias("_change_type"),
+                    F.lit(0).cast("bigint").alias("_commit_version"),
+                    F.current_timestamp().alias("_commit_timestamp"),
+                )
+            )
+        else:
+            rows = read_feed(spark, self.table.address, versions.read_after, versions.to_version, names)
+        skipped = self._skipped(rows, versions.read_after) if self._stream.ignore_changes else {}
+        if skipped:
+            self.ignored = sum(skipped.values())
+            rows = rows.where(~F.col("_commit_version").isin(list(skipped)))
+        column = self._bound.times.get(self._stream.source)
+        kind = None if column is None else self.table.schema[column].dataType
+        position = "unix_micros(_commit_timestamp)" if column is None or kind is None else as_time(quote(column), kind)
+        return rows.withColumn(POSITION, F.expr(f"CAST({position} AS BIGINT)"))
+
+    def _skipped(self, rows: DataFrame, after: int) -> dict[int, int]:
+        """Find the commits that replace rows otherwise than row by row, and count the rows of each."""
+        commits = commits_since(self._workspace.spark, self.table, after)
+        doubtful = [
+            commit.version
+            for commit in commits
+            if commit.changes_data and not commit.only_adds and commit.operation not in ROW_BY_ROW
+        ]
+        if not doubtful:
+            return {}
+        deleted = F.count(F.expr("IF(_change_type = 'insert', NULL, 1)")).alias("deleted")
+        counted = rows.where(F.col("_commit_version").isin(doubtful)).groupBy("_commit_version")
+        found = counted.agg(F.count(F.lit(1)).alias("rows"), deleted).where("deleted > 0")
+        return {row["_commit_version"]: row["rows"] for row in found.collect()}
+
+    def _altered(self, version: int) -> CannotContinue:
+        commits = commits_since(self._workspace.spark, self.table, version - 1)
+        operation = next(commit.operation for commit in commits if commit.version == version)
+        return CannotContinue(
+            self._stream.source,
+            "a commit of this stream changed or deleted rows",
+            expected="rows that are only added",
+            found=f"{operation} in version {version}",
+            hint=f"`ignore_changes: true` on the source skips such rows and counts them; or `lakejoin backfill --reset "
+            f"--select {self._bound.join.name}` begins the result anew",
+        )
+
+
+def as_time(column: str, kind: DataType) -> str:
+    """Give the SQL of a time in the order of a join with a stream: microseconds, days, or the number itself."""
+    if isinstance(kind, TimestampType):
+        return f"unix_micros({column})"
+    return f"unix_date({column})" if isinstance(kind, DateType) else f"CAST({column} AS BIGINT)"
+
+
+def refuse_untimed(source: str, column: str | None, number: int) -> None:
+    """
+    See that every row has what orders it.
+
+    Raises:
+        CannotContinue: Some do not.
+    """
+    if number:
+        raise CannotContinue(
+            source,
+            f"`{column}` is null in rows that it should order",
+            expected="a value in every row, as `order_by` says",
+            found=f"{number} rows without one",
+            hint="correct the rows, or order the join by the times of the commits, without `order_by`",
+        )

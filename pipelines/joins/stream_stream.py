@@ -1,0 +1,503 @@
+"""
+Two streams meet within bounds of time: rows that wait, rows that met, rows that stay alone.
+
+    rows that came ─┐                         ┌─► pairs: ON holds, the earlier one still waited
+                    ├─► watermarks, limits ───┼─► alone: null-padded once, when nothing can meet it any more
+    rows that wait ─┘                         └─► rows that wait from now on, and which of them have met
+
+The rules are those of the Hazelcast design, with Kafka Streams' emission as the other modes (KIP-77). A row is late if
+one of its times lies below its watermark; it waits for rows of the other stream until one lies below its limit. So
+limits decide who waits, and a pair needs no more than ON, two rows that were not late, and the earlier one waiting.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from lakehouse.sqltext import quote, text
+from pipelines.joins.meaning import PREFIX
+from pipelines.joins.watermarks import (
+    NOTHING_YET,
+    PLACE,
+    SIDE,
+    TIME,
+    VERSION,
+    as_number,
+    first_beyond,
+    limit,
+    limit_sql,
+    reached,
+    running_sum,
+    steps_of,
+    value,
+)
+from pipelines.spec import Semantics, TableJoin
+from pipelines.spec import Window as Bounded
+
+HASH, NUMBER = f"{PREFIX}hash", f"{PREFIX}number"
+IDENTITY = (SIDE, VERSION, HASH, NUMBER)
+"""What tells stored rows apart: side, version of the source, hash of the columns, and the number among equal rows."""
+
+HAS_VALUE, WAITED, MATCHED, NULL_KEY, LATE, APART, ID = (
+    f"{PREFIX}{name}" for name in ("has_value", "waited", "matched", "null_key", "late", "apart", "id")
+)
+AT, GOES = f"{PREFIX}at", f"{PREFIX}goes"
+BUCKET, HIDDEN = f"{PREFIX}bucket", f"{PREFIX}hidden"
+
+WIDER = 4
+"""With an equality in ON a bucket of time is so many times as wide as the bound: fewer rows are in two."""
+
+
+def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Wrap the rows that came to a stream, each with what tells it apart.
+
+    Args:
+        rows: The scope columns, TIME (bigint, its time in the order), VERSION (bigint, its commit), HAS_VALUE (boolean)
+            and the columns that the join uses.
+        join: The join.
+        place: The place of the stream in FROM.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, PLACE, IDENTITY, HAS_VALUE, and the row as a struct under its alias; under the alias of the
+        other stream a null.
+    """
+    item = join.inputs[place]
+    row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
+    scopes = [F.col(quote(name)) for name in scope]
+    wrapped = rows.select(*scopes, F.lit(place).alias(SIDE), TIME, VERSION, HAS_VALUE, row)
+    hashed = wrapped.withColumn(HASH, F.expr(hash_sql(wrapped, item.alias)))
+    equal = Window.partitionBy(*scope, VERSION, HASH).orderBy(TIME)
+    return hashed.withColumn(NUMBER, F.row_number().over(equal))
+
+
+def hash_sql(rows: DataFrame, alias: str) -> str:
+    """Give the SQL of a hash of the columns of a row that have one."""
+    struct = rows.schema[alias].dataType
+    assert isinstance(struct, StructType)
+    names = [quote(alias, field.name) for field in struct if _hashable(field.dataType)]
+    return f"xxhash64({', '.join(names)})" if names else "0L"
+
+
+def together(left: DataFrame, right: DataFrame) -> DataFrame:
+    """Put the rows of both streams into one frame, a null in the place of the other's row."""
+    return left.unionByName(right, allowMissingColumns=True)
+
+
+def timed(rows: DataFrame, join: TableJoin) -> DataFrame:
+    """Give rows the columns that `value` names: the numbers of their watermarked columns."""
+    window = _window(join)
+    found = {}
+    for number, watermark in enumerate(window.watermarks):
+        alias = join.inputs[watermark.time.input].alias
+        struct = rows.schema[alias].dataType
+        assert isinstance(struct, StructType)
+        kind = struct[watermark.time.column].dataType
+        found[value(number)] = F.expr(as_number(quote(alias, watermark.time.column), kind))
+    return rows.withColumns(found)
+
+
+def judged(placed: DataFrame, join: TableJoin, semantics: Semantics) -> DataFrame:
+    """
+    Say of each row that came whether it is late, has a null key, and can meet a row of the other stream at all.
+
+    Args:
+        placed: Rows with values, watermarks and limits.
+        join: The join.
+        semantics: Under `strict` rows below a watermark are late; under the others none is.
+
+    Returns:
+        The rows with LATE, NULL_KEY (a null in an equality of ON, or in a time that a bound uses) and APART (it never
+        waits, nor meets: a null key, or what ON demands of it alone is not true), all false or true.
+    """
+    window = _window(join)
+    late, null_key, apart = [], [], []
+    for place in (0, 1):
+        own = window.of(place)
+        bounded = {end for bound in window.bounds for end in (bound.greater, bound.lesser)}
+        below = [f"coalesce({value(n)} < {reached(n)}, FALSE)" for n in own]
+        nulls = [f"{pair[place]} IS NULL" for pair in window.equalities]
+        nulls += [f"{value(n)} IS NULL" for n in own if n in bounded]
+        late.append(f"({SIDE} = {place} AND ({_any(below)}))")
+        null_key.append(f"({SIDE} = {place} AND ({_any(nulls)}))")
+        apart.append(f"({SIDE} = {place} AND NOT coalesce({window.alone[place]}, FALSE))")
+    rows = placed.withColumn(LATE, F.expr(_any(late) if semantics == "strict" else "FALSE"))
+    rows = rows.withColumn(NULL_KEY, F.expr(_any(null_key)))
+    return rows.withColumn(APART, F.expr(f"{NULL_KEY} OR {_any(apart)}"))
+
+
+def waiting(state: DataFrame, join: TableJoin) -> DataFrame:
+    """
+    Give the rows that wait as rows that came before all others.
+
+    Args:
+        state: The scope columns, IDENTITY, MATCHED and the two rows.
+        join: The join.
+
+    Returns:
+        Rows as `judged` gives them; they waited already, and limits say nothing of them.
+    """
+    none = F.lit(NOTHING_YET)
+    window = _window(join)
+    rows = state.withColumns({TIME: none, HAS_VALUE: F.lit(True), WAITED: F.lit(True)})
+    rows = rows.withColumns({limit(n): none for n in range(len(window.watermarks))})
+    return timed(rows, join)
+
+
+def came(rows: DataFrame, semantics: Semantics) -> DataFrame:
+    """Give the judged rows that take part, as rows that have not waited nor met before."""
+    takes_part = f"{SIDE} < 2 AND NOT {LATE}" + ("" if semantics == "kafka-0.10.0" else f" AND {HAS_VALUE}")
+    kept = rows.where(takes_part)
+    return kept.withColumns({WAITED: F.lit(False), MATCHED: F.lit(False)})
+
+
+def pairs(
+    arrived: DataFrame, held: DataFrame, join: TableJoin, semantics: Semantics, scope: Sequence[str] = ()
+) -> DataFrame:
+    """
+    Find the rows that meet: one of them came, the other came or waited before it.
+
+    Args:
+        arrived: What `came` gives.
+        held: What `waiting` gives.
+        join: The join.
+        semantics: By which rules.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, AT (bigint, the time of the later one), `first` and `second` (struct of IDENTITY: of the left
+        and the right row), `by_left` (whether the left one came later), both rows under their aliases, and no pair
+        twice.
+    """
+    window, (left, right) = _window(join), join.inputs
+    live = arrived.where(f"NOT {APART}")
+    names = [*scope, *IDENTITY, TIME, WAITED, HAS_VALUE]
+    names += [column for n in range(len(window.watermarks)) for column in (value(n), limit(n))]
+    keys = {f"{PREFIX}key{n}": pair for n, pair in enumerate(window.equalities)}
+    bucket = _buckets(window)
+    sides = []
+    for place, item in enumerate(join.inputs):
+        rows = live.where(f"{SIDE} = {place}").select(*map(F.col, map(quote, names)), F.col(quote(item.alias)))
+        rows = rows.unionByName(
+            held.where(f"{SIDE} = {place}").select(*map(F.col, map(quote, names)), F.col(quote(item.alias)))
+        )
+        one = F.struct(*(F.col(name) for name in IDENTITY)).alias(ID)
+        shown = [F.expr(pair[place]).alias(name) for name, pair in keys.items()]
+        kept = rows.select(
+            F.struct(*map(F.col, map(quote, names)), one).alias(_side(place)), F.col(quote(item.alias)), *shown
+        )
+        number = f"{_side(place)}."
+        buckets = F.expr(bucket[place](number))
+        sides.append(kept.withColumn(BUCKET, F.explode(buckets) if place else buckets))
+    lefts, rights = [
+        side.withColumnsRenamed({name: f"{name}_{place}" for name in (*keys, BUCKET)})
+        for place, side in enumerate(sides)
+    ]
+    same = [f"{_side(0)}.{quote(name)} = {_side(1)}.{quote(name)}" for name in scope]
+    same += [f"{name}_0 = {name}_1" for name in (BUCKET, *keys)]
+    # At one time the left one comes first.
+    left_first = f"{_side(0)}.{TIME} <= {_side(1)}.{TIME}"
+    still_there = _case(left_first, _waits(window, semantics, join, 0), _waits(window, semantics, join, 1))
+    is_new = f"NOT ({_side(0)}.{WAITED} AND {_side(1)}.{WAITED})"
+    on = " AND ".join([*same, is_new, f"({join.steps[0].on})", still_there])
+    met = lefts.join(rights, on=F.expr(on), how="inner")
+    return met.select(
+        *(F.col(f"{_side(0)}.{quote(name)}").alias(name) for name in scope),
+        F.greatest(f"{_side(0)}.{TIME}", f"{_side(1)}.{TIME}").alias(AT),
+        F.col(f"{_side(0)}.{ID}").alias("first"),
+        F.col(f"{_side(1)}.{ID}").alias("second"),
+        F.expr(f"NOT ({left_first})").alias("by_left"),
+        F.col(quote(left.alias)),
+        F.col(quote(right.alias)),
+    )
+
+
+def marks_of(found: DataFrame, join: TableJoin, semantics: Semantics, scope: Sequence[str] = ()) -> DataFrame | None:
+    """
+    Say which rows met, of the streams of which rows are kept that meet none.
+
+    Args:
+        found: The scope columns, `first`, `second` and `by_left` of each pair.
+        join: The join.
+        semantics: Before KIP-77's later forms (`kafka-0.10.2` and older) a row counts as met only if it did on arrival.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns and IDENTITY, each row once; None for an inner join, which keeps none.
+    """
+    scopes = [F.col(quote(name)) for name in scope]
+    met = []
+    for place, name in ((0, "first"), (1, "second")):
+        if place in preserved(join):
+            rows = found
+            if is_eager(semantics):
+                rows = found.where("by_left" if place == 0 else "NOT by_left")
+            met.append(rows.select(*scopes, f"{name}.*"))
+    return reduce(DataFrame.unionAll, met).distinct() if met else None
+
+
+def alone(
+    arrived: DataFrame,
+    held: DataFrame,
+    met: DataFrame | None,
+    placed: DataFrame,
+    ends: DataFrame,
+    join: TableJoin,
+    semantics: Semantics,
+    spans: tuple[int, int],
+    scope: Sequence[str] = (),
+) -> DataFrame | None:
+    """
+    Find the rows that are kept although they meet none: each once, when nothing can meet it any more.
+
+    Args:
+        arrived: What `came` gives.
+        held: What `waiting` gives.
+        met: What `marks_of` gives.
+        placed: What `with_watermarks` gives, of all that came, late rows and given watermarks too.
+        ends: What `ends_of` gives.
+        join: The join.
+        semantics: By which rules.
+        spans: So much time of the order, and of the rows, is looked at in one task.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, AT (bigint, the time at which it stands alone), IDENTITY and both rows, one of them null;
+        None for an inner join.
+    """
+    kept = preserved(join)
+    if not kept or met is None:
+        return None
+    window = _window(join)
+    of_kept = f"{SIDE} IN ({', '.join(map(str, kept))})"
+    names = [*scope, *IDENTITY, TIME, *(quote(item.alias) for item in join.inputs)]
+    columns = [F.col(quote(name)) if name in scope else F.col(name) for name in names]
+    lone = arrived.where(of_kept).join(met, on=[*scope, *IDENTITY], how="left_anti")
+    if is_eager(semantics):
+        return lone.select(*columns).withColumnRenamed(TIME, AT)
+    below = _any([_below(window, place) for place in (0, 1)])
+    at_once = lone.where(f"{APART} OR {below}").select(*columns).withColumnRenamed(TIME, AT)
+    old = held.where(f"{of_kept} AND NOT {MATCHED}").join(met, on=[*scope, *IDENTITY], how="left_anti")
+    values = [value(n) for n in range(len(window.watermarks))]
+    waited = lone.where(f"NOT ({APART} OR {below})").select(*columns, *values)
+    due = _leaving(waited.unionAll(old.select(*columns, *values)), ends, window, scope)
+    gone = due.where(GOES)
+    for n in range(len(window.watermarks)):
+        if window.limiting(n):
+            gone = first_beyond(gone, value(n), steps_of(placed, window, n, scope), f"{AT}{n}", spans[1], scope)
+    first = _least([f"{AT}{n}" for n in range(len(window.watermarks)) if window.limiting(n)])
+    expired = gone.withColumn(AT, F.expr(f"{first}.{TIME}")).select(*at_once.columns)
+    return at_once.unionAll(expired)
+
+
+def state_changes(
+    arrived: DataFrame,
+    held: DataFrame,
+    met: DataFrame | None,
+    ends: DataFrame,
+    join: TableJoin,
+    semantics: Semantics,
+    scope: Sequence[str] = (),
+) -> DataFrame:
+    """
+    Say what becomes of the rows that wait.
+
+    Args:
+        arrived: What `came` gives.
+        held: What `waiting` gives.
+        met: What `marks_of` gives.
+        ends: What `ends_of` gives.
+        join: The join.
+        semantics: By which rules.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, `op` (insert, update: it met its first row; delete; null for one that waits on as it was),
+        IDENTITY, WAITED, MATCHED (as it is from now on) and both rows.
+    """
+    window = _window(join)
+    below = _any([_below(window, place) for place in (0, 1)])
+    stored = f"NOT ({APART} OR {below}) AND {_is_stored(semantics, join)}"
+    values = [value(n) for n in range(len(window.watermarks))]
+    rows = [F.col(quote(item.alias)) for item in join.inputs]
+    names: list[Column | str] = [*(F.col(quote(name)) for name in scope), *IDENTITY, WAITED, MATCHED, *rows, *values]
+    both = arrived.where(stored).select(*names).unionAll(held.select(*names))
+    marked = _leaving(both, ends, window, scope).where(f"{WAITED} OR NOT {GOES}")
+    is_met = F.lit(False)
+    if met is not None:
+        seen = met.withColumn(HIDDEN, F.lit(True))
+        marked = marked.join(seen, on=[*scope, *IDENTITY], how="left")
+        is_met = F.coalesce(F.col(HIDDEN), is_met)
+    op = F.expr(
+        f"CASE WHEN NOT {WAITED} THEN 'insert' WHEN {GOES} THEN 'delete' WHEN {ID} AND NOT {MATCHED} THEN 'update' END"
+    )
+    told = marked.withColumn(ID, is_met).withColumn("op", op).withColumn(MATCHED, F.expr(f"{MATCHED} OR {ID}"))
+    return told.select(*(F.col(quote(name)) for name in scope), "op", *IDENTITY, WAITED, MATCHED, *rows)
+
+
+def most_waiting(
+    arrived: DataFrame,
+    held: DataFrame,
+    placed: DataFrame,
+    join: TableJoin,
+    semantics: Semantics,
+    spans: tuple[int, int],
+    scope: Sequence[str] = (),
+) -> DataFrame:
+    """
+    Count how many rows wait at most, after some position.
+
+    Args:
+        arrived: What `came` gives.
+        held: What `waiting` gives.
+        placed: What `with_watermarks` gives.
+        join: The join.
+        semantics: By which rules.
+        spans: So much time of the order, and of the rows, is looked at in one task.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        One row for each scope with rows that wait: the scope columns and `most` (bigint).
+    """
+    window = _window(join)
+    below = _any([_below(window, place) for place in (0, 1)])
+    stored = arrived.where(f"NOT ({APART} OR {below}) AND {_is_stored(semantics, join)}")
+    scopes = [F.col(quote(name)) for name in scope]
+    names: list[Column | str] = [*scopes, *PLACE, *(value(n) for n in range(len(window.watermarks)))]
+    waits = stored.select(*names).unionAll(held.select(*names))
+    ends = []
+    for n in range(len(window.watermarks)):
+        if window.limiting(n):
+            ends.append(f"{AT}{n}")
+            waits = first_beyond(waits, value(n), steps_of(placed, window, n, scope), ends[-1], spans[1], scope)
+    begins = waits.select(*scopes, F.struct(*PLACE).alias("at"), F.lit(1).alias("more"))
+    leaves = waits.select(*scopes, F.expr(_least(ends)).alias("at"), F.lit(-1).alias("more")).where("at IS NOT NULL")
+    counts = running_sum(begins.unionAll(leaves), "at", "more", spans[0], scope)
+    return counts.groupBy(*scope).agg(F.max("more").alias("most"))
+
+
+def selected(found: DataFrame, join: TableJoin) -> DataFrame:
+    """
+    Give the columns of the SELECT list for pairs and rows that stand alone.
+
+    Args:
+        found: Both rows under their aliases, one null for a row that stands alone, and other columns.
+        join: The join.
+
+    Returns:
+        The columns with `row` (struct of the SELECT list): null where WHERE is not true.
+    """
+    outputs = ", ".join(f"{text(output.name)}, {output.expression}" for output in join.outputs)
+    row = f"named_struct({outputs})"
+    return found.withColumn("row", F.expr(row if join.where is None else f"IF({join.where}, {row}, NULL)"))
+
+
+def preserved(join: TableJoin) -> tuple[int, ...]:
+    """Name the places of the inputs whose rows are kept although they meet none."""
+    return {"inner": (), "left": (0,), "right": (1,), "full": (0, 1)}[join.steps[0].how]
+
+
+def is_eager(semantics: Semantics) -> bool:
+    """Tell whether a row that meets none on arrival is emitted at once, and once more with what it meets later."""
+    return semantics in ("kafka-0.10.2", "kafka-0.10.0")
+
+
+def _waits(window: Bounded, semantics: Semantics, join: TableJoin, place: int) -> str:
+    """Give the SQL that tells whether the earlier row, of an input, still waits as the other one comes, and is met."""
+    one, other = _side(place), _side(1 - place)
+    conditions = [f"{one}.{value(n)} >= {other}.{limit(n)}" for n in window.of(place) if window.limiting(n)]
+    if semantics == "kafka-0.10.0":
+        conditions.append(f"{one}.{HAS_VALUE}")
+        if preserved(join) == (place,):  # its rows look up and are not stored, those of the other one the reverse
+            conditions.append("FALSE")
+    # A null in a time that is compared here makes ON not true, too.
+    return " AND ".join(conditions) or "TRUE"
+
+
+def _is_stored(semantics: Semantics, join: TableJoin) -> str:
+    if semantics != "kafka-0.10.0" or len(preserved(join)) != 1:
+        return HAS_VALUE
+    return f"{HAS_VALUE} AND {SIDE} <> {preserved(join)[0]}"
+
+
+def _below(window: Bounded, place: int) -> str:
+    """Give the SQL that tells whether a row of an input lies below one of its limits."""
+    found = [f"coalesce({value(n)} < {limit(n)}, FALSE)" for n in window.of(place) if window.limiting(n)]
+    return f"({SIDE} = {place} AND ({_any(found)}))"
+
+
+def _leaving(rows: DataFrame, ends: DataFrame, window: Bounded, scope: Sequence[str]) -> DataFrame:
+    """Tell by GOES of each row whether it lies below a limit at the end."""
+    last = {limit(n): F.expr(limit_sql(window, n, reached)) for n in range(len(window.watermarks))}
+    limits = ends.select(
+        *(F.col(quote(name)).alias(f"{PREFIX}of_{name}") for name in scope), *(c.alias(n) for n, c in last.items())
+    )
+    # One row for each scope goes to all others; the number keeps that an equality where there is no scope.
+    hidden = limits.withColumn(f"{HIDDEN}_1", F.expr(f"pmod(hash({limit(0)}), 1)"))
+    same = [f"{quote(name)} = {quote(f'{PREFIX}of_{name}')}" for name in scope]
+    on = " AND ".join([*same, f"{HIDDEN}_0 = {HIDDEN}_1"])
+    numbered = rows.withColumn(f"{HIDDEN}_0", F.expr(f"pmod(hash({HASH}), 1)"))
+    found = numbered.join(F.broadcast(hidden), on=F.expr(on), how="inner")
+    goes = _any([_below(window, place) for place in (0, 1)])
+    return found.withColumn(GOES, F.expr(goes)).select(*(F.col(quote(name)) for name in rows.columns), GOES)
+
+
+def _buckets(window: Bounded) -> tuple[Callable[[str], str], Callable[[str], str]]:
+    """Say into which buckets of time rows of the left and of the right input go, so that those that meet share one."""
+    axis = _axis(window)
+    if axis is None:
+        hidden = f"pmod(hash({{0}}{TIME}), 1)"
+        return (lambda one: hidden.format(one)), (lambda one: f"array({hidden.format(one)})")
+    left, right, back, ahead = axis
+    width = max(1, (back + ahead) * (WIDER if window.equalities else 1))
+
+    def of_right(one: str) -> str:
+        number = f"{one}{value(right)}"
+        least, most = (
+            f"coalesce({sql}, {number})" for sql in (f"try_subtract({number}, {back}L)", f"try_add({number}, {ahead}L)")
+        )
+        return f"IF({least} <= {most}, sequence({least} div {width}L, {most} div {width}L), array())"
+
+    return (lambda one: f"{one}{value(left)} div {width}L"), of_right
+
+
+def _axis(window: Bounded) -> tuple[int, int, int, int] | None:
+    """Find a time of each input that bounds hold together both ways: left between right - back and right + ahead."""
+    found = []
+    for bound in window.bounds:
+        if window.watermarks[bound.greater].time.input == 0:
+            for other in window.bounds:
+                if (other.greater, other.lesser) == (bound.lesser, bound.greater):
+                    found.append((bound.greater, bound.lesser, bound.allowance, other.allowance))
+    return min(found, key=lambda axis: axis[2] + axis[3], default=None)
+
+
+def _window(join: TableJoin) -> Bounded:
+    assert join.window is not None
+    return join.window
+
+
+def _side(place: int) -> str:
+    return f"{PREFIX}side{place}"
+
+
+def _case(condition: str, then: str, otherwise: str) -> str:
+    return then if then == otherwise else f"IF({condition}, {then}, {otherwise})"
+
+
+def _any(conditions: Sequence[str]) -> str:
+    return " OR ".join(conditions) or "FALSE"
+
+
+def _least(columns: Sequence[str]) -> str:
+    return f"least({', '.join(columns)})" if len(columns) > 1 else columns[0]
+
+
+def _hashable(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_hashable(field.dataType) for field in kind)
+    return _hashable(kind.elementType) if isinstance(kind, ArrayType) else not isinstance(kind, MapType)

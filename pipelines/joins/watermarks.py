@@ -1,0 +1,257 @@
+"""
+Watermarks by position: how far the times of two streams had come when a row arrived.
+
+    rows of both streams in the one order ──► greatest time so far, less the lateness = watermark W of each column
+                                              W of the other input, less what ON allows = limit of a column
+
+The order is cut into spans. Within a span a window runs over its rows, and what a span begins with is the greatest of
+all spans before it, so that no task has to sort everything.
+"""
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DateType, TimestampNTZType, TimestampType
+
+from lakehouse.sqltext import quote
+from pipelines.joins.meaning import PREFIX
+from pipelines.spec import Semantics
+from pipelines.spec import Window as Bounded
+
+NOTHING_YET = -(2**63)
+"""A watermark of which no value has come, and a time before every other."""
+
+SIDE, TIME, VERSION = (f"{PREFIX}{name}" for name in ("side", "time", "version"))
+PLACE = (TIME, SIDE, VERSION)
+"""The columns that place a row in the one order: its time (bigint), its side (int, the left first), its commit."""
+
+SPAN, BEGIN = f"{PREFIX}span", f"{PREFIX}begin"
+
+
+def value(number: int) -> str:
+    """Name the column with a row's own value of a watermarked column (bigint, null if it is of the other input)."""
+    return f"{PREFIX}x{number}"
+
+
+def mark(number: int) -> str:
+    """Name the column with what a row says of a watermark, the lateness taken off (bigint, null for nothing)."""
+    return f"{PREFIX}m{number}"
+
+
+def reached(number: int) -> str:
+    """Name the column with a watermark before a row's position (bigint)."""
+    return f"{PREFIX}w{number}"
+
+
+def passed(number: int) -> str:
+    """Name the column with a watermark after a row's position (bigint)."""
+    return f"{PREFIX}p{number}"
+
+
+def limit(number: int) -> str:
+    """Name the column with the limit of a watermarked column before a row's position (bigint)."""
+    return f"{PREFIX}limit{number}"
+
+
+def as_number(column: str, kind: DataType) -> str:
+    """Give the SQL of a time as a number: microseconds since 1970, of an integer itself."""
+    if isinstance(kind, TimestampType):
+        return f"unix_micros({column})"
+    if isinstance(kind, DateType):
+        return f"unix_micros(CAST({column} AS TIMESTAMP))"
+    if isinstance(kind, TimestampNTZType):
+        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {column})"
+    return f"CAST({column} AS BIGINT)"
+
+
+def less(one: str, other: int) -> str:
+    """Give the SQL of a difference that stays a number where it would be too small, or there is nothing yet."""
+    return f"IF({one} = {NOTHING_YET}, {one}, coalesce(try_subtract({one}, {other}L), {NOTHING_YET}))"
+
+
+def marked(rows: DataFrame, window: Bounded, semantics: Semantics) -> DataFrame:
+    """
+    Say what each row tells of the watermarks.
+
+    Args:
+        rows: Rows of both inputs with the columns that `value` names.
+        window: The watermarked columns.
+        semantics: Under `strict` each column has a watermark of its own; under the others one time goes for all, that
+            of the streams (KIP-77).
+
+    Returns:
+        The rows with the columns that `mark` names.
+    """
+    both = f"coalesce({', '.join(value(number) for number in range(len(window.watermarks)))})"
+    marks = {
+        mark(number): F.expr(less(value(number) if semantics == "strict" else both, watermark.lateness))
+        for number, watermark in enumerate(window.watermarks)
+    }
+    return rows.withColumns(marks)
+
+
+def with_watermarks(
+    rows: DataFrame, window: Bounded, span: int, scope: Sequence[str] = (), *, few_positions: bool = False
+) -> DataFrame:
+    """
+    Give each row the watermarks and limits at its position: those that all rows at positions before it made.
+
+    Args:
+        rows: The scope columns, PLACE and the columns that `mark` names. Rows of one position see the same.
+        window: The watermarked columns and their bounds.
+        span: So much time is looked at in one task.
+        scope: Columns that keep independent histories apart.
+        few_positions: Many rows share a position, as those of a commit do.
+
+    Returns:
+        The rows with the columns that `reached`, `passed` and `limit` name; NOTHING_YET where nothing came.
+    """
+    numbers = range(len(window.watermarks))
+    if few_positions:
+        marks = [F.max(mark(n)).alias(mark(n)) for n in numbers]
+        known = with_watermarks(rows.groupBy(*scope, *PLACE).agg(*marks), window, span, scope)
+        return rows.join(F.broadcast(known.drop(*map(mark, numbers))), on=[*scope, *PLACE], how="inner")
+    spans = rows.withColumn(SPAN, F.expr(f"{TIME} div {max(span, 1)}"))
+    beginnings = _beginnings(spans, [mark(number) for number in numbers], scope)
+    own = [*scope, SPAN]
+    in_order = Window.partitionBy(*own).orderBy(*PLACE)
+    before = in_order.rowsBetween(Window.unboundedPreceding, -1)
+    up_to = in_order.rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    together = Window.partitionBy(*own, *PLACE)
+    least = F.lit(NOTHING_YET)
+    placed = spans.withColumns({reached(n): F.coalesce(F.max(mark(n)).over(before), least) for n in numbers})
+    placed = placed.withColumns({passed(n): F.coalesce(F.max(mark(n)).over(up_to), least) for n in numbers})
+    # Of the rows of one position the first has seen none of the others.
+    placed = placed.withColumns({reached(n): F.min(reached(n)).over(together) for n in numbers})
+    begun = placed.join(F.broadcast(beginnings), on=own, how="inner")
+    made: dict[str, Column] = {}
+    for n in numbers:
+        begin = F.coalesce(F.col(f"{BEGIN}{n}"), least)
+        made |= {reached(n): F.greatest(reached(n), begin), passed(n): F.greatest(passed(n), begin)}
+    whole = begun.withColumns(made).drop(SPAN, *(f"{BEGIN}{n}" for n in numbers))
+    return whole.withColumns({limit(n): F.expr(limit_sql(window, n, reached)) for n in numbers})
+
+
+def _beginnings(spans: DataFrame, columns: Sequence[str], scope: Sequence[str]) -> DataFrame:
+    """Give for each span the greatest values of all spans before it."""
+    each = spans.groupBy(*scope, SPAN).agg(*(F.max(column).alias(column) for column in columns))
+    before = Window.partitionBy(*scope).orderBy(SPAN).rowsBetween(Window.unboundedPreceding, -1)
+    begun = [F.max(column).over(before).alias(f"{BEGIN}{n}") for n, column in enumerate(columns)]
+    return each.select(*(F.col(quote(name)) for name in scope), SPAN, *begun)
+
+
+def limit_sql(window: Bounded, number: int, of: Callable[[int], str]) -> str:
+    """Give the SQL of the limit of a watermarked column, from watermarks that `of` names."""
+    limits = [less(of(bound.lesser), bound.allowance) for bound in window.limiting(number)]
+    return f"greatest({', '.join([*limits, f'{NOTHING_YET}L', f'{NOTHING_YET}L'])})"
+
+
+def ends_of(rows: DataFrame, window: Bounded, scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Give the watermarks after all rows.
+
+    Returns:
+        One row for each scope: the scope columns and those that `reached` names; without scope one row also of none.
+    """
+    most = [F.coalesce(F.max(mark(n)), F.lit(NOTHING_YET)).alias(reached(n)) for n in range(len(window.watermarks))]
+    return rows.groupBy(*scope).agg(*most)
+
+
+def steps_of(placed: DataFrame, window: Bounded, number: int, scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Give the positions at which the limit of a watermarked column rose.
+
+    Args:
+        placed: What `with_watermarks` gives.
+        window: The watermarked columns and their bounds.
+        number: Which column.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, `value` (bigint, the limit) and `at` (struct of PLACE: the first position after which it was
+        so high).
+    """
+    after = placed.withColumn("value", F.expr(limit_sql(window, number, passed)))
+    place = F.struct(*(F.col(name) for name in PLACE))
+    risen = after.where(f"value > {NOTHING_YET} AND value > {limit(number)}")
+    return risen.groupBy(*scope, "value").agg(F.min(place).alias("at"))
+
+
+def first_beyond(
+    rows: DataFrame, number: str, steps: DataFrame, at: str, span: int, scope: Sequence[str] = ()
+) -> DataFrame:
+    """
+    Say for each row at which position a limit first lay above its time.
+
+    Args:
+        rows: The scope columns, the column with the time, and others.
+        number: The column with the time (bigint, maybe null).
+        steps: What `steps_of` gives.
+        at: What the answer is called.
+        span: So much time is looked at in one task.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The rows with `at` (struct of PLACE): null where no limit rose above the time.
+    """
+    names = rows.columns
+    width = max(span, 1)
+    mine = rows.select(
+        *(F.col(quote(name)) for name in scope),
+        F.expr(f"{quote(number)} div {width}").alias(SPAN),
+        F.col(quote(number)).alias("value"),
+        F.struct(*(F.col(quote(name)) for name in names)).alias("row"),
+        F.lit(None).cast(steps.schema["at"].dataType).alias("at"),
+    )
+    theirs = steps.select(
+        *(F.col(quote(name)) for name in scope),
+        F.expr(f"value div {width}").alias(SPAN),
+        "value",
+        F.lit(None).cast(mine.schema["row"].dataType).alias("row"),
+        "at",
+    )
+    own = [*scope, SPAN]
+    # From the greatest value down, a row after the limits that are greater and before those that equal it.
+    down = Window.partitionBy(*own).orderBy(F.desc("value"), F.col("row").isNull())
+    so_far = down.rowsBetween(Window.unboundedPreceding, -1)
+    within = mine.unionAll(theirs).withColumn("next", F.min("at").over(so_far)).where("row IS NOT NULL")
+    all_spans = mine.select(*own, "at").distinct().unionAll(theirs.select(*own, "at"))
+    later = Window.partitionBy(*scope).orderBy(F.desc(SPAN)).rowsBetween(Window.unboundedPreceding, -1)
+    spans = all_spans.groupBy(*own).agg(F.min("at").alias("at"))
+    behind = spans.select(*(F.col(quote(name)) for name in own), F.min("at").over(later).alias(BEGIN))
+    known = within.where("value IS NOT NULL").join(F.broadcast(behind), on=own, how="inner")
+    untimed = within.where("value IS NULL").select("row", F.col("at").alias(at))
+    timed = known.select("row", F.coalesce("next", BEGIN).alias(at))
+    found = timed.unionAll(untimed)
+    return found.select(*(F.col(f"row.{quote(name)}").alias(name) for name in names), at)
+
+
+def running_sum(rows: DataFrame, at: str, more: str, span: int, scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Add numbers up in the order of positions.
+
+    Args:
+        rows: The scope columns, the position (struct of PLACE) and the number.
+        at: The column with the position.
+        more: The column with the number.
+        span: So much time is looked at in one task.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        For each position the scope columns, the position, and the sum of all numbers up to it, under the same names.
+    """
+    own = [*scope, SPAN]
+    each = (
+        rows.groupBy(*scope, at)
+        .agg(F.sum(more).alias(more))
+        .withColumn(SPAN, F.expr(f"{at}.{TIME} div {max(span, 1)}"))
+    )
+    spans = each.groupBy(*own).agg(F.sum(more).alias(more))
+    before = Window.partitionBy(*scope).orderBy(SPAN).rowsBetween(Window.unboundedPreceding, -1)
+    begun = spans.select(
+        *(F.col(quote(name)) for name in own), F.coalesce(F.sum(more).over(before), F.lit(0)).alias(BEGIN)
+    )
+    so_far = Window.partitionBy(*own).orderBy(at).rowsBetween(Window.unboundedPreceding, 0)
+    summed = each.withColumn(more, F.sum(more).over(so_far)).join(F.broadcast(begun), on=own, how="inner")
+    return summed.select(*(F.col(quote(name)) for name in scope), at, (F.col(more) + F.col(BEGIN)).alias(more))
