@@ -41,6 +41,7 @@ def outcome(lake: Lake) -> dict[str, Any]:
         "feed": lake.feed(0),
         "versions": lake.versions(),
         "changelog": logged(lake),
+        "state": lake.rows("result__state") if Path(lake.path("result__state")).exists() else [],
         "ledger": [
             (row["epoch"], row["step"], row["strategy"], row["sources"], row["counts"]) for row in lake.ledger()
         ],
@@ -87,6 +88,23 @@ def before_the_load_of_a_stream(standard: Lake, loaded: Lake) -> Lake:
     return standard
 
 
+TWO_STREAMS = {name: {"key": "k", "kind": "stream", "watermarks": {"k": 1}} for name in ("left", "right")}
+WITHIN = "SELECT l.k, l.v, r.w FROM left l FULL JOIN right r ON l.k BETWEEN r.k - 1 AND r.k + 1"
+
+
+def before_an_epoch_of_two_streams(standard: Lake, loaded: Lake) -> Lake:
+    """Rows come that meet some that wait, others leave alone, and one is late."""
+    standard.pipeline(WITHIN, TWO_STREAMS).run(standard.spark)
+    standard.sql("INSERT INTO {left} VALUES (5, 'n'), (9, 'o'), (1, 'late')")
+    standard.sql("INSERT INTO {right} VALUES (6, 'n'), (12, NULL)")
+    return standard
+
+
+def before_the_load_of_two_streams(standard: Lake, loaded: Lake) -> Lake:
+    standard.pipeline(WITHIN, TWO_STREAMS)
+    return standard
+
+
 @pytest.mark.parametrize(
     "prepare",
     [
@@ -94,7 +112,9 @@ def before_the_load_of_a_stream(standard: Lake, loaded: Lake) -> Lake:
         before_an_epoch,
         pytest.param(before_an_epoch_with_a_changelog, marks=pytest.mark.slow),
         pytest.param(before_the_load_of_a_stream, marks=pytest.mark.slow),
-        before_an_epoch_of_a_stream,
+        pytest.param(before_an_epoch_of_a_stream, marks=pytest.mark.slow),
+        pytest.param(before_the_load_of_two_streams, marks=pytest.mark.slow),
+        before_an_epoch_of_two_streams,
     ],
 )
 def test_killed_at_every_write(

@@ -2,12 +2,16 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrameWriter, SparkSession
 
+from lakehouse import writing
+from lakehouse.errors import BufferFull, CannotContinue, Drifted, ForeignWriter, PipelineFileError
 from pipelines import Pipeline
+from tests.joins.oracle import Bound, Oracle
 from tests.lake import Lake, only
 from tests.test_streams import commit_at
 
@@ -86,3 +90,245 @@ def test_rows_meet_wait_and_leave_once(streams: Streams) -> None:
     assert streams.waits() == [4], "of the right, 26 leaves as soon as left rows of 55 and more alone can come"
     assert only(join.run(spark)).outcome == "nothing"
     assert only(join.verify(spark)).counts["missing"] == 0
+
+
+def test_the_fault_tolerance_example_of_the_hazelcast_design(streams: Streams) -> None:
+    """After a restart a row is late as it was before: what it would have met has left the buffer."""
+    sources = {name: {"key": "id", "kind": "stream", "watermarks": {"time": 0}} for name in ("ls", "rs")}
+    for name in sources:
+        streams.create(name, "id INT, time INT")
+    join = streams.pipeline("SELECT l.id AS l, r.id AS r FROM ls l LEFT JOIN rs r ON l.time = r.time", sources)
+    streams.sql("INSERT INTO {ls} VALUES (1, 10)", "ls")
+    streams.sql("INSERT INTO {rs} VALUES (1, 10)", "rs")
+    join.run(streams.spark)
+    streams.sql("INSERT INTO {ls} VALUES (3, 15)", "ls")
+    join.run(streams.spark)
+    assert streams.found() == [(1, 1)]
+    streams.sql("INSERT INTO {ls} VALUES (2, 10)", "ls")
+    restarted = Pipeline.load(streams.file)
+    assert only(restarted.run(streams.spark)).counts["late"] == 1
+    assert streams.found() == [(1, 1)], "not l2 alone, beside r1 that had left"
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_epochs_cut_at_random_are_what_the_oracle_says(streams: Streams, seed: int) -> None:
+    """Commits of both streams in turn; a run now and then; what waits and what was added are the oracle's."""
+    random, spark = Random(seed), streams.spark
+    how = random.choice(("left", "full"))
+    join = streams.join(JOIN.replace("LEFT", how.upper()))
+    join.run(spark)
+    oracle = oracle_of(how)
+    rows: list[tuple[Any, Any]] = []
+    now, number = 0, 0
+    for second in range(10, 24):
+        name = random.choice(("left", "right"))
+        now += random.randint(0, 8)
+        came = []
+        for _ in range(random.randint(1, 4)):
+            number += 1
+            minute = None if random.random() < 0.1 else now + random.randint(-9, 4)
+            came.append((number, random.choice(("a", "a", "b", None)), minute))
+        streams.come(name, *came, second=second)
+        named = [(one[0], dict(zip(("id", "k", "t"), one, strict=True))) for one in came]
+        for emitted in oracle.rows("l" if name == "left" else "r", named):
+            rows.append(tuple(None if side is None else side[0] for side in (emitted.left, emitted.right)))
+        if random.random() < 0.3:
+            join.run(spark)
+    report = only(join.run(spark))
+    assert streams.found() == sorted(rows, key=repr)
+    assert streams.waits() == sorted(held.row[0] for held in oracle.buffered)
+    assert report.outcome == "nothing" or report.counts["buffered"] == len(oracle.buffered)
+    assert never_alone_and_joined(streams)
+    join.flush(spark)
+    rows += [tuple(side and side[0] for side in (one.left, one.right)) for one in oracle.flush()]
+    assert streams.found() == sorted(rows, key=repr)
+    assert streams.waits() == []
+    assert only(join.verify(spark)).counts["expected"] == len(rows)
+
+
+def oracle_of(how: str) -> Oracle:
+    """Give the oracle of the join of this module; times are minutes."""
+
+    def meets(left: Any, right: Any) -> bool | None:
+        if None in (left["k"], right["k"], left["t"], right["t"]):
+            return None
+        return bool(left["k"] == right["k"] and left["t"] - 10 <= right["t"] <= left["t"] + 20)
+
+    return Oracle(
+        how,
+        [Bound("r.t", "l.t", 10), Bound("l.t", "r.t", 20)],
+        {"l": ("t",), "r": ("t",)},
+        {"l.t": 5, "r.t": 5},
+        meets,
+        {"l": lambda values: True, "r": lambda values: True},
+        {"l": lambda values: values["k"] is None, "r": lambda values: values["k"] is None},
+    )
+
+
+def never_alone_and_joined(lake: Streams, result: str = "result") -> bool:
+    """Ask the result itself: no row of a stream is in it with a partner and without."""
+    both = (
+        f"SELECT {mine} FROM {lake.at(result)} WHERE {mine} IS NOT NULL GROUP BY {mine} "
+        f"HAVING count_if({other} IS NULL) > 1 OR (count_if({other} IS NULL) = 1 AND count(*) > 1)"
+        for mine, other in (("_left_row", "_right_row"), ("_right_row", "_left_row"))
+    )
+    return all(lake.spark.sql(query).count() == 0 for query in both)
+
+
+def test_equal_rows_are_rows_of_their_own(streams: Streams) -> None:
+    """Each meets and each stands alone; they differ by their number alone."""
+    join = streams.join(JOIN.replace("LEFT", "FULL"))
+    streams.come("left", (1, "a", 0), (1, "a", 0), (2, "b", 0), (2, "b", 0), second=10)
+    streams.come("right", (9, "a", 0), second=20)
+    join.run(streams.spark)
+    assert streams.found() == [(1, 9), (1, 9)]
+    assert streams.waits() == [1, 1, 2, 2, 9]
+    join.flush(streams.spark)
+    assert streams.found() == [(1, 9), (1, 9), (2, None), (2, None)]
+
+
+def test_more_rows_than_may_wait_stop_the_epoch_before_anything_is_published(streams: Streams) -> None:
+    """It counts after each position: three rows wait at once although none does at the end."""
+    spark = streams.spark
+    streams.join(max_buffered_rows=2).run(spark)
+    streams.come("left", (1, "a", 0), (2, "a", 1), (3, "a", 2), second=10)
+    streams.come("right", (4, "z", 90), second=20)
+    streams.come("left", (5, "z", 90), second=30)
+    before = streams.versions()
+    with pytest.raises(BufferFull, match="at most 2 rows") as caught:
+        streams.join(max_buffered_rows=2).run(spark)
+    assert "3" in caught.value.found
+    assert streams.versions() == before
+    assert only(streams.join(max_buffered_rows=3).run(spark)).counts["buffered"] == 2
+
+
+def test_a_backfill_appends_what_is_missing_and_a_reset_begins_result_and_state_anew(streams: Streams) -> None:
+    spark, join = streams.spark, streams.join()
+    join.run(spark)
+    streams.come("left", (1, "a", 0), (2, "b", 0), second=10)
+    streams.come("right", (9, "a", 5), (8, "c", 40), second=20)
+    join.run(spark)
+    assert streams.found() == [(1, 9), (2, None)]
+    streams.sql("DELETE FROM {result} WHERE l = 1")
+    with pytest.raises(ForeignWriter):
+        join.run(spark)
+    with pytest.raises(Drifted, match="1 rows are missing"):
+        join.verify(spark)
+    assert only(join.backfill(spark)).counts["appended"] == 1
+    assert streams.found() == [(1, 9), (2, None)]
+    streams.sql("DELETE FROM {result__state}", "result__state")
+    streams.come("right", (7, "b", 41), second=30)
+    with pytest.raises(ForeignWriter, match="somebody else wrote") as caught:
+        join.run(spark)
+    assert "--reset" in caught.value.hint
+    reset = only(join.backfill(spark, remedy="reset"))
+    assert (reset.strategy, streams.found()) == ("reset", [(1, 9), (2, None)])
+    assert streams.waits() == [7, 8]
+    assert only(join.verify(spark)).counts["expected"] == 2
+    streams.come("left", (3, "c", 39), second=40)
+    join.run(spark)
+    assert streams.found() == [(1, 9), (2, None), (3, 8)]
+
+
+def test_order_by_takes_rows_one_by_one_and_kafka_has_one_time(streams: Streams) -> None:
+    """By the order of the rows the pair meets before the left one leaves, whatever their commits; nothing is late."""
+    sources = {name: {"key": "id", "kind": "stream", "order_by": "n", "watermarks": {"ts": 5}} for name in ("ls", "rs")}
+    for name in sources:
+        streams.create(name, "n INT, id INT, ts INT")
+    sql = "SELECT l.id AS l, r.id AS r FROM ls l FULL JOIN rs r ON l.id = r.id AND l.ts BETWEEN r.ts - 10 AND r.ts + 10"
+    join = streams.pipeline(sql, sources, semantics="kafka")
+    join.run(streams.spark)
+    streams.sql("INSERT INTO {rs} VALUES (4, 9, 100), (2, 1, 8)", "rs")
+    streams.sql("INSERT INTO {ls} VALUES (3, 2, 60), (1, 1, 0), (5, 3, 50)", "ls")
+    report = only(join.run(streams.spark))
+    assert report.counts["late"] == 0
+    assert [row[:2] for row in streams.rows()] == [(1, 1), (2, None), (3, None)]
+    assert {row[0]: row[3] for row in streams.rows()} == {1: 2, 2: 4, 3: 5}, "the position is the order's"
+    assert only(join.verify(streams.spark)).counts["missing"] == 0
+
+
+def test_dates_where_filters_and_rows_without_a_value(streams: Streams) -> None:
+    """WHERE drops rows of the result and not that they have met; a row without a value moves its watermark."""
+    for name in ("ls", "rs"):
+        streams.create(name, "id INT, `the day` DATE, v STRING")
+    sources = {
+        name: {"key": "id", "kind": "stream", "null_value": "v IS NULL", "watermarks": {"the day": "1 day"}}
+        for name in ("ls", "rs")
+    }
+    sql = (
+        "SELECT l.id AS l, r.id AS r FROM ls l FULL JOIN rs r ON l.`the day` >= r.`the day` - INTERVAL 2 DAYS AND "
+        "l.`the day` <= r.`the day` WHERE coalesce(r.v, l.v) <> 'x'"
+    )
+    join = streams.pipeline(sql, sources)
+    join.run(streams.spark)
+    streams.sql("INSERT INTO {ls} VALUES (1, DATE'2026-01-01', 'a'), (2, DATE'2026-01-09', 'b')", "ls")
+    streams.sql("INSERT INTO {rs} VALUES (1, DATE'2026-01-02', 'x'), (3, DATE'2026-01-20', NULL)", "rs")
+    report = only(join.run(streams.spark))
+    assert (report.counts["null_values"], streams.found()) == (1, [(2, None)])
+    only(join.flush(streams.spark))
+    assert streams.found() == [(2, None)], "the first rows met, although WHERE dropped what they made"
+
+
+def test_times_of_other_types_than_their_bounds_are_faults(streams: Streams) -> None:
+    streams.create("ints", "id INT, t INT")
+    sources = {**SOURCES, "ints": {"key": "id", "kind": "stream", "watermarks": {"t": "5 minutes"}}}
+    both = "SELECT l.id FROM left l JOIN ints r ON l.t = r.t"
+    with pytest.raises(PipelineFileError) as caught:
+        streams.pipeline(both, sources).run(streams.spark)
+    assert "its lateness an interval" in caught.value.message
+    assert "times of different kinds" in caught.value.message
+    number = "SELECT l.id FROM left l JOIN right r ON l.t BETWEEN r.t - 5 AND r.t + 5"
+    with pytest.raises(PipelineFileError, match="compared with a number"):
+        streams.join(number).run(streams.spark)
+
+
+def test_an_epoch_that_is_let_go_puts_back_what_waited(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state was written, then somebody else wrote to the result: `--accept` goes on with the rows not yet taken."""
+    spark, join = streams.spark, streams.join()
+    join.run(spark)
+    streams.come("left", (1, "a", 0), (2, "b", 0), second=10)
+    join.run(spark)
+    streams.come("right", (9, "a", 5), second=20)
+
+    def stop(when: str, what: str) -> None:
+        if when == "before" and what.startswith("load result"):
+            raise KeyboardInterrupt
+
+    writing.observers.append(stop)
+    with pytest.raises(KeyboardInterrupt):
+        join.run(spark)
+    writing.observers.clear()
+    assert streams.waits() == [1, 2, 9], "the state is ahead of the result"
+    streams.sql("INSERT INTO {result} VALUES (77, 77, 1, 0, NULL, NULL)")
+    with pytest.raises(CannotContinue):
+        join.run(spark)
+    only(join.backfill(spark, remedy="accept"))
+    assert streams.waits() == [1, 2]
+    only(join.run(spark))
+    assert streams.found() == [(1, 9), (77, 77)]
+    assert streams.waits() == [1, 2, 9]
+
+
+def test_no_plan_is_a_product_of_all_rows_with_all_others(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an equality rows meet by buckets of time: no cartesian product, no nested loop, in any query of a run."""
+    plans: list[str] = []
+    written = DataFrameWriter.parquet
+
+    def parquet(self: Any, path: str, *args: Any, **options: Any) -> None:
+        plans.append(self._df._jdf.queryExecution().executedPlan().toString())
+        written(self, path, *args, **options)
+
+    monkeypatch.setattr(DataFrameWriter, "parquet", parquet)
+    sql = f"SELECT l.id AS l, r.id AS r FROM left l FULL JOIN right r ON {WITHIN}"
+    join = streams.join(sql)
+    streams.come("left", (1, "a", 0), (2, "b", 9), second=10)
+    streams.come("right", (3, "a", 15), (4, "z", 90), second=20)
+    join.run(streams.spark)
+    assert streams.found() == [(1, 3), (2, 3)]
+    streams.come("left", (5, "a", 95), second=30)
+    join.run(streams.spark)
+    assert (5, 4) in streams.found()
+    assert len(plans) > 6
+    for plan in plans:
+        assert "CartesianProduct" not in plan
+        assert "NestedLoop" not in plan, plan

@@ -103,8 +103,8 @@ def cut(
                 yield part
                 return
             for one in emitted:
-                rows = (_values(definition, place, row) for place, row in enumerate((one.left, one.right)))
-                made.emitted[step.position, *rows] += 1
+                left, right = _values(definition, 0, one.left), _values(definition, 1, one.right)
+                made.emitted[step.position, left, right] += 1
             made.most = max(made.most or 0, len(oracle.buffered))
             if step.rows or step.given:
                 made.results[step.position] = placed(oracle.outputs())

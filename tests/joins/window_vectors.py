@@ -126,7 +126,7 @@ def _read(
     how: str, on: str, columns: tuple[StructType, StructType], times: Sequence[Sequence[str]], lateness: int = 0
 ) -> TableJoin:
     """Read a statement; PipelineFileError if the product refuses it."""
-    rows = dict(zip(SIDES, columns, strict=True))
+    rows: dict[str, StructType] = dict(zip(SIDES, columns, strict=True))
     sources = {
         side: Source(kind="stream", key=row.names[:1], watermarks=dict.fromkeys(own, str(lateness)))
         for (side, row), own in zip(rows.items(), times, strict=True)
