@@ -151,9 +151,10 @@ class JoinHistory:
         last = self.at_result(version)
         return -1 if last is None else last.sources[0].to_version
 
-    def run_ids(self) -> set[str]:
-        """The runs whose commits are ours."""
-        return {e.run_id for e in self.entries if e.step == COMMITTED}
+    def run_ids(self, *, let_go: bool = False) -> set[str]:
+        """The runs whose commits are ours; with those of epochs that were let go, whose writes were taken back."""
+        steps = CLOSING if let_go else (COMMITTED,)
+        return {e.run_id for e in self.entries if e.step in steps}
 
 
 def _made(target: TargetVersions | None) -> int:

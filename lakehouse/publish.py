@@ -114,6 +114,7 @@ def merge(
     base_version: int,
     still_open: Callable[[], bool],
     part: str = "result",
+    join: str = "",
 ) -> Commit | None:
     """
     Merge a staged change set into its table, as one commit.
@@ -127,6 +128,7 @@ def merge(
         base_version: The version that the change set was computed against.
         still_open: Tells whether the ledger still has the epoch open.
         part: The part of the stage with the change set.
+        join: The join that keeps the table, if the table is not called as it is.
 
     Returns:
         The commit, found in the table's history by run id whether this call or an earlier one made it; None where
@@ -144,7 +146,7 @@ def merge(
         "spark.databricks.delta.commitInfo.userMetadata": fence.run_id,
     }
     for attempt in range(1, ATTEMPTS + 1):
-        check_owner(spark, table, base_version, {fence.run_id})
+        check_owner(spark, table, base_version, {fence.run_id}, join)
         try:
             metrics = write(f"merge into {address.label}", lambda: _with(spark, options, statement))
             break
@@ -157,7 +159,7 @@ def merge(
             table = refresh(spark, table)
     if not metrics and not still_open():
         raise _another_run(address.label, fence)
-    commits = check_owner(spark, refresh(spark, table), base_version, {fence.run_id})
+    commits = check_owner(spark, refresh(spark, table), base_version, {fence.run_id}, join)
     return next((commit for commit in commits if commit.metadata == fence.run_id), None)
 
 

@@ -1,6 +1,7 @@
 """Delta tables by name or by path: what one is now, what it was at a version, and its creation."""
 
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -364,6 +365,14 @@ def create(spark: SparkSession, address: Address, schema: StructType, key: Seque
         statement += f" CLUSTER BY ({', '.join(map(quote, clustered))})"
     statement += f" TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in properties.items())})"
     write(f"create table {address.label}", lambda: spark.sql(statement).collect())
+
+
+def drop(spark: SparkSession, address: Address) -> None:
+    """Remove a table that lakejoin keeps, if it is there."""
+    if address.path:
+        write(f"drop {address.label}", lambda: shutil.rmtree(address.path, ignore_errors=True))
+    else:
+        write(f"drop {address.label}", lambda: spark.sql(f"DROP TABLE IF EXISTS {address.sql}").collect())
 
 
 def restore(spark: SparkSession, table: Table, version: int) -> None:

@@ -123,6 +123,11 @@ def _rewritten(expression: str, kind: DataType, *, exact: bool, depth: int = 0) 
     return f"CAST({expression} AS STRING)"
 
 
+def hash_of(expression: str, kind: DataType) -> str:
+    """Give the SQL of a hash (bigint) of a value; of maps that of their sorted entries."""
+    return f"xxhash64({comparable(expression, kind)})"
+
+
 def same(left: str, right: str, kind: DataType) -> str:
     """Compare two SQL expressions of one type null-safely; the result is never null."""
     return f"({comparable(left, kind)} <=> {comparable(right, kind)})"

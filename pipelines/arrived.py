@@ -8,6 +8,7 @@ from lakehouse.errors import CannotContinue
 from lakehouse.feed import read_feed
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, commits_since, read
+from lakehouse.times import micros
 from pipelines.binding import BoundJoin
 from pipelines.joins.stream_stream import HAS_VALUE
 from pipelines.joins.stream_table import ALWAYS, POSITION, ignores_null_values
@@ -42,8 +43,10 @@ class Arrived:
         self.table: Table = bound.table(place)
         self.ignored = 0
         rows = self._feed() if plan.strategy == "incremental" else self._snapshot()
-        others = (plan.clocks[name] for name in bound.join.sources if name in plan.clocks and name != self.source)
+        others = [plan.clocks[name] for name in bound.join.sources if name in plan.clocks and name != self.source]
         cut = max(others, default=ALWAYS)
+        # At one time the left one of two streams comes first.
+        behind = "<=" if bound.join.window is not None and place == 0 and others else "<"
         takes_part = "_change_type = 'insert'"
         no_value = f"coalesce({self._stream.null_value.sql}, FALSE)"
         is_dropped = bound.join.window is None and ignores_null_values(bound.join, bound.semantics)
@@ -54,7 +57,7 @@ class Arrived:
             F.count(F.expr(f"IF({takes_part}, 1, NULL)")).alias("read"),
             F.count(F.expr(f"IF({takes_part} AND {stays}, 1, NULL)")).alias("came"),
             F.count(F.expr(f"IF({takes_part} AND {no_value}, 1, NULL)")).alias("null_values"),
-            F.count(F.expr(f"IF({takes_part} AND {POSITION} < {cut}, 1, NULL)")).alias("behind_cut"),
+            F.count(F.expr(f"IF({takes_part} AND {POSITION} {behind} {cut}, 1, NULL)")).alias("behind_cut"),
             F.count(F.expr(f"IF({takes_part} AND {POSITION} IS NULL, 1, NULL)")).alias("untimed"),
             F.max(F.expr(f"IF({takes_part}, {POSITION}, NULL)")).alias("reached"),
             F.min(F.expr("IF(_change_type = 'insert', NULL, _commit_version)")).alias("altered"),
@@ -101,9 +104,9 @@ class Arrived:
         position = str(UNORDERED)
         if column is not None:
             kind = self.table.schema[column].dataType
-            position = as_time(quote(column), kind)
-            if self._bound.join.window is not None and not self._bound.times:
-                position = as_number(quote(column), kind)  # two streams may have dates and timestamps
+            # Two streams may have dates and timestamps, and clocks without a zone.
+            has_window = self._bound.join.window is not None and not self._bound.times
+            position = (as_number if has_window else as_time)(quote(column), kind)
             if not self._bound.times:  # one that only sorts the load may be missing
                 position = f"coalesce({position}, {UNORDERED})"
         return rows.select(
@@ -135,8 +138,23 @@ class Arrived:
             rows = rows.where(~F.col("_commit_version").isin(list(skipped)))
         column = self._bound.times.get(self._stream.source)
         kind = None if column is None else self.table.schema[column].dataType
-        position = "unix_micros(_commit_timestamp)" if column is None or kind is None else as_time(quote(column), kind)
+        position = self._time_of_commit() if column is None or kind is None else as_time(quote(column), kind)
         return rows.withColumn(POSITION, F.expr(f"CAST({position} AS BIGINT)"))
+
+    def _time_of_commit(self) -> str:
+        """Give the SQL of a commit's time: of two streams no commit has an earlier one than a commit before it."""
+        own = "unix_micros(_commit_timestamp)"
+        if self._bound.join.window is None:
+            return own
+        (versions,) = (part for part in self._plan.sources if part.name == self.source)
+        reached = self._plan.clocks.get(self.source, ALWAYS)
+        raised = ""
+        for commit in commits_since(self._workspace.spark, self.table, versions.read_after):
+            if commit.changes_data and commit.version <= versions.to_version:
+                if micros(commit.at) < reached:
+                    raised += f" WHEN {commit.version} THEN {reached}L"
+                reached = max(reached, micros(commit.at))
+        return f"CASE _commit_version{raised} ELSE {own} END" if raised else own
 
     def _skipped(self, rows: DataFrame, after: int) -> dict[int, int]:
         """Find the commits that replace rows otherwise than row by row, and count the rows of each."""

@@ -125,6 +125,11 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
         found = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)
         tables = dict(zip(statement.sources, found, strict=True))
     join = bind(statement, {source: table.schema.fieldNames() for source, table in tables.items()})
+    streams: tuple[Stream, ...] = ()
+    times: Mapping[str, str] = {}
+    if statement.reads_stream:
+        streams, times = stream_inputs(workspace, statement, tables)
+    join = fitted(workspace, join, tables)
     sources = tuple(tables[source] for source in join.sources)
     types = _key_types(workspace, join, tables)
     schema = _result_schema(workspace, join, tables)
@@ -132,11 +137,6 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     changelog = workspace.changelog(name)
     if changelog is not None:
         _must_be_free(workspace, join)
-    streams: tuple[Stream, ...] = ()
-    times: Mapping[str, str] = {}
-    if statement.reads_stream:
-        streams, times = stream_inputs(workspace, statement, tables)
-    join = fitted(workspace, join, tables)
     added = [StructField(column, LongType()) for column in STREAM_COLUMNS if streams]
     added += [StructField(column, IDENTITY_TYPE) for column in ROW_COLUMNS if join.window is not None]
     read = reads(workspace.file, name) if changelog is not None or streams else ()

@@ -6,7 +6,6 @@ ones; the table is a result only once the ledger says *committed*, and is droppe
 """
 
 import logging
-import shutil
 import uuid
 from dataclasses import replace
 
@@ -18,8 +17,7 @@ from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed
 from lakehouse.publish import Fence, append, check_owner
 from lakehouse.sqltext import quote
-from lakehouse.tables import create, find, get, read, reading
-from lakehouse.writing import write
+from lakehouse.tables import create, drop, find, get, read, reading
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.epoch import changelog_before, check_sources, expected_rows
 from pipelines.joins.changelog import changelog_schema, missing_rows
@@ -141,7 +139,4 @@ def _drop(workspace: Workspace, entry: Entry) -> None:
             found=f"{first.operation} in version {first.version}",
             hint=f"move it away, or adopt it by `lakejoin backfill --select {entry.join}`",
         )
-    if address.path:
-        write(f"drop {address.label}", lambda: shutil.rmtree(address.path, ignore_errors=True))
-    else:
-        write(f"drop {address.label}", lambda: workspace.spark.sql(f"DROP TABLE IF EXISTS {address.sql}").collect())
+    drop(workspace.spark, address)

@@ -134,15 +134,25 @@ def check_result(
             "the change feed of the result is off",
             hint=f"ALTER TABLE {bound.result.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true)",
         )
-    if TRANSACTION_RETENTION in result.properties:
+    refuse_forgetting(name, result)
+    check_columns(name, "result", bound.columns, result.schema)
+
+
+def refuse_forgetting(name: str, table: Table) -> None:
+    """
+    See that Delta remembers which epochs were written to a table.
+
+    Raises:
+        CannotContinue: It is set to forget them after a time.
+    """
+    if TRANSACTION_RETENTION in table.properties:
         raise CannotContinue(
             name,
-            f"{TRANSACTION_RETENTION} is set on the result",
+            f"{TRANSACTION_RETENTION} is set on {table.address.label}",
             expected="no such property: Delta would forget which epochs were written, and write one again",
-            found=result.properties[TRANSACTION_RETENTION],
-            hint=f"ALTER TABLE {bound.result.sql} UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
+            found=table.properties[TRANSACTION_RETENTION],
+            hint=f"ALTER TABLE {table.address.sql} UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
         )
-    check_columns(name, "result", bound.columns, result.schema)
 
 
 def check_columns(join: str, which: str, columns: StructType, found: StructType) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from pyspark.sql import DataFrame
@@ -237,7 +238,8 @@ def _merge(workspace: Workspace, entry: Entry, target: TargetVersions, part: str
 
     def merged() -> Commit | None:
         base, stage = target.base_version, Stage(entry.stage)
-        return merge(workspace.spark, table, stage, ops, fence, base, lambda: _is_open(workspace, entry), part)
+        still_open = partial(_is_open, workspace, entry)
+        return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join)
 
     commit = _unless_finished(workspace, entry, merged)
     counted = committed_counts(commit.metrics) if commit else dict.fromkeys(OPERATIONS.values(), 0)

@@ -28,7 +28,7 @@ from pipelines.plan import FEW, Computed, EpochPlan, SourceRange, Strategy, chec
 from pipelines.publishing import APPENDED, Stopwatch
 from pipelines.report import JoinReport
 from pipelines.spec import STREAM_COLUMNS
-from pipelines.stream_epoch import BACKFILL, Lookups
+from pipelines.stream_epoch import BACKFILL, Lookups, checked_state
 from pipelines.window_epoch import Meetings
 from pipelines.workspace import Workspace
 
@@ -229,7 +229,7 @@ def plan_replay(workspace: Workspace, name: str, remedy: Remedy) -> tuple[EpochP
         clocks=last.clocks,
     )
     if replay.bound.state is not None:
-        state = get(workspace.spark, replay.bound.state)
+        state = checked_state(workspace, replay.bound, last, replay.history)
         plan = replace(plan, state_id=state.id, state_version=state.version)
     return plan, replay.bound
 

@@ -11,9 +11,12 @@ ledger's row and the stage alone.
 import logging
 import uuid
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
+
+from pyspark.errors import AnalysisException
 
 from expectations.gate import Verdict, gate_change_set, gate_changelog, gate_stream
 from lakehouse.entries import ABANDONED, REJECTED, Entry
@@ -34,7 +37,7 @@ from pipelines.progress import SILENT, Progress
 from pipelines.publishing import APPENDED, Stopwatch, is_staged, publish, publishing_entry, put_back, staged_rows
 from pipelines.replay import Remedy, compute_replay, plan_replay
 from pipelines.report import JoinReport, joined_reports
-from pipelines.spec import STREAM_COLUMNS, changelogs_of, reads, statement_of
+from pipelines.spec import STREAM_COLUMNS, changelogs_of, reads, reads_stream, statement_of
 from pipelines.stream_epoch import compute_epoch, plan_flush, plan_reset, way_on_of_stream
 from pipelines.stream_epoch import made_ready as stream_made_ready
 from pipelines.window_epoch import compute_flush
@@ -98,6 +101,8 @@ def flush_joins(
     """
     Let all rows go that wait in joins of two streams, as an epoch of its own: null-padded where they are kept.
 
+    Each join is brought up to date before that.
+
     Args:
         workspace: Where to work.
         select: Names of joins; all joins of two streams of the file if None.
@@ -125,12 +130,9 @@ def flush_joins(
 def _flush(workspace: Workspace, name: str, progress: Progress) -> JoinReport:
     if not statement_of(workspace.file, name).is_windowed:
         raise LakejoinError(name, "nothing waits in it", expected="a join of two streams", hint="leave it out")
+    # What has come is taken first: else the rows that it would meet were gone.
+    run_join(workspace, name, progress=progress)
     watch = Stopwatch(lambda step: progress.step(name, step))
-    with watch.step("plan"), reading(name):
-        prepared = prepare_node(workspace, name)
-    if prepared.plan.strategy == "resume":
-        _begun(progress, prepared.plan)
-        _finish(workspace, prepared, watch, abandon_broken=False)
     with watch.step("plan"), reading(name):
         plan, bound = plan_flush(workspace, name)
     _begun(progress, plan)
@@ -176,7 +178,8 @@ def run_join(
     finished = None
     if prepared.plan.strategy == "resume":
         _begun(progress, prepared.plan)
-        finished = _finish(workspace, prepared, watch, abandon_broken=backfill)
+        with way_on_of_stream(name) if _is_stream(workspace, name) else nullcontext():
+            finished = _finish(workspace, prepared, watch, abandon_broken=backfill)
         with watch.step("plan"), reading(name):
             prepared = prepare_node(workspace, name, backfill=backfill)
     plan = prepared.plan
@@ -210,6 +213,10 @@ def run_join(
     if plan.strategy == "load":
         return _report(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     return _change(workspace, prepared, watch)
+
+
+def _is_stream(workspace: Workspace, name: str) -> bool:
+    return name in workspace.file.joins and reads_stream(workspace.file, name)
 
 
 def _begun(progress: Progress, plan: EpochPlan) -> None:
@@ -368,10 +375,10 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
         )
     try:
         return publish(workspace, entry, watch)
-    except CannotContinue as error:
+    except (CannotContinue, AnalysisException) as error:
         if not abandon_broken:
             raise
-        _abandon(workspace, entry, error.problem)
+        _abandon(workspace, entry, error.problem if isinstance(error, CannotContinue) else str(error).splitlines()[0])
         return None
 
 

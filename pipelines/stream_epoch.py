@@ -18,7 +18,6 @@ from functools import partial
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from lakehouse.address import Address
 from lakehouse.changes import null_key
 from lakehouse.entries import Entry, JoinHistory
 from lakehouse.errors import BrokenEpoch, CannotContinue, DuplicateKey, ForeignWriter, NotLoaded
@@ -36,7 +35,15 @@ from pipelines.joins.stream_table import as_rows, emitted, look_up
 from pipelines.joins.watermarks import VERSION
 from pipelines.pins import Arrival, Arrivals, pin
 from pipelines.plan import Computed, EpochPlan, Refresh, SourceFacts, SourceRange, plan_epoch
-from pipelines.prepare import Prepared, check_columns, check_result, facts_of, is_only_created, source_facts
+from pipelines.prepare import (
+    Prepared,
+    check_columns,
+    check_result,
+    facts_of,
+    is_only_created,
+    refuse_forgetting,
+    source_facts,
+)
 from pipelines.spec import STREAM_COLUMNS, Join
 from pipelines.stream_sources import StreamSources
 from pipelines.window_epoch import compute_windowed, create_state, state_schema
@@ -90,7 +97,6 @@ def _prepared(
         return Prepared(plan, history, bound)
     bound = _up_to(bound, goal or {})
     last = history.committed
-    state = None if bound.state is None or result is None else _checked_state(workspace, name, bound, bound.state, last)
     anew = result is None
     clocks = {} if last is None or anew else last.clocks
     pins = None
@@ -111,36 +117,45 @@ def _prepared(
     streams = [bound.table(place) for place in range(len(bound.streams))]
     came = sum(stream.size if anew else _bytes(workspace, stream, plan) for stream in streams)
     plan = replace(plan, clocks=clocks, stream_bytes=came, more=pins is not None and pins.more)
-    plan = _with_state(plan, state)
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=False)
+        if bound.state is not None and last is not None:
+            state = checked_state(workspace, bound, last, history)
+            plan = replace(plan, state_id=state.id, state_version=state.version)
     return Prepared(plan, history, bound)
 
 
-def _checked_state(
-    workspace: Workspace, name: str, bound: BoundJoin, address: Address, last: Entry | None
-) -> Table | None:
-    """See that the table of rows that wait is as the last epoch left it."""
-    table, recorded = find(workspace.spark, address), None if last is None else last.state
-    if recorded is None:
-        return table
+def checked_state(workspace: Workspace, bound: BoundJoin, last: Entry, history: JoinHistory) -> Table:
+    """
+    See that the table of rows that wait is as the last epoch left it: nothing else knows what waits.
+
+    Raises:
+        ForeignWriter: It is gone, or somebody else wrote to it.
+        SchemaBroken: It has other columns.
+        CannotContinue: Delta is set to forget who wrote to it.
+    """
+    assert bound.state is not None
+    name, recorded = bound.join.name, last.state
+    table = find(workspace.spark, bound.state)
     hint = f"`lakejoin backfill --reset --select {name}` begins it and the result anew"
-    if table is None or table.id != recorded.id:
+    if table is None or recorded is None or table.id != recorded.id:
         raise ForeignWriter(
             name,
             "the table of rows that wait was dropped" if table is None else "the table of rows that wait was replaced",
-            expected=f"the table with id {recorded.id}",
+            expected=f"the table with id {recorded.id if recorded else 'none'}",
             found=f"id {table.id}" if table else "no table",
             hint=hint,
         )
     assert recorded.version is not None
-    check_owner(workspace.spark, table, recorded.version, workspace.ledger.of(name).run_ids(), name)
-    check_columns(name, "table of rows that wait", state_schema(bound), table.schema)
+    try:
+        check_owner(workspace.spark, table, recorded.version, history.run_ids(let_go=True), name)
+        refuse_forgetting(name, table)
+        check_columns(name, "table of rows that wait", state_schema(bound), table.schema)
+    except CannotContinue as error:
+        error.hint = hint
+        error.args = (error.message,)
+        raise
     return table
-
-
-def _with_state(plan: EpochPlan, state: Table | None) -> EpochPlan:
-    return plan if state is None else replace(plan, state_id=state.id, state_version=state.version)
 
 
 @contextmanager
@@ -155,6 +170,8 @@ def way_on_of_stream(name: str) -> Iterator[None]:
     try:
         yield
     except ForeignWriter as error:
+        if "--reset" in error.hint:  # what waits, which only that begins anew
+            raise
         error.hint = (
             f"{backfill} appends rows that are gone; `--accept` takes the result as it is, `--reset` begins it anew"
         )

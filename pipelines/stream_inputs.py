@@ -83,7 +83,8 @@ def stream_inputs(
             faults.append(Fault(f"joins.{statement.name}", f"order_by: {listed}", "give them one type"))
     if faults:
         raise PipelineFileError(file.pipeline, faults)
-    return tuple(_timed(stream, tables[stream.source]) for stream in streams), times
+    ordering = (*TIMES, TimestampNTZType) if statement.is_windowed else TIMES
+    return tuple(_timed(stream, tables[stream.source], ordering) for stream in streams), times
 
 
 def fitted(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -> TableJoin:
@@ -110,8 +111,15 @@ def fitted(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -
     faults = list(_misfits_of_window(join, window, kinds))
     if faults:
         raise PipelineFileError(workspace.file.pipeline, faults)
-    within = tuple(_in_units(bound, kinds[bound.greater], workspace.file.timezone) for bound in window.bounds)
-    return replace(join, window=replace(window, bounds=within))
+    by_date = all(isinstance(kind, DateType) for kind in kinds)
+    has_zone = not by_date and workspace.file.timezone != "UTC"
+    within = tuple(_in_units(bound, kinds[bound.greater], has_zone=has_zone) for bound in window.bounds)
+    marks = tuple(
+        # A local day may be shorter or longer: values of a date column are late a day later.
+        mark._replace(lateness=mark.lateness + DAY) if has_zone and mark.lateness and _is_date(kind) else mark
+        for mark, kind in zip(window.watermarks, kinds, strict=True)
+    )
+    return replace(join, window=replace(window, watermarks=marks, bounds=within, by_date=by_date))
 
 
 def _misfits_of_window(join: TableJoin, window: Window, kinds: list[DataType]) -> Iterator[Fault]:
@@ -136,14 +144,14 @@ def _misfits_of_window(join: TableJoin, window: Window, kinds: list[DataType]) -
             yield Fault(path, f"ON: {shown} are compared with a number", "compare them with an interval")
 
 
-def _in_units(bound: Within, kind: DataType, timezone: str) -> Within:
+def _in_units(bound: Within, kind: DataType, *, has_zone: bool) -> Within:
     """Measure the allowance of a bound; where days have no fixed length, wider by one: bounds only limit what waits."""
     allowance, has_days = bound.allowance, bound.has_days
     if bound.unit == "number" and isinstance(kind, DateType):
         allowance, has_days = allowance * DAY, True
     if isinstance(kind, DateType):
         has_days = True
-    is_wider = has_days and timezone != "UTC" and not isinstance(kind, (*INTEGRAL, TimestampNTZType))
+    is_wider = has_days and has_zone and not isinstance(kind, (*INTEGRAL, TimestampNTZType))
     return bound._replace(allowance=allowance + DAY if is_wider else allowance)
 
 
@@ -158,8 +166,8 @@ def _is_date(kind: DataType) -> bool:
     return isinstance(kind, DateType)
 
 
-def _timed(stream: Stream, table: Table) -> Stream:
+def _timed(stream: Stream, table: Table, kinds: tuple[type[DataType], ...]) -> Stream:
     """Leave out a time that orders no first load, for its type."""
-    if stream.event_time is None or isinstance(table.schema[stream.event_time].dataType, TIMES):
+    if stream.event_time is None or isinstance(table.schema[stream.event_time].dataType, kinds):
         return stream
     return replace(stream, event_time=None)

@@ -20,18 +20,24 @@ from lakehouse.errors import BufferFull
 from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import create, get, read
+from lakehouse.tables import create, drop, find, get, read
+from lakehouse.values import plain_schema
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
 from pipelines.epoch import few_or_many
+from pipelines.joins.meaning import ROW
 from pipelines.joins.stream_stream import (
     AT,
+    BY_LEFT,
+    FIRST,
     HASH,
     IDENTITY,
     LATE,
     MATCHED,
     NULL_KEY,
     NUMBER,
+    OP,
+    SECOND,
     alone,
     came,
     identified,
@@ -94,11 +100,23 @@ def state_schema(bound: BoundJoin) -> StructType:
 
 
 def create_state(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
-    """Create the table of rows that wait, empty, unless it is there, and name it in the plan."""
+    """
+    Create the table of rows that wait, empty, and name it in the plan.
+
+    One that is there is what an earlier result has left: a load takes the place of it, and a reset, which writes all of
+    it anew, where its columns are others.
+    """
     assert bound.state is not None
-    create(workspace.spark, bound.state, state_schema(bound), IDENTITY, feed=False)
-    table = get(workspace.spark, bound.state)
-    return replace(plan, state_id=table.id, state_version=table.version)
+    spark, schema = workspace.spark, state_schema(bound)
+    table = find(spark, bound.state)
+    if table is not None:
+        differs = plain_schema(table.schema.fields) != plain_schema(schema.fields)
+        has_rows = any(commit.changes_data for commit in table.commits) or table.size > 0
+        if differs or (plan.strategy == "load" and has_rows):
+            drop(spark, bound.state)
+    create(spark, bound.state, schema, IDENTITY, feed=False)
+    made = get(spark, bound.state)
+    return replace(plan, state_id=made.id, state_version=made.version)
 
 
 def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
@@ -142,11 +160,10 @@ STATE_COUNTS = {name: f"count_if(op = '{op}')" for op, name in WAITING.items()}
 
 @dataclass(frozen=True)
 class _Arrivals:
-    """The rows that came, placed and judged; the watermarks after them, as a frame of one row and by number."""
+    """The rows that came, placed and judged, and the watermarks after them by number."""
 
     placed: DataFrame
-    ends: DataFrame
-    watermarks: Mapping[int, int]
+    ends: Mapping[int, int]
 
 
 class Meetings:
@@ -179,26 +196,23 @@ class Meetings:
         arrivals, held = self._arrivals(), self._held()
         arrived = came(arrivals.placed, self._semantics)
         self._refuse_too_many(arrived, held, arrivals)
-        found = self._pairs(arrived, held)
+        found, met = self._pairs(arrived, held), None
         if not preserved(self._join):
             counts = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
-            met, lone = None, None
-        else:
-            if self._few or self._needs_pairs:
-                found = self._kept("pairs", found.drop(*(item.alias for item in self._join.inputs)))
-                counts = {"appended": 0}
-            else:
-                counts = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
-                found = self._stage.get(self._workspace.spark, "result", self._bound.columns)
-                found = _identities_of(found).withColumn("by_left", F.lit(False))
+        elif self._few or self._needs_pairs:
+            found = self._kept("pairs", found)
             met = marks_of(found, self._join, self._semantics)
             lone = self._alone(arrived, held, met, arrivals)
-            if self._few or self._needs_pairs:
-                rows = self._rows_of(found).unionByName(self._rows_alone(lone))
-                counts = self._stage.put("result", rows, APPENDED_ROWS)
-            else:
-                more = self._stage.put("result", self._rows_alone(lone), APPENDED_ROWS, add=True)
-                counts = {"appended": counts["appended"] + more["appended"]}
+            rows = self._rows_of(found).unionByName(self._rows_alone(lone))
+            counts = self._stage.put("result", rows, APPENDED_ROWS)
+        else:
+            # The rows of many pairs are written once, and tell by themselves which rows they are made of.
+            paired = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
+            written = self._stage.get(self._workspace.spark, "result", self._bound.columns)
+            met = marks_of(_identities_of(written), self._join, self._semantics)
+            lone = self._alone(arrived, held, met, arrivals)
+            more = self._stage.put("result", self._rows_alone(lone), APPENDED_ROWS, add=True)
+            counts = {"appended": paired["appended"] + more["appended"]}
         counts |= self._put_state(arrived, held, met, arrivals)
         return {**counts, **self._counts()}
 
@@ -211,7 +225,7 @@ class Meetings:
         found = self._pairs(arrived, held)
         if not preserved(self._join):
             return self._rows_of(found)
-        found = self._kept("pairs", found.drop(*(item.alias for item in self._join.inputs)))
+        found = self._kept("pairs", found)
         met = marks_of(found, self._join, self._semantics)
         return self._rows_of(found).unionByName(self._rows_alone(self._alone(arrived, held, met, arrivals)))
 
@@ -225,7 +239,7 @@ class Meetings:
 
     def emptied(self) -> DataFrame:
         """Give the changes that take all rows out of the state."""
-        held = self._held().withColumn("op", F.lit("delete"))
+        held = self._held().withColumn(OP, F.lit("delete"))
         return self._changes(held)
 
     def clocks(self) -> dict[str, int]:
@@ -279,9 +293,7 @@ class Meetings:
         for arrived in self._arrived:
             arrived.facts()
         known = {n: self._judged.get[f"w{n}"] for n in numbers}
-        watermarks = {n: NOTHING_YET if mark is None else mark for n, mark in known.items()}
-        last = [F.lit(number).cast("bigint").alias(reached(n)) for n, number in watermarks.items()]
-        return _Arrivals(kept, self._workspace.spark.range(1).select(*last), watermarks)
+        return _Arrivals(kept, {n: NOTHING_YET if last is None else last for n, last in known.items()})
 
     def _measured(self, rows: DataFrame) -> tuple[int, int]:
         """Find how much time of the order, and of the rows, one task is to look at."""
@@ -289,7 +301,10 @@ class Meetings:
         ends = [end(column) for column in columns for end in (F.min, F.max)]
         found = list(rows.agg(*ends).collect()[0])
         spans = [0 if least is None else most - least for least, most in zip(found[::2], found[1::2], strict=True)]
-        return spans[0] // SPANS + 1, max(spans[1:]) // SPANS + 1
+        # Rows that wait may be as old as bounds and lateness allow, whatever the times of those that came.
+        waits = sum(abs(bound.allowance) for bound in self.window.bounds)
+        waits += max(watermark.lateness for watermark in self.window.watermarks)
+        return spans[0] // SPANS + 1, max(waits, *spans[1:]) // SPANS + 1
 
     def _floor(self) -> DataFrame:
         """Give the watermarks before the epoch as a row that comes before all others."""
@@ -320,7 +335,8 @@ class Meetings:
         return waiting(rows.withColumnsRenamed(aliases), self._join)
 
     def _pairs(self, arrived: DataFrame, held: DataFrame) -> DataFrame:
-        return selected(pairs(arrived, held, self._join, self._semantics), self._join)
+        found = selected(pairs(arrived, held, self._join, self._semantics), self._join)
+        return found.select(AT, FIRST, SECOND, BY_LEFT, ROW)
 
     @property
     def _needs_pairs(self) -> bool:
@@ -328,13 +344,23 @@ class Meetings:
         return self._join.where is not None or is_eager(self._semantics)
 
     def _alone(self, arrived: DataFrame, held: DataFrame, met: DataFrame | None, arrivals: _Arrivals) -> DataFrame:
-        found = alone(arrived, held, met, arrivals.placed, arrivals.ends, self._join, self._semantics, self._spans)
+        found = alone(
+            arrived,
+            held,
+            met,
+            arrivals.placed,
+            arrivals.ends,
+            self._join,
+            self._semantics,
+            self._spans,
+            kept_as=self._kept,
+        )
         assert found is not None
         return found
 
     def _rows_of(self, found: DataFrame) -> DataFrame:
         """Lay pairs out as rows of the result."""
-        return self._laid_out(found, _identity("first."), _identity("second."))
+        return self._laid_out(found, _identity(f"{FIRST}."), _identity(f"{SECOND}."))
 
     def _rows_alone(self, lone: DataFrame) -> DataFrame:
         """Lay rows that stand alone out as rows of the result."""
@@ -344,13 +370,13 @@ class Meetings:
     def _laid_out(self, rows: DataFrame, left: str, right: str) -> DataFrame:
         added = (*STREAM_COLUMNS, *ROW_COLUMNS)
         values = [
-            F.col(f"row.{quote(field.name)}").cast(field.dataType).alias(field.name)
+            F.col(f"{ROW}.{quote(field.name)}").cast(field.dataType).alias(field.name)
             for field in self._bound.columns
             if field.name not in added
         ]
         epoch = F.lit(self._plan.epoch).cast("bigint").alias(EPOCH)
         identities = [F.expr(sql).alias(name) for name, sql in zip(ROW_COLUMNS, (left, right), strict=True)]
-        kept = rows if self._join.where is None else rows.where("row IS NOT NULL")
+        kept = rows if self._join.where is None else rows.where(f"{ROW} IS NOT NULL")
         return kept.select(*values, epoch, F.col(AT).alias(EPOCH_POSITION), *identities)
 
     def _put_state(
@@ -358,9 +384,9 @@ class Meetings:
     ) -> dict[str, int]:
         seen = Observation()
         told = state_changes(arrived, held, met, arrivals.ends, self._join, self._semantics)
-        stays = F.count(F.expr("IF(op IS NULL OR op <> 'delete', 1, NULL)"))
+        stays = F.count(F.expr(f"IF({OP} IS NULL OR {OP} <> 'delete', 1, NULL)"))
         counted = told.observe(seen, stays.alias("buffered"))
-        counts = self._stage.put("state", self._changes(counted.where("op IS NOT NULL")), STATE_COUNTS)
+        counts = self._stage.put("state", self._changes(counted.where(f"{OP} IS NOT NULL")), STATE_COUNTS)
         return {**counts, "buffered": seen.get["buffered"]}
 
     def _changes(self, told: DataFrame) -> DataFrame:
@@ -368,13 +394,13 @@ class Meetings:
         aliases = [item.alias for item in self._join.inputs]
         rows = [f"'{name}', {quote(alias)}" for name, alias in zip(STATE_ROWS, aliases, strict=True)]
         key = ", ".join(f"'{name}', {name}" for name in IDENTITY)
-        before = f"{MATCHED} AND op <> 'update'"
+        before = f"{MATCHED} AND {OP} <> 'update'"
         image = "named_struct(" + ", ".join([key, f"'{MATCHED}', {{0}}", *rows]) + ")"
         return told.select(
-            "op",
+            F.col(OP).alias("op"),
             F.expr(f"named_struct({key})").alias("key"),
-            F.expr(f"IF(op = 'insert', NULL, {image.format(before)})").alias("before"),
-            F.expr(f"IF(op = 'delete', NULL, {image.format(MATCHED)})").alias("after"),
+            F.expr(f"IF({OP} = 'insert', NULL, {image.format(before)})").alias("before"),
+            F.expr(f"IF({OP} = 'delete', NULL, {image.format(MATCHED)})").alias("after"),
         )
 
     @property
@@ -428,7 +454,7 @@ def _identity(prefix: str) -> str:
 def _identities_of(rows: DataFrame) -> DataFrame:
     """Give the identities of both rows of each row of the result, as `pairs` gives them."""
     found = []
-    for place, (name, column) in enumerate(zip(("first", "second"), ROW_COLUMNS, strict=True)):
+    for place, (name, column) in enumerate(zip((FIRST, SECOND), ROW_COLUMNS, strict=True)):
         fields = (f"'{VERSION}', {column}.version", f"'{HASH}', {column}.hash", f"'{NUMBER}', {column}.number")
         found.append(F.expr(f"named_struct('{SIDE}', {place}, {', '.join(fields)})").alias(name))
-    return rows.select(*found)
+    return rows.select(*found, F.lit(False).alias(BY_LEFT))

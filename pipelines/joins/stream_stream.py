@@ -10,15 +10,16 @@ one of its times lies below its watermark; it waits for rows of the other stream
 limits decide who waits, and a pair needs no more than ON, two rows that were not late, and the earlier one waiting.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from lakehouse.sqltext import quote, text
-from pipelines.joins.meaning import PREFIX
+from lakehouse.values import hash_of
+from pipelines.joins.meaning import PREFIX, ROW
 from pipelines.joins.watermarks import (
     NOTHING_YET,
     PLACE,
@@ -29,6 +30,7 @@ from pipelines.joins.watermarks import (
     first_beyond,
     limit,
     limit_sql,
+    lowest,
     reached,
     running_sum,
     steps_of,
@@ -44,8 +46,12 @@ IDENTITY = (SIDE, VERSION, HASH, NUMBER)
 HAS_VALUE, WAITED, MATCHED, NULL_KEY, LATE, APART, ID = (
     f"{PREFIX}{name}" for name in ("has_value", "waited", "matched", "null_key", "late", "apart", "id")
 )
-AT, GOES = f"{PREFIX}at", f"{PREFIX}goes"
+AT, GOES, OP = f"{PREFIX}at", f"{PREFIX}goes", f"{PREFIX}op"
+FIRST, SECOND, BY_LEFT = (f"{PREFIX}{name}" for name in ("first", "second", "by_left"))
 BUCKET, HIDDEN = f"{PREFIX}bucket", f"{PREFIX}hidden"
+
+Ends = DataFrame | Mapping[int, int]
+"""The watermarks after all that came."""
 
 WIDER = 4
 """With an equality in ON a bucket of time is so many times as wide as the bound: fewer rows are in two."""
@@ -70,17 +76,9 @@ def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str
     row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
     scopes = [F.col(quote(name)) for name in scope]
     wrapped = rows.select(*scopes, F.lit(place).alias(SIDE), TIME, VERSION, HAS_VALUE, row)
-    hashed = wrapped.withColumn(HASH, F.expr(hash_sql(wrapped, item.alias)))
-    equal = Window.partitionBy(*scope, VERSION, HASH).orderBy(TIME)
+    hashed = wrapped.withColumn(HASH, F.expr(hash_of(quote(item.alias), wrapped.schema[item.alias].dataType)))
+    equal = Window.partitionBy(*scope, VERSION, HASH).orderBy(TIME, F.desc(HAS_VALUE))
     return hashed.withColumn(NUMBER, F.row_number().over(equal))
-
-
-def hash_sql(rows: DataFrame, alias: str) -> str:
-    """Give the SQL of a hash of the columns of a row that have one."""
-    struct = rows.schema[alias].dataType
-    assert isinstance(struct, StructType)
-    names = [quote(alias, field.name) for field in struct if _hashable(field.dataType)]
-    return f"xxhash64({', '.join(names)})" if names else "0L"
 
 
 def together(left: DataFrame, right: DataFrame) -> DataFrame:
@@ -97,7 +95,7 @@ def timed(rows: DataFrame, join: TableJoin) -> DataFrame:
         struct = rows.schema[alias].dataType
         assert isinstance(struct, StructType)
         kind = struct[watermark.time.column].dataType
-        found[value(number)] = F.expr(as_number(quote(alias, watermark.time.column), kind))
+        found[value(number)] = F.expr(as_number(quote(alias, watermark.time.column), kind, by_date=window.by_date))
     return rows.withColumns(found)
 
 
@@ -123,11 +121,13 @@ def judged(placed: DataFrame, join: TableJoin, semantics: Semantics) -> DataFram
         nulls = [f"{pair[place]} IS NULL" for pair in window.equalities]
         nulls += [f"{value(n)} IS NULL" for n in own if n in bounded]
         late.append(f"({SIDE} = {place} AND ({_any(below)}))")
-        null_key.append(f"({SIDE} = {place} AND ({_any(nulls)}))")
-        apart.append(f"({SIDE} = {place} AND NOT coalesce({window.alone[place]}, FALSE))")
-    rows = placed.withColumn(LATE, F.expr(_any(late) if semantics == "strict" else "FALSE"))
-    rows = rows.withColumn(NULL_KEY, F.expr(_any(null_key)))
-    return rows.withColumn(APART, F.expr(f"{NULL_KEY} OR {_any(apart)}"))
+        null_key.append((place, _any(nulls)))
+        apart.append((place, f"NOT coalesce({window.alone[place]}, FALSE)"))
+    # What the file says of a row is evaluated where the row takes part: elsewhere it may be an error.
+    takes_part = HAS_VALUE if semantics != "kafka-0.10.0" else "TRUE"
+    rows = placed.withColumn(LATE, F.expr(f"{takes_part} AND ({_any(late)})" if semantics == "strict" else "FALSE"))
+    rows = rows.withColumn(NULL_KEY, F.expr(_of_side(f"{takes_part} AND NOT {LATE}", null_key)))
+    return rows.withColumn(APART, F.expr(f"{NULL_KEY} OR {_of_side(f'{takes_part} AND NOT {LATE}', apart)}"))
 
 
 def waiting(state: DataFrame, join: TableJoin) -> DataFrame:
@@ -169,8 +169,8 @@ def pairs(
         scope: Columns that keep independent histories apart.
 
     Returns:
-        The scope columns, AT (bigint, the time of the later one), `first` and `second` (struct of IDENTITY: of the left
-        and the right row), `by_left` (whether the left one came later), both rows under their aliases, and no pair
+        The scope columns, AT (bigint, the time of the later one), FIRST and SECOND (struct of IDENTITY: of the left
+        and the right row), BY_LEFT (whether the left one came later), both rows under their aliases, and no pair
         twice.
     """
     window, (left, right) = _window(join), join.inputs
@@ -208,9 +208,9 @@ def pairs(
     return met.select(
         *(F.col(f"{_side(0)}.{quote(name)}").alias(name) for name in scope),
         F.greatest(f"{_side(0)}.{TIME}", f"{_side(1)}.{TIME}").alias(AT),
-        F.col(f"{_side(0)}.{ID}").alias("first"),
-        F.col(f"{_side(1)}.{ID}").alias("second"),
-        F.expr(f"NOT ({left_first})").alias("by_left"),
+        F.col(f"{_side(0)}.{ID}").alias(FIRST),
+        F.col(f"{_side(1)}.{ID}").alias(SECOND),
+        F.expr(f"NOT ({left_first})").alias(BY_LEFT),
         F.col(quote(left.alias)),
         F.col(quote(right.alias)),
     )
@@ -221,7 +221,7 @@ def marks_of(found: DataFrame, join: TableJoin, semantics: Semantics, scope: Seq
     Say which rows met, of the streams of which rows are kept that meet none.
 
     Args:
-        found: The scope columns, `first`, `second` and `by_left` of each pair.
+        found: The scope columns, FIRST, SECOND and BY_LEFT of each pair.
         join: The join.
         semantics: Before KIP-77's later forms (`kafka-0.10.2` and older) a row counts as met only if it did on arrival.
         scope: Columns that keep independent histories apart.
@@ -231,11 +231,11 @@ def marks_of(found: DataFrame, join: TableJoin, semantics: Semantics, scope: Seq
     """
     scopes = [F.col(quote(name)) for name in scope]
     met = []
-    for place, name in ((0, "first"), (1, "second")):
+    for place, name in ((0, FIRST), (1, SECOND)):
         if place in preserved(join):
             rows = found
             if is_eager(semantics):
-                rows = found.where("by_left" if place == 0 else "NOT by_left")
+                rows = found.where(BY_LEFT if place == 0 else f"NOT {BY_LEFT}")
             met.append(rows.select(*scopes, f"{name}.*"))
     return reduce(DataFrame.unionAll, met).distinct() if met else None
 
@@ -245,11 +245,12 @@ def alone(
     held: DataFrame,
     met: DataFrame | None,
     placed: DataFrame,
-    ends: DataFrame,
+    ends: Ends,
     join: TableJoin,
     semantics: Semantics,
     spans: tuple[int, int],
     scope: Sequence[str] = (),
+    kept_as: Callable[[str, DataFrame], DataFrame] = lambda name, frame: frame,
 ) -> DataFrame | None:
     """
     Find the rows that are kept although they meet none: each once, when nothing can meet it any more.
@@ -259,11 +260,12 @@ def alone(
         held: What `waiting` gives.
         met: What `marks_of` gives.
         placed: What `with_watermarks` gives, of all that came, late rows and given watermarks too.
-        ends: What `ends_of` gives.
+        ends: The watermarks at the end: by number or, of several scopes, what `ends_of` gives.
         join: The join.
         semantics: By which rules.
         spans: So much time of the order, and of the rows, is looked at in one task.
         scope: Columns that keep independent histories apart.
+        kept_as: Makes a frame, with a name, cheap to read several times.
 
     Returns:
         The scope columns, AT (bigint, the time at which it stands alone), IDENTITY and both rows, one of them null;
@@ -285,7 +287,7 @@ def alone(
     values = [value(n) for n in range(len(window.watermarks))]
     waited = lone.where(f"NOT ({APART} OR {below})").select(*columns, *values)
     due = _leaving(waited.unionAll(old.select(*columns, *values)), ends, window, scope)
-    gone = due.where(GOES)
+    gone = kept_as("gone", due.where(GOES))
     for n in range(len(window.watermarks)):
         if window.limiting(n):
             gone = first_beyond(gone, value(n), steps_of(placed, window, n, scope), f"{AT}{n}", spans[1], scope)
@@ -298,7 +300,7 @@ def state_changes(
     arrived: DataFrame,
     held: DataFrame,
     met: DataFrame | None,
-    ends: DataFrame,
+    ends: Ends,
     join: TableJoin,
     semantics: Semantics,
     scope: Sequence[str] = (),
@@ -310,13 +312,13 @@ def state_changes(
         arrived: What `came` gives.
         held: What `waiting` gives.
         met: What `marks_of` gives.
-        ends: What `ends_of` gives.
+        ends: The watermarks at the end: by number or, of several scopes, what `ends_of` gives.
         join: The join.
         semantics: By which rules.
         scope: Columns that keep independent histories apart.
 
     Returns:
-        The scope columns, `op` (insert, update: it met its first row; delete; null for one that waits on as it was),
+        The scope columns, OP (insert, update: it met its first row; delete; null for one that waits on as it was),
         IDENTITY, WAITED, MATCHED (as it is from now on) and both rows.
     """
     window = _window(join)
@@ -335,8 +337,8 @@ def state_changes(
     op = F.expr(
         f"CASE WHEN NOT {WAITED} THEN 'insert' WHEN {GOES} THEN 'delete' WHEN {ID} AND NOT {MATCHED} THEN 'update' END"
     )
-    told = marked.withColumn(ID, is_met).withColumn("op", op).withColumn(MATCHED, F.expr(f"{MATCHED} OR {ID}"))
-    return told.select(*(F.col(quote(name)) for name in scope), "op", *IDENTITY, WAITED, MATCHED, *rows)
+    told = marked.withColumn(ID, is_met).withColumn(OP, op).withColumn(MATCHED, F.expr(f"{MATCHED} OR {ID}"))
+    return told.select(*(F.col(quote(name)) for name in scope), OP, *IDENTITY, WAITED, MATCHED, *rows)
 
 
 def most_waiting(
@@ -389,11 +391,11 @@ def selected(found: DataFrame, join: TableJoin) -> DataFrame:
         join: The join.
 
     Returns:
-        The columns with `row` (struct of the SELECT list): null where WHERE is not true.
+        The columns with ROW (struct of the SELECT list): null where WHERE is not true.
     """
     outputs = ", ".join(f"{text(output.name)}, {output.expression}" for output in join.outputs)
     row = f"named_struct({outputs})"
-    return found.withColumn("row", F.expr(row if join.where is None else f"IF({join.where}, {row}, NULL)"))
+    return found.withColumn(ROW, F.expr(row if join.where is None else f"IF({join.where}, {row}, NULL)"))
 
 
 def preserved(join: TableJoin) -> tuple[int, ...]:
@@ -430,20 +432,20 @@ def _below(window: Bounded, place: int) -> str:
     return f"({SIDE} = {place} AND ({_any(found)}))"
 
 
-def _leaving(rows: DataFrame, ends: DataFrame, window: Bounded, scope: Sequence[str]) -> DataFrame:
+def _leaving(rows: DataFrame, ends: Ends, window: Bounded, scope: Sequence[str]) -> DataFrame:
     """Tell by GOES of each row whether it lies below a limit at the end."""
-    last = {limit(n): F.expr(limit_sql(window, n, reached)) for n in range(len(window.watermarks))}
+    numbers = range(len(window.watermarks))
+    goes = F.expr(_any([_below(window, place) for place in (0, 1)]))
+    names = [F.col(quote(name)) for name in rows.columns]
+    if not isinstance(ends, DataFrame):
+        last = {limit(n): F.lit(lowest(window, n, ends)).cast("bigint") for n in numbers}
+        return rows.withColumns(last).select(*names, goes.alias(GOES))
     limits = ends.select(
-        *(F.col(quote(name)).alias(f"{PREFIX}of_{name}") for name in scope), *(c.alias(n) for n, c in last.items())
+        *(F.col(quote(name)).alias(f"{PREFIX}of_{name}") for name in scope),
+        *(F.expr(limit_sql(window, n, reached)).alias(limit(n)) for n in numbers),
     )
-    # One row for each scope goes to all others; the number keeps that an equality where there is no scope.
-    hidden = limits.withColumn(f"{HIDDEN}_1", F.expr(f"pmod(hash({limit(0)}), 1)"))
-    same = [f"{quote(name)} = {quote(f'{PREFIX}of_{name}')}" for name in scope]
-    on = " AND ".join([*same, f"{HIDDEN}_0 = {HIDDEN}_1"])
-    numbered = rows.withColumn(f"{HIDDEN}_0", F.expr(f"pmod(hash({HASH}), 1)"))
-    found = numbered.join(F.broadcast(hidden), on=F.expr(on), how="inner")
-    goes = _any([_below(window, place) for place in (0, 1)])
-    return found.withColumn(GOES, F.expr(goes)).select(*(F.col(quote(name)) for name in rows.columns), GOES)
+    same = " AND ".join(f"{quote(name)} = {quote(f'{PREFIX}of_{name}')}" for name in scope)
+    return rows.join(F.broadcast(limits), on=F.expr(same), how="inner").select(*names, goes.alias(GOES))
 
 
 def _buckets(window: Bounded) -> tuple[Callable[[str], str], Callable[[str], str]]:
@@ -489,15 +491,15 @@ def _case(condition: str, then: str, otherwise: str) -> str:
     return then if then == otherwise else f"IF({condition}, {then}, {otherwise})"
 
 
+def _of_side(condition: str, each: Sequence[tuple[int, str]]) -> str:
+    """Give the SQL of what is asked of rows of each side, where a condition holds; false of others."""
+    cases = " ".join(f"WHEN {condition} AND {SIDE} = {place} THEN {sql}" for place, sql in each)
+    return f"(CASE {cases} ELSE FALSE END)"
+
+
 def _any(conditions: Sequence[str]) -> str:
     return " OR ".join(conditions) or "FALSE"
 
 
 def _least(columns: Sequence[str]) -> str:
     return f"least({', '.join(columns)})" if len(columns) > 1 else columns[0]
-
-
-def _hashable(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return all(_hashable(field.dataType) for field in kind)
-    return _hashable(kind.elementType) if isinstance(kind, ArrayType) else not isinstance(kind, MapType)

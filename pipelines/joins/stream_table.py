@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import DataType
 
 from lakehouse.changes import key_struct
 from lakehouse.sqltext import quote
+from lakehouse.values import hash_of
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
 from pipelines.joins.meaning import PREFIX, ROW, met
 from pipelines.joins.versions import NEVER
@@ -109,7 +110,8 @@ def look_up(
     if not broadcast:
         # A null meets nothing. With a number beside it it does not wait in one task with all others.
         keyed = keyed.withColumn(
-            SPREAD_FROM, F.expr(f"IF({KEY} IS NULL, 1 + pmod({_hash(keyed, first)}, {SPREAD}), 0)")
+            SPREAD_FROM,
+            F.expr(f"IF({KEY} IS NULL, 1 + pmod({hash_of(quote(first), keyed.schema[first].dataType)}, {SPREAD}), 0)"),
         )
         together = f"{together} AND CAST({SPREAD_FROM} AS INT) = {SPREAD_TO}"
     during = f"{START} <= {POSITION} AND {POSITION} < {END}"
@@ -161,17 +163,3 @@ def stream_rows(
     for link in join.links:
         rows = look_up(rows, link, join, types, tables[link.input], scope)
     return emitted(rows, join, scope)
-
-
-def _hash(rows: DataFrame, alias: str) -> str:
-    """Give the SQL of a hash of a stream's row, by the columns that have one."""
-    struct = rows.schema[alias].dataType
-    assert isinstance(struct, StructType)
-    names = [quote(alias, field.name) for field in struct if _hashable(field.dataType)]
-    return f"xxhash64({', '.join(names)})" if names else "0"
-
-
-def _hashable(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return all(_hashable(field.dataType) for field in kind)
-    return _hashable(kind.elementType) if isinstance(kind, ArrayType) else not isinstance(kind, MapType)

@@ -8,7 +8,7 @@ The order is cut into spans. Within a span a window runs over its rows, and what
 all spans before it, so that no task has to sort everything.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -18,6 +18,9 @@ from lakehouse.sqltext import quote
 from pipelines.joins.meaning import PREFIX
 from pipelines.spec import Semantics
 from pipelines.spec import Window as Bounded
+
+DAY = 86_400_000_000
+"""Microseconds."""
 
 NOTHING_YET = -(2**63)
 """A watermark of which no value has come, and a time before every other."""
@@ -54,14 +57,22 @@ def limit(number: int) -> str:
     return f"{PREFIX}limit{number}"
 
 
-def as_number(column: str, kind: DataType) -> str:
-    """Give the SQL of a time as a number: microseconds since 1970, of an integer itself."""
+def as_number(column: str, kind: DataType, *, by_date: bool = False) -> str:
+    """
+    Give the SQL of a time as a number: microseconds since 1970, of an integer itself.
+
+    Args:
+        column: The column, as SQL.
+        kind: Its type.
+        by_date: Only dates are compared: each day has 24 hours, whatever the time zone.
+    """
     if isinstance(kind, TimestampType):
         return f"unix_micros({column})"
     if isinstance(kind, DateType):
-        return f"unix_micros(CAST({column} AS TIMESTAMP))"
-    if isinstance(kind, TimestampNTZType):
-        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {column})"
+        return f"unix_date({column}) * {DAY}L" if by_date else f"unix_micros(CAST({column} AS TIMESTAMP))"
+    if isinstance(kind, TimestampNTZType):  # what a clock shows, in no time zone
+        day, minutes = f"unix_date(CAST({column} AS DATE)) * {DAY}L", f"hour({column}) * 60 + minute({column})"
+        return f"{day} + ({minutes}) * 60000000L + CAST(extract(SECOND FROM {column}) * 1000000 AS BIGINT)"
     return f"CAST({column} AS BIGINT)"
 
 
@@ -147,12 +158,19 @@ def limit_sql(window: Bounded, number: int, of: Callable[[int], str]) -> str:
     return f"greatest({', '.join([*limits, f'{NOTHING_YET}L', f'{NOTHING_YET}L'])})"
 
 
+def lowest(window: Bounded, number: int, watermarks: Mapping[int, int]) -> int:
+    """Give the limit of a watermarked column, from watermarks by number."""
+    known = [(watermarks[bound.lesser], bound.allowance) for bound in window.limiting(number)]
+    limits = [mark if mark == NOTHING_YET else max(mark - allowance, NOTHING_YET) for mark, allowance in known]
+    return max(limits, default=NOTHING_YET)
+
+
 def ends_of(rows: DataFrame, window: Bounded, scope: Sequence[str] = ()) -> DataFrame:
     """
     Give the watermarks after all rows.
 
     Returns:
-        One row for each scope: the scope columns and those that `reached` names; without scope one row also of none.
+        One row for each scope: the scope columns and those that `reached` names.
     """
     most = [F.coalesce(F.max(mark(n)), F.lit(NOTHING_YET)).alias(reached(n)) for n in range(len(window.watermarks))]
     return rows.groupBy(*scope).agg(*most)
@@ -197,7 +215,7 @@ def first_beyond(
     """
     names = rows.columns
     width = max(span, 1)
-    mine = rows.select(
+    mine = rows.where(f"{quote(number)} IS NOT NULL").select(
         *(F.col(quote(name)) for name in scope),
         F.expr(f"{quote(number)} div {width}").alias(SPAN),
         F.col(quote(number)).alias("value"),
@@ -220,11 +238,11 @@ def first_beyond(
     later = Window.partitionBy(*scope).orderBy(F.desc(SPAN)).rowsBetween(Window.unboundedPreceding, -1)
     spans = all_spans.groupBy(*own).agg(F.min("at").alias("at"))
     behind = spans.select(*(F.col(quote(name)) for name in own), F.min("at").over(later).alias(BEGIN))
-    known = within.where("value IS NOT NULL").join(F.broadcast(behind), on=own, how="inner")
-    untimed = within.where("value IS NULL").select("row", F.col("at").alias(at))
-    timed = known.select("row", F.coalesce("next", BEGIN).alias(at))
-    found = timed.unionAll(untimed)
-    return found.select(*(F.col(f"row.{quote(name)}").alias(name) for name in names), at)
+    known = within.join(F.broadcast(behind), on=own, how="inner")
+    columns = (F.col(f"row.{quote(name)}").alias(name) for name in names)
+    timed = known.select(*columns, F.coalesce("next", BEGIN).alias(at))
+    untimed = rows.where(f"{quote(number)} IS NULL")
+    return timed.unionAll(untimed.withColumn(at, F.lit(None).cast(steps.schema["at"].dataType)))
 
 
 def running_sum(rows: DataFrame, at: str, more: str, span: int, scope: Sequence[str] = ()) -> DataFrame:

@@ -122,12 +122,14 @@ class Window:
         bounds: The bounds of ON between them, at least one each way.
         equalities: The equalities of ON, as Spark SQL over the left and over the right input.
         alone: What ON demands of the rows of the left and of the right input alone, as Spark SQL.
+        by_date: Whether all times are dates: their days have 24 hours.
     """
 
     watermarks: tuple[Watermark, ...]
     bounds: tuple[Within, ...]
     equalities: tuple[tuple[str, str], ...]
     alone: tuple[str, str]
+    by_date: bool = False
 
     def of(self, place: int) -> tuple[int, ...]:
         """Give the places of the watermarks of an input."""

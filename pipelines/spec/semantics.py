@@ -85,7 +85,7 @@ def _unlike_window(statement: Statement, said: str) -> Iterator[Objection]:
         if len(side.times) > 1:
             problem = f"{said}: {side.source} has several `watermarks`; a window has one time for each input"
             yield Objection(problem, "leave one, or use `semantics: strict`")
-    late = {lateness(written) for side in statement.sides for _, written in side.times}
+    late = {lateness(written)[0] for side in statement.sides for _, written in side.times}
     if len(late) > 1:
         listed = ", ".join(f"{side.source} {written}" for side in statement.sides for _, written in side.times)
         yield Objection(f"{said}: lateness {listed}: a window has one grace period", "give both streams the same")

@@ -21,6 +21,7 @@ from pipelines.joins.stream_stream import (
     HASH,
     MATCHED,
     NUMBER,
+    OP,
     alone,
     came,
     identified,
@@ -140,7 +141,7 @@ def evaluate(
     found = brought(pairs(arrived, held, join, semantics, scope)).frame
     met = marks_of(found, join, semantics, scope)
     lone = alone(arrived, held, met, placed, ends, join, semantics, (span, span), scope)
-    state = state_changes(arrived, held, met, ends, join, semantics, scope).where("op IS NULL OR op <> 'delete'")
+    state = state_changes(arrived, held, met, ends, join, semantics, scope).where(f"{OP} IS NULL OR {OP} <> 'delete'")
     emitted = found.select(SCOPE, AT, "l", "r")
     if lone is not None:
         emitted = emitted.unionAll(lone.select(SCOPE, AT, "l", "r"))
