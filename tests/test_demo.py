@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lakehouse.errors import LakejoinError
 from pipelines.demo import run_demo
 from pipelines.demo.airline import KEY
 from pipelines.demo.data import read_flights, read_table
+from pipelines.demo.movements import clock, timed
 from pipelines.demo.registry import EMBRAER_190, SISTER, UNREGISTERED
+from pipelines.demo.rounds import TUESDAY
 from pipelines.demo.tour import MARKER, PIPELINE_FILE, prepare_folder
 
 WRITTEN_AND_CHANGED = [
@@ -24,6 +27,12 @@ WRITTEN_AND_CHANGED = [
 
 AROUND = [(144, 1_614), (80, 2_107), (3, 96)]
 """The same for the rounds of the star: weather of two days, seats of a model, planes registered late."""
+
+BOTH_STREAMS = ["1,805", "945", "716", "1"]
+"""Of the round of two streams: the rows written, added and waiting, and those that came late."""
+
+BACK, AWAY = 319, 637
+"""Tuesday's arrivals: the aircraft that left New York again within 12 hours, and the others."""
 
 KEYS = {"planes": ["tailnum"], "airlines": ["carrier"], "airports": ["faa"], "weather": ["origin", "time_hour"]}
 
@@ -51,6 +60,9 @@ def test_the_demo_keeps_its_joins_and_proves_them(spark: SparkSession, tmp_path:
     written_and_changed = [(int(words[-5].replace(",", "")), int(words[-4].replace(",", ""))) for words in rounds]
     assert written_and_changed == WRITTEN_AND_CHANGED + AROUND
     assert "\nThe fleet update changed 80 planes, and that altered 2,107 flights." in said
+    both = [line.split() for line in said if line.startswith("Wed")]
+    assert [words[-6:-2] for words in both] == [BOTH_STREAMS]
+    assert [line.split()[0] for line in said if ", such as N" in line] == [str(BACK), str(AWAY)]
     verified = [line.split()[1] for line in said if line.startswith("Verified: ") and " 36,459 rows " in line]
     assert verified == ["flight_status,", "flights_enriched,"], said
 
@@ -99,6 +111,26 @@ def test_what_the_changes_around_the_flights_alter_is_in_the_flights_themselves(
     ]
     assert altered == AROUND
     assert planes.where(planes["tailnum"].isin(*UNREGISTERED, SISTER)).count() == 1
+
+
+def test_flights_arrive_after_the_time_in_the_air_and_some_on_the_ground(
+    spark: SparkSession, flights: DataFrame
+) -> None:
+    """Six do not: in the file the evening after summer time ended lies an hour late."""
+    ground = F.expr("timestampdiff(MINUTE, departed_at, arrived_at) - air_time")
+    found = timed(spark, flights).agg(F.count_if(ground <= 0), F.max(ground), F.count(ground), F.count("arrived_at"))
+    assert tuple(found.collect()[0]) == (6, 235, 327_346, 328_063)
+
+
+def test_who_came_back_is_in_the_flights_themselves(spark: SparkSession, flights: DataFrame) -> None:
+    """Counted by a plain join of Tuesday's arrivals with the departures of two days."""
+    moved = timed(spark, flights.where("flight_date BETWEEN DATE'2013-02-11' AND DATE'2013-02-13'"))
+    left, at = moved.select("tailnum", F.col("departed_at").alias("left_at")), F.col("arrived_at")
+    came = moved.where((at >= clock(TUESDAY, 0)) & (at < clock(TUESDAY, 24)))
+    again = F.expr("left_at BETWEEN arrived_at AND arrived_at + INTERVAL 12 HOURS")
+    back = F.max(F.coalesce(again, F.lit(False))).alias("back")
+    each = came.join(left, on="tailnum", how="left").groupBy(*KEY).agg(back)
+    assert tuple(each.agg(F.count_if("back"), F.count_if(~F.col("back"))).collect()[0]) == (BACK, AWAY)
 
 
 def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:

@@ -390,3 +390,12 @@ def test_clocks_that_change_do_not_move_times_without_a_zone(streams: Streams) -
     streams.sql("INSERT INTO {rs} VALUES (1, TIMESTAMP_NTZ'2026-03-29 03:00:00')", "rs")
     join.run(streams.spark)
     assert streams.found() == [(1, 1)]
+
+
+def test_soak(streams: Streams) -> None:
+    """The short form of `python -m tests.soak`: what waits is the oracle's after each epoch, killed runs or not."""
+    from tests.soak import soak
+
+    found = soak(streams, seed=3, commits=18, seconds=60)
+    assert found["commits"] >= 18
+    assert found["epochs"] > 1

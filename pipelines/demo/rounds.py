@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from pipelines.demo.airline import Airline
-from pipelines.demo.departures import Departures
+from pipelines.demo.movements import Movements
 from pipelines.demo.registry import EMBRAER_190, SISTER, UNREGISTERED, Registry
 
 FRIDAY, SATURDAY = date(2013, 2, 8), date(2013, 2, 9)
@@ -16,6 +16,10 @@ FLEET_UPDATE = "fleet update: Embraer 190 seats 100, not 20"
 
 TUESDAY = date(2013, 2, 12)
 SEATS_AT_NOON = "a day of departures; at noon: 98 seats"
+
+WEDNESDAY = date(2013, 2, 13)
+DELAYED = "carrier = 'DL' AND flight = 461"
+"""It arrives in the morning; the table has it at night."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +65,31 @@ def blizzard(airline: Airline, on_sale: date) -> list[Round]:
     ]
 
 
-def tuesday(departures: Departures, registry: Registry) -> list[Round]:
+def tuesday(departures: Movements, registry: Registry) -> list[Round]:
     """Tell a day of departures in one run: at noon the seats of a model are corrected once more."""
     return [
         Round(
             "Tue 12 Feb 24:00",
             SEATS_AT_NOON,
             (
-                lambda: departures.depart(TUESDAY, 0, 12),
+                lambda: departures.move(TUESDAY, 0, 12),
                 lambda: registry.correct_seats(EMBRAER_190, 98),
-                lambda: departures.depart(TUESDAY, 12, 24),
+                lambda: departures.move(TUESDAY, 12, 24),
+            ),
+        )
+    ]
+
+
+def wednesday(departures: Movements, arrivals: Movements) -> list[Round]:
+    """Tell a day of two streams in one run; the report of one arrival is on its way for hours."""
+    return [
+        Round(
+            "Wed 13 Feb 24:00",
+            "a day of both, one arrival hours late",
+            (
+                lambda: arrivals.move(WEDNESDAY, which=f"NOT ({DELAYED})"),
+                lambda: departures.move(WEDNESDAY),
+                lambda: arrivals.move(WEDNESDAY, which=DELAYED),
             ),
         )
     ]

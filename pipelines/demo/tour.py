@@ -3,7 +3,8 @@ The demo: two days of a blizzard and what came of them, told by changing tables 
 
     Airline writes ──► schedule, operations ─► Pipeline.run ─► flight_status
     Registry writes ─► planes, weather, …   ─► Pipeline.run ─► flights_enriched, over all six tables
-    Departures adds ─► departures           ─► Pipeline.run ─► departures_enriched, each with its plane as it was then
+    Movements adds ──► departures           ─► Pipeline.run ─► departures_enriched, each with its plane as it was then
+                       and arrivals         ─► Pipeline.run ─► returns, each arrival with the departures that followed
                                                Pipeline.verify of all, one question
 """
 
@@ -15,18 +16,29 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.errors import LakejoinError
 from pipelines.api import Pipeline
 from pipelines.demo.airline import Airline
 from pipelines.demo.data import data_folder, read_flights
-from pipelines.demo.departures import Departures
 from pipelines.demo.lake import Lake
+from pipelines.demo.movements import NEW_YORK, Movements, arrivals, clock, departures
 from pipelines.demo.registry import EMBRAER_190, Registry
-from pipelines.demo.rounds import FLEET_UPDATE, FRIDAY, TUESDAY, Round, aftermath, blizzard, tuesday
+from pipelines.demo.rounds import (
+    FLEET_UPDATE,
+    FRIDAY,
+    TUESDAY,
+    WEDNESDAY,
+    Round,
+    aftermath,
+    blizzard,
+    tuesday,
+    wednesday,
+)
 from pipelines.examples import example
+from pipelines.report import JoinReport
 from pipelines.shell import program
 
 PIPELINE_FILE = "flights.yml"
@@ -47,12 +59,19 @@ SEATS = """
     GROUP BY seats ORDER BY min(_position)
 """
 
+RETURNS = """
+    SELECT count(DISTINCT time_hour, carrier, flight) AS arrivals,
+           max(struct(arrived_at, tailnum, dest, departed_at, origin)) AS last
+    FROM {returns}
+    GROUP BY departed_at IS NULL ORDER BY departed_at IS NULL
+"""
+
 Say = Callable[[str], None]
 
 
 def run_demo(spark_factory: Callable[[], SparkSession], folder: Path, say: Say, *, days: int = 365) -> None:
     """
-    Keep three joins of changing tables up to date before the reader's eyes, and prove them right at the end.
+    Keep four joins of changing tables up to date before the reader's eyes, and prove them right at the end.
 
     Args:
         spark_factory: Starts Spark, once it is known that the demo can run.
@@ -73,7 +92,9 @@ def run_demo(spark_factory: Callable[[], SparkSession], folder: Path, say: Say, 
     try:
         tour.show_blizzard(Airline(lake, flights), date(2013, 1, 1) + timedelta(days=days - 3))
         tour.show_aftermath(registry)
-        tour.show_stream(Departures(lake, flights), registry)
+        left = departures(lake, flights)
+        tour.show_stream(left, registry)
+        tour.show_two_streams(left, arrivals(lake, flights))
     finally:
         flights.unpersist()
     tour.show_proof()
@@ -140,7 +161,7 @@ class _Tour:
         planes, altered = changed[FLEET_UPDATE]
         self.say(f"\nThe fleet update changed {planes:,} planes, and that altered {altered:,} flights.")
 
-    def show_stream(self, departures: Departures, registry: Registry) -> None:
+    def show_stream(self, departures: Movements, registry: Registry) -> None:
         """Let a stream look up what the tables held at the time of each row."""
         rows = departures.open(TUESDAY)
         self.say(f"\n  departures  {rows:>8,} rows  a stream: rows are only added, 1 Jan to 11 Feb")
@@ -155,6 +176,26 @@ class _Tour:
         seats = self.lake.spark.sql(SEATS, departures=model)
         before, after = (f"{row['flights']} with {row['seats']} seats" for row in seats.collect())
         self.say(f"\nOf Tuesday's departures with an {EMBRAER_190} there are {before}, and after noon {after}.")
+
+    def show_two_streams(self, departures: Movements, arrivals: Movements) -> None:
+        """Let two streams meet within bounds of time."""
+        rows = arrivals.open(WEDNESDAY)
+        self.say(f"\n  arrivals    {rows:>8,} rows  a second stream: where they went, 1 Jan to 12 Feb")
+        self._show_load("returns", "The fourth join is of two streams: who leaves New York again has come back:")
+        self.say("\nAn arrival waits until no departure can meet it any more; one that met none is added with nulls:\n")
+        line = "{:<16}  {:<37} {:>11}  {:>11}  {:>8}  {:>4}  {:>6}"
+        self.say(line.format("", "", "source rows", "result rows", "rows that", "", ""))
+        self.say(line.format("when", "what", "written", "added", "wait", "late", "time"))
+        for part in wednesday(departures, arrivals):
+            written, report, seconds = self._run_round("returns", part)
+            counts = (written, *(report.counts[name] for name in ("appended", "buffered", "late")))
+            self.say(line.format(part.when, part.what, *(f"{count:,}" for count in counts), seconds))
+        at = F.col("arrived_at")
+        tuesdays = self.lake.table("returns").where((at >= clock(TUESDAY, 0)) & (at < clock(TUESDAY, 24)))
+        back, away = self.lake.spark.sql(RETURNS, returns=tuesdays).collect()
+        self.say(f"\nOf Tuesday's {back['arrivals'] + away['arrivals']:,} arrivals, at the times of New York:")
+        self.say(f"  {back['arrivals']:>4,} left there again within 12 hours, such as {_seen(back)}")
+        self.say(f"  {away['arrivals']:>4,} did not come back to do so, such as {_seen(away)}")
 
     def show_proof(self) -> None:
         """Compute the joins from scratch, and the epochs of the stream once more, and compare."""
@@ -189,13 +230,24 @@ class _Tour:
         self.say(line.format("when", "what", "written", "changed", "result", "time"))
         changed = {}
         for part in rounds:
-            written = sum(write() for write in part.writes)
-            start = time.monotonic()
-            report = self.pipeline.run(self.lake.spark, [join])[0]
-            seconds = f"{time.monotonic() - start:.1f} s"
+            written, report, seconds = self._run_round(join, part)
             added = report.counts.get("inserted", 0) + report.counts.get("appended", 0)
             held += added - report.counts.get("deleted", 0)
             share = f"{report.changed / held:.2%}"
             self.say(line.format(part.when, part.what, f"{written:,}", f"{report.changed:,}", share, seconds))
             changed[part.what] = (written, report.changed)
         return changed
+
+    def _run_round(self, join: str, part: Round) -> tuple[int, JoinReport, str]:
+        """Let the writes of a round happen and lakejoin run; give the rows written, the report and the time it took."""
+        written = sum(write() for write in part.writes)
+        start = time.monotonic()
+        report = self.pipeline.run(self.lake.spark, [join])[0]
+        return written, report, f"{time.monotonic() - start:.1f} s"
+
+
+def _seen(found: Row) -> str:
+    """Tell of the last aircraft when it arrived and when it left New York, by the clocks there."""
+    arrived_at, tailnum, dest, departed_at, origin = found["last"]
+    told = f"{tailnum}: {dest} {arrived_at.astimezone(NEW_YORK):%a %H:%M}"
+    return told if departed_at is None else f"{told}, {origin} {departed_at.astimezone(NEW_YORK):%a %H:%M}"
