@@ -191,6 +191,11 @@ class Meetings:
         assert self._join.window is not None
         return self._join.window
 
+    @property
+    def _by_commit(self) -> bool:
+        """Whether all rows of a commit have one position."""
+        return self._plan.strategy == "incremental" and not self._bound.times
+
     def put(self) -> dict[str, int]:
         """Write the epoch's rows of result and state into the stage, and count them."""
         arrivals, held = self._arrivals(), self._held()
@@ -273,11 +278,10 @@ class Meetings:
             for place, arrived in enumerate(self._arrived)
         ]
         rows = timed(together(*wrapped), join)
-        by_commit = self._plan.strategy == "incremental" and not self._bound.times
         if not self._few:
             self._spans = self._measured(rows)
         events = marked(rows, window, self._semantics).unionByName(self._floor(), allowMissingColumns=True)
-        few_positions = by_commit and not self._few
+        few_positions = self._by_commit and not self._few
         placed = with_watermarks(events, window, self._spans[0], few_positions=few_positions)
         placed = judged(placed, join, self._semantics).observe(
             self._judged,
@@ -297,13 +301,15 @@ class Meetings:
 
     def _measured(self, rows: DataFrame) -> tuple[int, int]:
         """Find how much time of the order, and of the rows, one task is to look at."""
+        # Rows that wait may be as old as bounds and lateness allow, whatever the times of those that came.
+        waits = sum(abs(bound.allowance) for bound in self.window.bounds) + 1
+        waits += max(watermark.lateness for watermark in self.window.watermarks)
+        if self._by_commit:
+            return WHOLE_SPAN, waits
         columns = [TIME, *(value(n) for n in range(len(self.window.watermarks)))]
         ends = [end(column) for column in columns for end in (F.min, F.max)]
         found = list(rows.agg(*ends).collect()[0])
         spans = [0 if least is None else most - least for least, most in zip(found[::2], found[1::2], strict=True)]
-        # Rows that wait may be as old as bounds and lateness allow, whatever the times of those that came.
-        waits = sum(abs(bound.allowance) for bound in self.window.bounds)
-        waits += max(watermark.lateness for watermark in self.window.watermarks)
         return spans[0] // SPANS + 1, max(waits, *spans[1:]) // SPANS + 1
 
     def _floor(self) -> DataFrame:

@@ -177,6 +177,7 @@ def pins(lake: Lake, join: str) -> dict[str, int]:
     return {source["name"]: source["to_version"] for source in last["sources"]}
 
 
+@pytest.mark.slow
 def test_an_epoch_that_is_not_closed_is_not_read_and_the_next_run_moves_both(loaded: Lake) -> None:
     """The MERGE of `paid` is done, its committed row is missing: `named` alone has nothing to do."""
     lake, made = loaded, pipeline(loaded)

@@ -200,6 +200,7 @@ def test_names_of_the_changelog_are_taken(standard: Lake) -> None:
     standard.pipeline(sql).run(standard.spark)
 
 
+@pytest.mark.slow
 def test_a_foreign_key_and_a_star(lake: Lake) -> None:
     """A parent's change has a row for each child; a star follows all its sources, in the order of their commits."""
     lake.create("flights", "id INT, tail STRING", "(1, 't1'), (2, 't1'), (3, NULL)")
@@ -228,6 +229,7 @@ def test_a_foreign_key_and_a_star(lake: Lake) -> None:
     pipeline.verify(lake.spark)
 
 
+@pytest.mark.slow
 def test_a_chain_follows_the_changelog_of_what_it_reads(lake: Lake) -> None:
     """
     Two joins: every step of the first is a step of the second, in order with the steps of the second's own table.

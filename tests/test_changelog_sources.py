@@ -94,6 +94,7 @@ def followed(_followed: Lake, tmp_path: Path) -> Lake:
     return _followed.copy(tmp_path / "followed")
 
 
+@pytest.mark.slow
 def test_the_join_is_that_of_the_live_rows_epoch_after_epoch(landed: Lake) -> None:
     lake = landed
     source, join = run(lake)

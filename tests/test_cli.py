@@ -39,6 +39,7 @@ def test_help_is_there_in_under_half_a_second_and_starts_no_spark() -> None:
     assert all(name in done.stdout for name in ("run", "backfill", "verify", "plan", "status", "demo"))
 
 
+@pytest.mark.slow
 def test_the_commands_tell_the_same_story(standard: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     lake = standard
     file = str(lake.file)

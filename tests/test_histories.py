@@ -15,7 +15,10 @@ HISTORIES, EPOCHS, SEED = 10, 1, 7
 TABLES = ("left", "right")
 
 
-@pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
+@pytest.mark.parametrize(
+    "few",
+    [pytest.param(True, id="through the driver"), pytest.param(False, id="through the stage", marks=pytest.mark.slow)],
+)
 def test_random_histories_of_every_type(lake: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """
     Ten histories side by side (the first key part tells them apart), commits of several kinds, all types of join.

@@ -190,6 +190,7 @@ def test_a_row_and_a_change_of_the_same_instant(loaded_clicks: Clicks, first: st
     assert only(pipeline.verify(lake.spark)).counts["surplus"] == 0
 
 
+@pytest.mark.slow
 def test_what_comes_behind_a_cut_is_counted_and_the_replay_still_gives_the_result(loaded_clicks: Clicks) -> None:
     """Clocks apart: a row older than a change that an epoch has read, and a change older than a row."""
     lake, pipeline = loaded_clicks, loaded_clicks.stream()
@@ -209,6 +210,7 @@ def test_what_comes_behind_a_cut_is_counted_and_the_replay_still_gives_the_resul
     assert only(pipeline.verify(lake.spark)).counts == {"missing": 0, "surplus": 0, "expected": 6, "epochs": 5}
 
 
+@pytest.mark.slow
 def test_a_tables_clock_that_goes_back_keeps_the_order_of_its_versions(loaded_clicks: Clicks) -> None:
     """A change has at least the time of the version before: Delta raises the times of one table, and so do we."""
     lake, pipeline = loaded_clicks, loaded_clicks.stream()
@@ -362,6 +364,7 @@ def test_a_duplicate_key_of_a_table_stops_the_epoch(loaded_clicks: Clicks) -> No
     assert lake.versions() == before
 
 
+@pytest.mark.slow
 def test_a_table_may_be_another_join_with_its_changes_one_by_one(clicks: Clicks) -> None:
     """Its changelog is kept without being asked for, and has the times of what changed below it."""
     clicks.create("plans", "user INT, plan STRING", "(1, 'free')")
@@ -382,6 +385,7 @@ def test_a_table_may_be_another_join_with_its_changes_one_by_one(clicks: Clicks)
     assert all(report.counts["surplus"] == report.counts["missing"] == 0 for report in pipeline.verify(clicks.spark))
 
 
+@pytest.mark.slow
 def test_a_table_may_be_a_changelog_source_read_row_by_row(clicks: Clicks) -> None:
     """What counts is when its rows came, not when an epoch of its KTable took them in."""
     clicks.create("raw", "id INT, name STRING, seq INT, op STRING", "(1, 'a', 1, 'u')")
@@ -400,6 +404,7 @@ def test_a_table_may_be_a_changelog_source_read_row_by_row(clicks: Clicks) -> No
     assert pipeline.verify(clicks.spark)[-1].counts["missing"] == 0
 
 
+@pytest.mark.slow
 def test_commands_know_streams(clicks: Clicks) -> None:
     """`plan`, `status` and `history` tell of a join with a stream what they tell of others."""
     file = ["-f", str(clicks.stream().folder / "lakejoin.yml")]
@@ -437,6 +442,7 @@ def test_a_result_that_was_created_and_not_loaded_is_loaded(clicks: Clicks) -> N
     assert len(clicks.rows()) == 3
 
 
+@pytest.mark.slow
 def test_names_of_the_users_are_the_users(clicks: Clicks) -> None:
     """Columns and aliases may be called as what a look-up works with."""
     clicks.create("events", "id INT, position STRING, version INT", "(1, 'top', 1)")

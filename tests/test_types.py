@@ -102,6 +102,7 @@ def test_values_that_are_equal_but_not_identical_are_seen_by_expressions(lake: L
     assert (lake.rows()[0][3], lake.rows()[0][4]) == ("-0.0", ["b", "a"])
 
 
+@pytest.mark.slow
 def test_columns_that_are_never_null_and_a_key_called_count(lake: Lake) -> None:
     """As tables with a primary key have them: inserts and deletes bring no row where there is none."""
     for side in ("left", "right"):

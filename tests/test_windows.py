@@ -176,6 +176,7 @@ def never_alone_and_joined(lake: Streams, result: str = "result") -> bool:
     return all(lake.spark.sql(query).count() == 0 for query in both)
 
 
+@pytest.mark.slow
 def test_equal_rows_are_rows_of_their_own(streams: Streams) -> None:
     """Each meets and each stands alone; they differ by their number alone."""
     join = streams.join(JOIN.replace("LEFT", "FULL"))
@@ -229,6 +230,7 @@ def test_a_backfill_appends_what_is_missing_and_a_reset_begins_result_and_state_
     assert streams.found() == [(1, 9), (2, None), (3, 8)]
 
 
+@pytest.mark.slow
 def test_order_by_takes_rows_one_by_one_and_kafka_has_one_time(streams: Streams) -> None:
     """By the order of the rows the pair meets before the left one leaves, whatever their commits; nothing is late."""
     sources = {name: {"key": "id", "kind": "stream", "order_by": "n", "watermarks": {"ts": 5}} for name in ("ls", "rs")}
@@ -333,6 +335,7 @@ def test_no_plan_is_a_product_of_all_rows_with_all_others(streams: Streams, monk
         assert "NestedLoop" not in plan, plan
 
 
+@pytest.mark.slow
 def test_names_of_the_users_are_the_users(streams: Streams) -> None:
     """Aliases and columns are called as the working columns might be."""
     columns = "`row` INT, op STRING, `first` TIMESTAMP, key STRING"
@@ -357,6 +360,7 @@ def test_names_of_the_users_are_the_users(streams: Streams) -> None:
     assert only(join.verify(streams.spark)).counts["expected"] == 2
 
 
+@pytest.mark.slow
 def test_what_an_earlier_result_has_left_waits_no_more(streams: Streams) -> None:
     """The result is dropped and loaded anew; and a changed definition begins both anew, with other columns."""
     spark, join = streams.spark, streams.join()

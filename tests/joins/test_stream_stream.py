@@ -9,7 +9,7 @@ from pipelines.spec import Semantics
 from tests.joins.window_histories import Joined, epochs, history, joined
 from tests.joins.windows import evaluate, unlike
 
-HISTORIES = 50
+HISTORIES = 40
 """Of each join; with the joins below more than 500 in all."""
 
 
