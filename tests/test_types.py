@@ -1,5 +1,7 @@
 """Columns of every Delta type join, compare and change without a spurious row; keys of mixed types too."""
 
+import pytest
+
 from tests.lake import Lake, only
 
 VALUES = {
