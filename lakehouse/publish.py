@@ -115,6 +115,7 @@ def merge(
     still_open: Callable[[], bool],
     part: str = "result",
     join: str = "",
+    telling: Sequence[str] = (),
 ) -> Commit | None:
     """
     Merge a staged change set into its table, as one commit.
@@ -129,6 +130,7 @@ def merge(
         still_open: Tells whether the ledger still has the epoch open.
         part: The part of the stage with the change set.
         join: The join that keeps the table, if the table is not called as it is.
+        telling: Columns that tell each staged update from the row it replaces; they are looked for if none is given.
 
     Returns:
         The commit, found in the table's history by run id whether this call or an earlier one made it; None where
@@ -139,7 +141,7 @@ def merge(
         AnotherRun: The epoch was finished or a later one begun by another run.
     """
     address = table.address
-    statement = merge_statement(address, stage, stage.get(spark, part), ops, part)
+    statement = merge_statement(address, stage, stage.get(spark, part), ops, part, telling)
     options = {
         "spark.databricks.delta.write.txnAppId": fence.app_id,
         "spark.databricks.delta.write.txnVersion": fence.version,
@@ -164,7 +166,12 @@ def merge(
 
 
 def merge_statement(
-    address: Address, stage: Stage, changes: DataFrame, ops: Collection[str], part: str = "result"
+    address: Address,
+    stage: Stage,
+    changes: DataFrame,
+    ops: Collection[str],
+    part: str = "result",
+    telling: Sequence[str] = (),
 ) -> str:
     """
     Write the MERGE of a staged change set.
@@ -189,7 +196,7 @@ def merge_statement(
     if "update" in ops:
         differs = " OR ".join(
             f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}"
-            for f in _telling(changes, columns)
+            for f in ([columns[name] for name in telling] or _telling(changes, columns))
         )
         assigned = ", ".join(f"t.{quote(name)} = s.after.{quote(name)}" for name in [*key, *values])
         lines.append(f"WHEN MATCHED AND s.op = 'update' AND ({differs}) THEN UPDATE SET {assigned}")

@@ -20,6 +20,7 @@ from lakehouse.session import settings
 from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, find, get, is_conflict, refresh, restore
 from pipelines.binding import Bound, BoundJoin
+from pipelines.joins.stream_stream import MATCHED
 from pipelines.plan import WAITING, Computed, EpochPlan
 from pipelines.workspace import Workspace
 
@@ -125,7 +126,7 @@ def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) ->
     staged = sum(entry.counts.get(name, 0) for name in WAITING.values())
     if entry.strategy == RESET:
         return _append(workspace, entry, state, "state", staged, columns="after.*")
-    return _merge(workspace, entry, state, "state", WAITING) if staged else state.base_version
+    return _merge(workspace, entry, state, "state", WAITING, [MATCHED]) if staged else state.base_version
 
 
 def put_back(workspace: Workspace, entry: Entry, target: TargetVersions) -> None:
@@ -229,7 +230,14 @@ def another_run(entry: Entry) -> AnotherRun:
     )
 
 
-def _merge(workspace: Workspace, entry: Entry, target: TargetVersions, part: str, operations: Mapping[str, str]) -> int:
+def _merge(
+    workspace: Workspace,
+    entry: Entry,
+    target: TargetVersions,
+    part: str,
+    operations: Mapping[str, str],
+    telling: Sequence[str] = (),
+) -> int:
     """Merge a part of the stage into a target, unless that is done, and give the target's version afterwards."""
     table = _is_still(workspace, target, entry.join)
     fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)
@@ -239,7 +247,7 @@ def _merge(workspace: Workspace, entry: Entry, target: TargetVersions, part: str
     def merged() -> Commit | None:
         base, stage = target.base_version, Stage(entry.stage)
         still_open = partial(_is_open, workspace, entry)
-        return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join)
+        return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join, telling)
 
     commit = _unless_finished(workspace, entry, merged)
     counted = committed_counts(commit.metrics) if commit else dict.fromkeys(OPERATIONS.values(), 0)

@@ -20,7 +20,7 @@ from lakehouse.errors import CannotContinue, Drifted, FeedUnavailable, SourceRec
 from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import Table, get, read, reading
+from lakehouse.tables import Table, find, get, read, reading
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.comparison import counted, examples_of
 from pipelines.joins.difference import bag_difference
@@ -229,7 +229,7 @@ def plan_replay(workspace: Workspace, name: str, remedy: Remedy) -> tuple[EpochP
         clocks=last.clocks,
     )
     if replay.bound.state is not None:
-        state = checked_state(workspace, replay.bound, last, replay.history)
+        state = checked_state(workspace, replay.bound, last, replay.history, find(workspace.spark, replay.bound.state))
         plan = replace(plan, state_id=state.id, state_version=state.version)
     return plan, replay.bound
 

@@ -44,7 +44,8 @@ from pipelines.prepare import (
     refuse_forgetting,
     source_facts,
 )
-from pipelines.spec import STREAM_COLUMNS, Join
+from pipelines.spec import STREAM_COLUMNS, Join, statement_of
+from pipelines.spec.names import STATE
 from pipelines.stream_sources import StreamSources
 from pipelines.window_epoch import compute_windowed, create_state, state_schema
 from pipelines.workspace import Workspace
@@ -85,10 +86,13 @@ def _prepared(
     with ThreadPoolExecutor() as beside:
         looked_at = beside.submit(find, workspace.spark, workspace.table(name))
         binding = beside.submit(bind_join, workspace, name)
+        is_windowed = statement_of(workspace.file, name).is_windowed
+        waits = beside.submit(find, workspace.spark, workspace.table(name + STATE)) if is_windowed else None
         history = workspace.ledger.of(name)
         if history.open is not None:
             return Prepared(plan_epoch(name, "", options.refresh, history, (), None, backfill=backfill), history, None)
         result, bound = looked_at.result(), binding.result()
+        state = None if waits is None else waits.result()
     if result is not None and is_only_created(result, history):
         result = None
     if backfill and result is not None:
@@ -120,14 +124,16 @@ def _prepared(
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=False)
         if bound.state is not None and last is not None:
-            state = checked_state(workspace, bound, last, history)
+            state = checked_state(workspace, bound, last, history, state)
             plan = replace(plan, state_id=state.id, state_version=state.version)
     return Prepared(plan, history, bound)
 
 
-def checked_state(workspace: Workspace, bound: BoundJoin, last: Entry, history: JoinHistory) -> Table:
+def checked_state(
+    workspace: Workspace, bound: BoundJoin, last: Entry, history: JoinHistory, table: Table | None
+) -> Table:
     """
-    See that the table of rows that wait is as the last epoch left it: nothing else knows what waits.
+    See that the table of rows that wait, as it was found, is as the last epoch left it: nothing else knows what waits.
 
     Raises:
         ForeignWriter: It is gone, or somebody else wrote to it.
@@ -136,7 +142,6 @@ def checked_state(workspace: Workspace, bound: BoundJoin, last: Entry, history: 
     """
     assert bound.state is not None
     name, recorded = bound.join.name, last.state
-    table = find(workspace.spark, bound.state)
     hint = f"`lakejoin backfill --reset --select {name}` begins it and the result anew"
     if table is None or recorded is None or table.id != recorded.id:
         raise ForeignWriter(

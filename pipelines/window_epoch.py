@@ -8,7 +8,7 @@ What waits between epochs lies in a table beside the result. It and the result a
 are of the same epoch, and a row of it names by what it is known in the result.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
 
 from lakehouse.errors import BufferFull
+from lakehouse.session import settings
 from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
@@ -24,7 +25,7 @@ from lakehouse.tables import create, drop, find, get, read
 from lakehouse.values import plain_schema
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
-from pipelines.epoch import few_or_many
+from pipelines.epoch import NOT_ADAPTIVE, few_or_many
 from pipelines.joins.meaning import ROW
 from pipelines.joins.stream_stream import (
     AT,
@@ -63,6 +64,8 @@ from pipelines.joins.watermarks import (
     marked,
     passed,
     reached,
+    risen,
+    rises_of,
     value,
     with_watermarks,
 )
@@ -79,6 +82,12 @@ SMALL_STATE = 4 * 2**20
 
 SPANS = 64
 """Into so many parts the times of an epoch are cut, each for one task."""
+
+NOT_ADAPTED = 1_000_000
+"""Plans for so many rows are not changed while they run: that costs more than it saves."""
+
+FEW_POSITIONS = 200
+"""So many commits of an epoch are looked at on the driver."""
 
 WHOLE_SPAN = 2**62
 
@@ -136,7 +145,10 @@ def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, st
         FeedUnavailable, SchemaBroken: A feed cannot be read, as `tables.reading` says; it wraps this call.
     """
     clocks: dict[str, int] = {}
-    counts = few_or_many(workspace, plan, partial(_compute, workspace, bound, plan, stage, clocks))
+    came = [part.changed_rows for part in plan.sources]
+    is_small = plan.strategy == "incremental" and None not in came and sum(rows or 0 for rows in came) <= NOT_ADAPTED
+    with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
+        counts = few_or_many(workspace, plan, partial(_compute, workspace, bound, plan, stage, clocks))
     return Computed(counts, clocks)
 
 
@@ -160,10 +172,18 @@ STATE_COUNTS = {name: f"count_if(op = '{op}')" for op, name in WAITING.items()}
 
 @dataclass(frozen=True)
 class _Arrivals:
-    """The rows that came, placed and judged, and the watermarks after them by number."""
+    """
+    The rows that came.
+
+    Args:
+        placed: Placed and judged.
+        ends: The watermarks after them, by number.
+        rises: Where there are few positions: when the limit of each watermarked column rose.
+    """
 
     placed: DataFrame
     ends: Mapping[int, int]
+    rises: Mapping[int, Sequence[tuple[int, int]]] | None
 
 
 class Meetings:
@@ -297,7 +317,13 @@ class Meetings:
         for arrived in self._arrived:
             arrived.facts()
         known = {n: self._judged.get[f"w{n}"] for n in numbers}
-        return _Arrivals(kept, {n: NOTHING_YET if last is None else last for n, last in known.items()})
+        ends = {n: NOTHING_YET if last is None else last for n, last in known.items()}
+        rises = None
+        if self._by_commit and preserved(join):
+            found = rises_of(kept, window).limit(FEW_POSITIONS + 1).collect()
+            if len(found) <= FEW_POSITIONS:
+                rises = {n: risen(found, window, n) for n in numbers}
+        return _Arrivals(kept, ends, rises)
 
     def _measured(self, rows: DataFrame) -> tuple[int, int]:
         """Find how much time of the order, and of the rows, one task is to look at."""
@@ -360,6 +386,7 @@ class Meetings:
             self._semantics,
             self._spans,
             kept_as=self._kept,
+            rises=arrivals.rises,
         )
         assert found is not None
         return found

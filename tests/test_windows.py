@@ -11,7 +11,7 @@ from pyspark.sql import DataFrameWriter, SparkSession
 
 from lakehouse import writing
 from lakehouse.errors import BufferFull, CannotContinue, DefinitionChanged, ForeignWriter, PipelineFileError
-from pipelines import Pipeline
+from pipelines import Pipeline, plan
 from tests.joins.oracle import Bound, Oracle
 from tests.lake import Lake, only
 from tests.test_streams import commit_at
@@ -111,9 +111,14 @@ def test_the_fault_tolerance_example_of_the_hazelcast_design(streams: Streams) -
     assert streams.found() == [(1, 1)], "not l2 alone, beside r1 that had left"
 
 
+@pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
-def test_epochs_cut_at_random_are_what_the_oracle_says(streams: Streams, seed: int) -> None:
+def test_epochs_cut_at_random_are_what_the_oracle_says(
+    streams: Streams, seed: int, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Commits of both streams in turn; a run now and then; what waits and what was added are the oracle's."""
+    if not few:
+        monkeypatch.setattr(plan, "FEW", -1)
     random, spark = Random(seed), streams.spark
     how = random.choice(("left", "full"))
     join = streams.join(JOIN.replace("LEFT", how.upper()))
@@ -330,9 +335,9 @@ def test_no_plan_is_a_product_of_all_rows_with_all_others(streams: Streams, monk
     join.run(streams.spark)
     assert (5, 4) in streams.found()
     assert len(plans) >= 4
-    for plan in plans:
-        assert "CartesianProduct" not in plan
-        assert "NestedLoop" not in plan, plan
+    for text in plans:
+        assert "CartesianProduct" not in text
+        assert "NestedLoop" not in text, text
 
 
 @pytest.mark.slow

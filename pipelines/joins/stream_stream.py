@@ -251,6 +251,7 @@ def alone(
     spans: tuple[int, int],
     scope: Sequence[str] = (),
     kept_as: Callable[[str, DataFrame], DataFrame] = lambda name, frame: frame,
+    rises: Mapping[int, Sequence[tuple[int, int]]] | None = None,
 ) -> DataFrame | None:
     """
     Find the rows that are kept although they meet none: each once, when nothing can meet it any more.
@@ -266,6 +267,7 @@ def alone(
         spans: So much time of the order, and of the rows, is looked at in one task.
         scope: Columns that keep independent histories apart.
         kept_as: Makes a frame, with a name, cheap to read several times.
+        rises: Of one history with few positions what `risen` gives, by watermarked column; `placed` is not read then.
 
     Returns:
         The scope columns, AT (bigint, the time at which it stands alone), IDENTITY and both rows, one of them null;
@@ -287,11 +289,14 @@ def alone(
     values = [value(n) for n in range(len(window.watermarks))]
     waited = lone.where(f"NOT ({APART} OR {below})").select(*columns, *values)
     due = _leaving(waited.unionAll(old.select(*columns, *values)), ends, window, scope)
+    limited = [n for n in range(len(window.watermarks)) if window.limiting(n)]
+    if rises is not None:
+        first = _least([_first_above(value(n), rises[n]) for n in limited])
+        return at_once.unionAll(due.where(GOES).withColumn(AT, F.expr(first)).select(*at_once.columns))
     gone = kept_as("gone", due.where(GOES))
-    for n in range(len(window.watermarks)):
-        if window.limiting(n):
-            gone = first_beyond(gone, value(n), steps_of(placed, window, n, scope), f"{AT}{n}", spans[1], scope)
-    first = _least([f"{AT}{n}" for n in range(len(window.watermarks)) if window.limiting(n)])
+    for n in limited:
+        gone = first_beyond(gone, value(n), steps_of(placed, window, n, scope), f"{AT}{n}", spans[1], scope)
+    first = _least([f"{AT}{n}" for n in limited])
     expired = gone.withColumn(AT, F.expr(f"{first}.{TIME}")).select(*at_once.columns)
     return at_once.unionAll(expired)
 
@@ -499,6 +504,12 @@ def _of_side(condition: str, each: Sequence[tuple[int, str]]) -> str:
 
 def _any(conditions: Sequence[str]) -> str:
     return " OR ".join(conditions) or "FALSE"
+
+
+def _first_above(number: str, steps: Sequence[tuple[int, int]]) -> str:
+    """Give the SQL of the time at which the first of ascending steps lies above a number; null for none."""
+    cases = " ".join(f"WHEN {number} < {height}L THEN {time}L" for height, time in steps)
+    return f"(CASE {cases} END)" if cases else "CAST(NULL AS BIGINT)"
 
 
 def _least(columns: Sequence[str]) -> str:

@@ -196,6 +196,41 @@ def steps_of(placed: DataFrame, window: Bounded, number: int, scope: Sequence[st
     return risen.groupBy(*scope, "value").agg(F.min(place).alias("at"))
 
 
+def rises_of(placed: DataFrame, window: Bounded) -> DataFrame:
+    """
+    Give the watermarks after each position.
+
+    Args:
+        placed: What `with_watermarks` gives, of one history.
+        window: The watermarked columns and their bounds.
+
+    Returns:
+        A row for each position: PLACE and the columns that `passed` names.
+    """
+    after = [F.max(passed(n)).alias(passed(n)) for n in range(len(window.watermarks))]
+    return placed.groupBy(*PLACE).agg(*after)
+
+
+def risen(positions: Sequence[Sequence[int]], window: Bounded, number: int) -> list[tuple[int, int]]:
+    """
+    Say when the limit of a watermarked column rose.
+
+    Args:
+        positions: Rows of `rises_of`.
+        window: The watermarked columns and their bounds.
+        number: Which column.
+
+    Returns:
+        Each limit with the time after which it was so high, ascending.
+    """
+    steps: list[tuple[int, int]] = []
+    for time, _, _, *watermarks in sorted(positions, key=tuple):
+        height = lowest(window, number, dict(enumerate(watermarks)))
+        if height > (steps[-1][0] if steps else NOTHING_YET):
+            steps.append((height, time))
+    return steps
+
+
 def first_beyond(
     rows: DataFrame, number: str, steps: DataFrame, at: str, span: int, scope: Sequence[str] = ()
 ) -> DataFrame:
