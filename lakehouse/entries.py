@@ -50,7 +50,7 @@ class Entry:
         epoch: Its number, from 1.
         step: publishing, committed, rejected, abandoned or broken.
         run_id: The run that took the step; a resuming run keeps the id of the run it finishes.
-        strategy: load, incremental or reconcile.
+        strategy: load, incremental or reconcile; of a join with a stream also replay, accept, reset or flush.
         reason: Why this strategy, as a code with words.
         definition: Fingerprint of the join's definition.
         sources: What was read.
@@ -61,7 +61,7 @@ class Entry:
         seconds: Seconds of each step so far.
         message: Why it was rejected, abandoned or broken.
         clocks: Of a join with a stream: for each source the greatest time in its order so far, in microseconds since
-            1970 or as its `order_by` counts.
+            1970 or as its `order_by` counts; of two streams also the greatest value of each watermarked column.
         at: When the row was written, UTC.
     """
 

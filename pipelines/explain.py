@@ -301,10 +301,12 @@ def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
 
 
 def _unmet(statement: Statement, place: int) -> str:
-    """Say what becomes of a pair with the same key that a further condition keeps apart; FULL JOINs have none."""
+    """Say what becomes of a pair with the same key that a further condition keeps apart."""
     how = statement.steps[place - 1].how
     if how == "inner":
         return "a pair of rows for which that is not true is not in the result"
+    if how == "full":
+        return "a row for which that is not true meets nothing, and has nulls for the other stream"
     other = statement.sides[place].source
     kept = statement.sides[0].source if place == 1 else "the inputs before it"
     if how == "right":

@@ -133,13 +133,13 @@ class Replay:
         plan = EpochPlan(entry.join, entry.epoch, strategy, entry.reason, ranges, clocks=clocks)
         if entry.state is not None:
             plan = replace(plan, state_version=entry.state.base_version)
-            return Meetings(self._workspace, bound, plan, stage, few=False).rows()
+        kind = Lookups if bound.join.window is None else Meetings
         if strategy == "incremental" and entry.counts.get("read", FEW) < FEW:
             try:
-                return Lookups(self._workspace, bound, plan, stage, few=True).rows()
+                return kind(self._workspace, bound, plan, stage, few=True).rows()
             except TooMuch:
                 log.info("%s: epoch %s is replayed through the stage", entry.join, entry.epoch)
-        return Lookups(self._workspace, bound, plan, stage, few=False).rows()
+        return kind(self._workspace, bound, plan, stage, few=False).rows()
 
 
 def verify_stream(workspace: Workspace, name: str) -> JoinReport:

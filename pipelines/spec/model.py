@@ -226,7 +226,10 @@ class Join(Part):
     sql: Text
     """The statement: SELECT ... FROM a source or join JOIN another ON or USING ... WHERE ..., in Spark SQL."""
     semantics: Annotated[Semantics, Choice] = "strict"
-    """Which rows the changelog has: `strict`: what differs, nothing else; the others: those of Kafka Streams."""
+    """
+    Which rows the changelog, or a join of two streams, has: `strict`: what differs, nothing else; the others: those of
+    Kafka Streams.
+    """
     changelog: StrictBool = False
     """Also keep the row-by-row changelog, as `<result>__changelog`."""
     refresh: Annotated[Refresh, Choice] = "auto"
