@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 
 import sqlglot
 from sqlglot import exp
@@ -18,6 +19,9 @@ DEEPEST = 100
 
 VARIABLE = re.compile(r"\$\{(var|env)\.[^}]*\}")
 """What puts a value into other texts of the file."""
+
+MISREAD_INTERVAL = re.compile(r"\bago\b|[+-]\s+\d|(^|[\s+-])\.\d|\d\s*[a-z]\b", re.IGNORECASE)
+"""Spellings that Spark and the parser read differently."""
 
 CLAUSES = {
     "with_": "WITH",
@@ -184,7 +188,11 @@ def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Object
 
 
 def _intervals(expression: exp.Expr, tokens: Sequence[Token]) -> Iterator[Objection]:
-    """Find an interval that was written as one and read as several."""
+    """Find an interval that was written as one and read as several, and one of which a part would get lost."""
+    for token, following in pairwise(tokens):
+        if token.text.upper() == "INTERVAL" and MISREAD_INTERVAL.search(following.text):
+            hint = "a sign right before a number, and units by their names: INTERVAL '-1 day 2 hours'"
+            yield Objection(f"the INTERVAL '{following.text}'", hint, _place(following))
     written = sum(token.text.upper() == "INTERVAL" for token in tokens)
     if len(list(expression.find_all(exp.Interval))) > written:
         hint = "write INTERVAL '1 day 2 hours', or add two of them"

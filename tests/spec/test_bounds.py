@@ -463,3 +463,16 @@ def test_bounds_are_no_wider_than_the_condition(terms):
     for left in range(-20, 21):
         row = {"l.t": left, "r.t": 0}
         assert all(is_within(row, bound) for bound in found_bounds) == is_met(row), row
+
+
+@pytest.mark.parametrize("text", ["1 day ago", "- 1 day", "-.5 second", "1 m", ".5 second"])
+def test_intervals_that_spark_reads_otherwise_are_refused(text: str) -> None:
+    _, objections = read_expression(f"INTERVAL '{text}'")
+    assert [objection.problem for objection in objections] == [f"the INTERVAL '{text}'"]
+
+
+@pytest.mark.parametrize(
+    "text", ["INTERVAL '-1 day 2 hours'", "INTERVAL '1 02:03:04.5' DAY TO SECOND", "INTERVAL '-1' HOUR"]
+)
+def test_other_intervals_are_not(text: str) -> None:
+    assert read_expression(text)[1] == []
