@@ -149,6 +149,7 @@ def test_a_chain_of_three_is_the_join_of_its_sources_after_random_changes(loaded
     assert {report.outcome for report in made.run(lake.spark)} == {"nothing"}
 
 
+@pytest.mark.slow
 def test_a_reader_is_pinned_to_what_was_committed_and_no_further_than_upkeep_after_it(loaded: Lake) -> None:
     """Not to rows that nobody has committed, whatever comes after them; and what it computes is the join of these."""
     lake, made = loaded, pipeline(loaded)

@@ -157,7 +157,7 @@ def test_damaged_joins_of_two_streams_are_noticed(spark, capsys, damage, files):
 
 
 @recorded
-@pytest.mark.parametrize("mode", ["strict", "recorded"])
+@pytest.mark.parametrize("mode", ["strict", pytest.param("recorded", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_outputs_are_noticed(spark, capsys, damage, mode):
     """Each kind of damage turns every file red, and every case of these files."""

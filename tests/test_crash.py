@@ -109,7 +109,7 @@ def before_the_load_of_two_streams(standard: Lake, loaded: Lake) -> Lake:
     "prepare",
     [
         pytest.param(before_the_load, marks=pytest.mark.slow),
-        before_an_epoch,
+        pytest.param(before_an_epoch, marks=pytest.mark.slow),
         pytest.param(before_an_epoch_with_a_changelog, marks=pytest.mark.slow),
         pytest.param(before_the_load_of_a_stream, marks=pytest.mark.slow),
         pytest.param(before_an_epoch_of_a_stream, marks=pytest.mark.slow),

@@ -49,7 +49,13 @@ def star(lake: Lake) -> Lake:
     return lake
 
 
-@pytest.mark.parametrize("most", [small.MOST, 1], ids=["through the driver", "too much for the driver"])
+@pytest.mark.parametrize(
+    "most",
+    [
+        pytest.param(small.MOST, id="through the driver", marks=pytest.mark.slow),
+        pytest.param(1, id="too much for the driver"),
+    ],
+)
 def test_a_star_moves_what_changed_in_all_of_its_tables(star: Lake, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """The result is the join, its feed the difference, by one commit, and no other table is written."""
     monkeypatch.setattr(small, "MOST", most)

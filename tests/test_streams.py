@@ -287,6 +287,7 @@ def test_order_by_orders_rows_and_changes_by_their_own_time(clicks: Clicks) -> N
         clicks.pipeline(sql, {**sources, "people": "id"})
 
 
+@pytest.mark.slow
 def test_bounded_epochs_go_on_until_the_sources_are_reached(loaded_clicks: Clicks) -> None:
     """No epoch reads a source beyond what another one was cut short of; the rows are those of one epoch."""
     straight = Clicks(loaded_clicks.spark, loaded_clicks.copy(loaded_clicks.folder.parent / "straight").folder)
@@ -303,6 +304,7 @@ def test_bounded_epochs_go_on_until_the_sources_are_reached(loaded_clicks: Click
     assert report.counts["behind_cut"] == 0
 
 
+@pytest.mark.slow
 def test_a_backfill_appends_what_is_missing_and_leaves_the_rest_to_a_person(loaded_clicks: Clicks) -> None:
     lake, pipeline = loaded_clicks, loaded_clicks.stream()
     lake.click("(4, 1, NULL), (4, 1, NULL)", 10)

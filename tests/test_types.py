@@ -62,6 +62,7 @@ def test_no_type_makes_a_spurious_row(lake: Lake) -> None:
     only(pipeline.verify(lake.spark))
 
 
+@pytest.mark.slow
 def test_composite_keys_of_mixed_types(lake: Lake) -> None:
     """An integer that is wider on one side, a timestamp, a string, a double: rows meet by value."""
     mapped = {"columnMapping.mode": "name"}

@@ -384,6 +384,7 @@ def test_what_an_earlier_result_has_left_waits_no_more(streams: Streams) -> None
     assert streams.found() == [(1, 9)]
 
 
+@pytest.mark.slow
 def test_clocks_that_change_do_not_move_times_without_a_zone(streams: Streams) -> None:
     """At night of 2026-03-29 no clock in Oslo shows 2:30; a bound on what clocks show holds all the same."""
     kinds = {"ls": "TIMESTAMP_NTZ", "rs": "TIMESTAMP_NTZ"}

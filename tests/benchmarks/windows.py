@@ -1,5 +1,6 @@
 """Two streams within an hour of each other, beside Spark's own join of the same streams."""
 
+import sys
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -44,6 +45,7 @@ def stream_stream(meter: Meter, lake: Lake, rows: int) -> dict[str, Any]:
         by_spark, _ = meter.measure(lake.spark, lambda: _by_spark(lake))
         taken["lakejoin"].append(cost.seconds)
         taken["spark"].append(by_spark.seconds)
+        print(f"{part:,} rows a side: lakejoin {cost.seconds:.1f} s, Spark {by_spark.seconds:.1f} s", file=sys.stderr)
         appended += report.counts["appended"]
         buffered = max(buffered, report.counts["buffered"])
     assert cost is not None

@@ -9,11 +9,11 @@ from pipelines.spec import Semantics
 from tests.joins.window_histories import Joined, epochs, history, joined
 from tests.joins.windows import evaluate, unlike
 
-HISTORIES = 40
+HISTORIES = 75
 """Of each join; with the joins below more than 500 in all."""
 
 
-def _check(spark: SparkSession, of: Joined, random: Random) -> None:
+def _check(spark: SparkSession, of: Joined, random: Random, *, is_counted: bool = False) -> None:
     """Whole, cut at random, and with one position an epoch: what each epoch emits, and what waits after it."""
     given, expected, names = [], [], []
     for number in range(HISTORIES):
@@ -26,15 +26,16 @@ def _check(spark: SparkSession, of: Joined, random: Random) -> None:
             expected += made
             names += [f"history {number}, {cut}, epoch {n}" for n in range(len(ends))]
     assert any(made.emitted for made in expected)
-    for name, epoch, made, found in zip(names, given, expected, evaluate(spark, of.definition, given), strict=True):
+    computed = evaluate(spark, of.definition, given, is_counted=is_counted)
+    for name, epoch, made, found in zip(names, given, expected, computed, strict=True):
         about = f"{of.definition.how} ON {of.definition.on}\n{of.definition.window}\n{name}: {epoch}"
         assert unlike(of.definition, made, found) == [], about
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 10))])
 def test_what_an_epoch_makes_is_what_the_oracle_says(spark: SparkSession, seed: int) -> None:
     random = Random(seed)
-    _check(spark, joined(random), random)
+    _check(spark, joined(random), random, is_counted=seed % 3 == 0)
 
 
 @pytest.mark.parametrize("semantics", ["kafka", "kafka-0.10.2", "kafka-0.10.0"])
