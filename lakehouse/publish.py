@@ -162,7 +162,8 @@ def merge(
     if not metrics and not still_open():
         raise _another_run(address.label, fence)
     commits = check_owner(spark, refresh(spark, table), base_version, {fence.run_id}, join)
-    return next((commit for commit in commits if commit.metadata == fence.run_id), None)
+    # The newest: an epoch that is let go may have put the table back, under its run id too.
+    return next((commit for commit in reversed(commits) if commit.metadata == fence.run_id), None)
 
 
 def merge_statement(

@@ -375,11 +375,21 @@ def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, aband
         )
     try:
         return publish(workspace, entry, watch)
-    except (CannotContinue, AnalysisException) as error:
-        if not abandon_broken:
-            raise
-        _abandon(workspace, entry, error.problem if isinstance(error, CannotContinue) else str(error).splitlines()[0])
-        return None
+    except CannotContinue as error:
+        stopped = error
+    except AnalysisException as error:
+        stopped = CannotContinue(
+            entry.join,
+            f"open epoch {entry.epoch} cannot be finished",
+            expected=f"what the epoch is to write in {entry.stage}, and tables that take it",
+            found=str(error).splitlines()[0],
+            hint=f"put back what is missing, or run `lakejoin backfill --select {entry.join}`, which lets the epoch go",
+        )
+        stopped.__cause__ = error
+    if not abandon_broken:
+        raise stopped
+    _abandon(workspace, entry, stopped.problem)
+    return None
 
 
 def _abandon(workspace: Workspace, entry: Entry, why: str) -> None:

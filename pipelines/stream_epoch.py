@@ -41,6 +41,7 @@ from pipelines.prepare import (
     check_result,
     facts_of,
     is_only_created,
+    must_be_bound,
     refuse_forgetting,
     source_facts,
 )
@@ -209,8 +210,8 @@ def plan_flush(workspace: Workspace, name: str) -> tuple[EpochPlan, BoundJoin]:
         CannotContinue: The recorded versions cannot be continued from.
     """
     prepared = prepare_stream(workspace, name)
-    last, bound = prepared.history.committed, prepared.bound
-    if last is None or not isinstance(bound, BoundJoin):
+    bound, last = must_be_bound(prepared), prepared.history.committed
+    if last is None:
         raise NotLoaded(name, "nothing waits: it has not run yet", hint=f"run `lakejoin run --select {name}`")
     ranges = tuple(
         SourceRange(source.name, source.id, source.to_version, source.to_version, source.to_version)

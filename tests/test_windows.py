@@ -1,6 +1,8 @@
 """Joins of two streams through real Delta tables: what is added when, what waits, and what is kept exactly once."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -10,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrameWriter, SparkSession
 
 from lakehouse import writing
-from lakehouse.errors import BufferFull, CannotContinue, DefinitionChanged, ForeignWriter, PipelineFileError
+from lakehouse.errors import BrokenEpoch, BufferFull, CannotContinue, DefinitionChanged, ForeignWriter, PipelineFileError
 from pipelines import Pipeline, plan
 from tests.joins.oracle import Bound, Oracle
 from tests.lake import Lake, only
@@ -152,6 +154,22 @@ def test_epochs_cut_at_random_are_what_the_oracle_says(
     assert only(join.verify(spark)).counts["expected"] == len(rows)
 
 
+@contextmanager
+def killed_before(write: str) -> Iterator[None]:
+    """Stop what runs before a write whose name begins so."""
+
+    def stop(when: str, what: str) -> None:
+        if when == "before" and what.startswith(write):
+            raise KeyboardInterrupt
+
+    writing.observers.append(stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        writing.observers.remove(stop)
+
+
 def oracle_of(how: str) -> Oracle:
     """Give the oracle of the join of this module; times are minutes."""
 
@@ -288,7 +306,7 @@ def test_times_of_other_types_than_their_bounds_are_faults(streams: Streams) -> 
         streams.join(number).run(streams.spark)
 
 
-def test_an_epoch_that_is_let_go_puts_back_what_waited(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_that_is_let_go_puts_back_what_waited(streams: Streams) -> None:
     """The state was written, then somebody else wrote to the result: `--accept` goes on with the rows not yet taken."""
     spark, join = streams.spark, streams.join()
     join.run(spark)
@@ -296,23 +314,42 @@ def test_an_epoch_that_is_let_go_puts_back_what_waited(streams: Streams, monkeyp
     join.run(spark)
     streams.come("right", (9, "a", 5), second=20)
 
-    def stop(when: str, what: str) -> None:
-        if when == "before" and what.startswith("load result"):
-            raise KeyboardInterrupt
-
-    writing.observers.append(stop)
-    with pytest.raises(KeyboardInterrupt):
+    with killed_before("load result"):
         join.run(spark)
-    writing.observers.clear()
     assert streams.waits() == [1, 2, 9], "the state is ahead of the result"
     streams.sql("INSERT INTO {result} VALUES (77, 77, 1, 0, NULL, NULL)")
     with pytest.raises(CannotContinue):
+        join.run(spark)
+    with killed_before("ledger: abandoned"):
+        join.backfill(spark, remedy="accept")
+    assert streams.waits() == [1, 2], "put back already"
+    with pytest.raises(BrokenEpoch):  # what the epoch wrote is not taken for written
         join.run(spark)
     only(join.backfill(spark, remedy="accept"))
     assert streams.waits() == [1, 2]
     only(join.run(spark))
     assert streams.found() == [(1, 9), (77, 77)]
     assert streams.waits() == [1, 2, 9]
+
+
+def test_an_epoch_whose_stage_lost_a_part_is_let_go_by_a_backfill(streams: Streams) -> None:
+    """A run says what is missing and publishes nothing; the epoch that comes instead takes the same rows."""
+    spark, join = streams.spark, streams.join()
+    join.run(spark)
+    streams.come("left", (1, "a", 0), second=10)
+    streams.come("right", (9, "a", 5), second=20)
+    with killed_before("merge into result__state"):
+        join.run(spark)
+    (stage,) = (streams.folder / "lake").glob("**/*-*/state")
+    shutil.rmtree(stage)
+    before = streams.versions()
+    with pytest.raises(CannotContinue, match="cannot be finished") as caught:
+        join.run(spark)
+    assert "backfill" in caught.value.hint
+    assert streams.versions() == before
+    only(join.backfill(spark))
+    only(join.run(spark))
+    assert (streams.found(), streams.waits()) == ([(1, 9)], [1, 9])
 
 
 def test_no_plan_is_a_product_of_all_rows_with_all_others(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,15 +43,18 @@ HASH, NUMBER = f"{PREFIX}hash", f"{PREFIX}number"
 IDENTITY = (SIDE, VERSION, HASH, NUMBER)
 """What tells stored rows apart: side, version of the source, hash of the columns, and the number among equal rows."""
 
-HAS_VALUE, WAITED, MATCHED, NULL_KEY, LATE, APART, ID = (
-    f"{PREFIX}{name}" for name in ("has_value", "waited", "matched", "null_key", "late", "apart", "id")
+HAS_VALUE, WAITED, MATCHED, NULL_KEY, LATE, APART, BELOW, ID = (
+    f"{PREFIX}{name}" for name in ("has_value", "waited", "matched", "null_key", "late", "apart", "below", "id")
 )
 AT, GOES, OP = f"{PREFIX}at", f"{PREFIX}goes", f"{PREFIX}op"
 FIRST, SECOND, BY_LEFT = (f"{PREFIX}{name}" for name in ("first", "second", "by_left"))
-BUCKET, HIDDEN = f"{PREFIX}bucket", f"{PREFIX}hidden"
+BUCKET, SEEN = f"{PREFIX}bucket", f"{PREFIX}seen"
 
 Ends = DataFrame | Mapping[int, int]
 """The watermarks after all that came."""
+
+GREATEST = 2**63 - 1
+"""The greatest time there is."""
 
 WIDER = 4
 """With an equality in ON a bucket of time is so many times as wide as the bound: fewer rows are in two."""
@@ -109,8 +112,9 @@ def judged(placed: DataFrame, join: TableJoin, semantics: Semantics) -> DataFram
         semantics: Under `strict` rows below a watermark are late; under the others none is.
 
     Returns:
-        The rows with LATE, NULL_KEY (a null in an equality of ON, or in a time that a bound uses) and APART (it never
-        waits, nor meets: a null key, or what ON demands of it alone is not true), all false or true.
+        The rows with LATE, NULL_KEY (a null in an equality of ON, or in a time that a bound uses), APART (it never
+        waits, nor meets: a null key, or what ON demands of it alone is not true) and BELOW (it comes too late to wait,
+        and meets what waits), all false or true.
     """
     window = _window(join)
     late, null_key, apart = [], [], []
@@ -127,7 +131,8 @@ def judged(placed: DataFrame, join: TableJoin, semantics: Semantics) -> DataFram
     takes_part = HAS_VALUE if semantics != "kafka-0.10.0" else "TRUE"
     rows = placed.withColumn(LATE, F.expr(f"{takes_part} AND ({_any(late)})" if semantics == "strict" else "FALSE"))
     rows = rows.withColumn(NULL_KEY, F.expr(_of_side(f"{takes_part} AND NOT {LATE}", null_key)))
-    return rows.withColumn(APART, F.expr(f"{NULL_KEY} OR {_of_side(f'{takes_part} AND NOT {LATE}', apart)}"))
+    rows = rows.withColumn(APART, F.expr(f"{NULL_KEY} OR {_of_side(f'{takes_part} AND NOT {LATE}', apart)}"))
+    return rows.withColumn(BELOW, F.expr(_below(window)))
 
 
 def waiting(state: DataFrame, join: TableJoin) -> DataFrame:
@@ -181,27 +186,19 @@ def pairs(
     bucket = _buckets(window)
     sides = []
     for place, item in enumerate(join.inputs):
-        rows = live.where(f"{SIDE} = {place}").select(*map(F.col, map(quote, names)), F.col(quote(item.alias)))
-        rows = rows.unionByName(
-            held.where(f"{SIDE} = {place}").select(*map(F.col, map(quote, names)), F.col(quote(item.alias)))
-        )
-        one = F.struct(*(F.col(name) for name in IDENTITY)).alias(ID)
-        shown = [F.expr(pair[place]).alias(name) for name, pair in keys.items()]
-        kept = rows.select(
-            F.struct(*map(F.col, map(quote, names)), one).alias(_side(place)), F.col(quote(item.alias)), *shown
-        )
-        number = f"{_side(place)}."
-        buckets = F.expr(bucket[place](number))
-        sides.append(kept.withColumn(BUCKET, F.explode(buckets) if place else buckets))
-    lefts, rights = [
-        side.withColumnsRenamed({name: f"{name}_{place}" for name in (*keys, BUCKET)})
-        for place, side in enumerate(sides)
-    ]
+        columns = [F.col(quote(name)) for name in (*names, item.alias)]
+        rows = reduce(DataFrame.unionAll, (some.where(f"{SIDE} = {place}").select(*columns) for some in (live, held)))
+        identity = F.struct(*IDENTITY).alias(ID)
+        shown = [F.expr(pair[place]).alias(f"{name}_{place}") for name, pair in keys.items()]
+        kept = rows.select(F.struct(*columns[:-1], identity).alias(_side(place)), columns[-1], *shown)
+        buckets = F.expr(bucket[place](f"{_side(place)}."))
+        sides.append(kept.withColumn(f"{BUCKET}_{place}", F.explode(buckets) if place else buckets))
+    lefts, rights = sides
     same = [f"{_side(0)}.{quote(name)} = {_side(1)}.{quote(name)}" for name in scope]
     same += [f"{name}_0 = {name}_1" for name in (BUCKET, *keys)]
     # At one time the left one comes first.
     left_first = f"{_side(0)}.{TIME} <= {_side(1)}.{TIME}"
-    still_there = _case(left_first, _waits(window, semantics, join, 0), _waits(window, semantics, join, 1))
+    still_there = f"IF({left_first}, {_waits(window, semantics, join, 0)}, {_waits(window, semantics, join, 1)})"
     is_new = f"NOT ({_side(0)}.{WAITED} AND {_side(1)}.{WAITED})"
     on = " AND ".join([*same, is_new, f"({join.steps[0].on})", still_there])
     met = lefts.join(rights, on=F.expr(on), how="inner")
@@ -223,7 +220,7 @@ def marks_of(found: DataFrame, join: TableJoin, semantics: Semantics, scope: Seq
     Args:
         found: The scope columns, FIRST, SECOND and BY_LEFT of each pair.
         join: The join.
-        semantics: Before KIP-77's later forms (`kafka-0.10.2` and older) a row counts as met only if it did on arrival.
+        semantics: Under `kafka-0.10.2` and `kafka-0.10.0` only what a row met as it came counts.
         scope: Columns that keep independent histories apart.
 
     Returns:
@@ -283,11 +280,10 @@ def alone(
     lone = arrived.where(of_kept).join(met, on=[*scope, *IDENTITY], how="left_anti")
     if is_eager(semantics):
         return lone.select(*columns).withColumnRenamed(TIME, AT)
-    below = _any([_below(window, place) for place in (0, 1)])
-    at_once = lone.where(f"{APART} OR {below}").select(*columns).withColumnRenamed(TIME, AT)
+    at_once = lone.where(f"{APART} OR {BELOW}").select(*columns).withColumnRenamed(TIME, AT)
     old = held.where(f"{of_kept} AND NOT {MATCHED}").join(met, on=[*scope, *IDENTITY], how="left_anti")
     values = [value(n) for n in range(len(window.watermarks))]
-    waited = lone.where(f"NOT ({APART} OR {below})").select(*columns, *values)
+    waited = lone.where(f"NOT ({APART} OR {BELOW})").select(*columns, *values)
     due = _leaving(waited.unionAll(old.select(*columns, *values)), ends, window, scope)
     limited = [n for n in range(len(window.watermarks)) if window.limiting(n)]
     if rises is not None:
@@ -327,22 +323,19 @@ def state_changes(
         IDENTITY, WAITED, MATCHED (as it is from now on) and both rows.
     """
     window = _window(join)
-    below = _any([_below(window, place) for place in (0, 1)])
-    stored = f"NOT ({APART} OR {below}) AND {_is_stored(semantics, join)}"
     values = [value(n) for n in range(len(window.watermarks))]
     rows = [F.col(quote(item.alias)) for item in join.inputs]
     names: list[Column | str] = [*(F.col(quote(name)) for name in scope), *IDENTITY, WAITED, MATCHED, *rows, *values]
-    both = arrived.where(stored).select(*names).unionAll(held.select(*names))
+    both = arrived.where(_stored(semantics, join)).select(*names).unionAll(held.select(*names))
     marked = _leaving(both, ends, window, scope).where(f"{WAITED} OR NOT {GOES}")
-    is_met = F.lit(False)
-    if met is not None:
-        seen = met.withColumn(HIDDEN, F.lit(True))
-        marked = marked.join(seen, on=[*scope, *IDENTITY], how="left")
-        is_met = F.coalesce(F.col(HIDDEN), is_met)
-    op = F.expr(
-        f"CASE WHEN NOT {WAITED} THEN 'insert' WHEN {GOES} THEN 'delete' WHEN {ID} AND NOT {MATCHED} THEN 'update' END"
-    )
-    told = marked.withColumn(ID, is_met).withColumn(OP, op).withColumn(MATCHED, F.expr(f"{MATCHED} OR {ID}"))
+    if met is None:
+        marked = marked.withColumn(SEEN, F.lit(False))
+    else:
+        seen = met.withColumn(SEEN, F.lit(True))
+        marked = marked.join(seen, on=[*scope, *IDENTITY], how="left").fillna(False, SEEN)
+    met_first = f"{SEEN} AND NOT {MATCHED}"
+    op = f"CASE WHEN NOT {WAITED} THEN 'insert' WHEN {GOES} THEN 'delete' WHEN {met_first} THEN 'update' END"
+    told = marked.withColumn(OP, F.expr(op)).withColumn(MATCHED, F.expr(f"{MATCHED} OR {SEEN}"))
     return told.select(*(F.col(quote(name)) for name in scope), OP, *IDENTITY, WAITED, MATCHED, *rows)
 
 
@@ -371,11 +364,9 @@ def most_waiting(
         One row for each scope with rows that wait: the scope columns and `most` (bigint).
     """
     window = _window(join)
-    below = _any([_below(window, place) for place in (0, 1)])
-    stored = arrived.where(f"NOT ({APART} OR {below}) AND {_is_stored(semantics, join)}")
     scopes = [F.col(quote(name)) for name in scope]
     names: list[Column | str] = [*scopes, *PLACE, *(value(n) for n in range(len(window.watermarks)))]
-    waits = stored.select(*names).unionAll(held.select(*names))
+    waits = arrived.where(_stored(semantics, join)).select(*names).unionAll(held.select(*names))
     ends = []
     for n in range(len(window.watermarks)):
         if window.limiting(n):
@@ -425,22 +416,24 @@ def _waits(window: Bounded, semantics: Semantics, join: TableJoin, place: int) -
     return " AND ".join(conditions) or "TRUE"
 
 
-def _is_stored(semantics: Semantics, join: TableJoin) -> str:
+def _stored(semantics: Semantics, join: TableJoin) -> str:
+    """Give the SQL that tells whether a row that came waits for others."""
+    stored = f"NOT ({APART} OR {BELOW}) AND {HAS_VALUE}"
     if semantics != "kafka-0.10.0" or len(preserved(join)) != 1:
-        return HAS_VALUE
-    return f"{HAS_VALUE} AND {SIDE} <> {preserved(join)[0]}"
+        return stored
+    return f"{stored} AND {SIDE} <> {preserved(join)[0]}"
 
 
-def _below(window: Bounded, place: int) -> str:
-    """Give the SQL that tells whether a row of an input lies below one of its limits."""
-    found = [f"coalesce({value(n)} < {limit(n)}, FALSE)" for n in window.of(place) if window.limiting(n)]
-    return f"({SIDE} = {place} AND ({_any(found)}))"
+def _below(window: Bounded) -> str:
+    """Give the SQL that tells whether a row lies below one of its limits; it has values of its own input only."""
+    numbers = [n for n in range(len(window.watermarks)) if window.limiting(n)]
+    return f"({_any([f'coalesce({value(n)} < {limit(n)}, FALSE)' for n in numbers])})"
 
 
 def _leaving(rows: DataFrame, ends: Ends, window: Bounded, scope: Sequence[str]) -> DataFrame:
     """Tell by GOES of each row whether it lies below a limit at the end."""
     numbers = range(len(window.watermarks))
-    goes = F.expr(_any([_below(window, place) for place in (0, 1)]))
+    goes = F.expr(_below(window))
     names = [F.col(quote(name)) for name in rows.columns]
     if not isinstance(ends, DataFrame):
         last = {limit(n): F.lit(lowest(window, n, ends)).cast("bigint") for n in numbers}
@@ -464,9 +457,8 @@ def _buckets(window: Bounded) -> tuple[Callable[[str], str], Callable[[str], str
 
     def of_right(one: str) -> str:
         number = f"{one}{value(right)}"
-        least, most = (
-            f"coalesce({sql}, {number})" for sql in (f"try_subtract({number}, {back}L)", f"try_add({number}, {ahead}L)")
-        )
+        least = f"coalesce(try_subtract({number}, {back}L), {-GREATEST}L)"
+        most = f"coalesce(try_add({number}, {ahead}L), {GREATEST}L)"
         return f"IF({least} <= {most}, sequence({least} div {width}L, {most} div {width}L), array())"
 
     return (lambda one: f"{one}{value(left)} div {width}L"), of_right
@@ -490,10 +482,6 @@ def _window(join: TableJoin) -> Bounded:
 
 def _side(place: int) -> str:
     return f"{PREFIX}side{place}"
-
-
-def _case(condition: str, then: str, otherwise: str) -> str:
-    return then if then == otherwise else f"IF({condition}, {then}, {otherwise})"
 
 
 def _of_side(condition: str, each: Sequence[tuple[int, str]]) -> str:
