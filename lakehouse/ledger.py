@@ -23,6 +23,7 @@ from pyspark.sql.types import Row
 from lakehouse.address import Address
 from lakehouse.entries import CLOSING, PUBLISHING, Entry, JoinHistory, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun
+from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import COMMITS_AT_ONCE, create, history, is_conflict, is_missing, table_id
 from lakehouse.times import utc
 from lakehouse.writing import write
@@ -66,7 +67,9 @@ class Ledger:
         """Read what is known of a join; nothing where the ledger does not exist yet."""
         try:
             rows = self._spark.sql(f"SELECT * FROM {self._address.sql}").where(F.col("join_name") == join)
-            return JoinHistory(tuple(sorted(map(_entry, rows.collect()), key=lambda entry: (entry.epoch, entry.at))))
+            with settings(self._spark, INTERPRETED):
+                entries = map(_entry, rows.collect())
+            return JoinHistory(tuple(sorted(entries, key=lambda entry: (entry.epoch, entry.at))))
         except PySparkException as error:
             if is_missing(error):
                 return JoinHistory(())
@@ -91,10 +94,11 @@ class Ledger:
         writer = writer.option("userMetadata", mark)
         to = self._address
         try:
-            write(
-                f"ledger: {entry.step} epoch {entry.epoch} of {entry.join}",
-                lambda: writer.save(to.path) if to.path else writer.saveAsTable(to.table),
-            )
+            with settings(self._spark, INTERPRETED):
+                write(
+                    f"ledger: {entry.step} epoch {entry.epoch} of {entry.join}",
+                    lambda: writer.save(to.path) if to.path else writer.saveAsTable(to.table),
+                )
         except Exception as error:
             if not is_conflict(error):
                 raise

@@ -44,6 +44,15 @@ OWN_SETTINGS = {
     "spark.databricks.delta.merge.materializeSource": "none",
 }
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""For queries over few rows: to compile one takes longer than to run it."""
+
+INTERPRETED_BYTES = 32 * 2**20
+"""Queries over files of so many bytes count as queries over few rows."""
+
+NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
+"""Plans that Spark changes while they run pay for themselves with many rows only."""
+
 LOSSY_SETTINGS = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
 
@@ -120,6 +129,16 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
         session.conf.set(name, value)
     session.conf.set("spark.sql.session.timeZone", timezone)
     return session
+
+
+def for_few(size: int) -> dict[str, str]:
+    """
+    Give the settings for queries over few rows.
+
+    Args:
+        size: The bytes of the files in which they are looked up.
+    """
+    return {**NOT_ADAPTIVE, **(INTERPRETED if size <= INTERPRETED_BYTES else {})}
 
 
 @contextmanager

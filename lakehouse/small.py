@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -87,6 +87,14 @@ def brought(frame: DataFrame) -> Brought:
     if rows.num_rows > MOST or rows.nbytes > MOST_BYTES:
         raise TooMuch
     return Brought(rows, frame.sparkSession.createDataFrame(rows, schema=plain), limited)
+
+
+def literal(spark: SparkSession, rows: Sequence[Sequence[int]], schema: StructType) -> DataFrame:
+    """Make a frame of a few rows of whole numbers that the driver knows, a literal of later plans."""
+    import pyarrow
+
+    columns = [pyarrow.array([row[place] for row in rows], pyarrow.int64()) for place in range(len(schema))]
+    return spark.createDataFrame(pyarrow.table(columns, schema.names), schema=schema)
 
 
 def carried(kind: DataType) -> bool:

@@ -19,7 +19,7 @@ from lakehouse.address import Address
 from lakehouse.changes import null_key
 from lakehouse.errors import CannotContinue, DuplicateKey
 from lakehouse.publish import OPERATIONS, STAGED_COUNTS
-from lakehouse.session import settings
+from lakehouse.session import for_few, settings
 from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote, text
 from lakehouse.stage import Stage
@@ -38,9 +38,6 @@ from pipelines.workspace import Workspace
 
 EXAMPLES = 5
 REMOVE = "remove the surplus rows from the source; nothing was published"
-NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
-"""Plans that Spark changes while they run pay for themselves with many rows only."""
-
 log = logging.getLogger(__name__)
 
 
@@ -57,16 +54,20 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
         DuplicateKey: A source holds a changed or looked-up key twice.
         FeedUnavailable, SchemaBroken: A feed cannot be read, as `tables.reading` says; it wraps this call.
     """
-    return few_or_many(workspace, plan, partial(_compute, workspace, bound, plan, stage))
+    size = sum(table.size for table in bound.sources)
+    return few_or_many(workspace, plan, size, partial(_compute, workspace, bound, plan, stage))
 
 
-def few_or_many(workspace: Workspace, plan: EpochPlan, compute: Callable[[bool], dict[str, int]]) -> dict[str, int]:
+def few_or_many(
+    workspace: Workspace, plan: EpochPlan, size: int, compute: Callable[[bool], dict[str, int]]
+) -> dict[str, int]:
     """
     Compute an epoch through the driver where few rows changed, and through the stage where that proves too much.
 
     Args:
         workspace: Where to work.
         plan: The epoch.
+        size: The bytes of the tables that are looked at.
         compute: Computes it into its stage; told whether few rows changed.
 
     Returns:
@@ -74,7 +75,7 @@ def few_or_many(workspace: Workspace, plan: EpochPlan, compute: Callable[[bool],
     """
     if plan.few:
         try:
-            with settings(workspace.spark, NOT_ADAPTIVE | {"spark.sql.shuffle.partitions": "2"}):
+            with settings(workspace.spark, for_few(size) | {"spark.sql.shuffle.partitions": "2"}):
                 return compute(True)
         except TooMuch:
             log.info("%s: what changed touches more than passes through the driver", plan.join)

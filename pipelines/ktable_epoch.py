@@ -91,7 +91,7 @@ def compute_ktable(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, st
         CannotContinue: A commit of the source changed or deleted rows.
         FeedUnavailable, SchemaBroken: Its feed cannot be read, as `tables.reading` says; it wraps this call.
     """
-    return few_or_many(workspace, plan, partial(_compute, workspace, bound, plan, stage))
+    return few_or_many(workspace, plan, bound.source.size, partial(_compute, workspace, bound, plan, stage))
 
 
 def _compute(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: Stage, few: bool) -> dict[str, int]:

@@ -21,6 +21,12 @@ from lakehouse.errors import (
 FEW = 10_000
 """So many changed rows may pass through the driver."""
 
+KEPT = "buffered_kept"
+"""The count of rows that wait on as they were, of an epoch that writes all rows that wait anew."""
+
+REWRITTEN_STATE = 64 * 2**20
+"""Rows that wait are written anew as a whole as long as they, and what came, have at most so many bytes."""
+
 WAITING = {"insert": "buffered_inserted", "update": "buffered_updated", "delete": "buffered_deleted"}
 """The operations on the rows that wait in a join of two streams, and what each is counted as."""
 
@@ -106,7 +112,8 @@ class EpochPlan:
         state_id: Table id of the rows that wait, in a join of two streams; else empty.
         state_version: Its version; -1 where there is none.
         clocks: Of a join with a stream: for each source the greatest time in its order so far, as the ledger has them.
-        stream_bytes: How many bytes the files have that came to its stream.
+        state_bytes: How many bytes the files of that version have.
+        stream_bytes: How many bytes the files have that came to its streams.
         more: Whether its sources are further on than the epoch goes.
     """
 
@@ -121,6 +128,7 @@ class EpochPlan:
     changelog_version: int = -1
     state_id: str = ""
     state_version: int = -1
+    state_bytes: int = 0
     clocks: Mapping[str, int] = field(default_factory=dict)
     stream_bytes: int = 0
     more: bool = False
@@ -130,6 +138,11 @@ class EpochPlan:
         """Tell whether the changes of an incremental epoch seem so few that they may pass through the driver."""
         changed = [source.changed_rows for source in self.sources if source.has_changes]
         return self.strategy == "incremental" and None not in changed and sum(rows or 0 for rows in changed) <= FEW
+
+    @property
+    def rewrites_state(self) -> bool:
+        """Tell whether the rows that wait are written anew as a whole, which costs less than a MERGE of a few."""
+        return self.strategy != "incremental" or self.state_bytes + self.stream_bytes <= REWRITTEN_STATE
 
 
 @dataclass(frozen=True)

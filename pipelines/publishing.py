@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
 from lakehouse.publish import OPERATIONS, Fence, append, check_owner, committed_counts, merge
-from lakehouse.session import settings
+from lakehouse.session import for_few, settings
 from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, find, get, is_conflict, refresh, restore
 from pipelines.binding import Bound, BoundJoin
 from pipelines.joins.stream_stream import MATCHED
-from pipelines.plan import WAITING, Computed, EpochPlan
+from pipelines.plan import FEW, KEPT, WAITING, Computed, EpochPlan
 from pipelines.workspace import Workspace
 
 T = TypeVar("T")
@@ -86,6 +86,13 @@ def staged_rows(entry: Entry) -> int:
     return sum(entry.counts.get(name, 0) for name in OPERATIONS.values())
 
 
+def written_rows(entry: Entry) -> int:
+    """Give how many rows an epoch writes at most into one of its tables."""
+    counts = entry.counts
+    waiting = sum(counts.get(name, 0) for name in (KEPT, *WAITING.values()))
+    return max(staged_rows(entry), counts.get(APPENDED, 0), counts.get("changelog", 0), waiting)
+
+
 def is_staged(entry: Entry) -> bool:
     """Tell whether the epoch's stage holds anything to be written."""
     parts = ("changelog", APPENDED, *WAITING.values())
@@ -112,9 +119,11 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
         with watch.step("changelog"):
             logged = entry.counts.get("changelog", 0)
             besides.append(replace(changelog, version=_append(workspace, entry, changelog, "changelog", logged)))
-    if entry.counts.get(APPENDED) or entry.strategy == RESET:
+    is_reset = entry.strategy == RESET
+    if entry.counts.get(APPENDED) or is_reset:
         with watch.step("append"):
-            version = _append(workspace, entry, entry.result, "result", entry.counts[APPENDED])
+            staged = entry.counts[APPENDED]
+            version = _append(workspace, entry, entry.result, "result", staged, overwrite=is_reset)
     if staged_rows(entry):
         with watch.step("merge"):
             version = _merge(workspace, entry, entry.result, "result", OPERATIONS)
@@ -123,10 +132,13 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
 
 def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) -> int:
     """Bring the table of rows that wait up to date, unless that is done, and give its version afterwards."""
-    staged = sum(entry.counts.get(name, 0) for name in WAITING.values())
-    if entry.strategy == RESET:
-        return _append(workspace, entry, state, "state", staged, columns="after.*")
-    return _merge(workspace, entry, state, "state", WAITING, [MATCHED]) if staged else state.base_version
+    changed = {op: entry.counts.get(name, 0) for op, name in WAITING.items()}
+    if not any(changed.values()) and entry.strategy != RESET:
+        return state.base_version
+    if KEPT not in entry.counts:
+        return _merge(workspace, entry, state, "state", WAITING, [MATCHED])
+    wait = entry.counts[KEPT] + changed["insert"] + changed["update"]
+    return _append(workspace, entry, state, "state", wait, columns="after.*", overwrite=True)
 
 
 def put_back(workspace: Workspace, entry: Entry, target: TargetVersions) -> None:
@@ -139,23 +151,45 @@ def put_back(workspace: Workspace, entry: Entry, target: TargetVersions) -> None
 
 
 def _append(
-    workspace: Workspace, entry: Entry, target: TargetVersions, part: str, staged: int, columns: str = "*"
+    workspace: Workspace,
+    entry: Entry,
+    target: TargetVersions,
+    part: str,
+    staged: int,
+    columns: str = "",
+    *,
+    overwrite: bool = False,
 ) -> int:
-    """Append a part of the stage to a target, unless that is done, and give the target's version afterwards."""
-    if not staged and entry.strategy != RESET:
+    """
+    Append a part of the stage to a target, unless that is done, and give the target's version afterwards.
+
+    Of a part with images of rows `columns` names those that are written, where there is one; with `overwrite` the rows
+    take the place of all that is there.
+    """
+    if not staged and not overwrite:
         return target.base_version
 
     def rows() -> DataFrame:
-        return Stage(entry.stage).get(workspace.spark, part).select(columns)
+        part_rows = Stage(entry.stage).get(workspace.spark, part)
+        return part_rows.where("op <> 'delete'").select(columns) if columns else part_rows
 
-    version, written = _unless_finished(workspace, entry, lambda: append_rows(workspace, entry, target, rows))
+    def appended() -> tuple[int, int]:
+        return append_rows(workspace, entry, target, rows, overwrite=overwrite)
+
+    with settings(workspace.spark, for_few(0) if staged <= FEW else {}):
+        version, written = _unless_finished(workspace, entry, appended)
     if written != staged:
         raise broken(workspace, entry, f"{staged} rows", f"{written} in version {version} of the {part}")
     return version
 
 
 def append_rows(
-    workspace: Workspace, entry: Entry, target: TargetVersions, rows: Callable[[], DataFrame]
+    workspace: Workspace,
+    entry: Entry,
+    target: TargetVersions,
+    rows: Callable[[], DataFrame],
+    *,
+    overwrite: bool = False,
 ) -> tuple[int, int]:
     """
     Append an epoch's rows to a table, exactly once however often it is tried.
@@ -166,6 +200,7 @@ def append_rows(
         target: The changelog, or the result of a join with a stream, and the version that the epoch was computed
             against.
         rows: Gives what is appended.
+        overwrite: Put the rows in the place of all that is there.
 
     Returns:
         The version of the table that has them, and how many rows they are.
@@ -178,14 +213,17 @@ def append_rows(
 
     def own(table: Table) -> Commit | None:
         commits = check_owner(workspace.spark, table, target.base_version, {entry.run_id}, entry.join)
-        return next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)
+        ours = [commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data]
+        if ours and ours[-1].operation == "RESTORE":  # it was being let go
+            raise broken(workspace, entry, "its rows", f"they were taken back in version {ours[-1].version}")
+        return ours[0] if ours else None
 
     table = _is_still(workspace, target, entry.join)
     made = own(table)
     if made is None:
         try:
             fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)
-            append(rows(), target.address, fence, overwrite=entry.strategy == RESET)
+            append(rows(), target.address, fence, overwrite=overwrite)
         except Exception as error:
             if not is_conflict(error):
                 raise
@@ -249,7 +287,8 @@ def _merge(
         still_open = partial(_is_open, workspace, entry)
         return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join, telling)
 
-    commit = _unless_finished(workspace, entry, merged)
+    with settings(workspace.spark, for_few(table.size) if sum(staged.values()) <= FEW else {}):
+        commit = _unless_finished(workspace, entry, merged)
     counted = committed_counts(commit.metrics) if commit else dict.fromkeys(OPERATIONS.values(), 0)
     made = {operations[op]: counted[name] for op, name in OPERATIONS.items()}
     if commit is None or made != staged:

@@ -230,7 +230,7 @@ def plan_replay(workspace: Workspace, name: str, remedy: Remedy) -> tuple[EpochP
     )
     if replay.bound.state is not None:
         state = checked_state(workspace, replay.bound, last, replay.history, find(workspace.spark, replay.bound.state))
-        plan = replace(plan, state_id=state.id, state_version=state.version)
+        plan = replace(plan, state_id=state.id, state_version=state.version, state_bytes=state.size)
     return plan, replay.bound
 
 

@@ -10,8 +10,8 @@ ledger's row and the stage alone.
 
 import logging
 import uuid
-from collections.abc import Callable, Collection
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -21,11 +21,11 @@ from pyspark.errors import AnalysisException
 from expectations.gate import Verdict, gate_change_set, gate_changelog, gate_stream
 from lakehouse.entries import ABANDONED, REJECTED, Entry
 from lakehouse.errors import AnotherRun, CannotContinue, FeedUnavailable, GateFailed, LakejoinError
-from lakehouse.session import settings
+from lakehouse.session import INTERPRETED, NOT_ADAPTIVE, settings
 from lakehouse.stage import Stage
 from lakehouse.tables import create, find, get, reading
 from pipelines.binding import Bound, BoundJoin
-from pipelines.epoch import NOT_ADAPTIVE, compute_changes, compute_reconciliation
+from pipelines.epoch import compute_changes, compute_reconciliation
 from pipelines.first_load import load, resume_load
 from pipelines.joins.changelog import changelog_schema
 from pipelines.ktable import BoundKTable, way_on
@@ -34,13 +34,21 @@ from pipelines.nodes import prepare_node
 from pipelines.plan import FEW, Computed, EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
-from pipelines.publishing import APPENDED, Stopwatch, is_staged, publish, publishing_entry, put_back, staged_rows
+from pipelines.publishing import (
+    APPENDED,
+    Stopwatch,
+    is_staged,
+    publish,
+    publishing_entry,
+    put_back,
+    staged_rows,
+    written_rows,
+)
 from pipelines.replay import Remedy, compute_replay, plan_replay
 from pipelines.report import JoinReport, joined_reports
 from pipelines.spec import STREAM_COLUMNS, changelogs_of, reads, reads_stream, statement_of
 from pipelines.stream_epoch import compute_epoch, plan_flush, plan_reset, way_on_of_stream
 from pipelines.stream_epoch import made_ready as stream_made_ready
-from pipelines.window_epoch import compute_flush
 from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)
@@ -133,11 +141,11 @@ def _flush(workspace: Workspace, name: str, progress: Progress) -> JoinReport:
     # What has come is taken first: else the rows that it would meet were gone.
     run_join(workspace, name, progress=progress)
     watch = Stopwatch(lambda step: progress.step(name, step))
-    with watch.step("plan"), reading(name):
+    with _planning(workspace, name, watch):
         plan, bound = plan_flush(workspace, name)
     _begun(progress, plan)
     with way_on_of_stream(name):
-        return _staged(workspace, bound, plan, compute_flush, watch)
+        return _staged(workspace, bound, plan, compute_epoch, watch)
 
 
 def _read_by(workspace: Workspace, name: str) -> tuple[str, ...]:
@@ -173,14 +181,14 @@ def run_join(
         LakejoinError: A subclass says what stopped it; nothing is half applied.
     """
     watch = Stopwatch(lambda step: progress.step(name, step))
-    with watch.step("plan"), reading(name):
+    with _planning(workspace, name, watch):
         prepared = prepare_node(workspace, name, backfill=backfill)
     finished = None
     if prepared.plan.strategy == "resume":
         _begun(progress, prepared.plan)
         with way_on_of_stream(name) if _is_stream(workspace, name) else nullcontext():
             finished = _finish(workspace, prepared, watch, abandon_broken=backfill)
-        with watch.step("plan"), reading(name):
+        with _planning(workspace, name, watch):
             prepared = prepare_node(workspace, name, backfill=backfill)
     plan = prepared.plan
     is_stream = isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None
@@ -213,6 +221,13 @@ def run_join(
     if plan.strategy == "load":
         return _report(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     return _change(workspace, prepared, watch)
+
+
+@contextmanager
+def _planning(workspace: Workspace, name: str, watch: Stopwatch) -> Iterator[None]:
+    """Time the look at a join's tables, whose queries are small, and say of what cannot be read what helps."""
+    with watch.step("plan"), reading(name), settings(workspace.spark, INTERPRETED):
+        yield
 
 
 def _is_stream(workspace: Workspace, name: str) -> bool:
@@ -256,7 +271,7 @@ def _epochs_of_stream(workspace: Workspace, prepared: Prepared, watch: Stopwatch
         if not plan.more:
             return joined_reports(reports)
         watch = Stopwatch(lambda step: progress.step(name, step))
-        with watch.step("plan"), reading(name):
+        with _planning(workspace, name, watch):
             prepared = prepare_node(workspace, name, goal=newest)
         if prepared.plan.strategy != "incremental":  # another run was quicker, or what waits came out of order
             return joined_reports(reports)
@@ -268,7 +283,7 @@ def _mended(
 ) -> JoinReport:
     """Append what the result of a join with a stream lacks of its recorded epochs, or do what a person decided."""
     name = prepared.plan.join
-    with watch.step("plan"), reading(name):
+    with _planning(workspace, name, watch):
         if remedy == "reset":
             plan, bound = plan_reset(workspace, name, prepared.history)
         else:
@@ -303,7 +318,7 @@ def _staged(
         stage.delete()
         raise
     entry = publishing_entry(bound, plan, run_id, stage.path, computed)
-    with settings(workspace.spark, NOT_ADAPTIVE if staged_rows(entry) <= FEW else {}):
+    with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= FEW else {}):
         return _published(workspace, bound, plan, stage, entry, watch)
 
 

@@ -48,7 +48,8 @@ from pipelines.prepare import (
 from pipelines.spec import STREAM_COLUMNS, Join, statement_of
 from pipelines.spec.names import STATE
 from pipelines.stream_sources import StreamSources
-from pipelines.window_epoch import compute_windowed, create_state, state_schema
+from pipelines.window_epoch import compute_windowed
+from pipelines.window_state import create_state, state_schema
 from pipelines.workspace import Workspace
 
 EPOCH, POSITION = STREAM_COLUMNS
@@ -126,7 +127,7 @@ def _prepared(
         check_result(workspace, name, bound, result, history, backfill=False)
         if bound.state is not None and last is not None:
             state = checked_state(workspace, bound, last, history, state)
-            plan = replace(plan, state_id=state.id, state_version=state.version)
+            plan = replace(plan, state_id=state.id, state_version=state.version, state_bytes=state.size)
     return Prepared(plan, history, bound)
 
 
@@ -249,7 +250,8 @@ def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stag
     """
     assert plan.strategy in ("incremental", *WHOLE), plan.strategy
     reached: dict[str, int] = {}
-    counts = few_or_many(workspace, plan, partial(_compute, workspace, bound, plan, stage, reached))
+    size = sum(table.size for table in bound.sources[1:])
+    counts = few_or_many(workspace, plan, size, partial(_compute, workspace, bound, plan, stage, reached))
     return Computed(counts, clocks_after(workspace, bound, plan, reached))
 
 

@@ -1,84 +1,74 @@
 """
 Compute one epoch of a join of two streams.
 
-    rows that came ─► watermarks, limits ─► pairs ─────────────────► stage: result
-    rows that wait ─────────────────────────┘  └─► alone, waiting ─► stage: result, state
-
-What waits between epochs lies in a table beside the result. It and the result are written from the stage, so that both
-are of the same epoch, and a row of it names by what it is known in the result.
+    rows that came ─► watermarks, limits ─► pairs ─► stage: result
+    rows that wait ─────────────────────────┘  └─► fates ─┬─► stage: result (rows that stand alone)
+                                                          └─► stage: state (rows that wait from now on)
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from lakehouse.errors import BufferFull
-from lakehouse.session import settings
-from lakehouse.small import brought
+from lakehouse.session import NOT_ADAPTIVE, settings
+from lakehouse.small import brought, literal
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import create, drop, find, get, read
-from lakehouse.values import plain_schema
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
-from pipelines.epoch import NOT_ADAPTIVE, few_or_many
+from pipelines.epoch import few_or_many
+from pipelines.joins.fates import LONE, OP, alone, fates, most_waiting
 from pipelines.joins.meaning import ROW
 from pipelines.joins.stream_stream import (
     AT,
     BY_LEFT,
     FIRST,
     HASH,
-    IDENTITY,
     LATE,
     MATCHED,
     NULL_KEY,
     NUMBER,
-    OP,
     SECOND,
-    alone,
     came,
     identified,
     is_eager,
     judged,
     marks_of,
-    most_waiting,
     pairs,
     preserved,
     selected,
-    state_changes,
     timed,
     together,
-    waiting,
 )
 from pipelines.joins.stream_table import POSITION
 from pipelines.joins.watermarks import (
     NOTHING_YET,
+    PLACE,
     SIDE,
     TIME,
     VERSION,
     mark,
     marked,
+    marks_at,
     passed,
+    placed_at,
     reached,
     risen,
-    rises_of,
     value,
+    walked,
     with_watermarks,
 )
-from pipelines.plan import WAITING, Computed, EpochPlan
+from pipelines.plan import Computed, EpochPlan
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS, Window
+from pipelines.window_state import held, put_state
 from pipelines.workspace import Workspace
 
 EPOCH, EPOCH_POSITION = STREAM_COLUMNS
-STATE_ROWS = ("left_row", "right_row")
-"""The columns of the state with the rows of the left and of the right stream, one of them null."""
-
-SMALL_STATE = 4 * 2**20
-"""A state of so many bytes is brought to the driver, where few rows came."""
 
 SPANS = 64
 """Into so many parts the times of an epoch are cut, each for one task."""
@@ -86,58 +76,23 @@ SPANS = 64
 NOT_ADAPTED = 1_000_000
 """Plans for so many rows are not changed while they run: that costs more than it saves."""
 
-FEW_POSITIONS = 200
-"""So many commits of an epoch are looked at on the driver."""
+APPENDED_ROWS = {"appended": "count(1)"}
 
 WHOLE_SPAN = 2**62
-
-
-def state_schema(bound: BoundJoin) -> StructType:
-    """Give the columns of the table of rows that wait: identity, whether a row has met another, and the two rows."""
-    identity = [
-        StructField(SIDE, IntegerType()),
-        StructField(VERSION, LongType()),
-        StructField(HASH, LongType()),
-        StructField(NUMBER, IntegerType()),
-        StructField(MATCHED, BooleanType()),
-    ]
-    rows = []
-    for place, name in enumerate(STATE_ROWS):
-        kinds = bound.table(place).schema
-        rows.append(StructField(name, StructType([kinds[column] for column in bound.join.inputs[place].columns])))
-    return StructType([*identity, *rows])
-
-
-def create_state(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
-    """
-    Create the table of rows that wait, empty, and name it in the plan.
-
-    One that is there is what an earlier result has left: a load takes the place of it, and a reset, which writes all of
-    it anew, where its columns are others.
-    """
-    assert bound.state is not None
-    spark, schema = workspace.spark, state_schema(bound)
-    table = find(spark, bound.state)
-    if table is not None:
-        differs = plain_schema(table.schema.fields) != plain_schema(schema.fields)
-        has_rows = any(commit.changes_data for commit in table.commits) or table.size > 0
-        if differs or (plan.strategy == "load" and has_rows):
-            drop(spark, bound.state)
-    create(spark, bound.state, schema, IDENTITY, feed=False)
-    made = get(spark, bound.state)
-    return replace(plan, state_id=made.id, state_version=made.version)
 
 
 def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
     """
     Compute an epoch of a join of two streams into the stage's parts `result` and `state`.
 
+    A flush lets every row go that waits, null-padded where it is kept and met none; nothing is read of the streams.
+
     Returns:
         The clocks after the epoch: of each stream the greatest time in the order, and of each watermarked column, as
         `stream.column`, its greatest value (microseconds, or the integer itself). Counts: read, late, null_keys (rows
-        with a null in an equality of ON or in a time that it bounds), null_values, ignored_changes, behind_cut,
-        appended, and of the rows that wait buffered (after the epoch), buffered_inserted, buffered_updated (that met
-        their first row), and buffered_deleted.
+        with a null in an equality of ON or in a time that it bounds), null_values, ignored_changes, behind_cut (all
+        but of a flush), appended, and of the rows that wait buffered (after the epoch), buffered_inserted,
+        buffered_updated (that met their first row), buffered_deleted, and buffered_kept where all are written anew.
 
     Raises:
         CannotContinue: A commit of a stream changed or deleted rows, or rows lack what orders them.
@@ -148,26 +103,18 @@ def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, st
     came = [part.changed_rows for part in plan.sources]
     is_small = plan.strategy == "incremental" and None not in came and sum(rows or 0 for rows in came) <= NOT_ADAPTED
     with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
-        counts = few_or_many(workspace, plan, partial(_compute, workspace, bound, plan, stage, clocks))
+        size = plan.state_bytes + plan.stream_bytes
+        counts = few_or_many(workspace, plan, size, partial(_compute, workspace, bound, plan, stage, clocks))
     return Computed(counts, clocks)
 
 
-def compute_flush(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
-    """
-    Compute the epoch that lets every row that waits go, null-padded where it is kept and met none.
-
-    Returns:
-        The clocks as they were, and counts: appended, buffered (0), buffered_inserted, buffered_updated (none) and
-        buffered_deleted.
-    """
-    meetings = Meetings(workspace, bound, plan, stage, few=False)
-    lone = meetings.flushed()
-    appended = stage.put("result", lone, {"appended": "count(1)"})
-    counts = {"buffered": 0, **stage.put("state", meetings.emptied(), STATE_COUNTS)}
-    return Computed({**appended, **counts}, plan.clocks)
-
-
-STATE_COUNTS = {name: f"count_if(op = '{op}')" for op, name in WAITING.items()}
+def _compute(
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, clocks: dict[str, int], few: bool
+) -> dict[str, int]:
+    meetings = Meetings(workspace, bound, plan, stage, few)
+    counts = {**meetings.put_result(), **meetings.put_state(), **meetings.counts()}
+    clocks |= meetings.clocks()
+    return counts
 
 
 @dataclass(frozen=True)
@@ -178,12 +125,14 @@ class _Arrivals:
     Args:
         placed: Placed and judged.
         ends: The watermarks after them, by number.
-        rises: Where there are few positions: when the limit of each watermarked column rose.
+        spans: So much time of the order, and of the rows, is looked at in one task.
+        rises: Where they are placed by commits: when the limit of each watermarked column rose.
     """
 
     placed: DataFrame
     ends: Mapping[int, int]
-    rises: Mapping[int, Sequence[tuple[int, int]]] | None
+    spans: tuple[int, int] = (1, 1)
+    rises: Mapping[int, Sequence[tuple[int, int]]] | None = None
 
 
 class Meetings:
@@ -201,9 +150,8 @@ class Meetings:
     def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, few: bool) -> None:
         self._workspace, self._bound, self._plan, self._stage, self._few = workspace, bound, plan, stage, few
         self._join, self._semantics = bound.join, bound.semantics
-        self._arrived = tuple(Arrived(workspace, bound, plan, place) for place in (0, 1))
         self._judged = Observation()
-        self._spans = (WHOLE_SPAN, WHOLE_SPAN)
+        self._fates: DataFrame | None = None
 
     @property
     def window(self) -> Window:
@@ -211,160 +159,159 @@ class Meetings:
         assert self._join.window is not None
         return self._join.window
 
-    @property
-    def _by_commit(self) -> bool:
-        """Whether all rows of a commit have one position."""
-        return self._plan.strategy == "incremental" and not self._bound.times
-
-    def put(self) -> dict[str, int]:
-        """Write the epoch's rows of result and state into the stage, and count them."""
-        arrivals, held = self._arrivals(), self._held()
+    def put_result(self) -> dict[str, int]:
+        """Write the epoch's rows of the result into the stage, and count them."""
+        held = self._held
+        if self._plan.strategy == "flush":
+            self._fates = self._all_leave(held)
+            return self._stage.put("result", self._rows_alone(self._fates.where(LONE)), APPENDED_ROWS)
+        arrivals = self._arrivals
         arrived = came(arrivals.placed, self._semantics)
         self._refuse_too_many(arrived, held, arrivals)
-        found, met = self._pairs(arrived, held), None
+        found = self._pairs(arrived, held)
+
+        def fates_of(met: DataFrame | None) -> DataFrame:
+            return fates(arrived, held, met, arrivals.ends, self._join, self._semantics)
+
         if not preserved(self._join):
-            counts = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
-        elif self._few or self._needs_pairs:
+            self._fates = fates_of(None)
+            return self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
+        if self._few or self._needs_pairs:
             found = self._kept("pairs", found)
-            met = marks_of(found, self._join, self._semantics)
-            lone = self._alone(arrived, held, met, arrivals)
-            rows = self._rows_of(found).unionByName(self._rows_alone(lone))
-            counts = self._stage.put("result", rows, APPENDED_ROWS)
-        else:
-            # The rows of many pairs are written once, and tell by themselves which rows they are made of.
-            paired = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
-            written = self._stage.get(self._workspace.spark, "result", self._bound.columns)
-            met = marks_of(_identities_of(written), self._join, self._semantics)
-            lone = self._alone(arrived, held, met, arrivals)
-            more = self._stage.put("result", self._rows_alone(lone), APPENDED_ROWS, add=True)
-            counts = {"appended": paired["appended"] + more["appended"]}
-        counts |= self._put_state(arrived, held, met, arrivals)
-        return {**counts, **self._counts()}
+            self._fates = self._kept("fates", fates_of(marks_of(found, self._join, self._semantics)))
+            rows = self._rows_of(found).unionByName(self._rows_alone(self._alone(arrivals)))
+            return self._stage.put("result", rows, APPENDED_ROWS)
+        # The rows of many pairs are written once, and tell by themselves which rows they are made of.
+        paired = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
+        written = self._stage.get(self._workspace.spark, "result", self._bound.columns)
+        met = marks_of(_identities_of(written), self._join, self._semantics)
+        self._fates = self._kept("fates", fates_of(met))
+        more = self._stage.put("result", self._rows_alone(self._alone(arrivals)), APPENDED_ROWS, add=True)
+        return {"appended": paired["appended"] + more["appended"]}
+
+    def put_state(self) -> dict[str, int]:
+        """Write what becomes of the rows that wait into the stage, and count them; the result has been written."""
+        assert self._fates is not None
+        return put_state(self._stage, self._fates, self._join, self._plan)
 
     def rows(self) -> DataFrame:
         """Give the epoch's rows of the result, for a replay."""
-        if self._plan.strategy == "flush":
-            return self.flushed()
-        arrivals, held = self._arrivals(), self._held()
-        arrived = came(arrivals.placed, self._semantics)
-        found = self._pairs(arrived, held)
-        if not preserved(self._join):
-            return self._rows_of(found)
-        found = self._kept("pairs", found)
-        met = marks_of(found, self._join, self._semantics)
-        return self._rows_of(found).unionByName(self._rows_alone(self._alone(arrived, held, met, arrivals)))
-
-    def flushed(self) -> DataFrame:
-        """Give the rows that stand alone once no row waits any more."""
-        kept = preserved(self._join) if not is_eager(self._semantics) else ()
-        sides = ", ".join(map(str, kept)) or "NULL"
-        held = self._held().where(f"NOT {MATCHED} AND {SIDE} IN ({sides})")
-        last = max((self._plan.clocks.get(source, NOTHING_YET) for source in self._join.sources), default=NOTHING_YET)
-        return self._rows_alone(held.withColumn(AT, F.lit(last).cast("bigint")))
-
-    def emptied(self) -> DataFrame:
-        """Give the changes that take all rows out of the state."""
-        held = self._held().withColumn(OP, F.lit("delete"))
-        return self._changes(held)
+        self.put_result()
+        return self._stage.get(self._workspace.spark, "result", self._bound.columns)
 
     def clocks(self) -> dict[str, int]:
-        """Say how far the times of streams and columns go once the epoch is through; the rows have been read."""
+        """Say how far the times of streams and columns go once the epoch is through."""
         clocks = dict(self._plan.clocks)
+        if self._plan.strategy == "flush":
+            return clocks
         for arrived in self._arrived:
             if arrived.reached is not None:
                 clocks[arrived.source] = max(arrived.reached, clocks.get(arrived.source, arrived.reached))
         for number, watermark in enumerate(self.window.watermarks):
-            most = self._judged.get[f"w{number}"]
-            if most is not None and most != NOTHING_YET:
-                clocks[self._clock(number)] = most + watermark.lateness
+            end = self._arrivals.ends[number]
+            if end != NOTHING_YET:
+                clocks[self._clock(number)] = end + watermark.lateness
         return clocks
+
+    def counts(self) -> dict[str, int]:
+        """Count what came and took no part, or could not meet."""
+        if self._plan.strategy == "flush":
+            return {}
+        facts = [arrived.facts() for arrived in self._arrived]
+        counts = {name: sum(each[name] for each in facts) for name in facts[0]}
+        return {**counts, "late": self._judged.get["late"], "null_keys": self._judged.get["null_keys"]}
 
     def _clock(self, number: int) -> str:
         """Name the clock of a watermarked column."""
         time = self.window.watermarks[number].time
         return f"{self._join.inputs[time.input].source}.{time.column}"
 
-    def _counts(self) -> dict[str, int]:
-        """Count what came and took no part, or could not meet."""
-        facts = [arrived.facts() for arrived in self._arrived]
-        counts = {name: sum(each[name] for each in facts) for name in facts[0]}
-        return {**counts, "late": self._judged.get["late"], "null_keys": self._judged.get["null_keys"]}
+    @cached_property
+    def _held(self) -> DataFrame:
+        return held(self._workspace, self._bound, self._plan, few=self._few)
 
+    @cached_property
+    def _arrived(self) -> tuple[Arrived, ...]:
+        return tuple(Arrived(self._workspace, self._bound, self._plan, place) for place in (0, 1))
+
+    @cached_property
     def _arrivals(self) -> _Arrivals:
         """Read what came, and give each row its place, the watermarks there, and what follows from them."""
-        join, window = self._join, self.window
+        join = self._join
         wrapped = [
             identified(arrived.frame.withColumnRenamed(POSITION, TIME), join, place)
             for place, arrived in enumerate(self._arrived)
         ]
-        rows = timed(together(*wrapped), join)
-        if not self._few:
-            self._spans = self._measured(rows)
-        events = marked(rows, window, self._semantics).unionByName(self._floor(), allowMissingColumns=True)
-        few_positions = self._by_commit and not self._few
-        placed = with_watermarks(events, window, self._spans[0], few_positions=few_positions)
-        placed = judged(placed, join, self._semantics).observe(
+        rows = marked(timed(together(*wrapped), join), self.window, self._semantics)
+        if self._plan.strategy == "incremental" and not self._bound.times:
+            return self._by_commits(rows)
+        return self._by_rows(rows)
+
+    def _by_commits(self, rows: DataFrame) -> _Arrivals:
+        """Place rows by their commits: these are few, so that watermarks are looked at on the driver."""
+        window, numbers = self.window, range(len(self.window.watermarks))
+        if self._few:
+            rows = brought(rows).frame
+        positions = walked(marks_at(rows, window).collect(), self._floors())
+        kinds = [StructField(name, IntegerType() if name == SIDE else LongType()) for name in PLACE]
+        kinds += [StructField(name(n), LongType()) for name in (reached, passed) for n in numbers]
+        known = [(one.time, one.side, one.version, *one.before, *one.after) for one in positions]
+        placed = placed_at(rows, literal(self._workspace.spark, known, StructType(kinds)), window)
+        kept = self._looked_at(placed, [*map(mark, numbers), *map(reached, numbers)])
+        ends = positions[-1].after if positions else [NOTHING_YET if one is None else one for one in self._floors()]
+        rises = {n: risen(positions, window, n) for n in numbers}
+        return _Arrivals(kept, dict(enumerate(ends)), rises=rises)
+
+    def _by_rows(self, rows: DataFrame) -> _Arrivals:
+        """Place rows one by one, in spans of their times."""
+        window, numbers = self.window, range(len(self.window.watermarks))
+        spans = (WHOLE_SPAN, WHOLE_SPAN) if self._few else self._measured(rows)
+        placed = with_watermarks(rows.unionByName(self._floor(), allowMissingColumns=True), window, spans[0])
+        unused = [*map(mark, numbers), *map(reached, numbers)]
+        if not preserved(self._join) and self._most is None:
+            unused += map(passed, numbers)
+        kept = self._looked_at(placed, unused)
+        known = {n: self._judged.get[f"w{n}"] for n in numbers}
+        return _Arrivals(kept, {n: NOTHING_YET if last is None else last for n, last in known.items()}, spans)
+
+    def _looked_at(self, placed: DataFrame, unused: Sequence[str]) -> DataFrame:
+        """Judge rows, count those that are late or have a null key, and keep them; then check what was seen of them."""
+        rows = judged(placed, self._join, self._semantics).observe(
             self._judged,
             F.count(F.expr(f"IF({LATE}, 1, NULL)")).alias("late"),
             F.count(F.expr(f"IF({NULL_KEY} AND NOT {LATE}, 1, NULL)")).alias("null_keys"),
-            *(F.max(mark(n)).alias(f"w{n}") for n in range(len(window.watermarks))),
+            *(F.max(mark(n)).alias(f"w{n}") for n in range(len(self.window.watermarks))),
         )
-        numbers = range(len(window.watermarks))
-        unused = [name(n) for n in numbers for name in (mark, reached)]
-        if not preserved(join) and self._most is None:
-            unused += map(passed, numbers)
-        kept = self._kept("arrived", placed.drop(*unused))
+        kept = self._kept("arrived", rows.drop(*unused))
         for arrived in self._arrived:
             arrived.facts()
-        known = {n: self._judged.get[f"w{n}"] for n in numbers}
-        ends = {n: NOTHING_YET if last is None else last for n, last in known.items()}
-        rises = None
-        if self._by_commit and preserved(join):
-            found = rises_of(kept, window).limit(FEW_POSITIONS + 1).collect()
-            if len(found) <= FEW_POSITIONS:
-                rises = {n: risen(found, window, n) for n in numbers}
-        return _Arrivals(kept, ends, rises)
+        return kept
 
     def _measured(self, rows: DataFrame) -> tuple[int, int]:
         """Find how much time of the order, and of the rows, one task is to look at."""
         # Rows that wait may be as old as bounds and lateness allow, whatever the times of those that came.
         waits = sum(abs(bound.allowance) for bound in self.window.bounds) + 1
         waits += max(watermark.lateness for watermark in self.window.watermarks)
-        if self._by_commit:
-            return WHOLE_SPAN, waits
         columns = [TIME, *(value(n) for n in range(len(self.window.watermarks)))]
         ends = [end(column) for column in columns for end in (F.min, F.max)]
         found = list(rows.agg(*ends).collect()[0])
         spans = [0 if least is None else most - least for least, most in zip(found[::2], found[1::2], strict=True)]
         return spans[0] // SPANS + 1, max(waits, *spans[1:]) // SPANS + 1
 
+    def _floors(self) -> list[int | None]:
+        """Give the watermarks before the epoch, by their places; None where nothing came."""
+        known = [self._plan.clocks.get(self._clock(n)) for n in range(len(self.window.watermarks))]
+        if self._semantics != "strict":
+            most = max((clock for clock in known if clock is not None), default=None)
+            known = [most] * len(known)
+        pairs = zip(known, self.window.watermarks, strict=True)
+        return [None if clock is None else clock - watermark.lateness for clock, watermark in pairs]
+
     def _floor(self) -> DataFrame:
         """Give the watermarks before the epoch as a row that comes before all others."""
-        floors: list[Column] = [
-            F.lit(2).alias(SIDE),
-            F.lit(NOTHING_YET).alias(TIME),
-            F.lit(-1).cast("bigint").alias(VERSION),
-        ]
-        known = {n: self._plan.clocks.get(self._clock(n)) for n in range(len(self.window.watermarks))}
-        if self._semantics != "strict":
-            most = max((clock for clock in known.values() if clock is not None), default=None)
-            known = dict.fromkeys(known, most)
-        for n, clock in known.items():
-            number = None if clock is None else clock - self.window.watermarks[n].lateness
-            floors.append(F.lit(number).cast("bigint").alias(mark(n)))
-        return self._workspace.spark.range(1).select(*floors)
-
-    def _held(self) -> DataFrame:
-        """Give the rows that wait before the epoch."""
-        assert self._bound.state is not None
-        spark, plan = self._workspace.spark, self._plan
-        rows = read(spark, self._bound.state, plan.state_version)
-        if plan.strategy not in ("incremental", "flush"):
-            rows = rows.where("false")
-        elif self._few and get(spark, self._bound.state).size <= SMALL_STATE:
-            rows = brought(rows).frame
-        aliases = {name: item.alias for name, item in zip(STATE_ROWS, self._join.inputs, strict=True)}
-        return waiting(rows.withColumnsRenamed(aliases), self._join)
+        marks = [F.lit(floor).cast("bigint").alias(mark(n)) for n, floor in enumerate(self._floors())]
+        place = (F.lit(NOTHING_YET).alias(TIME), F.lit(2).alias(SIDE), F.lit(-1).cast("bigint").alias(VERSION))
+        return self._workspace.spark.range(1).select(*place, *marks)
 
     def _pairs(self, arrived: DataFrame, held: DataFrame) -> DataFrame:
         found = selected(pairs(arrived, held, self._join, self._semantics), self._join)
@@ -375,21 +322,17 @@ class Meetings:
         """Whether pairs tell more than the rows that they make: those that WHERE drops, or which row came later."""
         return self._join.where is not None or is_eager(self._semantics)
 
-    def _alone(self, arrived: DataFrame, held: DataFrame, met: DataFrame | None, arrivals: _Arrivals) -> DataFrame:
-        found = alone(
-            arrived,
-            held,
-            met,
-            arrivals.placed,
-            arrivals.ends,
-            self._join,
-            self._semantics,
-            self._spans,
-            kept_as=self._kept,
-            rises=arrivals.rises,
-        )
-        assert found is not None
-        return found
+    def _alone(self, arrivals: _Arrivals) -> DataFrame:
+        assert self._fates is not None
+        placed, span = arrivals.placed, arrivals.spans[1]
+        return alone(self._fates, placed, self._join, span, kept_as=self._kept, rises=arrivals.rises)
+
+    def _all_leave(self, held: DataFrame) -> DataFrame:
+        """Give the fates of the rows that wait, when all leave."""
+        kept = preserved(self._join) if not is_eager(self._semantics) else ()
+        lone = f"NOT {MATCHED} AND {SIDE} IN ({', '.join(map(str, kept))})" if kept else "FALSE"
+        last = max((self._plan.clocks.get(source, NOTHING_YET) for source in self._join.sources), default=NOTHING_YET)
+        return held.withColumns({OP: F.lit("delete"), LONE: F.expr(lone), AT: F.lit(last).cast("bigint")})
 
     def _rows_of(self, found: DataFrame) -> DataFrame:
         """Lay pairs out as rows of the result."""
@@ -412,30 +355,6 @@ class Meetings:
         kept = rows if self._join.where is None else rows.where(f"{ROW} IS NOT NULL")
         return kept.select(*values, epoch, F.col(AT).alias(EPOCH_POSITION), *identities)
 
-    def _put_state(
-        self, arrived: DataFrame, held: DataFrame, met: DataFrame | None, arrivals: _Arrivals
-    ) -> dict[str, int]:
-        seen = Observation()
-        told = state_changes(arrived, held, met, arrivals.ends, self._join, self._semantics)
-        stays = F.count(F.expr(f"IF({OP} IS NULL OR {OP} <> 'delete', 1, NULL)"))
-        counted = told.observe(seen, stays.alias("buffered"))
-        counts = self._stage.put("state", self._changes(counted.where(f"{OP} IS NOT NULL")), STATE_COUNTS)
-        return {**counts, "buffered": seen.get["buffered"]}
-
-    def _changes(self, told: DataFrame) -> DataFrame:
-        """Lay changes of the state out as the stage has them: `op`, `key`, `before`, `after`."""
-        aliases = [item.alias for item in self._join.inputs]
-        rows = [f"'{name}', {quote(alias)}" for name, alias in zip(STATE_ROWS, aliases, strict=True)]
-        key = ", ".join(f"'{name}', {name}" for name in IDENTITY)
-        before = f"{MATCHED} AND {OP} <> 'update'"
-        image = "named_struct(" + ", ".join([key, f"'{MATCHED}', {{0}}", *rows]) + ")"
-        return told.select(
-            F.col(OP).alias("op"),
-            F.expr(f"named_struct({key})").alias("key"),
-            F.expr(f"IF({OP} = 'insert', NULL, {image.format(before)})").alias("before"),
-            F.expr(f"IF({OP} = 'delete', NULL, {image.format(MATCHED)})").alias("after"),
-        )
-
     @property
     def _most(self) -> int | None:
         return self._workspace.file.joins[self._plan.join].max_buffered_rows
@@ -449,7 +368,7 @@ class Meetings:
         """
         if self._most is None:
             return
-        counted = most_waiting(arrived, held, arrivals.placed, self._join, self._semantics, self._spans)
+        counted = most_waiting(arrived, held, arrivals.placed, self._join, self._semantics, arrivals.spans)
         most = counted.agg(F.max("most")).collect()[0][0] or 0
         if most > self._most:
             raise BufferFull(
@@ -465,18 +384,6 @@ class Meetings:
             return brought(frame).frame
         self._stage.put(name, frame)
         return self._stage.get(self._workspace.spark, name, frame.schema)
-
-
-APPENDED_ROWS = {"appended": "count(1)"}
-
-
-def _compute(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, clocks: dict[str, int], few: bool
-) -> dict[str, int]:
-    meetings = Meetings(workspace, bound, plan, stage, few)
-    counts = meetings.put()
-    clocks |= meetings.clocks()
-    return counts
 
 
 def _identity(prefix: str) -> str:

@@ -20,7 +20,7 @@ settings.load_profile("lakejoin")
 
 FOR_TINY_DATA = {
     "spark.driver.extraJavaOptions": LOCAL_SETTINGS["spark.driver.extraJavaOptions"]
-    + " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m",
+    + " -XX:ReservedCodeCacheSize=512m",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
@@ -28,9 +28,6 @@ FOR_TINY_DATA = {
 }
 """
 Many plans over few rows: compiling them costs more than running them. Nothing here changes a result.
-
-With the first compiler alone the JVM would reserve 48 MB for compiled code, which are full after a minute; from then on
-it would interpret everything.
 """
 
 

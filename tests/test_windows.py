@@ -12,7 +12,14 @@ import pytest
 from pyspark.sql import DataFrameWriter, SparkSession
 
 from lakehouse import writing
-from lakehouse.errors import BrokenEpoch, BufferFull, CannotContinue, DefinitionChanged, ForeignWriter, PipelineFileError
+from lakehouse.errors import (
+    BrokenEpoch,
+    BufferFull,
+    CannotContinue,
+    DefinitionChanged,
+    ForeignWriter,
+    PipelineFileError,
+)
 from pipelines import Pipeline, plan
 from tests.joins.oracle import Bound, Oracle
 from tests.lake import Lake, only
@@ -159,7 +166,7 @@ def killed_before(write: str) -> Iterator[None]:
     """Stop what runs before a write whose name begins so."""
 
     def stop(when: str, what: str) -> None:
-        if when == "before" and what.startswith(write):
+        if when == "before" and f"{what} ".startswith(f"{write} "):
             raise KeyboardInterrupt
 
     writing.observers.append(stop)
@@ -338,7 +345,7 @@ def test_an_epoch_whose_stage_lost_a_part_is_let_go_by_a_backfill(streams: Strea
     join.run(spark)
     streams.come("left", (1, "a", 0), second=10)
     streams.come("right", (9, "a", 5), second=20)
-    with killed_before("merge into result__state"):
+    with killed_before("load result__state"):
         join.run(spark)
     (stage,) = (streams.folder / "lake").glob("**/*-*/state")
     shutil.rmtree(stage)

@@ -10,10 +10,10 @@ one of its times lies below its watermark; it waits for rows of the other stream
 limits decide who waits, and a pair needs no more than ON, two rows that were not late, and the earlier one waiting.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -22,18 +22,12 @@ from lakehouse.values import hash_of
 from pipelines.joins.meaning import PREFIX, ROW
 from pipelines.joins.watermarks import (
     NOTHING_YET,
-    PLACE,
     SIDE,
     TIME,
     VERSION,
     as_number,
-    first_beyond,
     limit,
-    limit_sql,
-    lowest,
     reached,
-    running_sum,
-    steps_of,
     value,
 )
 from pipelines.spec import Semantics, TableJoin
@@ -46,12 +40,9 @@ IDENTITY = (SIDE, VERSION, HASH, NUMBER)
 HAS_VALUE, WAITED, MATCHED, NULL_KEY, LATE, APART, BELOW, ID = (
     f"{PREFIX}{name}" for name in ("has_value", "waited", "matched", "null_key", "late", "apart", "below", "id")
 )
-AT, GOES, OP = f"{PREFIX}at", f"{PREFIX}goes", f"{PREFIX}op"
+AT = f"{PREFIX}at"
 FIRST, SECOND, BY_LEFT = (f"{PREFIX}{name}" for name in ("first", "second", "by_left"))
-BUCKET, SEEN = f"{PREFIX}bucket", f"{PREFIX}seen"
-
-Ends = DataFrame | Mapping[int, int]
-"""The watermarks after all that came."""
+BUCKET = f"{PREFIX}bucket"
 
 GREATEST = 2**63 - 1
 """The greatest time there is."""
@@ -91,7 +82,7 @@ def together(left: DataFrame, right: DataFrame) -> DataFrame:
 
 def timed(rows: DataFrame, join: TableJoin) -> DataFrame:
     """Give rows the columns that `value` names: the numbers of their watermarked columns."""
-    window = _window(join)
+    window = window_of(join)
     found = {}
     for number, watermark in enumerate(window.watermarks):
         alias = join.inputs[watermark.time.input].alias
@@ -116,15 +107,15 @@ def judged(placed: DataFrame, join: TableJoin, semantics: Semantics) -> DataFram
         waits, nor meets: a null key, or what ON demands of it alone is not true) and BELOW (it comes too late to wait,
         and meets what waits), all false or true.
     """
-    window = _window(join)
+    window = window_of(join)
     late, null_key, apart = [], [], []
     for place in (0, 1):
         own = window.of(place)
         bounded = {end for bound in window.bounds for end in (bound.greater, bound.lesser)}
-        below = [f"coalesce({value(n)} < {reached(n)}, FALSE)" for n in own]
+        behind = [f"coalesce({value(n)} < {reached(n)}, FALSE)" for n in own]
         nulls = [f"{pair[place]} IS NULL" for pair in window.equalities]
         nulls += [f"{value(n)} IS NULL" for n in own if n in bounded]
-        late.append(f"({SIDE} = {place} AND ({_any(below)}))")
+        late.append(f"({SIDE} = {place} AND ({_any(behind)}))")
         null_key.append((place, _any(nulls)))
         apart.append((place, f"NOT coalesce({window.alone[place]}, FALSE)"))
     # What the file says of a row is evaluated where the row takes part: elsewhere it may be an error.
@@ -132,7 +123,7 @@ def judged(placed: DataFrame, join: TableJoin, semantics: Semantics) -> DataFram
     rows = placed.withColumn(LATE, F.expr(f"{takes_part} AND ({_any(late)})" if semantics == "strict" else "FALSE"))
     rows = rows.withColumn(NULL_KEY, F.expr(_of_side(f"{takes_part} AND NOT {LATE}", null_key)))
     rows = rows.withColumn(APART, F.expr(f"{NULL_KEY} OR {_of_side(f'{takes_part} AND NOT {LATE}', apart)}"))
-    return rows.withColumn(BELOW, F.expr(_below(window)))
+    return rows.withColumn(BELOW, F.expr(below(window)))
 
 
 def waiting(state: DataFrame, join: TableJoin) -> DataFrame:
@@ -147,7 +138,7 @@ def waiting(state: DataFrame, join: TableJoin) -> DataFrame:
         Rows as `judged` gives them; they waited already, and limits say nothing of them.
     """
     none = F.lit(NOTHING_YET)
-    window = _window(join)
+    window = window_of(join)
     rows = state.withColumns({TIME: none, HAS_VALUE: F.lit(True), WAITED: F.lit(True)})
     rows = rows.withColumns({limit(n): none for n in range(len(window.watermarks))})
     return timed(rows, join)
@@ -178,7 +169,7 @@ def pairs(
         and the right row), BY_LEFT (whether the left one came later), both rows under their aliases, and no pair
         twice.
     """
-    window, (left, right) = _window(join), join.inputs
+    window, (left, right) = window_of(join), join.inputs
     live = arrived.where(f"NOT {APART}")
     names = [*scope, *IDENTITY, TIME, WAITED, HAS_VALUE]
     names += [column for n in range(len(window.watermarks)) for column in (value(n), limit(n))]
@@ -237,147 +228,6 @@ def marks_of(found: DataFrame, join: TableJoin, semantics: Semantics, scope: Seq
     return reduce(DataFrame.unionAll, met).distinct() if met else None
 
 
-def alone(
-    arrived: DataFrame,
-    held: DataFrame,
-    met: DataFrame | None,
-    placed: DataFrame,
-    ends: Ends,
-    join: TableJoin,
-    semantics: Semantics,
-    spans: tuple[int, int],
-    scope: Sequence[str] = (),
-    kept_as: Callable[[str, DataFrame], DataFrame] = lambda name, frame: frame,
-    rises: Mapping[int, Sequence[tuple[int, int]]] | None = None,
-) -> DataFrame | None:
-    """
-    Find the rows that are kept although they meet none: each once, when nothing can meet it any more.
-
-    Args:
-        arrived: What `came` gives.
-        held: What `waiting` gives.
-        met: What `marks_of` gives.
-        placed: What `with_watermarks` gives, of all that came, late rows and given watermarks too.
-        ends: The watermarks at the end: by number or, of several scopes, what `ends_of` gives.
-        join: The join.
-        semantics: By which rules.
-        spans: So much time of the order, and of the rows, is looked at in one task.
-        scope: Columns that keep independent histories apart.
-        kept_as: Makes a frame, with a name, cheap to read several times.
-        rises: Of one history with few positions what `risen` gives, by watermarked column; `placed` is not read then.
-
-    Returns:
-        The scope columns, AT (bigint, the time at which it stands alone), IDENTITY and both rows, one of them null;
-        None for an inner join.
-    """
-    kept = preserved(join)
-    if not kept or met is None:
-        return None
-    window = _window(join)
-    of_kept = f"{SIDE} IN ({', '.join(map(str, kept))})"
-    names = [*scope, *IDENTITY, TIME, *(quote(item.alias) for item in join.inputs)]
-    columns = [F.col(quote(name)) if name in scope else F.col(name) for name in names]
-    lone = arrived.where(of_kept).join(met, on=[*scope, *IDENTITY], how="left_anti")
-    if is_eager(semantics):
-        return lone.select(*columns).withColumnRenamed(TIME, AT)
-    at_once = lone.where(f"{APART} OR {BELOW}").select(*columns).withColumnRenamed(TIME, AT)
-    old = held.where(f"{of_kept} AND NOT {MATCHED}").join(met, on=[*scope, *IDENTITY], how="left_anti")
-    values = [value(n) for n in range(len(window.watermarks))]
-    waited = lone.where(f"NOT ({APART} OR {BELOW})").select(*columns, *values)
-    due = _leaving(waited.unionAll(old.select(*columns, *values)), ends, window, scope)
-    limited = [n for n in range(len(window.watermarks)) if window.limiting(n)]
-    if rises is not None:
-        first = _least([_first_above(value(n), rises[n]) for n in limited])
-        return at_once.unionAll(due.where(GOES).withColumn(AT, F.expr(first)).select(*at_once.columns))
-    gone = kept_as("gone", due.where(GOES))
-    for n in limited:
-        gone = first_beyond(gone, value(n), steps_of(placed, window, n, scope), f"{AT}{n}", spans[1], scope)
-    first = _least([f"{AT}{n}" for n in limited])
-    expired = gone.withColumn(AT, F.expr(f"{first}.{TIME}")).select(*at_once.columns)
-    return at_once.unionAll(expired)
-
-
-def state_changes(
-    arrived: DataFrame,
-    held: DataFrame,
-    met: DataFrame | None,
-    ends: Ends,
-    join: TableJoin,
-    semantics: Semantics,
-    scope: Sequence[str] = (),
-) -> DataFrame:
-    """
-    Say what becomes of the rows that wait.
-
-    Args:
-        arrived: What `came` gives.
-        held: What `waiting` gives.
-        met: What `marks_of` gives.
-        ends: The watermarks at the end: by number or, of several scopes, what `ends_of` gives.
-        join: The join.
-        semantics: By which rules.
-        scope: Columns that keep independent histories apart.
-
-    Returns:
-        The scope columns, OP (insert, update: it met its first row; delete; null for one that waits on as it was),
-        IDENTITY, WAITED, MATCHED (as it is from now on) and both rows.
-    """
-    window = _window(join)
-    values = [value(n) for n in range(len(window.watermarks))]
-    rows = [F.col(quote(item.alias)) for item in join.inputs]
-    names: list[Column | str] = [*(F.col(quote(name)) for name in scope), *IDENTITY, WAITED, MATCHED, *rows, *values]
-    both = arrived.where(_stored(semantics, join)).select(*names).unionAll(held.select(*names))
-    marked = _leaving(both, ends, window, scope).where(f"{WAITED} OR NOT {GOES}")
-    if met is None:
-        marked = marked.withColumn(SEEN, F.lit(False))
-    else:
-        seen = met.withColumn(SEEN, F.lit(True))
-        marked = marked.join(seen, on=[*scope, *IDENTITY], how="left").fillna(False, SEEN)
-    met_first = f"{SEEN} AND NOT {MATCHED}"
-    op = f"CASE WHEN NOT {WAITED} THEN 'insert' WHEN {GOES} THEN 'delete' WHEN {met_first} THEN 'update' END"
-    told = marked.withColumn(OP, F.expr(op)).withColumn(MATCHED, F.expr(f"{MATCHED} OR {SEEN}"))
-    return told.select(*(F.col(quote(name)) for name in scope), OP, *IDENTITY, WAITED, MATCHED, *rows)
-
-
-def most_waiting(
-    arrived: DataFrame,
-    held: DataFrame,
-    placed: DataFrame,
-    join: TableJoin,
-    semantics: Semantics,
-    spans: tuple[int, int],
-    scope: Sequence[str] = (),
-) -> DataFrame:
-    """
-    Count how many rows wait at most, after some position.
-
-    Args:
-        arrived: What `came` gives.
-        held: What `waiting` gives.
-        placed: What `with_watermarks` gives.
-        join: The join.
-        semantics: By which rules.
-        spans: So much time of the order, and of the rows, is looked at in one task.
-        scope: Columns that keep independent histories apart.
-
-    Returns:
-        One row for each scope with rows that wait: the scope columns and `most` (bigint).
-    """
-    window = _window(join)
-    scopes = [F.col(quote(name)) for name in scope]
-    names: list[Column | str] = [*scopes, *PLACE, *(value(n) for n in range(len(window.watermarks)))]
-    waits = arrived.where(_stored(semantics, join)).select(*names).unionAll(held.select(*names))
-    ends = []
-    for n in range(len(window.watermarks)):
-        if window.limiting(n):
-            ends.append(f"{AT}{n}")
-            waits = first_beyond(waits, value(n), steps_of(placed, window, n, scope), ends[-1], spans[1], scope)
-    begins = waits.select(*scopes, F.struct(*PLACE).alias("at"), F.lit(1).alias("more"))
-    leaves = waits.select(*scopes, F.expr(_least(ends)).alias("at"), F.lit(-1).alias("more")).where("at IS NOT NULL")
-    counts = running_sum(begins.unionAll(leaves), "at", "more", spans[0], scope)
-    return counts.groupBy(*scope).agg(F.max("more").alias("most"))
-
-
 def selected(found: DataFrame, join: TableJoin) -> DataFrame:
     """
     Give the columns of the SELECT list for pairs and rows that stand alone.
@@ -416,34 +266,10 @@ def _waits(window: Bounded, semantics: Semantics, join: TableJoin, place: int) -
     return " AND ".join(conditions) or "TRUE"
 
 
-def _stored(semantics: Semantics, join: TableJoin) -> str:
-    """Give the SQL that tells whether a row that came waits for others."""
-    stored = f"NOT ({APART} OR {BELOW}) AND {HAS_VALUE}"
-    if semantics != "kafka-0.10.0" or len(preserved(join)) != 1:
-        return stored
-    return f"{stored} AND {SIDE} <> {preserved(join)[0]}"
-
-
-def _below(window: Bounded) -> str:
+def below(window: Bounded) -> str:
     """Give the SQL that tells whether a row lies below one of its limits; it has values of its own input only."""
     numbers = [n for n in range(len(window.watermarks)) if window.limiting(n)]
     return f"({_any([f'coalesce({value(n)} < {limit(n)}, FALSE)' for n in numbers])})"
-
-
-def _leaving(rows: DataFrame, ends: Ends, window: Bounded, scope: Sequence[str]) -> DataFrame:
-    """Tell by GOES of each row whether it lies below a limit at the end."""
-    numbers = range(len(window.watermarks))
-    goes = F.expr(_below(window))
-    names = [F.col(quote(name)) for name in rows.columns]
-    if not isinstance(ends, DataFrame):
-        last = {limit(n): F.lit(lowest(window, n, ends)).cast("bigint") for n in numbers}
-        return rows.withColumns(last).select(*names, goes.alias(GOES))
-    limits = ends.select(
-        *(F.col(quote(name)).alias(f"{PREFIX}of_{name}") for name in scope),
-        *(F.expr(limit_sql(window, n, reached)).alias(limit(n)) for n in numbers),
-    )
-    same = " AND ".join(f"{quote(name)} = {quote(f'{PREFIX}of_{name}')}" for name in scope)
-    return rows.join(F.broadcast(limits), on=F.expr(same), how="inner").select(*names, goes.alias(GOES))
 
 
 def _buckets(window: Bounded) -> tuple[Callable[[str], str], Callable[[str], str]]:
@@ -475,7 +301,8 @@ def _axis(window: Bounded) -> tuple[int, int, int, int] | None:
     return min(found, key=lambda axis: axis[2] + axis[3], default=None)
 
 
-def _window(join: TableJoin) -> Bounded:
+def window_of(join: TableJoin) -> Bounded:
+    """Give what bounds a join of two streams in time."""
     assert join.window is not None
     return join.window
 
@@ -492,13 +319,3 @@ def _of_side(condition: str, each: Sequence[tuple[int, str]]) -> str:
 
 def _any(conditions: Sequence[str]) -> str:
     return " OR ".join(conditions) or "FALSE"
-
-
-def _first_above(number: str, steps: Sequence[tuple[int, int]]) -> str:
-    """Give the SQL of the time at which the first of ascending steps lies above a number; null for none."""
-    cases = " ".join(f"WHEN {number} < {height}L THEN {time}L" for height, time in steps)
-    return f"(CASE {cases} END)" if cases else "CAST(NULL AS BIGINT)"
-
-
-def _least(columns: Sequence[str]) -> str:
-    return f"least({', '.join(columns)})" if len(columns) > 1 else columns[0]

@@ -8,7 +8,8 @@ The order is cut into spans. Within a span a window runs over its rows, and what
 all spans before it, so that no task has to sort everything.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -18,9 +19,7 @@ from lakehouse.sqltext import quote
 from pipelines.joins.meaning import PREFIX
 from pipelines.spec import Semantics
 from pipelines.spec import Window as Bounded
-
-DAY = 86_400_000_000
-"""Microseconds."""
+from pipelines.spec.lengths import DAY
 
 NOTHING_YET = -(2**63)
 """A watermark of which no value has come, and a time before every other."""
@@ -102,9 +101,7 @@ def marked(rows: DataFrame, window: Bounded, semantics: Semantics) -> DataFrame:
     return rows.withColumns(marks)
 
 
-def with_watermarks(
-    rows: DataFrame, window: Bounded, span: int, scope: Sequence[str] = (), *, few_positions: bool = False
-) -> DataFrame:
+def with_watermarks(rows: DataFrame, window: Bounded, span: int, scope: Sequence[str] = ()) -> DataFrame:
     """
     Give each row the watermarks and limits at its position: those that all rows at positions before it made.
 
@@ -113,16 +110,11 @@ def with_watermarks(
         window: The watermarked columns and their bounds.
         span: So much time is looked at in one task.
         scope: Columns that keep independent histories apart.
-        few_positions: Many rows share a position, as those of a commit do.
 
     Returns:
         The rows with the columns that `reached`, `passed` and `limit` name; NOTHING_YET where nothing came.
     """
     numbers = range(len(window.watermarks))
-    if few_positions:
-        marks = [F.max(mark(n)).alias(mark(n)) for n in numbers]
-        known = with_watermarks(rows.groupBy(*scope, *PLACE).agg(*marks), window, span, scope)
-        return rows.join(F.broadcast(known.drop(*map(mark, numbers))), on=[*scope, *PLACE], how="inner")
     spans = rows.withColumn(SPAN, F.expr(f"{TIME} div {max(span, 1)}"))
     beginnings = _beginnings(spans, [mark(number) for number in numbers], scope)
     own = [*scope, SPAN]
@@ -196,27 +188,83 @@ def steps_of(placed: DataFrame, window: Bounded, number: int, scope: Sequence[st
     return risen.groupBy(*scope, "value").agg(F.min(place).alias("at"))
 
 
-def rises_of(placed: DataFrame, window: Bounded) -> DataFrame:
+class Position(NamedTuple):
     """
-    Give the watermarks after each position.
+    A position of one history.
 
     Args:
-        placed: What `with_watermarks` gives, of one history.
+        time: Its time.
+        side: Its side.
+        version: Its commit.
+        before: The watermarks before it, by their places; NOTHING_YET where nothing came.
+        after: Those after it.
+    """
+
+    time: int
+    side: int
+    version: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+def marks_at(rows: DataFrame, window: Bounded) -> DataFrame:
+    """
+    Give what the rows of each position tell of the watermarks.
+
+    Args:
+        rows: PLACE and the columns that `mark` names, of one history.
+        window: The watermarked columns.
+
+    Returns:
+        A row for each position, with these columns.
+    """
+    return rows.groupBy(*PLACE).agg(*(F.max(mark(n)).alias(mark(n)) for n in range(len(window.watermarks))))
+
+
+def walked(marks: Iterable[Sequence[int | None]], floors: Sequence[int | None]) -> list[Position]:
+    """
+    Walk the positions of one history in their order.
+
+    Args:
+        marks: Rows of `marks_at`.
+        floors: The watermarks by then, None where nothing came.
+
+    Returns:
+        The positions in their order.
+    """
+    known = tuple(NOTHING_YET if floor is None else floor for floor in floors)
+    positions = []
+    for place, told in sorted((tuple(row[:3]), row[3:]) for row in marks):
+        time, side, version = place
+        after = tuple(max(before, before if one is None else one) for before, one in zip(known, told, strict=True))
+        positions.append(Position(time or 0, side or 0, version or 0, known, after))
+        known = after
+    return positions
+
+
+def placed_at(rows: DataFrame, known: DataFrame, window: Bounded) -> DataFrame:
+    """
+    Give each row what is known at its position, as `with_watermarks` does.
+
+    Args:
+        rows: PLACE and other columns.
+        known: PLACE and the columns that `reached` and `passed` name, a row for each position; few.
         window: The watermarked columns and their bounds.
 
     Returns:
-        A row for each position: PLACE and the columns that `passed` names.
+        The rows with the columns that `reached`, `passed` and `limit` name.
     """
-    after = [F.max(passed(n)).alias(passed(n)) for n in range(len(window.watermarks))]
-    return placed.groupBy(*PLACE).agg(*after)
+    numbers = range(len(window.watermarks))
+    limited = known.withColumns({limit(n): F.expr(limit_sql(window, n, reached)) for n in numbers})
+    return rows.join(F.broadcast(limited), on=list(PLACE), how="inner")
 
 
-def risen(positions: Sequence[Sequence[int]], window: Bounded, number: int) -> list[tuple[int, int]]:
+def risen(positions: Sequence[Position], window: Bounded, number: int) -> list[tuple[int, int]]:
     """
     Say when the limit of a watermarked column rose.
 
     Args:
-        positions: Rows of `rises_of`.
+        positions: What `walked` gives.
         window: The watermarked columns and their bounds.
         number: Which column.
 
@@ -224,10 +272,10 @@ def risen(positions: Sequence[Sequence[int]], window: Bounded, number: int) -> l
         Each limit with the time after which it was so high, ascending.
     """
     steps: list[tuple[int, int]] = []
-    for time, _, _, *watermarks in sorted(positions, key=tuple):
-        height = lowest(window, number, dict(enumerate(watermarks)))
+    for position in positions:
+        height = lowest(window, number, dict(enumerate(position.after)))
         if height > (steps[-1][0] if steps else NOTHING_YET):
-            steps.append((height, time))
+            steps.append((height, position.time))
     return steps
 
 

@@ -15,21 +15,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
 
 from lakehouse.small import brought
+from pipelines.joins.fates import OP, alone, fates, most_waiting
 from pipelines.joins.stream_stream import (
     AT,
     HAS_VALUE,
     HASH,
     MATCHED,
     NUMBER,
-    OP,
-    alone,
     came,
     identified,
     judged,
     marks_of,
-    most_waiting,
     pairs,
-    state_changes,
     timed,
     together,
     waiting,
@@ -140,8 +137,9 @@ def evaluate(
     arrived = came(judged(placed, join, semantics), semantics)
     found = brought(pairs(arrived, held, join, semantics, scope)).frame
     met = marks_of(found, join, semantics, scope)
-    lone = alone(arrived, held, met, placed, ends, join, semantics, (span, span), scope)
-    state = state_changes(arrived, held, met, ends, join, semantics, scope).where(f"{OP} IS NULL OR {OP} <> 'delete'")
+    becoming = fates(arrived, held, met, ends, join, semantics, scope)
+    lone = alone(becoming, placed, join, span, scope) if met is not None else None
+    state = becoming.where(f"{OP} <> 'delete'")
     emitted = found.select(SCOPE, AT, "l", "r")
     if lone is not None:
         emitted = emitted.unionAll(lone.select(SCOPE, AT, "l", "r"))

@@ -1,0 +1,130 @@
+"""
+The rows that wait in a join of two streams, in a table beside the result.
+
+An epoch stages what becomes of them. Few are written anew as a whole, which is one cheap commit; of many only what
+changed is merged. Either way the table is of the same epoch as the result, and a row of it names by what it is known
+there.
+"""
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
+
+from lakehouse.small import brought
+from lakehouse.sqltext import quote
+from lakehouse.stage import Stage
+from lakehouse.tables import create, drop, find, get, read
+from lakehouse.values import plain_schema
+from pipelines.binding import BoundJoin
+from pipelines.joins.fates import KEEP, OP
+from pipelines.joins.stream_stream import HASH, IDENTITY, MATCHED, NUMBER, waiting
+from pipelines.joins.watermarks import SIDE, VERSION
+from pipelines.plan import KEPT, WAITING, EpochPlan
+from pipelines.spec import TableJoin
+from pipelines.workspace import Workspace
+
+STATE_ROWS = ("left_row", "right_row")
+"""The columns of the state with the rows of the left and of the right stream, one of them null."""
+
+SMALL_STATE = 4 * 2**20
+"""A state of so many bytes is brought to the driver, where few rows came."""
+
+STATE_COUNTS = {name: f"count_if(op = '{op}')" for op, name in WAITING.items()}
+
+
+def state_schema(bound: BoundJoin) -> StructType:
+    """Give the columns of the table of rows that wait: identity, whether a row has met another, and the two rows."""
+    identity = [
+        StructField(SIDE, IntegerType()),
+        StructField(VERSION, LongType()),
+        StructField(HASH, LongType()),
+        StructField(NUMBER, IntegerType()),
+        StructField(MATCHED, BooleanType()),
+    ]
+    rows = []
+    for place, name in enumerate(STATE_ROWS):
+        kinds = bound.table(place).schema
+        rows.append(StructField(name, StructType([kinds[column] for column in bound.join.inputs[place].columns])))
+    return StructType([*identity, *rows])
+
+
+def create_state(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
+    """
+    Create the table of rows that wait, empty, and name it in the plan.
+
+    One that is there is what an earlier result has left: a load takes the place of it, and a reset, which writes all of
+    it anew, where its columns are others.
+    """
+    assert bound.state is not None
+    spark, schema = workspace.spark, state_schema(bound)
+    table = find(spark, bound.state)
+    if table is not None:
+        differs = plain_schema(table.schema.fields) != plain_schema(schema.fields)
+        has_rows = any(commit.changes_data for commit in table.commits) or table.size > 0
+        if differs or (plan.strategy == "load" and has_rows):
+            drop(spark, bound.state)
+    create(spark, bound.state, schema, IDENTITY, feed=False)
+    made = get(spark, bound.state)
+    return replace(plan, state_id=made.id, state_version=made.version)
+
+
+def held(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, *, few: bool) -> DataFrame:
+    """
+    Give the rows that wait before an epoch, as `waiting` says.
+
+    Args:
+        workspace: Where to work.
+        bound: The join.
+        plan: The epoch.
+        few: Whether few rows came, which pass through the driver.
+    """
+    assert bound.state is not None
+    rows = read(workspace.spark, bound.state, plan.state_version)
+    if plan.strategy not in ("incremental", "flush"):
+        rows = rows.where("false")
+    elif few and plan.state_bytes <= SMALL_STATE:
+        rows = brought(rows).frame
+    aliases = {name: item.alias for name, item in zip(STATE_ROWS, bound.join.inputs, strict=True)}
+    return waiting(rows.withColumnsRenamed(aliases), bound.join)
+
+
+def put_state(stage: Stage, fates: DataFrame, join: TableJoin, plan: EpochPlan) -> dict[str, int]:
+    """
+    Stage what becomes of the rows that wait, into the part `state`: `op`, `key`, `before`, `after`.
+
+    Args:
+        stage: The stage.
+        fates: What `fates` of `stream_stream` gives.
+        join: The join.
+        plan: The epoch; it says whether the rows that wait on as they were are staged as well.
+
+    Returns:
+        Counts: buffered (rows that wait from now on), buffered_inserted, buffered_updated, buffered_deleted, and where
+        all are staged buffered_kept.
+    """
+    seen = Observation()
+    stays = F.count(F.expr(f"IF({OP} <> 'delete', 1, NULL)")).alias("buffered")
+    told = fates.where(f"{OP} IS NOT NULL").observe(seen, stays)
+    facts = STATE_COUNTS
+    if plan.rewrites_state:
+        facts = facts | {KEPT: f"count_if(op = '{KEEP}')"}
+    else:
+        told = told.where(f"{OP} <> '{KEEP}'")
+    counts = stage.put("state", _images(told, join), facts)
+    return {**counts, "buffered": seen.get["buffered"]}
+
+
+def _images(told: DataFrame, join: TableJoin) -> DataFrame:
+    aliases = [item.alias for item in join.inputs]
+    rows = [f"'{name}', {quote(alias)}" for name, alias in zip(STATE_ROWS, aliases, strict=True)]
+    key = ", ".join(f"'{name}', {name}" for name in IDENTITY)
+    before = f"{MATCHED} AND {OP} <> 'update'"
+    image = "named_struct(" + ", ".join([key, f"'{MATCHED}', {{0}}", *rows]) + ")"
+    return told.select(
+        F.col(OP).alias("op"),
+        F.expr(f"named_struct({key})").alias("key"),
+        F.expr(f"IF({OP} = 'insert', NULL, {image.format(before)})").alias("before"),
+        F.expr(f"IF({OP} = 'delete', NULL, {image.format(MATCHED)})").alias("after"),
+    )
