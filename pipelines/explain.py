@@ -1,8 +1,9 @@
 """What a join is and why, told from the pipeline file alone: no Spark, no table is looked at."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import dedent
 
+from pipelines.optimizer import Applied, Topology, optimized, topology
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS, How, PipelineFile, Statement, is_ordered_by_column, statement_of
 from pipelines.spec.bounds import Bound, find_bounds
@@ -35,7 +36,7 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
 
     Args:
         file: The pipeline file.
-        name: A join of it.
+        name: A join of it, which runs alone.
 
     Returns:
         The explanation; addresses are as the file says them.
@@ -43,6 +44,32 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
     Raises:
         PipelineFileError: The statement is not one that is supported.
     """
+    (explanation,) = explain_together(file, [name])
+    return explanation
+
+
+def explain_together(file: PipelineFile, names: Sequence[str]) -> tuple[JoinExplanation, ...]:
+    """
+    Explain joins that run together, and what they share.
+
+    Args:
+        file: The pipeline file.
+        names: The joins, in the order in which they run.
+
+    Returns:
+        An explanation of each, in that order.
+
+    Raises:
+        PipelineFileError: A statement is not one that is supported.
+    """
+    plain = topology(file, names)
+    after, applied = optimized(plain, file)
+    return tuple(_explained(file, name, plain, after, applied) for name in names)
+
+
+def _explained(
+    file: PipelineFile, name: str, plain: Topology, after: Topology, applied: Sequence[Applied]
+) -> JoinExplanation:
     join = file.joins[name]
     statement = statement_of(file, name)
     return JoinExplanation(
@@ -55,6 +82,9 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
         result=_stored(file, name),
         semantics=join.semantics,
         refresh=join.refresh,
+        plan=plain.lines(name),
+        optimised=after.lines(name) if after.lines(name) != plain.lines(name) else (),
+        rules=tuple(f"{rule}: {text}" for rule, joins, text in applied if name in joins),
         sql=dedent(join.sql).strip(),
         notes=(*_ktables(file, statement), *_notes(file, statement)),
     )
@@ -95,7 +125,10 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
 def _why_windowed(statement: Statement) -> Iterator[str]:
     """Name the bounds of time between two streams, as far as the statement tells them."""
     left, right = statement.sides
-    yield f"{left.source} and {right.source} are streams: their rows meet within bounds of time, and the result is one"
+    both = f"{left.source} and {right.source} are streams: their"
+    if statement.is_self_join:
+        both = f"{left.alias} and {right.alias} are one stream: its"
+    yield f"{both} rows meet within bounds of time, and the result is one"
     step = statement.steps[0]
     bounds, _ = find_bounds(
         asserted(step.on, step.how, statement.where),
@@ -258,7 +291,6 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
 
 
 def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
-    streams = [file.sources[side.source] for side in statement.sides if side.kind == "stream"]
     for place, step in enumerate(statement.steps, start=1):
         for condition in step.further:
             yield f"ON also asks for `{as_written(condition)}`: {_unmet(statement, place)}"
@@ -268,23 +300,21 @@ def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
         for side in statement.sides:
             listed = ", ".join(f"{side.alias}.{name} by {late}" for name, late in side.times)
             yield f"rows of {side.source} may come late: {listed}; later ones are dropped and counted"
+        if statement.is_self_join:
+            yield "a row also meets itself, where ON is true of it and itself"
         yield "a null in a key, or in a time that ON bounds, meets nothing; such rows are counted"
         yield f"what waits is kept in {_stored(file, statement.name + STATE)}"
     else:
         yield "a key that is null looks nothing up: a left join keeps the row, an inner one drops and counts it"
-    for stream in streams:
-        if stream.null_value is None:
-            continue
-        yield f"a row for which `{stream.null_value}` has no value: it takes no part, and is counted"
+    streams = [file.sources[side.source] for side in statement.sides if side.kind == "stream"]
+    for null_value in dict.fromkeys(stream.null_value for stream in streams if stream.null_value is not None):
+        yield f"a row for which `{null_value}` has no value: it takes no part, and is counted"
     if is_ordered_by_column(statement, file.sources):
-        listed = ", ".join(
-            f"{side.source}.{file.sources[side.source].order_by}"
-            for side in statement.sides
-            if side.kind != "global_table"
-        )
+        timed = dict.fromkeys(side.source for side in statement.sides if side.kind != "global_table")
+        listed = ", ".join(f"{name}.{file.sources[name].order_by}" for name in timed)
         yield f"the time of rows and changes is their own: {listed}"
     else:
-        first = f"{statement.sides[0].source} comes" if statement.is_windowed else "a table's change comes"
+        first = f"{_called(statement, 0)} comes" if statement.is_windowed else "a table's change comes"
         yield f"the time of rows and changes is that of their commits; at the same time {first} first"
     yield f"the result also has {' and '.join(STREAM_COLUMNS)}: the epoch that added a row, and its place in it"
     if statement.is_windowed:
@@ -307,8 +337,14 @@ def _unmet(statement: Statement, place: int) -> str:
         return "a pair of rows for which that is not true is not in the result"
     if how == "full":
         return "a row for which that is not true meets nothing, and has nulls for the other stream"
-    other = statement.sides[place].source
-    kept = statement.sides[0].source if place == 1 else "the inputs before it"
+    other = _called(statement, place)
+    kept = _called(statement, 0) if place == 1 else "the inputs before it"
     if how == "right":
         kept, other = other, kept
     return f"a row of {kept} for which that is not true meets nothing and has nulls for {other}"
+
+
+def _called(statement: Statement, place: int) -> str:
+    """Name an input: by its alias if its source is another one, too."""
+    side = statement.sides[place]
+    return side.source if [other.source for other in statement.sides].count(side.source) == 1 else side.alias

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
 from lakehouse.errors import PipelineFileError
+from pipelines.cli import main
 from pipelines.explain import explain
-from pipelines.report import JoinExplanation, Report
+from pipelines.report import JoinExplanation, Report, report_schema
 from pipelines.spec import load
 
 FLIGHTS = Path(__file__).parents[1] / "conf" / "flights.yml"
@@ -121,7 +123,8 @@ def test_a_machine_reads_the_fields(tmp_path: Path) -> None:
     report = Report(command="explain", pipeline="test", joins=(explained(tmp_path),))
     (join,) = json.loads(json.dumps(report.machine()))["joins"]
     assert set(join) == {
-        "join", "kind", "how", "why", "sources", "key", "result", "semantics", "refresh", "sql", "notes",
+        "join", "kind", "how", "why", "sources", "key", "result", "semantics", "refresh", "plan", "optimised", "rules",
+        "sql", "notes",
     }  # fmt: skip
     assert set(join["sources"][0]) == {"name", "alias", "kind", "key", "address", "change"}
 
@@ -132,7 +135,7 @@ def test_a_person_reads_aligned_lines(tmp_path: Path) -> None:
     assert lines[0] == "paid: table-table, left join"
     statement = lines.index("  sql")
     labels = {line[:13].strip() for line in lines[1:statement]}
-    assert labels == {"", "why", "left", "right", "result", "semantics", "notes"}
+    assert labels == {"", "why", "left", "right", "result", "semantics", "plan", "notes"}
     assert max(map(len, lines[:statement])) <= 100
     assert lines[statement + 1].startswith("    SELECT o.shop")
 
@@ -149,6 +152,79 @@ def test_explain_starts_no_spark_and_the_example_of_the_demo_is_explained() -> N
     )
     assert done.stdout.startswith("flight_status: table-table, left join\n")
     assert not done.stderr
+
+
+STREAMS = """
+pipeline: flights
+storage: {path: lake}
+sources:
+  departures: {kind: stream, key: id, watermarks: {t: 5 minutes}}
+  planes: {key: tailnum}
+joins:
+  consecutive:
+    sql: >-
+      SELECT a.id, b.id AS next FROM departures a
+      JOIN departures b ON a.tailnum = b.tailnum AND b.t BETWEEN a.t AND a.t + INTERVAL 3 HOURS
+  seats:
+    sql: SELECT d.id, p.seats FROM departures d JOIN planes p ON d.tailnum = p.tailnum
+"""
+
+
+def printed(folder: Path, capsys: pytest.CaptureFixture[str], *options: str, optimizations: str = "all") -> str:
+    file = folder / "lakejoin.yml"
+    file.write_text(f"{STREAMS}optimizations: {optimizations}\n")
+    assert main(["explain", "-f", str(file), *options]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_plan_is_drawn_before_and_after_the_optimiser(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With what each rule did, below what came of it."""
+    text = printed(tmp_path, capsys, "--select", "consecutive")
+    assert (
+        """
+  plan       read departures as a -> store a
+             read departures as b -> store b
+             join consecutive (stream-stream, inner) -> consecutive
+  optimised  read departures as a, b -> store a, b
+             join consecutive (stream-stream, inner) -> consecutive
+             single_store_self_join: a and b are one table: it is read once and its rows wait once
+"""
+        in text
+    )
+
+
+@pytest.mark.parametrize("optimizations", ["none", "[share_change_reads]"])
+def test_a_plan_that_no_rule_changes_is_drawn_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], optimizations: str
+) -> None:
+    """No rule may, or none has anything to do."""
+    text = printed(tmp_path, capsys, "--select", "seats", optimizations=optimizations)
+    assert text.count("read departures as d\n") == 1
+    assert "optimised" not in text
+
+
+def test_joins_that_are_explained_together_say_what_they_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each names the others."""
+    report = json.loads(printed(tmp_path, capsys, "--output", "json"))
+    jsonschema.validate(report, json.loads(report_schema()))
+    consecutive, seats = report["joins"]
+    shared = (
+        "share_change_reads: the changes of departures are read once for consecutive (a, b) and seats (d), where these "
+        "have come equally far"
+    )
+    assert consecutive["optimised"][0] == "read departures as a, b, also for seats -> store a, b"
+    assert [rule.partition(":")[0] for rule in consecutive["rules"]] == ["single_store_self_join", "share_change_reads"]
+    assert seats["plan"][0] == "read departures as d"
+    assert seats["optimised"][0] == "read departures as d, also for consecutive"
+    assert (seats["rules"], consecutive["rules"][1]) == ([shared], shared)
+
+
+def test_a_join_without_optimisations_has_empty_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The keys are there all the same."""
+    report = json.loads(printed(tmp_path, capsys, "--output", "json", optimizations="none"))
+    assert [(join["optimised"], join["rules"], len(join["plan"])) for join in report["joins"]] == [([], [], 3)] * 2
 
 
 STAR = """

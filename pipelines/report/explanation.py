@@ -56,6 +56,12 @@ class JoinExplanation(Facts):
     """strict, kafka, kafka-0.10.2 or kafka-0.10.0."""
     refresh: str
     """auto, incremental or full."""
+    plan: tuple[str, ...]
+    """What it reads and keeps without the optimiser: a line for each read, with what it fills, and one for the join."""
+    optimised: tuple[str, ...]
+    """The same after the rules of the optimiser; empty if these change nothing for this join."""
+    rules: tuple[str, ...]
+    """What each of them did for it: its name, a colon, and words."""
     sql: str
     """The statement."""
     notes: tuple[str, ...] = ()
@@ -73,6 +79,9 @@ class JoinExplanation(Facts):
         holds = f"one row for each ({', '.join(self.key)})" if self.key else "a stream, to which rows are added"
         lines += _labelled("result", f"{self.result}, {holds}")
         lines += _labelled("semantics", self.semantics)
+        for label, drawn in (("plan", self.plan), ("optimised", (*self.optimised, *self.rules))):
+            for number, line in enumerate(drawn):
+                lines += _labelled("" if number else label, line)
         for number, note in enumerate(self.notes):
             lines += _labelled("" if number else "notes", note, bullet="- ")
         return "\n".join([*lines, "  sql", indent(self.sql, "    ")])

@@ -48,6 +48,8 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
     objections = [*scope.objections, *bad_names(((name, item) for item, (name, _) in expanded), added)]
     if objections:
         raise _refused(statement, objections)
+    if statement.is_self_join:
+        _use_alike(tables)
     names = {name.lower(): name for name, _ in selected}
     return TableJoin(
         name=statement.name,
@@ -95,6 +97,13 @@ def _window(statement: Statement, scope: Scope) -> Window:
     ]
     pairs = [(render(left), render(right)) for left, right in equalities(resolved[0], scope.place)]
     return Window(tuple(watermarks), tuple(within), tuple(pairs), (alone[0], alone[1]))
+
+
+def _use_alike(tables: Sequence[Table]) -> None:
+    """Give both sides of a self-join the columns that either uses: a row is then the same row on both."""
+    used = {column for table in tables for column in table.used}
+    for table in tables:
+        table.used |= used
 
 
 def _links(statement: Statement, scope: Scope) -> Iterator[Link]:

@@ -18,7 +18,8 @@ class Input:
         source: Its name in the `sources` of the file, or in its `joins`.
         alias: Its alias in the statement; the name in FROM when there is none.
         key: The key columns under their real names; of all inputs that key the result in one order. None for a stream.
-        columns: Real names of all columns that the statement uses, the key first, then in the order of the table.
+        columns: Real names of all columns that the statement uses, the key first, then in the order of the table. Of a
+            stream joined with itself both inputs have those that either uses.
     """
 
     source: str

@@ -1,6 +1,6 @@
 """The inputs of a statement: which sources and joins they are and how they are joined."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sqlglot import exp
@@ -87,6 +87,33 @@ def read_inputs(
     if len(known) < len(sides):
         return None, []
     return Inputs(known, tuple(HOWS[join.side, join.kind] for join in found)), []
+
+
+def is_self_join(sides: Sequence[Side], sources: Mapping[str, Source | None]) -> bool:
+    """
+    Tell whether two streams meet that are one: a source under two aliases, or two sources of one table, read alike.
+
+    Args:
+        sides: The inputs.
+        sources: The sources of the file, by name.
+
+    Returns:
+        Whether each row of the one is the same row of the other.
+    """
+    if [side.kind for side in sides] != ["stream", "stream"]:
+        return False
+    if sides[0].source == sides[1].source:
+        return True
+    left, right = (sources[side.source] for side in sides)
+    if left is None or right is None or (left.table is None and left.path is None):
+        return False
+    return _rows_of(left) == _rows_of(right)
+
+
+def _rows_of(stream: Source) -> tuple[object, ...]:
+    """Give what tells which rows a stream with an address has, and how they are taken."""
+    late = tuple(stream.watermarks.items())
+    return stream.table, stream.path, late, stream.order_by, stream.null_value, stream.ignore_changes
 
 
 def _table(

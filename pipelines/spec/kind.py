@@ -347,8 +347,6 @@ def _misplaced(inputs: Inputs) -> Objection | None:
             if len(inputs.sides) > 2:
                 problem = "FROM: a join of streams with more than two inputs is not yet supported"
                 return Objection(problem, about="FROM")
-            if side.source == first.source:
-                return Objection(f"FROM: {side.source} joined with itself is not yet supported", about="FROM")
             continue
         if side.kind == "stream":
             hint = f"write it first: FROM {side.source} JOIN {first.source} ON ..."

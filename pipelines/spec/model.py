@@ -25,8 +25,10 @@ from pydantic import (
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
+from lakehouse.errors import printable
 from pipelines.spec.lengths import lateness
 from pipelines.spec.names import checked_name, nearest
+from pipelines.spec.rules import ALL, NONE, RULES, Rule
 from pipelines.spec.together import clashes, source_misfits, storage_misfit
 from pipelines.spec.variables import PATTERN
 
@@ -148,6 +150,57 @@ Lateness = Annotated[
     BeforeValidator(lateness_text),
     WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "integer", "minimum": 0}]}),
 ]
+KNOWN_RULES = f"the rules are {', '.join(RULES)}"
+
+
+def rule_names(value: object) -> object:
+    """
+    Read which rules of the optimiser may be used: `all`, `none` or a list of names.
+
+    Args:
+        value: What the file says.
+
+    Returns:
+        The names of the rules, for a list; else the value.
+
+    Raises:
+        PydanticCustomError: It is neither, or a name in the list is no rule, is there twice, or none is.
+    """
+    if value in (ALL, NONE):
+        return value
+    if isinstance(value, str):
+        hint = f"write `[{value}]`" if value in RULES else nearest(value, (ALL, NONE, *RULES))
+        raise hinted("must be `all`, `none` or a list of rules", hint or KNOWN_RULES)
+    if not isinstance(value, list | tuple):
+        raise hinted("must be `all`, `none` or a list of rules", KNOWN_RULES)
+    if not value:
+        raise hinted("the list is empty", "write `none`")
+    for name in value:
+        if name in (ALL, NONE):
+            raise hinted(f"`{name}` stands alone, not in a list", f"write `optimizations: {name}`, or name rules")
+        if name not in RULES:
+            shown = printable(str(name))
+            raise hinted(f"there is no rule `{shown}`", nearest(str(name), RULES) or KNOWN_RULES)
+        if value.count(name) > 1:
+            raise hinted(f"`{name}` is in the list twice", "name it once")
+    return tuple(value)
+
+
+RULES_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "enum": [ALL, NONE]},
+        {"type": "string", "pattern": PATTERN},
+        {
+            "type": "array",
+            "items": {"anyOf": [{"type": "string", "enum": [*RULES]}, {"type": "string", "pattern": PATTERN}]},
+            "minItems": 1,
+            "uniqueItems": True,
+        },
+    ]
+}
+Optimizations = Annotated[
+    Literal["all", "none"] | tuple[Rule, ...], BeforeValidator(rule_names), WithJsonSchema(RULES_SCHEMA)
+]
 Expectations = list[dict[StrictStr, dict[StrictStr, Any]]]
 
 
@@ -259,8 +312,12 @@ class PipelineFile(Part):
     """The results, each under the name of its table."""
     timezone: StrictStr = "UTC"
     """Time zone of the session that the joins run in; part of their definition."""
-    optimizations: Annotated[Literal["all", "none"], Choice] = "all"
-    """Which optimisations may be used: `all` or `none`; there are none to choose from yet."""
+    optimizations: Optimizations = "all"
+    """
+    Which rules of the optimiser may be used: `all`, `none` or a list of their names. `single_store_self_join`: a stream
+    joined with itself by an inner join is read once, and its rows wait once. `share_change_reads`: joins that read the
+    same changes of a source read them once. Results never depend on them.
+    """
 
     @field_validator("timezone")
     @classmethod
@@ -270,16 +327,15 @@ class PipelineFile(Part):
             raise hinted(f"`{timezone}` is no time zone name", hint or "`Europe/Oslo` is one")
         return timezone
 
-    @field_validator("optimizations", mode="before")
-    @classmethod
-    def _no_rule_names(cls, optimizations: object) -> object:
-        if isinstance(optimizations, list):
-            raise hinted("optimizations by name are not yet supported", "write `all` or `none`")
-        return optimizations
-
     @field_validator("joins")
     @classmethod
     def _names_apart(cls, joins: dict[str, Join], info: ValidationInfo) -> dict[str, Join]:
         for clash in clashes(info.data.get("sources", ()), joins):
             raise hinted(clash.problem, "", kind=MISFIT)
         return joins
+
+    def uses(self, rule: Rule) -> bool:
+        """Tell whether the optimiser may use a rule."""
+        if self.optimizations in (ALL, NONE):
+            return self.optimizations == ALL
+        return rule in self.optimizations

@@ -120,9 +120,10 @@ class Scope:
         if len(parts) > 1:
             aliases = " and ".join(f"`{table.side.alias}`" for table in self.tables)
             return Objection(f"`{as_written(column)}`: there is no input `{parts[0]}`", f"the inputs are {aliases}")
-        sources = " nor ".join(dict.fromkeys(table.side.source for table in self.tables))
+        sources = list(dict.fromkeys(table.side.source for table in self.tables))
         columns = [column for table in self.tables for column in table.columns]
-        return Objection(f"neither {sources} has a column `{parts[0]}`", nearest(parts[0], columns))
+        none = f"neither {' nor '.join(sources)} has a column" if len(sources) > 1 else f"{sources[0]} has no column"
+        return Objection(f"{none} `{parts[0]}`", nearest(parts[0], columns))
 
 
 def fields_of(column: exp.Expr, fields: Iterable[str]) -> exp.Expr:

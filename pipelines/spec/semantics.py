@@ -87,5 +87,6 @@ def _unlike_window(statement: Statement, said: str) -> Iterator[Objection]:
             yield Objection(problem, "leave one, or use `semantics: strict`")
     late = {lateness(written)[0] for side in statement.sides for _, written in side.times}
     if len(late) > 1:
-        listed = ", ".join(f"{side.source} {written}" for side in statement.sides for _, written in side.times)
+        each = (f"{side.source} {written}" for side in statement.sides for _, written in side.times)
+        listed = ", ".join(dict.fromkeys(each))
         yield Objection(f"{said}: lateness {listed}: a window has one grace period", "give both streams the same")

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from lakehouse.errors import PipelineFileError
 from pipelines.spec.columns import ambiguous, condition
-from pipelines.spec.inputs import Inputs, Key, read_inputs
+from pipelines.spec.inputs import Inputs, Key, is_self_join, read_inputs
 from pipelines.spec.kind import infer
 from pipelines.spec.model import Source
 from pipelines.spec.objection import Objection, faults_of
@@ -96,6 +96,7 @@ def examine(
         select=tuple(select.expressions),
         where=where.this if where else None,
         key=tuple(part for part in key_of(select.expressions, found, using) if part is not None),
+        is_self_join=is_self_join(found.sides, sources),
     )
     return statement, []
 

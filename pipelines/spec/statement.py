@@ -106,6 +106,7 @@ class Statement:
         where: The WHERE condition, or None.
         key: The key of the result: what the SELECT list calls each part, in the order of the members' keys; nothing
             for a stream.
+        is_self_join: Whether both inputs are one stream, so that each row of the one is the same row of the other.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Statement:
     select: tuple[exp.Expr, ...]
     where: exp.Expr | None
     key: tuple[str, ...]
+    is_self_join: bool = False
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import pytest
 
 from pipelines.spec import PipelineFile, fingerprint
+from pipelines.spec.rules import RULES
 
 SQL = "SELECT f.*, upper(s.state) AS state FROM flights f JOIN status s ON f.id = s.id WHERE f.delay > 1"
 
@@ -41,6 +42,20 @@ def test_layout_does_not_count(sql):
 def test_how_it_is_kept_does_not_count():
     """Refresh and gates say how, not what."""
     assert fingerprint(file(refresh="full", on_failed_gate="warn"), "j") == fingerprint(file(), "j")
+
+
+@pytest.mark.parametrize("optimizations", ["none", ["single_store_self_join"], ["share_change_reads"], [*RULES]])
+def test_optimizations_do_not_count(optimizations):
+    """A rule may be turned on and off between two epochs, of a stream joined with itself too."""
+    departures = {"key": "id", "kind": "stream", "watermarks": {"t": "5 minutes"}}
+    sql = "SELECT a.id FROM departures a JOIN departures b ON a.t = b.t"
+    content = {**file().model_dump(), "storage": {"path": "lake"}, "sources": {"departures": departures}}
+    made = [
+        PipelineFile.model_validate({**content, "joins": {"j": {"sql": sql}}, "optimizations": given})
+        for given in ("all", optimizations)
+    ]
+    assert made[0].optimizations != made[1].optimizations
+    assert len({fingerprint(one, "j") for one in made}) == 1
 
 
 @pytest.mark.parametrize(

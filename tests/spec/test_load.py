@@ -6,6 +6,7 @@ import pytest
 
 from lakehouse.errors import PipelineFileError
 from pipelines.spec import Join, PipelineFile, Source, Storage, find, load
+from pipelines.spec.rules import RULES
 
 GOOD = """
 pipeline: flights
@@ -61,6 +62,38 @@ def test_all_that_the_file_can_say(tmp_path):
     assert (file.storage.schema_name, file.storage.stage, file.storage.path) == ("main.a", "/Volumes/x", None)
     assert (file.joins["flight_status"].refresh, file.joins["flight_status"].on_failed_gate) == ("full", "warn")
     assert (file.timezone, file.optimizations) == ("Europe/Oslo", "none")
+
+
+@pytest.mark.parametrize(
+    ("written_as", "used"),
+    [
+        ("all", {"single_store_self_join", "share_change_reads"}),
+        ("none", set()),
+        ("[share_change_reads]", {"share_change_reads"}),
+        ("[share_change_reads, single_store_self_join]", {"single_store_self_join", "share_change_reads"}),
+    ],
+)
+def test_optimizations_say_which_rules_are_used(tmp_path, written_as, used):
+    """All of them, none, or those that are named, in any order."""
+    file = load(written(tmp_path, GOOD + f"optimizations: {written_as}\n"))
+    assert {rule for rule in RULES if file.uses(rule)} == used
+
+
+def test_all_rules_are_used_without_being_asked_for(tmp_path):
+    """The default."""
+    file = load(written(tmp_path, GOOD))
+    assert all(file.uses(rule) for rule in RULES)
+
+
+def test_a_rule_may_be_a_variable(tmp_path):
+    """Its value is checked like one that is written."""
+    path = written(tmp_path, GOOD + "optimizations: ['${var.rule}']\n")
+    assert load(path, {"rule": "share_change_reads"}).optimizations == ("share_change_reads",)
+    with pytest.raises(PipelineFileError, match="there is no rule `share_reads`"):
+        load(path, {"rule": "share_reads"})
+    with pytest.raises(PipelineFileError) as caught:
+        load(path)
+    assert ["rule" in fault.problem and "no value" in fault.problem for fault in caught.value.faults] == [True]
 
 
 @pytest.mark.parametrize(

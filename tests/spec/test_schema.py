@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from pipelines.spec import PipelineFile, schema
+from pipelines.spec.rules import RULES
 
 CONF = Path(__file__).parents[2] / "conf"
 WRONG = Path(__file__).with_name("wrong")
@@ -35,6 +36,12 @@ CAUGHT_IN_EDITORS = [
     "sql_empty",
     "refresh_unknown",
     "changelog_not_boolean",
+    "optimizations_unknown_rule",
+    "optimizations_empty",
+    "optimizations_all_in_a_list",
+    "optimizations_twice",
+    "optimizations_rule_without_list",
+    "optimizations_number",
 ]
 
 
@@ -87,6 +94,12 @@ def test_a_variable_may_stand_where_one_of_a_few_texts_belongs(value):
         content["sources"]["orders"]["kind"] = given
         content["joins"]["orders_paid"].update(refresh=given, on_failed_gate=given, semantics=given)
         assert len(misfits(content)) == (0 if fine else 5)
+
+
+@pytest.mark.parametrize("value", ["all", "none", [*RULES], [RULES[0]], ["${var.x}"]])
+def test_optimizations_are_all_none_or_names_of_rules(value):
+    """A variable may stand for a name, too."""
+    assert misfits({**EXAMPLE, "optimizations": value}) == []
 
 
 def test_everything_is_described():
