@@ -22,6 +22,7 @@ from lakehouse.tables import Table, read_rows
 from lakehouse.values import common_type, incomparable, plain_schema
 from pipelines.joins.meaning import meaning
 from pipelines.ktable import BoundKTable
+from pipelines.optimizer import is_read_once, is_single_store
 from pipelines.spec import (
     CHANGELOG_COLUMNS,
     ROW_COLUMNS,
@@ -67,6 +68,8 @@ class BoundJoin:
             changelog is kept, and with a stream.
         streams: How the rows of the streams are read, in the order of FROM; none for a join of tables.
         state: Where the rows lie that wait, in a join of two streams.
+        is_single_store: Whether they wait once for both sides of a stream that is joined with itself (KIP-862).
+        is_read_once: Whether such a stream is read once for both sides.
         times: With a stream: the column that orders the rows of each source, where all have one; else their commits do.
     """
 
@@ -82,6 +85,13 @@ class BoundJoin:
     streams: tuple[Stream, ...] = ()
     times: Mapping[str, str] = field(default_factory=dict)
     state: Address | None = None
+    is_single_store: bool = False
+    is_read_once: bool = False
+
+    @property
+    def is_self_join(self) -> bool:
+        """Tell whether a stream is joined with itself."""
+        return self.join.window is not None and self.join.window.is_self_join
 
     @property
     def stream(self) -> Stream | None:
@@ -154,6 +164,8 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
         streams,
         times,
         None if join.window is None else workspace.table(name + STATE),
+        is_single_store(workspace.file, name),
+        statement.is_self_join and is_read_once(workspace.file, name),
     )
 
 

@@ -178,6 +178,18 @@ def is_single_store(file: PipelineFile, name: str) -> bool:
     return len(found.stores) == 1
 
 
+def is_read_once(file: PipelineFile, name: str) -> bool:
+    """
+    Tell whether a join of two streams reads one source for both of its inputs.
+
+    Args:
+        file: The pipeline file.
+        name: The join.
+    """
+    found, _ = optimized(topology(file, [name]), file)
+    return len(found.reads) == 1
+
+
 def single_store_self_join(topology: Topology) -> Rewritten:
     """Read a stream that an inner join joins with itself once, and keep its rows once (KIP-862)."""
     done = []

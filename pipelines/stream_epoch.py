@@ -442,6 +442,9 @@ def _up_to(bound: BoundJoin, versions: Mapping[str, int]) -> BoundJoin:
         replace(table, version=min(table.version, versions.get(table.address.label, table.version)))
         for table in bound.sources
     )
+    if bound.is_self_join:  # under two names, too, one commit is one position
+        last = min(table.version for table in tables)
+        tables = tuple(replace(table, version=last) for table in tables)
     return replace(bound, sources=tables)
 
 

@@ -58,8 +58,7 @@ def stream_inputs(
     misfits = list(stream_misfits(statement, file.joins[statement.name], file.sources))
     faults = [Fault(f"joins.{statement.name}.{option}", *misfit) for option, misfit in misfits]
     streams = [bind_stream(name, file.sources[name], tables[name].schema.fieldNames()) for name in names]
-    for stream in streams:
-        source = stream.source
+    for source, stream in {stream.source: stream for stream in streams}.items():
         faults += condition_faults(workspace, source, "null_value", stream.null_value.sql, tables[source])
     times: dict[str, str] = {}
     if is_ordered_by_column(statement, file.sources):

@@ -6,11 +6,10 @@ Compute one epoch of a join of two streams.
                                                           └─► stage: state (rows that wait from now on)
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cached_property, partial
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
@@ -34,6 +33,7 @@ from pipelines.joins.stream_stream import (
     NULL_KEY,
     NUMBER,
     SECOND,
+    both_sides,
     came,
     identified,
     is_eager,
@@ -49,9 +49,12 @@ from pipelines.joins.stream_table import POSITION
 from pipelines.joins.watermarks import (
     NOTHING_YET,
     PLACE,
+    RANK,
     SIDE,
     TIME,
     VERSION,
+    Position,
+    limit,
     mark,
     marked,
     marks_at,
@@ -65,7 +68,7 @@ from pipelines.joins.watermarks import (
 )
 from pipelines.plan import Computed, EpochPlan
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS, Window
-from pipelines.window_state import held, put_state
+from pipelines.window_state import Held, held, put_state
 from pipelines.workspace import Workspace
 
 EPOCH, EPOCH_POSITION = STREAM_COLUMNS
@@ -117,24 +120,6 @@ def _compute(
     return counts
 
 
-@dataclass(frozen=True)
-class _Arrivals:
-    """
-    The rows that came.
-
-    Args:
-        placed: Placed and judged.
-        ends: The watermarks after them, by number.
-        spans: So much time of the order, and of the rows, is looked at in one task.
-        rises: Where they are placed by commits: when the limit of each watermarked column rose.
-    """
-
-    placed: DataFrame
-    ends: Mapping[int, int]
-    spans: tuple[int, int] = (1, 1)
-    rises: Mapping[int, Sequence[tuple[int, int]]] | None = None
-
-
 class Meetings:
     """
     What meets in one epoch.
@@ -151,6 +136,9 @@ class Meetings:
         self._workspace, self._bound, self._plan, self._stage, self._few = workspace, bound, plan, stage, few
         self._join, self._semantics = bound.join, bound.semantics
         self._judged = Observation()
+        self._told: dict[str, int | None] | None = None
+        self._positions: list[Position] | None = None
+        self._is_known = False
         self._fates: DataFrame | None = None
 
     @property
@@ -161,38 +149,40 @@ class Meetings:
 
     def put_result(self) -> dict[str, int]:
         """Write the epoch's rows of the result into the stage, and count them."""
-        held = self._held
+        held = self._held.rows
         if self._plan.strategy == "flush":
             self._fates = self._all_leave(held)
             return self._stage.put("result", self._rows_alone(self._fates.where(LONE)), APPENDED_ROWS)
-        arrivals = self._arrivals
-        arrived = came(arrivals.placed, self._semantics)
-        self._refuse_too_many(arrived, held, arrivals)
+        arrived = came(self._placed, self._semantics)
+        self._refuse_too_many(arrived, held)
         found = self._pairs(arrived, held)
 
         def fates_of(met: DataFrame | None) -> DataFrame:
-            return fates(arrived, held, met, arrivals.ends, self._join, self._semantics)
+            # Every row passes here, where those that meet may leave out a side for the other one that is empty.
+            rows = arrived if self._is_known else came(self._looked_at(self._placed), self._semantics)
+            return fates(rows, held, met, self._ends, self._join, self._semantics)
 
         if not preserved(self._join):
+            counts = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
             self._fates = fates_of(None)
-            return self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
+            return counts
         if self._few or self._needs_pairs:
             found = self._kept("pairs", found)
             self._fates = self._kept("fates", fates_of(marks_of(found, self._join, self._semantics)))
-            rows = self._rows_of(found).unionByName(self._rows_alone(self._alone(arrivals)))
+            rows = self._rows_of(found).unionByName(self._rows_alone(self._alone()))
             return self._stage.put("result", rows, APPENDED_ROWS)
         # The rows of many pairs are written once, and tell by themselves which rows they are made of.
         paired = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
         written = self._stage.get(self._workspace.spark, "result", self._bound.columns)
         met = marks_of(_identities_of(written), self._join, self._semantics)
         self._fates = self._kept("fates", fates_of(met))
-        more = self._stage.put("result", self._rows_alone(self._alone(arrivals)), APPENDED_ROWS, add=True)
+        more = self._stage.put("result", self._rows_alone(self._alone()), APPENDED_ROWS, add=True)
         return {"appended": paired["appended"] + more["appended"]}
 
     def put_state(self) -> dict[str, int]:
         """Write what becomes of the rows that wait into the stage, and count them; the result has been written."""
         assert self._fates is not None
-        return put_state(self._stage, self._fates, self._join, self._plan)
+        return put_state(self._stage, self._fates, self._held, self._bound, self._plan)
 
     def rows(self) -> DataFrame:
         """Give the epoch's rows of the result, for a replay."""
@@ -205,10 +195,11 @@ class Meetings:
         if self._plan.strategy == "flush":
             return clocks
         for arrived in self._arrived:
-            if arrived.reached is not None:
-                clocks[arrived.source] = max(arrived.reached, clocks.get(arrived.source, arrived.reached))
+            for source in self._join.sources if len(self._arrived) == 1 else (arrived.source,):
+                if arrived.reached is not None:
+                    clocks[source] = max(arrived.reached, clocks.get(source, arrived.reached))
         for number, watermark in enumerate(self.window.watermarks):
-            end = self._arrivals.ends[number]
+            end = self._ends[number]
             if end != NOTHING_YET:
                 clocks[self._clock(number)] = end + watermark.lateness
         return clocks
@@ -219,7 +210,7 @@ class Meetings:
             return {}
         facts = [arrived.facts() for arrived in self._arrived]
         counts = {name: sum(each[name] for each in facts) for name in facts[0]}
-        return {**counts, "late": self._judged.get["late"], "null_keys": self._judged.get["null_keys"]}
+        return {**counts, **{name: self._known[name] or 0 for name in ("late", "null_keys")}}
 
     def _clock(self, number: int) -> str:
         """Name the clock of a watermarked column."""
@@ -227,77 +218,121 @@ class Meetings:
         return f"{self._join.inputs[time.input].source}.{time.column}"
 
     @cached_property
-    def _held(self) -> DataFrame:
-        return held(self._workspace, self._bound, self._plan, few=self._few)
+    def _held(self) -> Held:
+        known = {n: NOTHING_YET if floor is None else floor for n, floor in enumerate(self._floors)}
+        return held(self._workspace, self._bound, self._plan, known, few=self._few)
 
     @cached_property
     def _arrived(self) -> tuple[Arrived, ...]:
-        return tuple(Arrived(self._workspace, self._bound, self._plan, place) for place in (0, 1))
+        places = (0,) if self._bound.is_read_once else (0, 1)
+        return tuple(Arrived(self._workspace, self._bound, self._plan, place) for place in places)
 
     @cached_property
-    def _arrivals(self) -> _Arrivals:
-        """Read what came, and give each row its place, the watermarks there, and what follows from them."""
-        join = self._join
+    def _placed(self) -> DataFrame:
+        """Read what came, give each row its place and the watermarks there, and judge it."""
+        join, numbers = self._join, range(len(self.window.watermarks))
         wrapped = [
             identified(arrived.frame.withColumnRenamed(POSITION, TIME), join, place)
             for place, arrived in enumerate(self._arrived)
         ]
-        rows = marked(timed(together(*wrapped), join), self.window, self._semantics)
+        came = both_sides(wrapped[0], join) if len(wrapped) == 1 else together(*wrapped)
+        rows = marked(timed(came, join), self.window, self._semantics)
+        keep = self._few or self._most is not None
         if self._plan.strategy == "incremental" and not self._bound.times:
-            return self._by_commits(rows)
-        return self._by_rows(rows)
+            placed = self._by_commits(rows)
+        elif self._comes_in_order:
+            nothing = {name(n): F.lit(NOTHING_YET) for n in numbers for name in (reached, limit)}
+            after = {passed(n): F.coalesce(mark(n), F.lit(NOTHING_YET)) for n in numbers}
+            placed = rows.withColumns(nothing | after)
+        else:
+            span, keep = WHOLE_SPAN if self._few else self._time(rows) // SPANS + 1, True
+            placed = with_watermarks(rows.unionByName(self._floor(), allowMissingColumns=True), self.window, span)
+        unused = [*map(mark, numbers), *map(reached, numbers)]
+        found = judged(placed, join, self._semantics)
+        if keep:
+            self._is_known = True
+            found = self._kept("arrived", self._looked_at(found).drop(*unused))
+        elif self._comes_in_order:
+            self._is_known = True
+            self._told = found.agg(*self._looks()).collect()[0].asDict()
+        for arrived in self._arrived:
+            arrived.facts()
+        return found if keep else found.drop(*map(reached, numbers))
 
-    def _by_commits(self, rows: DataFrame) -> _Arrivals:
+    def _by_commits(self, rows: DataFrame) -> DataFrame:
         """Place rows by their commits: these are few, so that watermarks are looked at on the driver."""
         window, numbers = self.window, range(len(self.window.watermarks))
         if self._few:
             rows = brought(rows).frame
-        positions = walked(marks_at(rows, window).collect(), self._floors())
-        kinds = [StructField(name, IntegerType() if name == SIDE else LongType()) for name in PLACE]
+        self._positions = walked(marks_at(rows, window).collect(), self._floors)
+        kinds = [StructField(name, IntegerType() if name == RANK else LongType()) for name in PLACE]
         kinds += [StructField(name(n), LongType()) for name in (reached, passed) for n in numbers]
-        known = [(one.time, one.side, one.version, *one.before, *one.after) for one in positions]
-        placed = placed_at(rows, literal(self._workspace.spark, known, StructType(kinds)), window)
-        kept = self._looked_at(placed, [*map(mark, numbers), *map(reached, numbers)])
-        ends = positions[-1].after if positions else [NOTHING_YET if one is None else one for one in self._floors()]
-        rises = {n: risen(positions, window, n) for n in numbers}
-        return _Arrivals(kept, dict(enumerate(ends)), rises=rises)
+        known = [(one.time, one.rank, one.version, *one.before, *one.after) for one in self._positions]
+        return placed_at(rows, literal(self._workspace.spark, known, StructType(kinds)), window)
 
-    def _by_rows(self, rows: DataFrame) -> _Arrivals:
-        """Place rows one by one, in spans of their times."""
-        window, numbers = self.window, range(len(self.window.watermarks))
-        spans = (WHOLE_SPAN, WHOLE_SPAN) if self._few else self._measured(rows)
-        placed = with_watermarks(rows.unionByName(self._floor(), allowMissingColumns=True), window, spans[0])
-        unused = [*map(mark, numbers), *map(reached, numbers)]
-        if not preserved(self._join) and self._most is None:
-            unused += map(passed, numbers)
-        kept = self._looked_at(placed, unused)
-        known = {n: self._judged.get[f"w{n}"] for n in numbers}
-        return _Arrivals(kept, {n: NOTHING_YET if last is None else last for n, last in known.items()}, spans)
+    @property
+    def _comes_in_order(self) -> bool:
+        """
+        Tell whether rows of a first load come in the order of the only times that bounds and watermarks know.
 
-    def _looked_at(self, placed: DataFrame, unused: Sequence[str]) -> DataFrame:
-        """Judge rows, count those that are late or have a null key, and keep them; then check what was seen of them."""
-        rows = judged(placed, self._join, self._semantics).observe(
-            self._judged,
+        None is late then, and none lies below a limit as it comes.
+        """
+        window, streams = self.window, self._bound.streams
+        marks = window.watermarks
+        return (
+            self._plan.strategy in ("load", "reset")
+            and not (self._bound.times or window.by_date or self._few or self._most)
+            and self._semantics == "strict"
+            and [(mark.time.input, mark.time.column) for mark in marks]
+            == [(place, stream.event_time) for place, stream in enumerate(streams)]
+            and all(bound.allowance + marks[bound.lesser].lateness >= 0 for bound in window.bounds)
+        )
+
+    def _looks(self) -> list[Column]:
+        """Say what is asked of rows that were judged."""
+        numbers = range(len(self.window.watermarks))
+        return [
             F.count(F.expr(f"IF({LATE}, 1, NULL)")).alias("late"),
             F.count(F.expr(f"IF({NULL_KEY} AND NOT {LATE}, 1, NULL)")).alias("null_keys"),
-            *(F.max(mark(n)).alias(f"w{n}") for n in range(len(self.window.watermarks))),
-        )
-        kept = self._kept("arrived", rows.drop(*unused))
-        for arrived in self._arrived:
-            arrived.facts()
-        return kept
+            *(F.max(mark(n)).alias(f"mark{n}") for n in numbers),
+            *(end(value(n)).alias(f"{name}{n}") for name, end in (("from", F.min), ("to", F.max)) for n in numbers),
+        ]
 
-    def _measured(self, rows: DataFrame) -> tuple[int, int]:
-        """Find how much time of the order, and of the rows, one task is to look at."""
+    def _looked_at(self, rows: DataFrame) -> DataFrame:
+        """Give rows that were judged, and see what is asked of them while they are read."""
+        return rows.observe(self._judged, *self._looks())
+
+    @property
+    def _known(self) -> Mapping[str, int | None]:
+        """Give what was asked of the rows; they have been read."""
+        return self._judged.get if self._told is None else self._told
+
+    @cached_property
+    def _ends(self) -> dict[int, int]:
+        """Give the watermarks after all rows, by their places; the rows have been read."""
+        if self._positions is not None and not self._positions:
+            return {n: NOTHING_YET if floor is None else floor for n, floor in enumerate(self._floors)}
+        if self._positions:
+            return dict(enumerate(self._positions[-1].after))
+        marks = {n: (self._known[f"mark{n}"], floor) for n, floor in enumerate(self._floors)}
+        return {n: max(NOTHING_YET if one is None else one for one in each) for n, each in marks.items()}
+
+    def _time(self, rows: DataFrame) -> int:
+        """Give how much time of the order the rows take up."""
+        first, last = rows.agg(F.min(TIME), F.max(TIME)).collect()[0]
+        return 0 if first is None else int(last - first)
+
+    @property
+    def _span(self) -> int:
+        """Give how much time of the rows one task is to look at; they have been read."""
         # Rows that wait may be as old as bounds and lateness allow, whatever the times of those that came.
         waits = sum(abs(bound.allowance) for bound in self.window.bounds) + 1
         waits += max(watermark.lateness for watermark in self.window.watermarks)
-        columns = [TIME, *(value(n) for n in range(len(self.window.watermarks)))]
-        ends = [end(column) for column in columns for end in (F.min, F.max)]
-        found = list(rows.agg(*ends).collect()[0])
-        spans = [0 if least is None else most - least for least, most in zip(found[::2], found[1::2], strict=True)]
-        return spans[0] // SPANS + 1, max(waits, *spans[1:]) // SPANS + 1
+        ends = [(self._known[f"from{n}"], self._known[f"to{n}"]) for n in range(len(self.window.watermarks))]
+        taken = [last - first for first, last in ends if first is not None and last is not None]
+        return max(waits, *taken, 0) // SPANS + 1
 
+    @cached_property
     def _floors(self) -> list[int | None]:
         """Give the watermarks before the epoch, by their places; None where nothing came."""
         known = [self._plan.clocks.get(self._clock(n)) for n in range(len(self.window.watermarks))]
@@ -309,9 +344,9 @@ class Meetings:
 
     def _floor(self) -> DataFrame:
         """Give the watermarks before the epoch as a row that comes before all others."""
-        marks = [F.lit(floor).cast("bigint").alias(mark(n)) for n, floor in enumerate(self._floors())]
-        place = (F.lit(NOTHING_YET).alias(TIME), F.lit(2).alias(SIDE), F.lit(-1).cast("bigint").alias(VERSION))
-        return self._workspace.spark.range(1).select(*place, *marks)
+        marks = [F.lit(floor).cast("bigint").alias(mark(n)) for n, floor in enumerate(self._floors)]
+        place = (F.lit(NOTHING_YET).alias(TIME), F.lit(2).alias(RANK), F.lit(-1).cast("bigint").alias(VERSION))
+        return self._workspace.spark.range(1).select(F.lit(2).alias(SIDE), *place, *marks)
 
     def _pairs(self, arrived: DataFrame, held: DataFrame) -> DataFrame:
         found = selected(pairs(arrived, held, self._join, self._semantics), self._join)
@@ -322,10 +357,13 @@ class Meetings:
         """Whether pairs tell more than the rows that they make: those that WHERE drops, or which row came later."""
         return self._join.where is not None or is_eager(self._semantics)
 
-    def _alone(self, arrivals: _Arrivals) -> DataFrame:
+    def _alone(self) -> DataFrame:
         assert self._fates is not None
-        placed, span = arrivals.placed, arrivals.spans[1]
-        return alone(self._fates, placed, self._join, span, kept_as=self._kept, rises=arrivals.rises)
+        rises = None
+        if self._positions is not None:
+            rises = {n: risen(self._positions, self.window, n) for n in range(len(self.window.watermarks))}
+        span = 1 if rises is not None else self._span
+        return alone(self._fates, self._placed, self._join, span, kept_as=self._kept, rises=rises)
 
     def _all_leave(self, held: DataFrame) -> DataFrame:
         """Give the fates of the rows that wait, when all leave."""
@@ -359,7 +397,7 @@ class Meetings:
     def _most(self) -> int | None:
         return self._workspace.file.joins[self._plan.join].max_buffered_rows
 
-    def _refuse_too_many(self, arrived: DataFrame, held: DataFrame, arrivals: _Arrivals) -> None:
+    def _refuse_too_many(self, arrived: DataFrame, held: DataFrame) -> None:
         """
         See that no more rows wait, after any position, than may.
 
@@ -368,7 +406,10 @@ class Meetings:
         """
         if self._most is None:
             return
-        counted = most_waiting(arrived, held, arrivals.placed, self._join, self._semantics, arrivals.spans)
+        once = self._bound.is_single_store
+        counted = most_waiting(
+            arrived, held, self._placed, self._join, self._semantics, (WHOLE_SPAN, self._span), once=once
+        )
         most = counted.agg(F.max("most")).collect()[0][0] or 0
         if most > self._most:
             raise BufferFull(

@@ -6,7 +6,8 @@ changed is merged. Either way the table is of the same epoch as the result, and 
 there.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -19,8 +20,22 @@ from lakehouse.tables import create, drop, find, get, read
 from lakehouse.values import plain_schema
 from pipelines.binding import BoundJoin
 from pipelines.joins.fates import KEEP, OP
-from pipelines.joins.stream_stream import HASH, IDENTITY, MATCHED, NUMBER, waiting
-from pipelines.joins.watermarks import SIDE, VERSION
+from pipelines.joins.stream_stream import (
+    APART,
+    BELOW,
+    HASH,
+    IDENTITY,
+    LATE,
+    MATCHED,
+    NULL_KEY,
+    NUMBER,
+    both_sides,
+    judged,
+    preserved,
+    waiting,
+    window_of,
+)
+from pipelines.joins.watermarks import NOTHING_YET, SIDE, VERSION, limit, lowest, reached
 from pipelines.plan import KEPT, WAITING, EpochPlan
 from pipelines.spec import TableJoin
 from pipelines.workspace import Workspace
@@ -30,6 +45,9 @@ STATE_ROWS = ("left_row", "right_row")
 
 SMALL_STATE = 4 * 2**20
 """A state of so many bytes is brought to the driver, where few rows came."""
+
+BOTH = 2
+"""The side of a row that waits once for both sides of a stream that is joined with itself."""
 
 STATE_COUNTS = {name: f"count_if(op = '{op}')" for op, name in WAITING.items()}
 
@@ -70,14 +88,32 @@ def create_state(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Epo
     return replace(plan, state_id=made.id, state_version=made.version)
 
 
-def held(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, *, few: bool) -> DataFrame:
+@dataclass(frozen=True)
+class Held:
     """
-    Give the rows that wait before an epoch, as `waiting` says.
+    The rows that wait before an epoch.
+
+    Args:
+        rows: The rows, as `waiting` gives them.
+        is_once: Whether they lie there once for both sides; None of a join whose rows never do.
+    """
+
+    rows: DataFrame
+    is_once: bool | None = None
+
+
+def held(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, watermarks: Mapping[int, int], *, few: bool) -> Held:
+    """
+    Read the rows that wait before an epoch.
+
+    Of a stream that is joined with itself by an inner join a row may lie there once for both sides, as the optimiser
+    had it then: it waits on a side until it lies below the limit of that side.
 
     Args:
         workspace: Where to work.
         bound: The join.
         plan: The epoch.
+        watermarks: The watermarks before it, by their places.
         few: Whether few rows came, which pass through the driver.
     """
     assert bound.state is not None
@@ -87,17 +123,31 @@ def held(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, *, few: bool) 
     elif few and plan.state_bytes <= SMALL_STATE:
         rows = brought(rows).frame
     aliases = {name: item.alias for name, item in zip(STATE_ROWS, bound.join.inputs, strict=True)}
-    return waiting(rows.withColumnsRenamed(aliases), bound.join)
+    rows = rows.withColumnsRenamed(aliases)
+    if not bound.is_self_join or preserved(bound.join):
+        return Held(waiting(rows, bound.join))
+    is_once = bool(rows.where(f"{SIDE} = {BOTH}").limit(1).count())
+    if is_once:
+        on_sides = waiting(both_sides(rows, bound.join), bound.join)
+        window = window_of(bound.join)
+        numbers = range(len(window.watermarks))
+        limits = {limit(n): F.lit(lowest(window, n, watermarks)) for n in numbers}
+        none_late = {reached(n): F.lit(NOTHING_YET) for n in numbers}
+        known = judged(on_sides.withColumns(limits | none_late), bound.join, bound.semantics)
+        stay = known.where(f"NOT ({APART} OR {BELOW})")
+        return Held(stay.drop(LATE, NULL_KEY, APART, BELOW, *none_late), is_once)
+    return Held(waiting(rows, bound.join), is_once)
 
 
-def put_state(stage: Stage, fates: DataFrame, join: TableJoin, plan: EpochPlan) -> dict[str, int]:
+def put_state(stage: Stage, fates: DataFrame, held: Held, bound: BoundJoin, plan: EpochPlan) -> dict[str, int]:
     """
     Stage what becomes of the rows that wait, into the part `state`: `op`, `key`, `before`, `after`.
 
     Args:
         stage: The stage.
-        fates: What `fates` of `stream_stream` gives.
-        join: The join.
+        fates: What `fates` of that module gives.
+        held: The rows that waited before.
+        bound: The join.
         plan: The epoch; it says whether the rows that wait on as they were are staged as well.
 
     Returns:
@@ -106,14 +156,33 @@ def put_state(stage: Stage, fates: DataFrame, join: TableJoin, plan: EpochPlan) 
     """
     seen = Observation()
     stays = F.count(F.expr(f"IF({OP} <> 'delete', 1, NULL)")).alias("buffered")
-    told = fates.where(f"{OP} IS NOT NULL").observe(seen, stays)
+    told = fates.where(f"{OP} IS NOT NULL")
+    if bound.is_single_store:
+        told = _once(told, bound.join)
+    reformed = held.is_once is not None and held.is_once != bound.is_single_store
+    if reformed:
+        told = told.withColumn(OP, F.expr(f"IF({OP} = '{KEEP}', 'update', {OP})"))
+    told = told.observe(seen, stays)
     facts = STATE_COUNTS
-    if plan.rewrites_state:
+    if plan.rewrites_state or reformed:
         facts = facts | {KEPT: f"count_if(op = '{KEEP}')"}
     else:
         told = told.where(f"{OP} <> '{KEEP}'")
-    counts = stage.put("state", _images(told, join), facts)
+    counts = stage.put("state", _images(told, bound.join), facts)
     return {**counts, "buffered": seen.get["buffered"]}
+
+
+def _once(told: DataFrame, join: TableJoin) -> DataFrame:
+    """Bring what becomes of a row on each side together: it stays until neither needs it."""
+    left, right = (quote(item.alias) for item in join.inputs)
+    was, stays = f"bool_or({OP} <> 'insert')", f"bool_or({OP} <> 'delete')"
+    op = f"CASE WHEN NOT {was} THEN 'insert' WHEN {stays} THEN '{KEEP}' ELSE 'delete' END"
+    rows = told.groupBy(*IDENTITY[1:]).agg(
+        F.expr(op).alias(OP),
+        F.expr(f"any_value(coalesce({left}, {right}))").alias(join.inputs[0].alias),
+        F.expr(f"any_value(IF({SIDE} = {BOTH}, {right}, NULL))").alias(join.inputs[1].alias),
+    )
+    return rows.withColumns({SIDE: F.lit(BOTH), MATCHED: F.lit(False)})
 
 
 def _images(told: DataFrame, join: TableJoin) -> DataFrame:

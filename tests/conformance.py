@@ -33,6 +33,7 @@ from tests import window_conformance
 from tests.joins.changelogs import changelogs
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, change_sets, key_types
+from tests.joins.kafka_streams import JOINS
 from tests.joins.statements import SIDES, statement
 from tests.joins.streams import KINDS, emissions, kept_since_kip_962, recorded
 from tests.joins.vectors import SEMANTICS, Case, Change, Logged, apply, logged, put, strict_changes
@@ -106,7 +107,7 @@ def read(path: Path) -> list[Recorded]:
 
 
 def _case_of(line: dict[str, Any]) -> Recorded:
-    return window_conformance.case_of(line) if line["join"] == "stream_stream" else table_case_of(line)
+    return window_conformance.case_of(line) if line["join"] in JOINS else table_case_of(line)
 
 
 def why_skipped(case: Recorded, mode: str) -> str | None:

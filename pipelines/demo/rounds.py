@@ -18,6 +18,7 @@ TUESDAY = date(2013, 2, 12)
 SEATS_AT_NOON = "a day of departures; at noon: 98 seats"
 
 WEDNESDAY = date(2013, 2, 13)
+THURSDAY = date(2013, 2, 14)
 DELAYED = "carrier = 'DL' AND flight = 461"
 """It arrives in the morning; the table has it at night."""
 
@@ -92,6 +93,14 @@ def wednesday(departures: Movements, arrivals: Movements) -> list[Round]:
                 lambda: arrivals.move(WEDNESDAY, which=DELAYED),
             ),
         )
+    ]
+
+
+def thursday(departures: Movements) -> list[Round]:
+    """Tell a day of one stream in two runs: what left before noon waits for what leaves after it."""
+    return [
+        Round("Thu 14 Feb 12:00", "departures of the morning", (lambda: departures.move(THURSDAY, until=12),)),
+        Round("Thu 14 Feb 24:00", "departures after noon", (lambda: departures.move(THURSDAY, after=12),)),
     ]
 
 

@@ -5,6 +5,7 @@ The demo: two days of a blizzard and what came of them, told by changing tables 
     Registry writes ─► planes, weather, …   ─► Pipeline.run ─► flights_enriched, over all six tables
     Movements adds ──► departures           ─► Pipeline.run ─► departures_enriched, each with its plane as it was then
                        and arrivals         ─► Pipeline.run ─► returns, each arrival with the departures that followed
+                       ──► departures twice ─► Pipeline.run ─► turnarounds, an aircraft's consecutive departures
                                                Pipeline.verify of all, one question
 """
 
@@ -29,11 +30,13 @@ from pipelines.demo.registry import EMBRAER_190, Registry
 from pipelines.demo.rounds import (
     FLEET_UPDATE,
     FRIDAY,
+    THURSDAY,
     TUESDAY,
     WEDNESDAY,
     Round,
     aftermath,
     blizzard,
+    thursday,
     tuesday,
     wednesday,
 )
@@ -66,12 +69,17 @@ RETURNS = """
     GROUP BY departed_at IS NULL ORDER BY departed_at IS NULL
 """
 
+TURNAROUNDS = """
+    SELECT count(*) AS found, max(struct(next_departed_at - departed_at AS apart, tailnum, dest)) AS longest
+    FROM {turnarounds}
+"""
+
 Say = Callable[[str], None]
 
 
 def run_demo(spark_factory: Callable[[], SparkSession], folder: Path, say: Say, *, days: int = 365) -> None:
     """
-    Keep four joins of changing tables up to date before the reader's eyes, and prove them right at the end.
+    Keep five joins of changing tables up to date before the reader's eyes, and prove them right at the end.
 
     Args:
         spark_factory: Starts Spark, once it is known that the demo can run.
@@ -95,6 +103,7 @@ def run_demo(spark_factory: Callable[[], SparkSession], folder: Path, say: Say, 
         left = departures(lake, flights)
         tour.show_stream(left, registry)
         tour.show_two_streams(left, arrivals(lake, flights))
+        tour.show_self_join(left)
     finally:
         flights.unpersist()
     tour.show_proof()
@@ -183,19 +192,27 @@ class _Tour:
         self.say(f"\n  arrivals    {rows:>8,} rows  a second stream: where they went, 1 Jan to 12 Feb")
         self._show_load("returns", "The fourth join is of two streams: who leaves New York again has come back:")
         self.say("\nAn arrival waits until no departure can meet it any more; one that met none is added with nulls:\n")
-        line = "{:<16}  {:<37} {:>11}  {:>11}  {:>8}  {:>4}  {:>6}"
-        self.say(line.format("", "", "source rows", "result rows", "rows that", "", ""))
-        self.say(line.format("when", "what", "written", "added", "wait", "late", "time"))
-        for part in wednesday(departures, arrivals):
-            written, report, seconds = self._run_round("returns", part)
-            counts = (written, *(report.counts[name] for name in ("appended", "buffered", "late")))
-            self.say(line.format(part.when, part.what, *(f"{count:,}" for count in counts), seconds))
+        self._show_waiting("returns", wednesday(departures, arrivals))
         at = F.col("arrived_at")
         tuesdays = self.lake.table("returns").where((at >= clock(TUESDAY, 0)) & (at < clock(TUESDAY, 24)))
         back, away = self.lake.spark.sql(RETURNS, returns=tuesdays).collect()
         self.say(f"\nOf Tuesday's {back['arrivals'] + away['arrivals']:,} arrivals, at the times of New York:")
         self.say(f"  {back['arrivals']:>4,} left there again within 12 hours, such as {_seen(back)}")
         self.say(f"  {away['arrivals']:>4,} did not come back to do so, such as {_seen(away)}")
+
+    def show_self_join(self, departures: Movements) -> None:
+        """Let a stream meet itself."""
+        self._show_load("turnarounds", "The fifth join is of a stream with itself: who leaves twice within 3 hours?")
+        self.say("\nEach departure is read once and waits once, as the earlier of two and as the later one:\n")
+        self._show_waiting("turnarounds", thursday(departures))
+        at = F.col("departed_at")
+        twice = self.lake.table("turnarounds").where((at >= clock(THURSDAY, 0)) & (at < clock(THURSDAY, 24)))
+        (found,) = self.lake.spark.sql(TURNAROUNDS, turnarounds=twice).collect()
+        apart, tailnum, dest = found["longest"]
+        self.say(
+            f"\nOn Thursday {found['found']:,} departures were followed by another one of the same aircraft, such as "
+            f"{tailnum}: back from {dest} after {apart.seconds // 60} minutes."
+        )
 
     def show_proof(self) -> None:
         """Compute the joins from scratch, and the epochs of the stream once more, and compare."""
@@ -237,6 +254,15 @@ class _Tour:
             self.say(line.format(part.when, part.what, f"{written:,}", f"{report.changed:,}", share, seconds))
             changed[part.what] = (written, report.changed)
         return changed
+
+    def _show_waiting(self, join: str, rounds: list[Round]) -> None:
+        line = "{:<16}  {:<37} {:>11}  {:>11}  {:>8}  {:>4}  {:>6}"
+        self.say(line.format("", "", "source rows", "result rows", "rows that", "", ""))
+        self.say(line.format("when", "what", "written", "added", "wait", "late", "time"))
+        for part in rounds:
+            written, report, seconds = self._run_round(join, part)
+            counts = (written, *(report.counts[name] for name in ("appended", "buffered", "late")))
+            self.say(line.format(part.when, part.what, *(f"{count:,}" for count in counts), seconds))
 
     def _run_round(self, join: str, part: Round) -> tuple[int, JoinReport, str]:
         """Let the writes of a round happen and lakejoin run; give the rows written, the report and the time it took."""

@@ -141,7 +141,7 @@ def alone(
     names = [*scope, AT, *IDENTITY, *(item.alias for item in join.inputs)]
     columns = [F.col(quote(name)) for name in names]
     lone = becoming.where(LONE)
-    limited = [n for n in range(len(window.watermarks)) if window.limiting(n)]
+    limited = [n for place in preserved(join) for n in window.of(place) if window.limiting(n)]
     if rises is not None:
         first = _least([_first_above(value(n), rises[n]) for n in limited])
         return lone.withColumn(AT, F.expr(f"coalesce({AT}, {first})")).select(*columns)
@@ -161,6 +161,8 @@ def most_waiting(
     semantics: Semantics,
     spans: tuple[int, int],
     scope: Sequence[str] = (),
+    *,
+    once: bool = False,
 ) -> DataFrame:
     """
     Count how many rows wait at most, after some position.
@@ -173,21 +175,27 @@ def most_waiting(
         semantics: By which rules.
         spans: So much time of the order, and of the rows, is looked at in one task.
         scope: Columns that keep independent histories apart.
+        once: A row that waits on both sides counts once.
 
     Returns:
         One row for each scope with rows that wait: the scope columns and `most` (bigint).
     """
     window = window_of(join)
     scopes = [F.col(quote(name)) for name in scope]
-    names: list[Column | str] = [*scopes, *PLACE, *(value(n) for n in range(len(window.watermarks)))]
+    names: list[Column | str] = [*scopes, *dict.fromkeys((*IDENTITY[1:], *PLACE))]
+    names += [value(n) for n in range(len(window.watermarks))]
     waits = arrived.where(_stored(semantics, join)).select(*names).unionAll(held.select(*names))
     ends = []
     for n in range(len(window.watermarks)):
         if window.limiting(n):
             ends.append(f"{AT}{n}")
             waits = first_beyond(waits, value(n), steps_of(placed, window, n, scope), ends[-1], spans[1], scope)
-    begins = waits.select(*scopes, F.struct(*PLACE).alias("at"), F.lit(1).alias("more"))
-    leaves = waits.select(*scopes, F.expr(_least(ends)).alias("at"), F.lit(-1).alias("more")).where("at IS NOT NULL")
+    stays = waits.select(*scopes, *IDENTITY[1:], F.struct(*PLACE).alias("from"), F.expr(_least(ends)).alias("to"))
+    if once:
+        last = F.expr("IF(count(to) = count(1), max(to), NULL)").alias("to")
+        stays = stays.groupBy(*scope, *IDENTITY[1:]).agg(F.min("from").alias("from"), last)
+    begins = stays.select(*scopes, F.col("from").alias("at"), F.lit(1).alias("more"))
+    leaves = stays.select(*scopes, F.col("to").alias("at"), F.lit(-1).alias("more")).where("at IS NOT NULL")
     counts = running_sum(begins.unionAll(leaves), "at", "more", spans[0], scope)
     return counts.groupBy(*scope).agg(F.max("more").alias("most"))
 

@@ -22,6 +22,7 @@ from lakehouse.values import hash_of
 from pipelines.joins.meaning import PREFIX, ROW
 from pipelines.joins.watermarks import (
     NOTHING_YET,
+    RANK,
     SIDE,
     TIME,
     VERSION,
@@ -69,10 +70,32 @@ def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str
     item = join.inputs[place]
     row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
     scopes = [F.col(quote(name)) for name in scope]
-    wrapped = rows.select(*scopes, F.lit(place).alias(SIDE), TIME, VERSION, HAS_VALUE, row)
+    rank = 0 if window_of(join).is_self_join else place
+    placed = (F.lit(place).alias(SIDE), F.lit(rank).alias(RANK), TIME, VERSION)
+    wrapped = rows.select(*scopes, *placed, HAS_VALUE, row)
     hashed = wrapped.withColumn(HASH, F.expr(hash_of(quote(item.alias), wrapped.schema[item.alias].dataType)))
-    equal = Window.partitionBy(*scope, VERSION, HASH).orderBy(TIME, F.desc(HAS_VALUE))
+    equal = Window.partitionBy(*scope, SIDE, VERSION, HASH).orderBy(TIME, F.desc(HAS_VALUE))
     return hashed.withColumn(NUMBER, F.row_number().over(equal))
+
+
+def both_sides(rows: DataFrame, join: TableJoin) -> DataFrame:
+    """
+    Give rows of a stream that is joined with itself to both sides.
+
+    Args:
+        rows: Rows with the struct of the left alias, as `identified` gives them.
+        join: The join.
+
+    Returns:
+        Each row twice: on the left side, and on the right one under the alias of that.
+    """
+    row = f"{PREFIX}row"
+    others = [F.col(quote(name)) for name in rows.columns if name not in (SIDE, *(one.alias for one in join.inputs))]
+    twice = rows.select(
+        *others, F.col(quote(join.inputs[0].alias)).alias(row), F.explode(F.array(F.lit(0), F.lit(1))).alias(SIDE)
+    )
+    sides = [F.expr(f"IF({SIDE} = {place}, {row}, NULL)").alias(one.alias) for place, one in enumerate(join.inputs)]
+    return twice.select(*others, SIDE, *sides)
 
 
 def together(left: DataFrame, right: DataFrame) -> DataFrame:
@@ -139,7 +162,7 @@ def waiting(state: DataFrame, join: TableJoin) -> DataFrame:
     """
     none = F.lit(NOTHING_YET)
     window = window_of(join)
-    rows = state.withColumns({TIME: none, HAS_VALUE: F.lit(True), WAITED: F.lit(True)})
+    rows = state.withColumns({TIME: none, RANK: F.lit(0), HAS_VALUE: F.lit(True), WAITED: F.lit(True)})
     rows = rows.withColumns({limit(n): none for n in range(len(window.watermarks))})
     return timed(rows, join)
 
@@ -187,8 +210,11 @@ def pairs(
     lefts, rights = sides
     same = [f"{_side(0)}.{quote(name)} = {_side(1)}.{quote(name)}" for name in scope]
     same += [f"{name}_0 = {name}_1" for name in (BUCKET, *keys)]
-    # At one time the left one comes first.
+    # At one time the left one comes first; of one stream the earlier commit, and of one commit the left one.
     left_first = f"{_side(0)}.{TIME} <= {_side(1)}.{TIME}"
+    if window.is_self_join:
+        is_later = f"{_side(0)}.{TIME} = {_side(1)}.{TIME} AND {_side(0)}.{VERSION} > {_side(1)}.{VERSION}"
+        left_first = f"({left_first} AND NOT ({is_later}))"
     still_there = f"IF({left_first}, {_waits(window, semantics, join, 0)}, {_waits(window, semantics, join, 1)})"
     is_new = f"NOT ({_side(0)}.{WAITED} AND {_side(1)}.{WAITED})"
     on = " AND ".join([*same, is_new, f"({join.steps[0].on})", still_there])

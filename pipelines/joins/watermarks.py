@@ -24,9 +24,12 @@ from pipelines.spec.lengths import DAY
 NOTHING_YET = -(2**63)
 """A watermark of which no value has come, and a time before every other."""
 
-SIDE, TIME, VERSION = (f"{PREFIX}{name}" for name in ("side", "time", "version"))
-PLACE = (TIME, SIDE, VERSION)
-"""The columns that place a row in the one order: its time (bigint), its side (int, the left first), its commit."""
+SIDE, TIME, RANK, VERSION = (f"{PREFIX}{name}" for name in ("side", "time", "rank", "version"))
+PLACE = (TIME, RANK, VERSION)
+"""
+The columns that place a row in the one order: its time (bigint), its rank (int: its side, the left first; of a stream
+that is joined with itself 0), its commit.
+"""
 
 SPAN, BEGIN = f"{PREFIX}span", f"{PREFIX}begin"
 
@@ -179,13 +182,12 @@ def steps_of(placed: DataFrame, window: Bounded, number: int, scope: Sequence[st
         scope: Columns that keep independent histories apart.
 
     Returns:
-        The scope columns, `value` (bigint, the limit) and `at` (struct of PLACE: the first position after which it was
-        so high).
+        The scope columns, `value` (bigint, the limit) and `at` (struct of PLACE: a position after which it was that).
     """
     after = placed.withColumn("value", F.expr(limit_sql(window, number, passed)))
     place = F.struct(*(F.col(name) for name in PLACE))
     risen = after.where(f"value > {NOTHING_YET} AND value > {limit(number)}")
-    return risen.groupBy(*scope, "value").agg(F.min(place).alias("at"))
+    return risen.select(*(F.col(quote(name)) for name in scope), "value", place.alias("at"))
 
 
 class Position(NamedTuple):
@@ -194,14 +196,14 @@ class Position(NamedTuple):
 
     Args:
         time: Its time.
-        side: Its side.
+        rank: Its side; of a stream that is joined with itself 0.
         version: Its commit.
         before: The watermarks before it, by their places; NOTHING_YET where nothing came.
         after: Those after it.
     """
 
     time: int
-    side: int
+    rank: int
     version: int
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -235,9 +237,9 @@ def walked(marks: Iterable[Sequence[int | None]], floors: Sequence[int | None]) 
     known = tuple(NOTHING_YET if floor is None else floor for floor in floors)
     positions = []
     for place, told in sorted((tuple(row[:3]), row[3:]) for row in marks):
-        time, side, version = place
+        time, rank, version = place
         after = tuple(max(before, before if one is None else one) for before, one in zip(known, told, strict=True))
-        positions.append(Position(time or 0, side or 0, version or 0, known, after))
+        positions.append(Position(time or 0, rank or 0, version or 0, known, after))
         known = after
     return positions
 

@@ -96,7 +96,8 @@ def _window(statement: Statement, scope: Scope) -> Window:
         for conditions in one_side(resolved[0], scope.place)
     ]
     pairs = [(render(left), render(right)) for left, right in equalities(resolved[0], scope.place)]
-    return Window(tuple(watermarks), tuple(within), tuple(pairs), (alone[0], alone[1]))
+    sides = (alone[0], alone[1])
+    return Window(tuple(watermarks), tuple(within), tuple(pairs), sides, is_self_join=statement.is_self_join)
 
 
 def _use_alike(tables: Sequence[Table]) -> None:

@@ -124,6 +124,7 @@ class Window:
         equalities: The equalities of ON, as Spark SQL over the left and over the right input.
         alone: What ON demands of the rows of the left and of the right input alone, as Spark SQL.
         by_date: Whether all times are dates: their days have 24 hours.
+        is_self_join: Whether both inputs are one stream: a commit is then one position on both sides.
     """
 
     watermarks: tuple[Watermark, ...]
@@ -131,6 +132,7 @@ class Window:
     equalities: tuple[tuple[str, str], ...]
     alone: tuple[str, str]
     by_date: bool = False
+    is_self_join: bool = False
 
     def of(self, place: int) -> tuple[int, ...]:
         """Give the places of the watermarks of an input."""

@@ -15,7 +15,7 @@ from itertools import accumulate, product
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.joins.oracle import OTHER, PRESERVED, Bound, Oracle, Semantics, Side, Values
+from tests.joins.oracle import OTHER, PRESERVED, Bound, Emitted, Oracle, Semantics, Side, Values
 
 DIFFERENCES: Mapping[str, str] = {
     "pair_lost": "with no bound and no grace on a side the library drops rows while their window is open",
@@ -27,6 +27,9 @@ DIFFERENCES: Mapping[str, str] = {
 
 SEMANTICS: Mapping[str, Semantics] = {"3.1": "kafka", "0.10.2": "kafka-0.10.2", "0.10.1": "kafka-0.10.0"}
 """The semantics of recorded joins of two streams, as a pipeline file calls them."""
+
+JOINS = ("stream_stream", "self_join")
+"""The joins of two streams, as the vectors call them; the records of a self-join come to both sides."""
 
 TYPES = {"inner": "inner", "left": "left", "outer": "full"}
 
@@ -69,6 +72,7 @@ class Case:
     grace: int
     input: tuple[Record, ...]
     output: tuple[Output, ...]
+    is_self_join: bool = False
 
     @property
     def in_order(self) -> bool:
@@ -94,7 +98,7 @@ def read(path: Path) -> list[Case]:
     """Read the stream-stream joins of a file of vectors."""
     with path.open(encoding="utf-8") as lines:
         parsed = [json.loads(line) for line in lines if line.strip()]
-    return [case_of(line) for line in parsed if line["join"] == "stream_stream"]
+    return [case_of(line) for line in parsed if line["join"] in JOINS]
 
 
 def written(after: int, left: Values | None, right: Values | None) -> Output:
@@ -106,10 +110,14 @@ def written(after: int, left: Values | None, right: Values | None) -> Output:
 def emitted(case: Case) -> list[Output]:
     """Run a case through the oracle, record by record."""
     oracle = oracle_of(case)
-    made = [
-        (record.seq, one) for record in case.input for one in oracle.rows(record.side, [(record, record._asdict())])
-    ]
+    made = [(record.seq, one) for record in case.input for one in took(oracle, case, record)]
     return [written(seq, one.left and one.left[1], one.right and one.right[1]) for seq, one in made]
+
+
+def took(oracle: Oracle, case: Case, record: Record) -> list[Emitted]:
+    """Let a record come to the oracle: that of a self-join on both sides at once."""
+    rows = [(record, record._asdict())]
+    return oracle.both(rows, rows) if case.is_self_join else oracle.rows(record.side, rows)
 
 
 def oracle_of(case: Case) -> Oracle:
@@ -158,9 +166,11 @@ def definition(case: Case) -> list[Meant]:
     valued = [(place, record) for place, record in enumerate(case.input) if record.value is not None]
     pairs = []
     for (i, one), (j, other) in product(valued, valued):
-        if one.side == "l" and other.side == "r" and case.on(one._asdict(), other._asdict()):
-            earlier, later = min(i, j), max(i, j)
-            if not _is_closed(case, case.input[earlier], seen[later - 1]):
+        is_pair = case.is_self_join or (one.side, other.side) == ("l", "r")
+        if is_pair and case.on(one._asdict(), other._asdict()):
+            # Of a self-join a record comes as the left one first, and meets itself as the right one.
+            earlier, side, later = (one, "l", j) if i <= j else (other, "r", i)
+            if not later or not _is_closed(case, earlier, seen[later - 1], side):
                 pairs.append(Meant(case.input[later].seq, one, other))
     joined = {record.seq for pair in pairs for record in pair[1:]}
     joined_at_once = {pair.after for pair in pairs}
@@ -226,8 +236,8 @@ def alone_and_joined(case: Case, outputs: Iterable[Output]) -> Iterator[Record]:
             yield record
 
 
-def _is_closed(case: Case, record: Record, time: int) -> bool:
-    return record.ts + case.bound(record.side) + case.grace < time
+def _is_closed(case: Case, record: Record, time: int, side: str = "") -> bool:
+    return record.ts + case.bound("l" if (side or record.side) == "l" else "r") + case.grace < time
 
 
 def _is_lost(case: Case, left: Record, right: Record) -> bool:
@@ -263,4 +273,5 @@ def case_of(line: Mapping) -> Case:
         grace=params.get("grace_ms", 0),
         input=tuple(Record(one["seq"], one["side"][0], one["key"], one["ts"], one["value"]) for one in line["input"]),
         output=tuple(Output(one["after"], one["key"], one["value"]) for one in line["output"]),
+        is_self_join=line["join"] == "self_join",
     )

@@ -95,7 +95,7 @@ def _of_kafka(case: kafka_streams.Case) -> Reading:
     kinds = {"key": StringType(), "ts": LongType(), "value": StringType()}
     row = StructType([StructField(name, kind) for name, kind in kinds.items()])
     on = f"l.key = r.key AND r.ts BETWEEN l.ts - {case.before} AND l.ts + {case.after}"
-    join = _read(case.how, on, (row, row), (("ts",), ("ts",)), case.grace)
+    join = _read(case.how, on, (row, row), (("ts",), ("ts",)), case.grace, is_self_join=case.is_self_join)
     return Reading(_defined(join, (row, row), case.semantics))
 
 
@@ -123,7 +123,13 @@ def _of_hazelcast(case: hazelcast.Case) -> Reading:
 
 
 def _read(
-    how: str, on: str, columns: tuple[StructType, StructType], times: Sequence[Sequence[str]], lateness: int = 0
+    how: str,
+    on: str,
+    columns: tuple[StructType, StructType],
+    times: Sequence[Sequence[str]],
+    lateness: int = 0,
+    *,
+    is_self_join: bool = False,
 ) -> TableJoin:
     """Read a statement; PipelineFileError if the product refuses it."""
     rows: dict[str, StructType] = dict(zip(SIDES, columns, strict=True))
@@ -132,7 +138,8 @@ def _read(
         for (side, row), own in zip(rows.items(), times, strict=True)
     }
     selected = ", ".join(f"{side}.{name} AS {side}_{name}" for side, row in rows.items() for name in row.names)
-    sql = f"SELECT {selected} FROM l {JOINS.get(how, f'LEFT {how.upper()} JOIN')} r ON {on}"
+    right = "l AS r" if is_self_join else "r"
+    sql = f"SELECT {selected} FROM l {JOINS.get(how, f'LEFT {how.upper()} JOIN')} {right} ON {on}"
     return bind(parse("joined", sql, sources), {side: row.names for side, row in rows.items()})
 
 
@@ -167,7 +174,7 @@ def _merges_apart(case: hazelcast.Case) -> bool:
 def _parts(case: Case, definition: Definition) -> Iterator[tuple[str, Part]]:
     """Cut a case in each way."""
     if isinstance(case, kafka_streams.Case):
-        steps = [_record(record) for record in case.input]
+        steps = [_record(case, record) for record in case.input]
         for way, ends in zip(CUTS, ends_of(steps, case.id), strict=True):
             for part in cut(definition, kafka_streams.oracle_of(case), steps, ends):
                 yield way, part
@@ -184,9 +191,11 @@ def _parts(case: Case, definition: Definition) -> Iterator[tuple[str, Part]]:
             yield way, part
 
 
-def _record(record: kafka_streams.Record) -> Step:
-    row = (record.seq, SIDES.index(record.side), (record.key, record.ts, record.value), record.value is not None)
-    return Step(record.seq, lambda oracle: oracle.rows(record.side, [(record, record._asdict())]), [row])
+def _record(case: kafka_streams.Case, record: kafka_streams.Record) -> Step:
+    values = (record.key, record.ts, record.value)
+    places = (0, 1) if case.is_self_join else (SIDES.index(record.side),)
+    rows = [(record.seq, place, values, record.value is not None) for place in places]
+    return Step(record.seq, lambda oracle: kafka_streams.took(oracle, case, record), rows)
 
 
 def _step(case: hazelcast.Case, step: Mapping[str, Any], places: Mapping[str, int]) -> Step:

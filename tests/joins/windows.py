@@ -33,6 +33,7 @@ from pipelines.joins.stream_stream import (
 )
 from pipelines.joins.watermarks import (
     NOTHING_YET,
+    RANK,
     SIDE,
     TIME,
     VERSION,
@@ -242,17 +243,20 @@ def _inputs(
         [
             StructField(SCOPE, IntegerType()),
             StructField(SIDE, IntegerType()),
+            StructField(RANK, IntegerType()),
             StructField(TIME, LongType()),
             StructField(VERSION, LongType()),
             *(StructField(mark(n), LongType()) for n in numbers),
         ]
     )
     given = [
-        (scope, 2, position, position, *(value if n == number else None for n in numbers))
+        (scope, 2, 2, position, position, *(value if n == number else None for n in numbers))
         for scope, epoch in enumerate(epochs)
         for position, number, value in epoch.given or ()
     ]
-    floor = [(scope, 2, -(2**63), 0, *(epoch.watermarks.get(n) for n in numbers)) for scope, epoch in enumerate(epochs)]
+    floor = [
+        (scope, 2, 2, -(2**63), 0, *(epoch.watermarks.get(n) for n in numbers)) for scope, epoch in enumerate(epochs)
+    ]
     marks = literal(spark, given + floor, schema)
     placed = with_watermarks(rows.unionByName(marks, allowMissingColumns=True), window, span, [SCOPE])
     results = {

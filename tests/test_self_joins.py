@@ -1,0 +1,179 @@
+"""A stream joined with itself through real Delta tables: what meets, what waits, with one store and with two."""
+
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import BufferFull
+from pipelines import Pipeline, plan
+from tests.joins.oracle import Bound, Oracle
+from tests.lake import Lake, only
+from tests.test_streams import commit_at
+from tests.test_windows import at, killed_before, never_alone_and_joined
+
+SOURCES: dict[str, Any] = {"visits": {"key": "id", "kind": "stream", "watermarks": {"t": "5 minutes"}}}
+JOIN = """
+    SELECT a.id AS l, b.id AS r FROM visits a JOIN visits b
+    ON a.k = b.k AND b.t BETWEEN a.t - INTERVAL 10 MINUTES AND a.t + INTERVAL 20 MINUTES AND a.id > 0
+"""
+
+
+class Visits(Lake):
+    """A stream of rows with a key and a time, given as minutes after noon."""
+
+    def come(self, *rows: tuple[int, str | None, int | None], second: int) -> None:
+        listed = ", ".join(
+            f"({number}, {'NULL' if key is None else repr(key)}, {at(minute)})" for number, key, minute in rows
+        )
+        self.sql(f"INSERT INTO {{visits}} VALUES {listed}", "visits")
+        commit_at(self, "visits", second)
+
+    def join(self, optimizations: Any = "all", sql: str = JOIN, **options: Any) -> Pipeline:
+        self.pipeline(sql, SOURCES, **options)
+        content = yaml.safe_load(self.file.read_text())
+        self.file.write_text(yaml.safe_dump({**content, "optimizations": optimizations}))
+        return Pipeline.load(self.file)
+
+    def found(self) -> list[tuple[Any, ...]]:
+        return [row[:-4] for row in self.rows()]
+
+    def waits(self) -> list[tuple[int, int]]:
+        """Give the side and the id of each row that waits."""
+        rows = self.spark.sql(f"SELECT _side, coalesce(left_row, right_row).id FROM {self.state}").collect()
+        return sorted((row[0], row[1]) for row in rows)
+
+    @property
+    def state(self) -> str:
+        first = self.spark.sql(f"SELECT * FROM {self.at('result__state')}").columns[0]
+        return f"(SELECT {first} AS _side, left_row, right_row FROM {self.at('result__state')})"
+
+
+@pytest.fixture
+def visits(spark: SparkSession, tmp_path: Path) -> Visits:
+    lake = Visits(spark, tmp_path)
+    lake.create("visits", "id INT, k STRING, t TIMESTAMP")
+    commit_at(lake, "visits", 0)
+    return lake
+
+
+def oracle_of(how: str) -> Oracle:
+    """Give the oracle of the join of this module; times are minutes."""
+
+    def meets(left: Any, right: Any) -> bool | None:
+        if None in (left["k"], right["k"], left["t"], right["t"]):
+            return None
+        return bool(left["k"] == right["k"] and left["t"] - 10 <= right["t"] <= left["t"] + 20 and left["id"] > 0)
+
+    return Oracle(
+        how,
+        [Bound("r.t", "l.t", 10), Bound("l.t", "r.t", 20)],
+        {"l": ("t",), "r": ("t",)},
+        {"l.t": 5, "r.t": 5},
+        meets,
+        {"l": lambda values: values["id"] > 0, "r": lambda values: True},
+        {"l": lambda values: values["k"] is None, "r": lambda values: values["k"] is None},
+    )
+
+
+@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["inner", pytest.param("full", marks=pytest.mark.slow)])
+def test_with_one_store_or_two_and_switched_at_random_it_is_what_the_oracle_says(
+    visits: Visits, how: str, seed: int, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One commit is one position: its right rows meet the left rows stored at it, each row itself among them."""
+    if not few:
+        monkeypatch.setattr(plan, "FEW", -1)
+    random, spark = Random(seed), visits.spark
+    sql = JOIN if how == "inner" else JOIN.replace("JOIN visits b", "FULL JOIN visits b")
+    visits.join(random.choice(("all", "none")), sql).run(spark)
+    oracle = oracle_of(how)
+    rows: list[tuple[Any, Any]] = []
+    now, number, forms = 0, 0, set()
+    for second in range(10, 21):
+        now += random.randint(0, 12)
+        came = []
+        for _ in range(random.randint(1, 4)):
+            number += 1
+            minute = None if random.random() < 0.1 else now + random.randint(-9, 4)
+            came.append((random.choice((number, number, -number)), random.choice(("a", "a", "b", None)), minute))
+        visits.come(*came, second=second)
+        named = [(one[0], dict(zip(("id", "k", "t"), one, strict=True))) for one in came]
+        for emitted in oracle.both(named, named):
+            rows.append(tuple(None if side is None else side[0] for side in (emitted.left, emitted.right)))
+        if random.random() < 0.5:
+            rule = random.choice(("all", "none", ["single_store_self_join"], ["share_change_reads"]))
+            visits.join(rule, sql).run(spark)
+            waits, held = visits.waits(), [({"l": 0, "r": 1}[one.side], one.row[0]) for one in oracle.buffered]
+            assert visits.found() == sorted(rows, key=repr)
+            if how == "inner" and rule in ("all", ["single_store_self_join"]):
+                assert waits == sorted({(2, one) for _, one in held}), "each once, whatever side needs it"
+            else:
+                assert waits == sorted(held)
+            forms |= {side for side, _ in waits}
+    assert how == "full" or forms >= {0, 2}, "both ways were taken"
+    assert never_alone_and_joined(visits)
+    join = visits.join("all", sql)
+    join.run(spark)
+    assert only(join.flush(spark)).counts["buffered"] == 0
+    rows += [tuple(side and side[0] for side in (one.left, one.right)) for one in oracle.flush()]
+    assert visits.found() == sorted(rows, key=repr)
+    assert only(join.verify(spark)).counts["expected"] == len(rows)
+
+
+def test_a_killed_run_is_finished_and_the_rule_may_have_changed_meanwhile(visits: Visits) -> None:
+    spark = visits.spark
+    visits.join("none").run(spark)
+    visits.come((1, "a", 0), (2, "b", 1), second=10)
+    with killed_before("load result"):
+        visits.join("all").run(spark)
+    visits.come((3, "a", 4), second=20)
+    visits.join("none").run(spark)
+    assert visits.found() == [(1, 1), (1, 3), (2, 2), (3, 1), (3, 3)]
+    assert visits.waits() == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3)]
+
+
+def test_rows_that_wait_once_count_once(visits: Visits) -> None:
+    spark = visits.spark
+    visits.join(max_buffered_rows=3).run(spark)
+    visits.come((1, "a", 0), (2, "a", 1), (3, "b", 2), second=10)
+    with pytest.raises(BufferFull, match="at most 3 rows"):
+        visits.join("none", max_buffered_rows=3).run(spark)
+    assert only(visits.join(max_buffered_rows=3).run(spark)).counts["buffered"] == 3
+
+
+def test_two_names_of_one_table_are_one_stream(visits: Visits) -> None:
+    """The table is read and kept once; rows are known by the same identity on both sides."""
+    spark, place = visits.spark, visits.path("visits")
+    one = {**SOURCES["visits"], "path": place}
+    sql = JOIN.replace("visits a", "earlier a").replace("visits b", "later b")
+    join = visits.pipeline(sql, {"earlier": one, "later": deepcopy(one)})
+    join.run(spark)
+    visits.come((1, "a", 0), second=10)
+    visits.come((2, "a", 3), second=20)
+    assert only(join.run(spark)).counts["read"] == 2
+    assert visits.found() == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert visits.waits() == [(2, 1), (2, 2)]
+    assert visits.sql("SELECT count(DISTINCT _left_row) FROM {result}")[0][0] == 2
+    assert visits.sql("SELECT count(*) FROM {result} WHERE _left_row = _right_row")[0][0] == 2
+
+
+def test_one_store_halves_what_waits_and_what_is_read(visits: Visits) -> None:
+    """The claim of KIP-862, measured: with bounds alike both ways each row waits on both sides as long."""
+    spark = visits.spark
+    sql = JOIN.replace("10 MINUTES", "20 MINUTES")
+    counts = {}
+    for rule in ("none", "all"):
+        lake = Visits(spark, visits.copy(visits.folder.parent / f"with_{rule}").folder)
+        lake.join(rule, sql).run(spark)
+        lake.come(*((n, "abcd"[n % 4], n % 10) for n in range(1, 41)), second=10)
+        report = only(lake.join(rule, sql).run(spark))
+        counts[rule] = (report.counts["buffered"], report.counts["read"], sorted(lake.found()))
+    (two, twice, plain), (one, once, optimised) = counts["none"], counts["all"]
+    assert (two, twice) == (2 * one, 2 * once)
+    assert plain == optimised
