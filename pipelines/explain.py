@@ -1,9 +1,9 @@
 """What a join is and why, told from the pipeline file alone: no Spark, no table is looked at."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from textwrap import dedent
 
-from pipelines.optimizer import Applied, Topology, optimized, topology
+from pipelines.optimizer import optimized, topology
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS, How, PipelineFile, Statement, is_ordered_by_column, statement_of
 from pipelines.spec.bounds import Bound, find_bounds
@@ -36,7 +36,7 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
 
     Args:
         file: The pipeline file.
-        name: A join of it, which runs alone.
+        name: A join of it.
 
     Returns:
         The explanation; addresses are as the file says them.
@@ -44,32 +44,8 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
     Raises:
         PipelineFileError: The statement is not one that is supported.
     """
-    (explanation,) = explain_together(file, [name])
-    return explanation
-
-
-def explain_together(file: PipelineFile, names: Sequence[str]) -> tuple[JoinExplanation, ...]:
-    """
-    Explain joins that run together, and what they share.
-
-    Args:
-        file: The pipeline file.
-        names: The joins, in the order in which they run.
-
-    Returns:
-        An explanation of each, in that order.
-
-    Raises:
-        PipelineFileError: A statement is not one that is supported.
-    """
-    plain = topology(file, names)
+    plain = topology(file, [name])
     after, applied = optimized(plain, file)
-    return tuple(_explained(file, name, plain, after, applied) for name in names)
-
-
-def _explained(
-    file: PipelineFile, name: str, plain: Topology, after: Topology, applied: Sequence[Applied]
-) -> JoinExplanation:
     join = file.joins[name]
     statement = statement_of(file, name)
     return JoinExplanation(
@@ -84,7 +60,7 @@ def _explained(
         refresh=join.refresh,
         plan=plain.lines(name),
         optimised=after.lines(name) if after.lines(name) != plain.lines(name) else (),
-        rules=tuple(f"{rule}: {text}" for rule, joins, text in applied if name in joins),
+        rules=tuple(f"{rule}: {text}" for rule, _, text in applied),
         sql=dedent(join.sql).strip(),
         notes=(*_ktables(file, statement), *_notes(file, statement)),
     )

@@ -112,12 +112,12 @@ class Applied(NamedTuple):
 
     Args:
         rule: Its name.
-        joins: The joins for which it did it.
+        join: The join for which it did it.
         text: What that was.
     """
 
     rule: Rule
-    joins: tuple[str, ...]
+    join: str
     text: str
 
 
@@ -126,7 +126,9 @@ Rewritten = tuple[Topology, tuple[Applied, ...]]
 
 def topology(file: PipelineFile, names: Sequence[str]) -> Topology:
     """
-    Draw what joins do without the optimiser: each input reads for itself, each stream waits for itself.
+    Draw what joins do without the optimiser: each stream is read and waits for each input by itself.
+
+    A table that a join reads twice is looked up for both at once; its changes are read once in any case.
 
     Args:
         file: The pipeline file.
@@ -138,7 +140,7 @@ def topology(file: PipelineFile, names: Sequence[str]) -> Topology:
     statements = [statement_of(file, name) for name in names]
     inputs = [(one, side) for one in statements for side in one.sides]
     return Topology(
-        reads=tuple(Read(side.source, _form(file, one, side), (Reader(one.name, side.alias),)) for one, side in inputs),
+        reads=tuple(read for one in statements for read in _reads(file, one)),
         stores=tuple(Store(one.name, (side.alias,)) for one, side in inputs if one.is_windowed),
         joins=tuple(
             JoinNode(one.name, one.kind, tuple(step.how for step in one.steps), one.is_self_join) for one in statements
@@ -206,29 +208,24 @@ def single_store_self_join(topology: Topology) -> Rewritten:
             stores=tuple(one if store == stores[0] else store for store in topology.stores if store not in stores[1:]),
         )
         text = f"{' and '.join(aliases)} are one table: it is read once and its rows wait once"
-        done.append(Applied("single_store_self_join", (join.name,), text))
+        done.append(Applied("single_store_self_join", join.name, text))
     return topology, tuple(done)
 
 
 def share_change_reads(topology: Topology) -> Rewritten:
-    """Read the changes of a source once for all inputs that want them, of one join or of several."""
+    """Read the changes of a source once for all inputs of a join that want them."""
     done = []
-    by_source: dict[str, list[Read]] = {}
-    for read in topology.reads:
-        if read.form == "changes":
-            by_source.setdefault(read.source, []).append(read)
-    for source, reads in by_source.items():
-        if len(reads) == 1:
-            continue
-        topology = replace(topology, reads=_read_once(topology.reads, reads))
-        aliases: dict[str, list[str]] = {}
-        for reader in (reader for read in reads for reader in read.readers):
-            aliases.setdefault(reader.join, []).append(reader.alias)
-        listed = " and ".join(f"{join} ({', '.join(names)})" for join, names in aliases.items())
-        text = f"the changes of {source} are read once for {listed}"
-        if len(aliases) > 1:
-            text += ", where these have come equally far"
-        done.append(Applied("share_change_reads", tuple(aliases), text))
+    for join in topology.joins:
+        by_source: dict[str, list[Read]] = {}
+        for read in topology.reads:
+            if read.form == "changes" and any(reader.join == join.name for reader in read.readers):
+                by_source.setdefault(read.source, []).append(read)
+        for source, reads in by_source.items():
+            if len(reads) > 1:
+                topology = replace(topology, reads=_read_once(topology.reads, reads))
+                aliases = " and ".join(reader.alias for read in reads for reader in read.readers)
+                text = f"the changes of {source} are read once for {aliases}"
+                done.append(Applied("share_change_reads", join.name, text))
     return topology, tuple(done)
 
 
@@ -243,6 +240,17 @@ def _read_once(reads: Sequence[Read], together: Sequence[Read]) -> tuple[Read, .
     first, *others = together
     one = replace(first, readers=tuple(reader for read in together for reader in read.readers))
     return tuple(one if read == first else read for read in reads if read not in others)
+
+
+def _reads(file: PipelineFile, statement: Statement) -> tuple[Read, ...]:
+    reads: dict[tuple[str, str], Read] = {}
+    for side in statement.sides:
+        read = Read(side.source, _form(file, statement, side), (Reader(statement.name, side.alias),))
+        # Of two streams each input reads for itself.
+        known = reads.setdefault((side.source, side.alias if statement.is_windowed else ""), read)
+        if known is not read:
+            reads[side.source, ""] = replace(known, readers=(*known.readers, *read.readers))
+    return tuple(reads.values())
 
 
 def _form(file: PipelineFile, statement: Statement, side: Side) -> Form:
@@ -262,11 +270,8 @@ def _columns(statement: Statement) -> tuple[str, ...]:
 
 def _line(read: Read, name: str, stores: Sequence[Store]) -> str:
     aliases = [reader.alias for reader in read.readers if reader.join == name]
-    others = dict.fromkeys(reader.join for reader in read.readers if reader.join != name)
     line = f"read {'' if read.form == 'changes' else f'{read.form} '}{read.source}"
     if aliases != [read.source]:
         line += f" as {', '.join(aliases)}"
-    if others:
-        line += f", also for {', '.join(others)}"
     filled = [f"store {', '.join(store.aliases)}" for store in stores if set(store.aliases) & set(aliases)]
     return f"{line} -> {', '.join(filled)}" if filled else line

@@ -13,7 +13,7 @@ from pipelines.demo.airline import KEY
 from pipelines.demo.data import read_flights, read_table
 from pipelines.demo.movements import clock, timed
 from pipelines.demo.registry import EMBRAER_190, SISTER, UNREGISTERED
-from pipelines.demo.rounds import TUESDAY
+from pipelines.demo.rounds import THURSDAY, TUESDAY
 from pipelines.demo.tour import MARKER, PIPELINE_FILE, prepare_folder
 
 WRITTEN_AND_CHANGED = [
@@ -33,6 +33,9 @@ BOTH_STREAMS = ["1,805", "945", "716", "1"]
 
 BACK, AWAY = 319, 637
 """Tuesday's arrivals: the aircraft that left New York again within 12 hours, and the others."""
+
+TURNAROUNDS = 25
+"""Departures up to Thursday that one of the same aircraft followed within 3 hours."""
 
 KEYS = {"planes": ["tailnum"], "airlines": ["carrier"], "airports": ["faa"], "weather": ["origin", "time_hour"]}
 
@@ -63,6 +66,9 @@ def test_the_demo_keeps_its_joins_and_proves_them(spark: SparkSession, tmp_path:
     both = [line.split() for line in said if line.startswith("Wed")]
     assert [words[-6:-2] for words in both] == [BOTH_STREAMS]
     assert [line.split()[0] for line in said if ", such as N" in line] == [str(BACK), str(AWAY)]
+    thursdays = [line.split()[-6:-2] for line in said if line.startswith("Thu ")]
+    assert thursdays == [["381", "1", "231", "0"], ["570", "0", "94", "0"]]
+    assert f"the same {TURNAROUNDS} rows" in next(line for line in said if line.startswith("Verified: turnarounds"))
     verified = [line.split()[1] for line in said if line.startswith("Verified: ") and " 36,459 rows " in line]
     assert verified == ["flight_status,", "flights_enriched,"], said
 
@@ -131,6 +137,15 @@ def test_who_came_back_is_in_the_flights_themselves(spark: SparkSession, flights
     back = F.max(F.coalesce(again, F.lit(False))).alias("back")
     each = came.join(left, on="tailnum", how="left").groupBy(*KEY).agg(back)
     assert tuple(each.agg(F.count_if("back"), F.count_if(~F.col("back"))).collect()[0]) == (BACK, AWAY)
+
+
+def test_who_left_twice_is_in_the_flights_themselves(spark: SparkSession, flights: DataFrame) -> None:
+    """Counted by a plain join of the departures with themselves."""
+    moved = timed(spark, flights).where(F.col("departed_at") < clock(THURSDAY, 24)).select("tailnum", "departed_at")
+    again = (
+        "a.tailnum = b.tailnum AND a.departed_at < b.departed_at AND b.departed_at <= a.departed_at + INTERVAL 3 HOURS"
+    )
+    assert moved.alias("a").join(moved.alias("b"), on=F.expr(again)).count() == TURNAROUNDS
 
 
 def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 
 from lakehouse.errors import PipelineFileError
 from pipelines.cli import main
 from pipelines.explain import explain
-from pipelines.report import JoinExplanation, Report, report_schema
+from pipelines.report import JoinExplanation, Report
 from pipelines.spec import load
 
 FLIGHTS = Path(__file__).parents[1] / "conf" / "flights.yml"
@@ -201,24 +200,6 @@ def test_a_plan_that_no_rule_changes_is_drawn_once(
     text = printed(tmp_path, capsys, "--select", "seats", optimizations=optimizations)
     assert text.count("read departures as d\n") == 1
     assert "optimised" not in text
-
-
-def test_joins_that_are_explained_together_say_what_they_share(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each names the others."""
-    report = json.loads(printed(tmp_path, capsys, "--output", "json"))
-    jsonschema.validate(report, json.loads(report_schema()))
-    consecutive, seats = report["joins"]
-    shared = (
-        "share_change_reads: the changes of departures are read once for consecutive (a, b) and seats (d), where these "
-        "have come equally far"
-    )
-    assert consecutive["optimised"][0] == "read departures as a, b, also for seats -> store a, b"
-    assert [rule.partition(":")[0] for rule in consecutive["rules"]] == ["single_store_self_join", "share_change_reads"]
-    assert seats["plan"][0] == "read departures as d"
-    assert seats["optimised"][0] == "read departures as d, also for consecutive"
-    assert (seats["rules"], consecutive["rules"][1]) == ([shared], shared)
 
 
 def test_a_join_without_optimisations_has_empty_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

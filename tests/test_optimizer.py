@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 
-from pipelines.optimizer import REWRITES, Applied, Read, Reader, Store, Topology, is_single_store, optimized, topology
+from pipelines.optimizer import (
+    REWRITES,
+    Applied,
+    Read,
+    Reader,
+    Store,
+    Topology,
+    is_read_once,
+    is_single_store,
+    optimized,
+    topology,
+)
 from pipelines.spec import PipelineFile
 from pipelines.spec.rules import RULES
 
@@ -78,7 +89,7 @@ def test_a_self_join_reads_once_and_has_one_store(name: str) -> None:
     assert found.reads == (read("departures", f"{name}.a", f"{name}.b"),)
     assert found.stores == (Store(name, ("a", "b")),)
     assert applied(name) == (
-        Applied("single_store_self_join", (name,), "a and b are one table: it is read once and its rows wait once"),
+        Applied("single_store_self_join", name, "a and b are one table: it is read once and its rows wait once"),
     )
     assert is_single_store(file(), name)
 
@@ -122,68 +133,30 @@ def test_one_store_is_up_to_its_rule_alone(optimizations: object, single: bool) 
     assert is_single_store(file(optimizations), "consecutive") is single
 
 
-def test_joins_that_run_together_share_what_they_read() -> None:
-    """Streams and tables; each source is read where it was read first."""
-    found = after("returns", "enriched", "pilots")
-    assert found.reads == (
-        read("departures", "returns.a", "enriched.d"),
-        read("arrivals", "returns.b"),
-        read("planes", "enriched.p", "pilots.p"),
-        Read("airlines", "whole table", (Reader("enriched", "k"),)),
-        read("staff", "pilots.e"),
+def test_a_self_join_of_any_type_shares_a_read() -> None:
+    """It has two stores still."""
+    assert after("kept").reads == (read("departures", "kept.a", "kept.b"),)
+    assert applied("kept") == (
+        Applied("share_change_reads", "kept", "the changes of departures are read once for a and b"),
     )
-    assert applied("returns", "enriched", "pilots") == (
-        Applied(
-            "share_change_reads",
-            ("returns", "enriched"),
-            "the changes of departures are read once for returns (a) and enriched (d), where these have come equally "
-            "far",
-        ),
-        Applied(
-            "share_change_reads",
-            ("enriched", "pilots"),
-            "the changes of planes are read once for enriched (p) and pilots (p), where these have come equally far",
-        ),
-    )
+    assert is_read_once(file(), "kept")
+    assert not is_read_once(file("none"), "kept")
 
 
-@pytest.mark.parametrize(("name", "source"), [("bosses", "staff"), ("kept", "departures")])
-def test_two_inputs_of_one_join_share_a_read(name: str, source: str) -> None:
-    """A table that refers to itself; a self-join that is none for one store."""
-    (one,) = after(name).reads
-    assert (one.source, {reader.join for reader in one.readers}, len(one.readers)) == (source, {name}, 2)
-    ((rule, joins, text),) = applied(name)
-    assert (rule, joins) == ("share_change_reads", (name,))
-    assert "equally far" not in text, "one epoch reads one range"
+def test_a_join_of_tables_reads_a_table_once_without_a_rule() -> None:
+    """A table that refers to itself."""
+    assert len(topology(file(), ["bosses"]).reads) == 1
+    assert applied("bosses") == ()
 
 
-def test_a_self_join_shares_its_one_read() -> None:
-    """Both rules at once, each doing its part."""
-    found = after("consecutive", "returns")
-    assert found.reads[0] == read("departures", "consecutive.a", "consecutive.b", "returns.a")
-    assert len(found.stores) == 3
-    assert [rule for rule, _, _ in applied("consecutive", "returns")] == [*RULES]
-
-
-@pytest.mark.parametrize("names", [("enriched", "flown"), ("bossy", "bossy_too")])
-def test_only_changes_of_sources_are_shared(names: tuple[str, str]) -> None:
-    """A global table has no feed; of a join's result each reader takes what it needs, the feed or the changelog."""
+@pytest.mark.parametrize("names", [("enriched", "flown"), ("bossy", "bossy_too"), ("returns", "enriched", "pilots")])
+def test_joins_share_nothing_with_one_another(names: tuple[str, ...]) -> None:
     assert applied(*names) == ()
 
 
 def test_a_changelog_source_is_read_through_its_ktable() -> None:
     """That is brought up to date once, however many joins read it."""
     assert topology(file(), ["ordered"]).reads[0] == Read("orders", "KTable", (Reader("ordered", "o"),))
-
-
-def test_a_join_that_is_computed_in_full_reads_no_changes() -> None:
-    """So it shares none."""
-    assert applied("pilots", "bosses", pilots={"refresh": "full"}) == applied("bosses")
-
-
-def test_a_join_alone_shares_nothing() -> None:
-    """Only those that run together do."""
-    assert applied("enriched") == applied("pilots") == ()
 
 
 @pytest.mark.parametrize("optimizations", ["all", "none", *([rule] for rule in RULES)])
@@ -233,12 +206,6 @@ def test_lines_name_what_is_read_and_where_it_waits() -> None:
     assert plain.lines("flown")[1] == "read whole table airlines as k"
 
 
-def test_lines_name_what_is_shared() -> None:
-    """The other joins, and each store that a read fills."""
-    found = after("consecutive", "kept", "returns")
-    assert found.lines("consecutive")[0] == "read departures as a, b, also for kept, returns -> store a, b"
-    assert found.lines("kept")[0] == "read departures as a, b, also for consecutive, returns -> store a, store b"
-    assert found.lines("returns")[:2] == (
-        "read departures as a, also for consecutive, kept -> store a",
-        "read arrivals as b -> store b",
-    )
+def test_lines_name_each_store_that_a_read_fills() -> None:
+    assert after("consecutive").lines("consecutive")[0] == "read departures as a, b -> store a, b"
+    assert after("kept").lines("kept")[0] == "read departures as a, b -> store a, store b"

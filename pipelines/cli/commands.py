@@ -68,12 +68,12 @@ def check(given: Given) -> "Report":
 @reporting("explain")
 def explain(given: Given, select: str | None) -> "Report":
     """Say what kind each join is and why, and what it reads and keeps, without Spark."""
-    from pipelines.explain import explain_together
+    from pipelines.explain import explain
     from pipelines.report import Report
     from pipelines.spec import selected
 
     file, _ = given.load()
-    joins = explain_together(file, selected(file, names(select)))
+    joins = tuple(explain(file, name) for name in selected(file, names(select)))
     return Report(command="explain", pipeline=file.pipeline, joins=joins)
 
 

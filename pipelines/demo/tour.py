@@ -210,8 +210,8 @@ class _Tour:
         (found,) = self.lake.spark.sql(TURNAROUNDS, turnarounds=twice).collect()
         apart, tailnum, dest = found["longest"]
         self.say(
-            f"\nOn Thursday {found['found']:,} departures were followed by another one of the same aircraft, such as "
-            f"{tailnum}: back from {dest} after {apart.seconds // 60} minutes."
+            f"\nThursday's departures that one of the same aircraft followed: {found['found']:,}. "
+            f"{tailnum} left for {dest}, and again after {apart.seconds // 60} minutes."
         )
 
     def show_proof(self) -> None:

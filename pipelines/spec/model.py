@@ -315,8 +315,8 @@ class PipelineFile(Part):
     optimizations: Optimizations = "all"
     """
     Which rules of the optimiser may be used: `all`, `none` or a list of their names. `single_store_self_join`: a stream
-    joined with itself by an inner join is read once, and its rows wait once. `share_change_reads`: joins that read the
-    same changes of a source read them once. Results never depend on them.
+    joined with itself by an inner join is read once, and its rows wait once. `share_change_reads`: so is one
+    that any other join joins with itself. Results never depend on them.
     """
 
     @field_validator("timezone")
