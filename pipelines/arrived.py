@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DateType, TimestampType
+from pyspark.sql.types import DataType, DateType
 
 from lakehouse.errors import CannotContinue
 from lakehouse.feed import read_feed
@@ -186,9 +186,7 @@ class Arrived:
 
 def as_time(column: str, kind: DataType) -> str:
     """Give the SQL of a time in the order of a join with a stream: microseconds, days, or the number itself."""
-    if isinstance(kind, TimestampType):
-        return f"unix_micros({column})"
-    return f"unix_date({column})" if isinstance(kind, DateType) else f"CAST({column} AS BIGINT)"
+    return f"unix_date({column})" if isinstance(kind, DateType) else as_number(column, kind)
 
 
 def refuse_untimed(source: str, column: str | None, number: int) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql.types import (
 )
 
 from lakehouse.address import Address
+from lakehouse.entries import STATE
 from lakehouse.errors import Fault, PipelineFileError
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, read_rows
@@ -37,7 +38,6 @@ from pipelines.spec import (
     reads,
     statement_of,
 )
-from pipelines.spec.names import STATE
 from pipelines.stream_inputs import fitted, stream_inputs
 from pipelines.upstream import get_input, get_log
 from pipelines.workspace import Workspace

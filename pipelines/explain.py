@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from textwrap import dedent
 
+from lakehouse.entries import STATE
 from pipelines.optimizer import optimized, topology
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS, How, PipelineFile, Statement, is_ordered_by_column, statement_of
@@ -10,7 +11,6 @@ from pipelines.spec.bounds import Bound, find_bounds
 from pipelines.spec.dialect import as_written
 from pipelines.spec.kind import asserted, time_of
 from pipelines.spec.lengths import spelled_out
-from pipelines.spec.names import STATE
 from pipelines.spec.statement import Side
 
 PRESERVED: dict[How, tuple[bool, bool]] = {

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pyspark.sql.types import BooleanType, MapType, StructField, StructType
 
 from lakehouse.address import Address
+from lakehouse.entries import STATE
 from lakehouse.errors import Fault, ForeignWriter, LakejoinError, NotLoaded, PipelineFileError
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, at_rest, get
 from lakehouse.values import common_type, contains, incomparable, plain_schema
 from pipelines.conditions import condition_faults
 from pipelines.spec import Changelog, bind_changelog, changelog_fingerprint
-from pipelines.spec.names import DELETED, ORDER, STATE
+from pipelines.spec.names import DELETED, ORDER
 from pipelines.workspace import Workspace
 
 

@@ -234,12 +234,29 @@ def _check_changelog(join: str, recorded: TargetVersions | None, changelog: Resu
     hint = f"run `lakejoin backfill --select {join}`: it appends what the changelog lacks"
     if recorded is None:
         raise NotLoaded(join, "the last epoch kept no changelog", hint=hint)
-    if changelog is None or changelog.id != recorded.id:
+    check_is_still(join, "the changelog", None if changelog is None else changelog.id, recorded.id, hint)
+
+
+def check_is_still(join: str, what: str, found: str | None, recorded: str, hint: str) -> None:
+    """
+    See that a table that epochs write is the one that the last epoch wrote.
+
+    Args:
+        join: The join.
+        what: What the table is to it.
+        found: The id of the table that is there; None where there is none.
+        recorded: The id of the one that the last epoch wrote.
+        hint: What helps.
+
+    Raises:
+        ForeignWriter: It is not.
+    """
+    if found != recorded:
         raise ForeignWriter(
             join,
-            "the changelog was dropped" if changelog is None else "the changelog was replaced by another table",
-            expected=f"the table with id {recorded.id}",
-            found=f"id {changelog.id}" if changelog else "no table",
+            f"{what} was dropped" if found is None else f"{what} was replaced by another one",
+            expected=f"the table with id {recorded}",
+            found="no table" if found is None else f"id {found}",
             hint=hint,
         )
 
@@ -278,14 +295,8 @@ def _continue(
     last = history.committed
     assert last is not None
     backfill = f"run `lakejoin backfill --select {join}` to reconcile the result with the sources as they are now"
-    if result is None or result.id != last.result.id:
-        raise ForeignWriter(
-            join,
-            "the result table was dropped" if result is None else "the result table was replaced by another one",
-            expected=f"the table with id {last.result.id}",
-            found=f"id {result.id}" if result else "no table",
-            hint=backfill,
-        )
+    check_is_still(join, "the result table", None if result is None else result.id, last.result.id, backfill)
+    assert result is not None
     check_definition(join, definition, last.definition, backfill)
     recorded = {versions.name: versions for versions in last.sources}
     ranges = []

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
 from lakehouse.address import Address
+from lakehouse.entries import CHANGELOG
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.sqltext import quote
 from lakehouse.tables import is_missing
@@ -84,7 +85,7 @@ def _named(workspace: Workspace, query: str) -> Iterator[Address]:
     file = workspace.file
     addresses = {
         **dict.fromkeys(file.sources, workspace.source),
-        **dict.fromkeys([*file.joins, *(f"{name}__changelog" for name in file.joins), LEDGER], workspace.table),
+        **dict.fromkeys([*file.joins, *(name + CHANGELOG for name in file.joins), LEDGER], workspace.table),
     }
     for name, address in addresses.items():
         if written is None or name.lower() in written:

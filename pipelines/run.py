@@ -9,44 +9,29 @@ ledger's row and the stage alone.
 """
 
 import logging
-import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
-from pyspark.errors import AnalysisException
-
-from expectations.gate import Verdict, gate_change_set, gate_changelog, gate_stream
-from lakehouse.entries import ABANDONED, REJECTED, Entry
-from lakehouse.errors import AnotherRun, CannotContinue, FeedUnavailable, GateFailed, LakejoinError
-from lakehouse.session import INTERPRETED, NOT_ADAPTIVE, settings
-from lakehouse.stage import Stage
-from lakehouse.tables import create, find, get, reading
-from pipelines.binding import Bound, BoundJoin
+from lakehouse.errors import FeedUnavailable, GateFailed, LakejoinError
+from lakehouse.session import INTERPRETED, settings
+from lakehouse.tables import create, get, reading
+from pipelines.binding import BoundJoin
 from pipelines.epoch import compute_changes, compute_reconciliation
-from pipelines.first_load import load, resume_load
+from pipelines.execution import carry_out, counts_only, finish_open, report_on
+from pipelines.first_load import load
 from pipelines.joins.changelog import changelog_schema
 from pipelines.ktable import BoundKTable, way_on
 from pipelines.ktable_epoch import compute_ktable, made_ready
 from pipelines.nodes import prepare_node
-from pipelines.plan import FEW, Computed, EpochPlan
+from pipelines.plan import EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
-from pipelines.publishing import (
-    APPENDED,
-    Stopwatch,
-    is_staged,
-    publish,
-    publishing_entry,
-    put_back,
-    staged_rows,
-    written_rows,
-)
+from pipelines.publishing import Stopwatch
 from pipelines.replay import Remedy, compute_replay, plan_replay
 from pipelines.report import JoinReport, joined_reports
-from pipelines.spec import STREAM_COLUMNS, changelogs_of, reads, reads_stream, statement_of
+from pipelines.spec import changelogs_of, reads, reads_stream, statement_of
 from pipelines.stream_epoch import compute_epoch, plan_flush, plan_reset, way_on_of_stream
 from pipelines.stream_epoch import made_ready as stream_made_ready
 from pipelines.workspace import Workspace
@@ -145,7 +130,7 @@ def _flush(workspace: Workspace, name: str, progress: Progress) -> JoinReport:
         plan, bound = plan_flush(workspace, name)
     _begun(progress, plan)
     with way_on_of_stream(name):
-        return _staged(workspace, bound, plan, compute_epoch, watch)
+        return carry_out(workspace, bound, plan, compute_epoch, watch)
 
 
 def _read_by(workspace: Workspace, name: str) -> tuple[str, ...]:
@@ -187,7 +172,7 @@ def run_join(
     if prepared.plan.strategy == "resume":
         _begun(progress, prepared.plan)
         with way_on_of_stream(name) if _is_stream(workspace, name) else nullcontext():
-            finished = _finish(workspace, prepared, watch, abandon_broken=backfill)
+            finished = finish_open(workspace, prepared, watch, abandon_broken=backfill)
         with _planning(workspace, name, watch):
             prepared = prepare_node(workspace, name, backfill=backfill)
     plan = prepared.plan
@@ -202,7 +187,7 @@ def run_join(
         )
     if plan.strategy == "nothing":
         if finished is not None:
-            return _report(finished, watch, "resume")
+            return report_on(finished, watch, "resume")
         return JoinReport(
             join=name,
             outcome="nothing",
@@ -214,12 +199,12 @@ def run_join(
     _begun(progress, plan)
     if isinstance(prepared.bound, BoundKTable):
         ready = made_ready(workspace, prepared.bound, plan)
-        return _staged(workspace, prepared.bound, ready, _counted(compute_ktable), watch)
+        return carry_out(workspace, prepared.bound, ready, counts_only(compute_ktable), watch)
     if isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None:
         with way_on_of_stream(name):
             return _epochs_of_stream(workspace, prepared, watch, progress)
     if plan.strategy == "load":
-        return _report(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
+        return report_on(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     return _change(workspace, prepared, watch)
 
 
@@ -258,7 +243,7 @@ def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> Join
     if bound.changelog is not None and not plan.changelog_id:
         plan = _with_new_changelog(workspace, bound, plan)
     compute = compute_changes if plan.strategy == "incremental" else compute_reconciliation
-    return _staged(workspace, bound, plan, _counted(compute), watch)
+    return carry_out(workspace, bound, plan, counts_only(compute), watch)
 
 
 def _epochs_of_stream(workspace: Workspace, prepared: Prepared, watch: Stopwatch, progress: Progress) -> JoinReport:
@@ -267,7 +252,7 @@ def _epochs_of_stream(workspace: Workspace, prepared: Prepared, watch: Stopwatch
     newest = must_be_bound(prepared).newest
     while True:
         bound, plan = must_be_bound(prepared), prepared.plan
-        reports.append(_staged(workspace, bound, stream_made_ready(workspace, bound, plan), compute_epoch, watch))
+        reports.append(carry_out(workspace, bound, stream_made_ready(workspace, bound, plan), compute_epoch, watch))
         if not plan.more:
             return joined_reports(reports)
         watch = Stopwatch(lambda step: progress.step(name, step))
@@ -289,37 +274,7 @@ def _mended(
         else:
             plan, bound = plan_replay(workspace, name, remedy)
     _begun(progress, plan)
-    return _staged(workspace, bound, plan, compute_epoch if remedy == "reset" else compute_replay, watch)
-
-
-def _counted(
-    compute: Callable[[Workspace, Target, EpochPlan, Stage], dict[str, int]],
-) -> Callable[[Workspace, Target, EpochPlan, Stage], Computed]:
-    def computed(workspace: Workspace, bound: Target, plan: EpochPlan, stage: Stage) -> Computed:
-        return Computed(compute(workspace, bound, plan, stage))
-
-    return computed
-
-
-def _staged(
-    workspace: Workspace,
-    bound: Target,
-    plan: EpochPlan,
-    compute: Callable[[Workspace, Target, EpochPlan, Stage], Computed],
-    watch: Stopwatch,
-) -> JoinReport:
-    """Compute an epoch into a stage of its own and publish it."""
-    run_id = uuid.uuid4().hex
-    stage = Stage.of(workspace.stages, plan.join, plan.epoch, run_id)
-    try:
-        with watch.step("compute"), reading(plan.join):
-            computed = compute(workspace, bound, plan, stage)
-    except BaseException:
-        stage.delete()
-        raise
-    entry = publishing_entry(bound, plan, run_id, stage.path, computed)
-    with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= FEW else {}):
-        return _published(workspace, bound, plan, stage, entry, watch)
+    return carry_out(workspace, bound, plan, compute_epoch if remedy == "reset" else compute_replay, watch)
 
 
 def _with_new_changelog(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
@@ -328,110 +283,3 @@ def _with_new_changelog(workspace: Workspace, bound: BoundJoin, plan: EpochPlan)
     create(workspace.spark, bound.changelog, changelog_schema(bound.columns), bound.join.key)
     made = get(workspace.spark, bound.changelog)
     return replace(plan, changelog_id=made.id, changelog_version=made.version)
-
-
-def _published(
-    workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, watch: Stopwatch
-) -> JoinReport:
-    """Gate a staged change set and publish it."""
-    with watch.step("gate"):
-        verdict = _gate(workspace, bound, plan, stage, entry)
-    if not verdict.passed:
-        workspace.ledger.append(
-            replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))
-        )
-        raise GateFailed(
-            plan.join,
-            "the change set did not pass its gate; nothing was published",
-            found="; ".join(verdict.findings),
-            hint=f"look at the stage in {stage.path}; `lakejoin backfill` reconciles with the sources as they are now",
-        )
-    try:
-        with watch.step("ledger"):
-            workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
-    except AnotherRun:
-        stage.delete()
-        raise
-    return _report(publish(workspace, entry, watch), watch, plan.strategy)
-
-
-def _gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
-    """Gate the change set, and the rows of the changelog where these follow the sources commit by commit."""
-    spark, rows, logged = workspace.spark, staged_rows(entry), entry.counts.get("changelog", 0)
-    appended = entry.counts.get(APPENDED, 0)
-    if appended:
-        epoch = None if plan.strategy == "replay" else plan.epoch
-        return gate_stream(stage.get(spark, "result"), appended, epoch, *STREAM_COLUMNS)
-    if not rows and not logged:
-        return Verdict(())
-    changes, base = stage.get(spark, "result"), plan.base_version
-    findings = gate_change_set(spark, changes, rows, bound.result, base).findings if rows else ()
-    if isinstance(bound, BoundJoin) and bound.changelog is not None and plan.strategy == "incremental":
-        changelog, strict = stage.get(spark, "changelog"), bound.semantics == "strict"
-        findings += gate_changelog(spark, changelog, changes, logged, bound.result, base, strict=strict).findings
-    return Verdict(findings)
-
-
-def _finish(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, abandon_broken: bool) -> Entry | None:
-    """Finish the open epoch from the ledger's row; None if it was abandoned."""
-    entry = prepared.history.open
-    assert entry is not None
-    if abandon_broken and (prepared.history.broken is not None or _is_gone(workspace, entry)):
-        _abandon(workspace, entry, "broken, or its table is gone")
-        return None
-    if entry.strategy == "load" and entry.result.base_version < 0:
-        return resume_load(workspace, entry, watch)
-    if is_staged(entry) and not Path(entry.stage).exists():
-        raise LakejoinError(
-            entry.join,
-            f"the stage of open epoch {entry.epoch} is gone",
-            expected=f"the folder {entry.stage}",
-            hint="restore the folder; without it nobody knows what the epoch had still to write",
-        )
-    try:
-        return publish(workspace, entry, watch)
-    except CannotContinue as error:
-        stopped = error
-    except AnalysisException as error:
-        stopped = CannotContinue(
-            entry.join,
-            f"open epoch {entry.epoch} cannot be finished",
-            expected=f"what the epoch is to write in {entry.stage}, and tables that take it",
-            found=str(error).splitlines()[0],
-            hint=f"put back what is missing, or run `lakejoin backfill --select {entry.join}`, which lets the epoch go",
-        )
-        stopped.__cause__ = error
-    if not abandon_broken:
-        raise stopped
-    _abandon(workspace, entry, stopped.problem)
-    return None
-
-
-def _abandon(workspace: Workspace, entry: Entry, why: str) -> None:
-    """
-    Let an open epoch go; what it has written already is mended by the backfill that follows.
-
-    What waits is as it was before, for the epoch that comes instead begins with that.
-    """
-    if entry.state is not None and entry.state.base_version >= 0:
-        put_back(workspace, entry, entry.state)
-    workspace.ledger.append(replace(entry, step=ABANDONED, message=f"{why}; a backfill reconciles the result"))
-    Stage(entry.stage).delete()
-
-
-def _is_gone(workspace: Workspace, entry: Entry) -> bool:
-    """Tell whether a table that an open epoch is to write was dropped; those of a first load need not be there yet."""
-    return any(target.base_version >= 0 and find(workspace.spark, target.address) is None for target in entry.targets)
-
-
-def _report(entry: Entry | None, watch: Stopwatch, strategy: str) -> JoinReport:
-    assert entry is not None
-    return JoinReport(
-        join=entry.join,
-        outcome="done",
-        epoch=entry.epoch,
-        strategy=strategy,
-        reason=entry.reason,
-        counts=dict(entry.counts),
-        seconds=dict(watch.seconds),
-    )

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
-from lakehouse.entries import Entry, JoinHistory
+from lakehouse.entries import STATE, Entry, JoinHistory
 from lakehouse.errors import BrokenEpoch, CannotContinue, DuplicateKey, ForeignWriter, NotLoaded
 from lakehouse.publish import check_owner
 from lakehouse.sqltext import quote
@@ -34,7 +34,7 @@ from pipelines.joins.stream_stream import HAS_VALUE
 from pipelines.joins.stream_table import as_rows, emitted, look_up
 from pipelines.joins.watermarks import VERSION
 from pipelines.pins import Arrival, Arrivals, pin
-from pipelines.plan import Computed, EpochPlan, Refresh, SourceFacts, SourceRange, plan_epoch
+from pipelines.plan import Computed, EpochPlan, Refresh, SourceFacts, SourceRange, check_is_still, plan_epoch
 from pipelines.prepare import (
     Prepared,
     check_columns,
@@ -46,7 +46,6 @@ from pipelines.prepare import (
     source_facts,
 )
 from pipelines.spec import STREAM_COLUMNS, Join, statement_of
-from pipelines.spec.names import STATE
 from pipelines.stream_sources import StreamSources
 from pipelines.window_epoch import compute_windowed
 from pipelines.window_state import create_state, state_schema
@@ -145,15 +144,10 @@ def checked_state(
     assert bound.state is not None
     name, recorded = bound.join.name, last.state
     hint = f"`lakejoin backfill --reset --select {name}` begins it and the result anew"
-    if table is None or recorded is None or table.id != recorded.id:
-        raise ForeignWriter(
-            name,
-            "the table of rows that wait was dropped" if table is None else "the table of rows that wait was replaced",
-            expected=f"the table with id {recorded.id if recorded else 'none'}",
-            found=f"id {table.id}" if table else "no table",
-            hint=hint,
-        )
+    assert recorded is not None
     assert recorded.version is not None
+    check_is_still(name, "the table of rows that wait", None if table is None else table.id, recorded.id, hint)
+    assert table is not None
     try:
         check_owner(workspace.spark, table, recorded.version, history.run_ids(let_go=True), name)
         refuse_forgetting(name, table)

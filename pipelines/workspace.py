@@ -9,6 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from lakehouse.address import Address
+from lakehouse.entries import CHANGELOG
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.ledger import Ledger
 from lakehouse.session import own_session
@@ -64,7 +65,7 @@ class Workspace:
 
     def changelog(self, join: str) -> Address | None:
         """Address the changelog of a join, if it keeps one."""
-        return self.table(f"{join}__changelog") if keeps_changelog(self.file, join) else None
+        return self.table(join + CHANGELOG) if keeps_changelog(self.file, join) else None
 
     def joins(self, select: Collection[str] | None = None) -> list[str]:
         """Name the joins to work on, in the order of the file; `selected` says how."""

@@ -3,11 +3,11 @@
 import difflib
 from collections.abc import Iterable
 
+from lakehouse.entries import CHANGELOG, STATE
 from lakehouse.errors import printable
 
 RESERVED = frozenset({"lakejoin_ledger", "lakejoin_stage"})
-STATE = "__state"
-RESERVED_ENDINGS = ("__changelog", STATE)
+RESERVED_ENDINGS = (CHANGELOG, STATE)
 DELETED, ORDER = "_deleted", "_order"
 """The columns that the KTable of a changelog source has beside those of the source."""
 
