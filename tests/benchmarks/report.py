@@ -46,6 +46,7 @@ GROUPS: dict[str, list[list[str]]] = {
         ["changelog", "--rows", "1000000", "--changes", "1000", "--shape", "recent", "--repeat", "3"],
         ["stream_table", "--rows", "10000000", "--repeat", "1"],
         ["stream_table", "--rows", "10000000", "--repeat", "1", "--shape", "skewed"],
+        ["stream_stream", "--rows", "5000000"],
     ],
     "rows": [growth(rows, 1_000) for rows in (1 * MILLION, 4 * MILLION, 16 * MILLION)],
     "changes": [growth(4 * MILLION, changes) for changes in (10, 1_000, 100_000)],
@@ -190,6 +191,20 @@ def _single(line: dict[str, Any]) -> list[list[str]]:
                 f"{line['spark_s']:.1f} / {line['lakejoin_s']:.1f}",
                 f"{line['ratio_spark']:.2f}",
             ]
+        ]
+    if name == "stream_stream":
+        return [
+            [
+                f"stream-stream, {what}, {line['rows']:,} rows a side within an hour: Spark's stream-stream join "
+                "/ lakejoin",
+                f"{line[f'spark_{seconds}']:.1f} / {line[ours]:.1f}",
+                f"{line[f'spark_{seconds}'] / line[ours]:.2f}",
+            ]
+            for what, seconds, ours in (
+                ("a load of one half and 20 epochs", "s", "lakejoin_s"),
+                ("the load", "load_s", "load_s"),
+                ("one of the epochs", "epoch_s", "epoch_s"),
+            )
         ]
     if name == "changelog":
         return [
