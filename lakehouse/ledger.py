@@ -67,9 +67,7 @@ class Ledger:
         """Read what is known of a join; nothing where the ledger does not exist yet."""
         try:
             rows = self._spark.sql(f"SELECT * FROM {self._address.sql}").where(F.col("join_name") == join)
-            with settings(self._spark, INTERPRETED):
-                entries = map(_entry, rows.collect())
-            return JoinHistory(tuple(sorted(entries, key=lambda entry: (entry.epoch, entry.at))))
+            return JoinHistory(tuple(sorted(map(_entry, rows.collect()), key=lambda entry: (entry.epoch, entry.at))))
         except PySparkException as error:
             if is_missing(error):
                 return JoinHistory(())

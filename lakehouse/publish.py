@@ -123,7 +123,7 @@ def merge(
     Args:
         spark: Our session.
         table: The table as it was just found.
-        stage: The stage; the part has `op`, `key`, `before` and `after`.
+        stage: The stage; the part has `op`, `key` and `after`, and where no `telling` is given `before`.
         ops: What the change set holds: insert, update, delete.
         fence: Whose commit it is.
         base_version: The version that the change set was computed against.

@@ -42,6 +42,8 @@ OWN_SETTINGS = {
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
     # The source of our MERGE is a stage on disk: stable already, so Delta need not copy it once more.
     "spark.databricks.delta.merge.materializeSource": "none",
+    # It takes what was observed of a stream away where the other one proves empty.
+    "spark.sql.adaptive.optimizer.excludedRules": ("org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"),
 }
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}

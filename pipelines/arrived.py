@@ -43,7 +43,8 @@ class Arrived:
         self.table: Table = bound.table(place)
         self.ignored = 0
         rows = self._feed() if plan.strategy == "incremental" else self._snapshot()
-        others = [plan.clocks[name] for name in bound.join.sources if name in plan.clocks and name != self.source]
+        beside = [] if bound.is_self_join else [name for name in bound.join.sources if name != self.source]
+        others = [plan.clocks[name] for name in beside if name in plan.clocks]
         cut = max(others, default=ALWAYS)
         # At one time the left one of two streams comes first.
         behind = "<=" if bound.join.window is not None and place == 0 and others else "<"

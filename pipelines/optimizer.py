@@ -219,12 +219,13 @@ def share_change_reads(topology: Topology) -> Rewritten:
         by_source: dict[str, list[Read]] = {}
         for read in topology.reads:
             if read.form == "changes" and any(reader.join == join.name for reader in read.readers):
-                by_source.setdefault(read.source, []).append(read)
-        for source, reads in by_source.items():
+                # Of a self-join two names may be one table.
+                by_source.setdefault("" if join.is_self_join else read.source, []).append(read)
+        for reads in by_source.values():
             if len(reads) > 1:
                 topology = replace(topology, reads=_read_once(topology.reads, reads))
                 aliases = " and ".join(reader.alias for read in reads for reader in read.readers)
-                text = f"the changes of {source} are read once for {aliases}"
+                text = f"the changes of {reads[0].source} are read once for {aliases}"
                 done.append(Applied("share_change_reads", join.name, text))
     return topology, tuple(done)
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
-from lakehouse.publish import OPERATIONS, Fence, append, check_owner, committed_counts, merge
+from lakehouse.publish import ATTEMPTS, OPERATIONS, Fence, append, check_owner, committed_counts, merge
 from lakehouse.session import for_few, settings
 from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, find, get, is_conflict, refresh, restore
@@ -135,9 +135,9 @@ def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) ->
     changed = {op: entry.counts.get(name, 0) for op, name in WAITING.items()}
     if not any(changed.values()) and entry.strategy != RESET:
         return state.base_version
-    if KEPT not in entry.counts:
+    if KEPT not in entry.counts and entry.strategy != RESET:
         return _merge(workspace, entry, state, "state", WAITING, [MATCHED])
-    wait = entry.counts[KEPT] + changed["insert"] + changed["update"]
+    wait = entry.counts.get(KEPT, 0) + changed["insert"] + changed["update"]
     return _append(workspace, entry, state, "state", wait, columns="after.*", overwrite=True)
 
 
@@ -219,18 +219,20 @@ def append_rows(
         return ours[0] if ours else None
 
     table = _is_still(workspace, target, entry.join)
-    made = own(table)
-    if made is None:
+    fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)
+    made, left = own(table), ATTEMPTS
+    while made is None:
+        is_beaten, left = False, left - 1
         try:
-            fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)
             append(rows(), target.address, fence, overwrite=overwrite)
         except Exception as error:
             if not is_conflict(error):
                 raise
-            # Another run appended the same rows at the same time: whose they are, the table's history tells.
+            # Another run appended the same rows at the same time, or upkeep rewrote what is replaced: history tells.
+            is_beaten = True
         made = own(refresh(workspace.spark, table))
-    if made is None:
-        raise another_run(entry)
+        if made is None and not (is_beaten and left and _is_open(workspace, entry)):
+            raise another_run(entry)
     return made.version, int(made.metrics.get("numOutputRows", 0))
 
 

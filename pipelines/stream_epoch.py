@@ -187,7 +187,7 @@ def way_on_of_stream(name: str) -> Iterator[None]:
 
 def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[EpochPlan, BoundJoin]:
     """Plan the epoch that begins a result anew: from the stream and its tables as they are now, over all it holds."""
-    bound, table = bind_join(workspace, name), get(workspace.spark, workspace.table(name))
+    bound, table = _up_to(bind_join(workspace, name), {}), get(workspace.spark, workspace.table(name))
     check_columns(name, "result", bound.columns, table.schema)
     read = (*bound.sources, *bound.logs.values())
     ranges = tuple(SourceRange(found.address.label, found.id, -1, found.version, -1) for found in read)
@@ -418,7 +418,8 @@ def _arrivals(
         commits = tuple(map(_arrival, came[place]))
         # At one time a table's change comes before a stream's row, and of two streams the left one first.
         is_last = place == 0 and bound.join.window is None
-        found.append(Arrivals(name, place, recorded[name], table.version, commits, later, clock, is_last))
+        order = 0 if bound.is_self_join else place  # two names of one stream come at once
+        found.append(Arrivals(name, order, recorded[name], table.version, commits, later, clock, is_last))
     return found, bound
 
 

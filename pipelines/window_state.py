@@ -141,7 +141,7 @@ def held(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, watermarks: Ma
 
 def put_state(stage: Stage, fates: DataFrame, held: Held, bound: BoundJoin, plan: EpochPlan) -> dict[str, int]:
     """
-    Stage what becomes of the rows that wait, into the part `state`: `op`, `key`, `before`, `after`.
+    Stage what becomes of the rows that wait, into the part `state`: `op`, `key`, `after`.
 
     Args:
         stage: The stage.
@@ -189,11 +189,9 @@ def _images(told: DataFrame, join: TableJoin) -> DataFrame:
     aliases = [item.alias for item in join.inputs]
     rows = [f"'{name}', {quote(alias)}" for name, alias in zip(STATE_ROWS, aliases, strict=True)]
     key = ", ".join(f"'{name}', {name}" for name in IDENTITY)
-    before = f"{MATCHED} AND {OP} <> 'update'"
-    image = "named_struct(" + ", ".join([key, f"'{MATCHED}', {{0}}", *rows]) + ")"
+    image = "named_struct(" + ", ".join([key, f"'{MATCHED}', {MATCHED}", *rows]) + ")"
     return told.select(
         F.col(OP).alias("op"),
         F.expr(f"named_struct({key})").alias("key"),
-        F.expr(f"IF({OP} = 'insert', NULL, {image.format(before)})").alias("before"),
-        F.expr(f"IF({OP} = 'delete', NULL, {image.format(MATCHED)})").alias("after"),
+        F.expr(f"IF({OP} = 'delete', NULL, {image})").alias("after"),
     )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrameWriter, SparkSession
 
-from lakehouse import writing
+from lakehouse import session, writing
 from lakehouse.errors import (
     BrokenEpoch,
     BufferFull,
@@ -20,7 +20,7 @@ from lakehouse.errors import (
     ForeignWriter,
     PipelineFileError,
 )
-from pipelines import Pipeline, plan
+from pipelines import Pipeline, plan, window_epoch
 from tests.joins.oracle import Bound, Oracle
 from tests.lake import Lake, only
 from tests.test_streams import commit_at
@@ -276,6 +276,23 @@ def test_order_by_takes_rows_one_by_one_and_kafka_has_one_time(streams: Streams)
     assert [row[:2] for row in streams.rows()] == [(1, 1), (2, None), (3, None)]
     assert {row[0]: row[3] for row in streams.rows()} == {1: 2, 2: 4, 3: 5}, "the position is the order's"
     assert only(join.verify(streams.spark)).counts["missing"] == 0
+
+
+def test_what_is_seen_of_one_stream_is_seen_although_the_other_one_is_empty(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adaptive plans leave out a join with nothing and what lies below it: counts and clocks are there all the same."""
+    monkeypatch.setitem(session.OWN_SETTINGS, "spark.sql.adaptive.enabled", "true")
+    monkeypatch.setattr(plan, "FEW", -1)
+    monkeypatch.setattr(window_epoch, "NOT_ADAPTED", -1)
+    spark, join = streams.spark, streams.join()
+    streams.come("left", (1, "a", 0), (2, None, 0), second=10)
+    first = only(join.run(spark))
+    assert (first.counts["read"], first.counts["null_keys"], first.counts["buffered"]) == (2, 1, 1)
+    streams.come("left", (3, "a", 40), (4, "b", -60), second=20)
+    second = only(join.run(spark))
+    assert (second.counts["read"], second.counts["late"], second.counts["buffered"]) == (2, 1, 2)
+    assert only(join.verify(spark)).counts["missing"] == 0
 
 
 def test_dates_where_filters_and_rows_without_a_value(streams: Streams) -> None:

@@ -15,10 +15,10 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DoubleType, FloatType, MapType, StructType
 
 from lakehouse.sqltext import quote, text
-from lakehouse.values import hash_of
+from lakehouse.values import contains, hash_of
 from pipelines.joins.meaning import PREFIX, ROW
 from pipelines.joins.watermarks import (
     NOTHING_YET,
@@ -73,8 +73,13 @@ def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str
     rank = 0 if window_of(join).is_self_join else place
     placed = (F.lit(place).alias(SIDE), F.lit(rank).alias(RANK), TIME, VERSION)
     wrapped = rows.select(*scopes, *placed, HAS_VALUE, row)
-    hashed = wrapped.withColumn(HASH, F.expr(hash_of(quote(item.alias), wrapped.schema[item.alias].dataType)))
-    equal = Window.partitionBy(*scope, SIDE, VERSION, HASH).orderBy(TIME, F.desc(HAS_VALUE))
+    kind = wrapped.schema[item.alias].dataType
+    hashed = wrapped.withColumn(HASH, F.expr(hash_of(quote(item.alias), kind)))
+    order = [F.col(TIME), F.desc(HAS_VALUE)]
+    if contains(kind, (FloatType, DoubleType, MapType)):
+        # Equal values may be written otherwise, 0.0 and -0.0: each is to have its number whenever it is read.
+        order.append(F.col(quote(item.alias)).cast("string"))
+    equal = Window.partitionBy(*scope, SIDE, VERSION, HASH).orderBy(*order)
     return hashed.withColumn(NUMBER, F.row_number().over(equal))
 
 
