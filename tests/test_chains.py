@@ -16,8 +16,7 @@ from expectations.gate import Verdict
 from lakehouse import writing
 from lakehouse.errors import CannotContinue, ForeignWriter, LakejoinError, PipelineFileError
 from lakehouse.stage import Stage
-from pipelines import Pipeline
-from pipelines import run as driver
+from pipelines import Pipeline, execution
 from pipelines.binding import BoundJoin
 from pipelines.cli import main
 from pipelines.plan import EpochPlan
@@ -244,12 +243,12 @@ def test_a_join_whose_gate_fails_holds_up_those_that_read_it(
     loaded: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the exit code of the gate; the next run makes up for it."""
-    lake, honest = loaded, driver._gate
+    lake, honest = loaded, execution._gate
 
     def strict(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, rows: int) -> Verdict:
         return Verdict(("made up",)) if plan.join == "named" else honest(workspace, bound, plan, stage, rows)
 
-    monkeypatch.setattr(driver, "_gate", strict)
+    monkeypatch.setattr(execution, "_gate", strict)
     lake.sql("UPDATE {payments} SET method = 'gold'", "payments")
     report = called(lake, capsys, "run")
     assert report["exit_code"] == 3
