@@ -12,7 +12,7 @@ from lakehouse.address import Address
 from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, SourceVersions
 from lakehouse.tables import Commit, Table
 from lakehouse.times import FILE_RETENTION
-from pipelines import run as driver
+from pipelines import execution
 from pipelines.cli import main
 from pipelines.report import JoinStatus
 from pipelines.status import Sighting, judge, last_gate, retention_warning, seconds_between_runs, source_status
@@ -199,7 +199,7 @@ def test_a_lake_is_followed_from_not_loaded_to_unreadable(
     assert "  left: 1 commit behind, the oldest" in text
 
     with monkeypatch.context() as patched:
-        patched.setattr(driver, "_gate", lambda *_: driver.Verdict(("two rows for a key",)))
+        patched.setattr(execution, "_gate", lambda *_: execution.Verdict(("two rows for a key",)))
         call("run", code=3)
     shutil.rmtree(lake.path("right"))
     lake.create("right", "k INT, w STRING")
