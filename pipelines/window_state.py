@@ -180,9 +180,9 @@ def _once(told: DataFrame, join: TableJoin) -> DataFrame:
     rows = told.groupBy(*IDENTITY[1:]).agg(
         F.expr(op).alias(OP),
         F.expr(f"any_value(coalesce({left}, {right}))").alias(join.inputs[0].alias),
-        F.expr(f"any_value(IF({SIDE} = {BOTH}, {right}, NULL))").alias(join.inputs[1].alias),
     )
-    return rows.withColumns({SIDE: F.lit(BOTH), MATCHED: F.lit(False)})
+    none = F.lit(None).cast(told.schema[join.inputs[1].alias].dataType)
+    return rows.withColumns({SIDE: F.lit(BOTH), MATCHED: F.lit(False), join.inputs[1].alias: none})
 
 
 def _images(told: DataFrame, join: TableJoin) -> DataFrame:

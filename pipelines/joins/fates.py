@@ -127,7 +127,7 @@ def alone(
 
     Args:
         becoming: What `fates` gives.
-        placed: What `with_watermarks` gives, of all that came, late rows and given watermarks too.
+        placed: What `with_watermarks` gives, of all that came, late rows and given watermarks too; or its positions.
         join: The join.
         span: So much time of the rows is looked at in one task.
         scope: Columns that keep independent histories apart.
@@ -170,7 +170,7 @@ def most_waiting(
     Args:
         arrived: What `came` gives.
         held: What `waiting` gives.
-        placed: What `with_watermarks` gives.
+        placed: What `with_watermarks` gives, or its positions.
         join: The join.
         semantics: By which rules.
         spans: So much time of the order, and of the rows, is looked at in one task.

@@ -8,8 +8,7 @@ The order is cut into spans. Within a span a window runs over its rows, and what
 all spans before it, so that no task has to sort everything.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -188,97 +187,6 @@ def steps_of(placed: DataFrame, window: Bounded, number: int, scope: Sequence[st
     place = F.struct(*(F.col(name) for name in PLACE))
     risen = after.where(f"value > {NOTHING_YET} AND value > {limit(number)}")
     return risen.select(*(F.col(quote(name)) for name in scope), "value", place.alias("at"))
-
-
-class Position(NamedTuple):
-    """
-    A position of one history.
-
-    Args:
-        time: Its time.
-        rank: Its side; of a stream that is joined with itself 0.
-        version: Its commit.
-        before: The watermarks before it, by their places; NOTHING_YET where nothing came.
-        after: Those after it.
-    """
-
-    time: int
-    rank: int
-    version: int
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-
-
-def marks_at(rows: DataFrame, window: Bounded) -> DataFrame:
-    """
-    Give what the rows of each position tell of the watermarks.
-
-    Args:
-        rows: PLACE and the columns that `mark` names, of one history.
-        window: The watermarked columns.
-
-    Returns:
-        A row for each position, with these columns.
-    """
-    return rows.groupBy(*PLACE).agg(*(F.max(mark(n)).alias(mark(n)) for n in range(len(window.watermarks))))
-
-
-def walked(marks: Iterable[Sequence[int | None]], floors: Sequence[int | None]) -> list[Position]:
-    """
-    Walk the positions of one history in their order.
-
-    Args:
-        marks: Rows of `marks_at`.
-        floors: The watermarks by then, None where nothing came.
-
-    Returns:
-        The positions in their order.
-    """
-    known = tuple(NOTHING_YET if floor is None else floor for floor in floors)
-    positions = []
-    for place, told in sorted((tuple(row[:3]), row[3:]) for row in marks):
-        time, rank, version = place
-        after = tuple(max(before, before if one is None else one) for before, one in zip(known, told, strict=True))
-        positions.append(Position(time or 0, rank or 0, version or 0, known, after))
-        known = after
-    return positions
-
-
-def placed_at(rows: DataFrame, known: DataFrame, window: Bounded) -> DataFrame:
-    """
-    Give each row what is known at its position, as `with_watermarks` does.
-
-    Args:
-        rows: PLACE and other columns.
-        known: PLACE and the columns that `reached` and `passed` name, a row for each position; few.
-        window: The watermarked columns and their bounds.
-
-    Returns:
-        The rows with the columns that `reached`, `passed` and `limit` name.
-    """
-    numbers = range(len(window.watermarks))
-    limited = known.withColumns({limit(n): F.expr(limit_sql(window, n, reached)) for n in numbers})
-    return rows.join(F.broadcast(limited), on=list(PLACE), how="inner")
-
-
-def risen(positions: Sequence[Position], window: Bounded, number: int) -> list[tuple[int, int]]:
-    """
-    Say when the limit of a watermarked column rose.
-
-    Args:
-        positions: What `walked` gives.
-        window: The watermarked columns and their bounds.
-        number: Which column.
-
-    Returns:
-        Each limit with the time after which it was so high, ascending.
-    """
-    steps: list[tuple[int, int]] = []
-    for position in positions:
-        height = lowest(window, number, dict(enumerate(position.after)))
-        if height > (steps[-1][0] if steps else NOTHING_YET):
-            steps.append((height, position.time))
-    return steps
 
 
 def first_beyond(

@@ -5,7 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.joins.watermarks import NOTHING_YET, Position, risen, walked
+from pipelines.joins.positions import Position, risen, walked
+from pipelines.joins.watermarks import NOTHING_YET
 from pipelines.spec.definition import Time, Watermark, Window, Within
 
 WINDOW = Window(
@@ -22,7 +23,7 @@ MARKS = st.lists(
 
 
 def test_each_position_sees_what_came_before_it_and_not_itself() -> None:
-    found = walked([(2, 1, 1, None, 40), (1, 0, 7, 30, None)], [None, 10])
+    found = walked([(2, 1, 1, None, 40), (1, 0, 7, 30, None)], [NOTHING_YET, 10])
     assert found == [
         Position(1, 0, 7, (NOTHING_YET, 10), (30, 10)),
         Position(2, 1, 1, (30, 10), (30, 40)),
@@ -30,12 +31,12 @@ def test_each_position_sees_what_came_before_it_and_not_itself() -> None:
 
 
 def test_a_limit_rises_with_the_watermark_of_the_other_side_by_the_tightest_bound() -> None:
-    found = walked([(1, 0, 7, 30, None), (2, 1, 1, None, 40)], [None, 10])
+    found = walked([(1, 0, 7, 30, None), (2, 1, 1, None, 40)], [NOTHING_YET, 10])
     assert risen(found, WINDOW, 0) == [(-10, 1), (20, 2)], "10 was known before, and is told at the first position"
     assert risen(found, WINDOW, 1) == [(20, 1)]
 
 
-@given(MARKS, st.lists(st.none() | st.integers(-50, 50), min_size=2, max_size=2), st.randoms())
+@given(MARKS, st.lists(st.just(NOTHING_YET) | st.integers(-50, 50), min_size=2, max_size=2), st.randoms())
 def test_watermarks_never_fall_and_no_order_of_reading_matters(marks, floors, random) -> None:
     found = walked(marks, floors)
     shuffled = list(marks)
