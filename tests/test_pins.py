@@ -49,6 +49,13 @@ def test_of_two_streams_the_left_one_comes_first_at_the_same_time() -> None:
     assert pin([left, right], max_versions=1).versions == {"l": 1, "r": 1}
 
 
+def test_two_names_of_one_stream_are_cut_after_the_same_commit() -> None:
+    """Both come at one place: neither holds the other back, nor runs ahead, whatever the clock of the writer did."""
+    both = [arrivals("a", 0, 5, 3, 9), arrivals("b", 0, 5, 3, 9)]
+    for bound in (1, 2, 3):
+        assert pin(both, max_versions=bound) == Pins({"a": bound, "b": bound}, more=bound < 3)
+
+
 def test_a_commit_that_came_meanwhile_is_left_out_with_all_after_it() -> None:
     assert pin([arrivals("s", 0, 1, 7), arrivals("t", 1, 2, later=5)]) == Pins({"s": 1, "t": 1}, more=True)
 

@@ -1,7 +1,7 @@
 """Joins of two streams through real Delta tables: what is added when, what waits, and what is kept exactly once."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from lakehouse.errors import (
     ForeignWriter,
     PipelineFileError,
 )
-from pipelines import Pipeline, plan, window_epoch
+from pipelines import Pipeline, placing, plan, publishing, window_epoch
 from tests.joins.oracle import Bound, Oracle
 from tests.lake import Lake, only
 from tests.test_streams import commit_at
@@ -42,7 +42,7 @@ class Streams(Lake):
         listed = ", ".join(
             f"({number}, {'NULL' if key is None else repr(key)}, {at(minute)})" for number, key, minute in rows
         )
-        self.sql(f"INSERT INTO {{{name}}} VALUES {listed}")
+        self.sql(f"INSERT INTO {{{name}}} VALUES {listed}", name)
         if second is not None:
             commit_at(self, name, second)
 
@@ -127,7 +127,7 @@ def test_epochs_cut_at_random_are_what_the_oracle_says(
 ) -> None:
     """Commits of both streams in turn; a run now and then; what waits and what was added are the oracle's."""
     if not few:
-        monkeypatch.setattr(plan, "FEW", -1)
+        large_ways(monkeypatch)
     random, spark = Random(seed), streams.spark
     how = random.choice(("left", "full"))
     join = streams.join(JOIN.replace("LEFT", how.upper()))
@@ -161,6 +161,60 @@ def test_epochs_cut_at_random_are_what_the_oracle_says(
     assert only(join.verify(spark)).counts["expected"] == len(rows)
 
 
+def large_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take, for a few rows, the ways that are meant for many: through the stage, merged, positions in a frame."""
+    monkeypatch.setattr(plan, "FEW", -1)
+    monkeypatch.setattr(plan, "REWRITTEN_STATE", -1)
+    monkeypatch.setattr(placing, "FEW_POSITIONS", 0)
+
+
+@pytest.mark.parametrize("is_in_order", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_first_load_is_the_history_row_by_row_in_the_order_of_its_times(
+    streams: Streams, is_in_order: bool, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows without a time come first, then by time, left before right; no watermark is looked up to see that."""
+    if not few:
+        large_ways(monkeypatch)
+    if not is_in_order:
+        monkeypatch.setattr(placing.Placing, "_is_in_order", False)
+    random, rows = Random(7), []
+    for number in range(1, 61):
+        minute = None if random.random() < 0.1 else random.randint(0, 60)
+        rows.append((random.choice("lr"), (number, random.choice(("a", "b", None)), minute)))
+    streams.come("left", *(row for side, row in rows if side == "l"), second=10)
+    streams.come("right", *(row for side, row in rows if side == "r"), second=20)
+    join = streams.join(JOIN.replace("LEFT", "FULL"))
+    join.run(streams.spark)
+    oracle = oracle_of("full")
+    emitted = []
+    for side, row in sorted(rows, key=lambda one: (one[1][2] is not None, one[1][2] or 0, one[0])):
+        emitted += oracle.rows(side, [(row[0], dict(zip(("id", "k", "t"), row, strict=True)))])
+    told = [tuple(side and side[0] for side in (one.left, one.right)) for one in emitted]
+    assert streams.found() == sorted(told, key=repr)
+    assert streams.waits() == sorted(held.row[0] for held in oracle.buffered)
+
+
+def test_an_append_that_upkeep_of_the_table_disturbed_is_tried_again(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OPTIMIZE rewrote what the state replaces: nobody wrote to it, so the same rows are written once more."""
+    spark, join, tried = streams.spark, streams.join(), []
+    join.run(spark)
+    streams.come("left", (1, "a", 0), second=10)
+    append = publishing.append
+
+    def disturbed(*args: Any, **options: Any) -> None:
+        tried.append(args[1].label)
+        if len(tried) == 1:
+            raise RuntimeError("[DELTA_CONCURRENT_DELETE_READ] as OPTIMIZE makes it")
+        append(*args, **options)
+
+    monkeypatch.setattr(publishing, "append", disturbed)
+    assert only(join.run(spark)).counts["buffered"] == 1
+    assert (tried, streams.waits()) == (["result__state"] * 2, [1])
+
+
 @contextmanager
 def killed_before(write: str) -> Iterator[None]:
     """Stop what runs before a write whose name begins so."""
@@ -177,13 +231,13 @@ def killed_before(write: str) -> Iterator[None]:
         writing.observers.remove(stop)
 
 
-def oracle_of(how: str) -> Oracle:
-    """Give the oracle of the join of this module; times are minutes."""
+def oracle_of(how: str, of_left: Callable[[Any], bool] = lambda values: True) -> Oracle:
+    """Give the oracle of the join of this module, with a condition on its left rows; times are minutes."""
 
     def meets(left: Any, right: Any) -> bool | None:
         if None in (left["k"], right["k"], left["t"], right["t"]):
             return None
-        return bool(left["k"] == right["k"] and left["t"] - 10 <= right["t"] <= left["t"] + 20)
+        return left["k"] == right["k"] and left["t"] - 10 <= right["t"] <= left["t"] + 20 and of_left(left)
 
     return Oracle(
         how,
@@ -191,7 +245,7 @@ def oracle_of(how: str) -> Oracle:
         {"l": ("t",), "r": ("t",)},
         {"l.t": 5, "r.t": 5},
         meets,
-        {"l": lambda values: True, "r": lambda values: True},
+        {"l": of_left, "r": lambda values: True},
         {"l": lambda values: values["k"] is None, "r": lambda values: values["k"] is None},
     )
 
@@ -330,8 +384,13 @@ def test_times_of_other_types_than_their_bounds_are_faults(streams: Streams) -> 
         streams.join(number).run(streams.spark)
 
 
-def test_an_epoch_that_is_let_go_puts_back_what_waited(streams: Streams) -> None:
+@pytest.mark.parametrize("merged", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_epoch_that_is_let_go_puts_back_what_waited(
+    streams: Streams, merged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The state was written, then somebody else wrote to the result: `--accept` goes on with the rows not yet taken."""
+    if merged:
+        large_ways(monkeypatch)
     spark, join = streams.spark, streams.join()
     join.run(spark)
     streams.come("left", (1, "a", 0), (2, "b", 0), second=10)
