@@ -22,12 +22,34 @@ REJECTED_LOAD = "rejected by its gate: "
 
 @dataclass(frozen=True)
 class SourceVersions:
-    """What an epoch read of a source: versions (from_version, to_version] of the table with this id; from -1 is all."""
+    """
+    What an epoch read of a source: versions (from_version, to_version] of the table with this id; from -1 is all.
+
+    Of a stream that another join makes also which epochs of that join, (from_epoch, to_epoch]: one that only moved a
+    watermark makes no version.
+    """
 
     name: str
     id: str
     from_version: int
     to_version: int
+    from_epoch: int = 0
+    to_epoch: int = 0
+
+
+@dataclass(frozen=True)
+class Passed:
+    """
+    A position that an epoch of a join with a stream passed.
+
+    Args:
+        time: Its time, in microseconds since 1970.
+        watermarks: How far watermarks of the result moved at it, by column; those of times in microseconds since 1970,
+            of integers as these count.
+    """
+
+    time: int
+    watermarks: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -62,6 +84,7 @@ class Entry:
         message: Why it was rejected, abandoned or broken.
         clocks: Of a join with a stream: for each source the greatest time in its order so far, in microseconds since
             1970 or as its `order_by` counts; of two streams also the greatest value of each watermarked column.
+        positions: Of a join with a stream, in their order, the positions that the epoch passed; a first load is one.
         at: When the row was written, UTC.
     """
 
@@ -79,6 +102,7 @@ class Entry:
     seconds: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
     clocks: Mapping[str, int] = field(default_factory=dict)
+    positions: tuple[Passed, ...] = ()
     at: datetime | None = None
 
     @property
@@ -135,6 +159,20 @@ class JoinHistory:
         earlier = (e for e in self.entries if e.step == COMMITTED and e.epoch < epoch)
         last = max(earlier, key=lambda e: e.epoch, default=None)
         return {} if last is None else last.clocks
+
+    def between(self, after: int, until: int) -> list[Entry]:
+        """Give the committed epochs (after, until], in their order."""
+        made = (entry for entry in self.entries if entry.step == COMMITTED and after < entry.epoch <= until)
+        return sorted(made, key=lambda entry: entry.epoch)
+
+    def watermarks_at(self, epoch: int) -> dict[str, int]:
+        """Give the watermarks of the result after an epoch, by column, since the result last began anew."""
+        known: dict[str, int] = {}
+        for entry in self.between(0, epoch):
+            known = {} if entry.strategy in ("load", "reset") else known
+            for passed in entry.positions:
+                known |= passed.watermarks
+        return known
 
     def at_result(self, version: int) -> Entry | None:
         """Give the last committed epoch that is in a version of the result; None for a version before the first."""

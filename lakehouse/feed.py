@@ -13,6 +13,10 @@ VERSIONS_PER_READ = 10
 """With deletion vectors the cost of reading a feed grows faster than the number of versions (pitfall 26)."""
 
 
+FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+"""The columns that a feed has beside those of its table."""
+
+
 def read_feed(
     spark: SparkSession, address: Address, after: int, to: int, columns: Sequence[str], where: str = ""
 ) -> DataFrame:
@@ -37,7 +41,7 @@ def read_feed(
         reader = spark.read.format("delta").option("readChangeFeed", "true")
         reader = reader.option("startingVersion", first).option("endingVersion", last)
         chunk = reader.load(address.path) if address.path else reader.table(address.table)
-        names = [*columns, "_change_type", "_commit_version", "_commit_timestamp"]
+        names = [*columns, *FEED_COLUMNS]
         chunk = chunk.where(where) if where else chunk
         chunks.append(chunk.select(*(F.col(quote(name)) for name in names)))
     return reduce(DataFrame.unionAll, chunks)

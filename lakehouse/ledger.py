@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
 from lakehouse.address import Address
-from lakehouse.entries import CLOSING, PUBLISHING, Entry, JoinHistory, SourceVersions, TargetVersions
+from lakehouse.entries import CLOSING, PUBLISHING, Entry, JoinHistory, Passed, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun
 from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import COMMITS_AT_ONCE, create, history, is_conflict, is_missing, table_id
@@ -33,10 +33,12 @@ NAME = "lakejoin_ledger"
 SCHEMA = """
     join_name STRING, epoch BIGINT, step STRING, run_id STRING, at TIMESTAMP, strategy STRING, reason STRING,
     definition STRING,
-    sources ARRAY<STRUCT<name: STRING, id: STRING, from_version: BIGINT, to_version: BIGINT>>,
+    sources ARRAY<STRUCT<name: STRING, id: STRING, from_version: BIGINT, to_version: BIGINT,
+                         from_epoch: BIGINT, to_epoch: BIGINT>>,
     targets ARRAY<STRUCT<name: STRING, path: STRING, table_name: STRING, id: STRING, base_version: BIGINT,
                          version: BIGINT>>,
-    stage STRING, counts MAP<STRING, BIGINT>, seconds MAP<STRING, DOUBLE>, message STRING, clocks MAP<STRING, BIGINT>
+    stage STRING, counts MAP<STRING, BIGINT>, seconds MAP<STRING, DOUBLE>, message STRING, clocks MAP<STRING, BIGINT>,
+    positions ARRAY<STRUCT<time: BIGINT, watermarks: MAP<STRING, BIGINT>>>
 """
 
 
@@ -161,6 +163,7 @@ def _row(entry: Entry) -> dict[str, object]:
         "seconds": dict(entry.seconds),
         "message": entry.message,
         "clocks": dict(entry.clocks),
+        "positions": [{"time": passed.time, "watermarks": dict(passed.watermarks)} for passed in entry.positions],
     }
 
 
@@ -173,7 +176,7 @@ def _entry(row: Row) -> Entry:
         strategy=row["strategy"],
         reason=row["reason"],
         definition=row["definition"],
-        sources=tuple(SourceVersions(s["name"], s["id"], s["from_version"], s["to_version"]) for s in row["sources"]),
+        sources=tuple(map(_source, row["sources"])),
         targets=tuple(
             TargetVersions(
                 Address(t["name"], t["path"] or "", t["table_name"] or ""), t["id"], t["base_version"], t["version"]
@@ -185,5 +188,15 @@ def _entry(row: Row) -> Entry:
         seconds=dict(row["seconds"] or {}),
         message=row["message"] or "",
         clocks=dict(row["clocks"] or {}) if "clocks" in row else {},
+        positions=tuple(map(_passed, (row["positions"] or ()) if "positions" in row else ())),
         at=utc(row["at"]),
     )
+
+
+def _source(row: Row) -> SourceVersions:
+    epochs = [row[name] or 0 for name in ("from_epoch", "to_epoch") if name in row]
+    return SourceVersions(row["name"], row["id"], row["from_version"], row["to_version"], *epochs)
+
+
+def _passed(row: Row) -> Passed:
+    return Passed(row["time"], dict(row["watermarks"] or {}))

@@ -5,17 +5,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType
 
 from lakehouse.errors import CannotContinue
-from lakehouse.feed import read_feed
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, commits_since, read
 from lakehouse.times import micros
 from pipelines.binding import BoundJoin
+from pipelines.given import Given, given
 from pipelines.joins.stream_stream import HAS_VALUE
 from pipelines.joins.stream_table import ALWAYS, POSITION, ignores_null_values
 from pipelines.joins.watermarks import VERSION, as_number
-from pipelines.plan import EpochPlan
-from pipelines.spec.semantics import UNORDERED
+from pipelines.plan import EpochPlan, SourceRange
+from pipelines.spec.semantics import STREAM_COLUMNS, UNORDERED
 from pipelines.workspace import Workspace
+
+CAUSED_AT = STREAM_COLUMNS[1]
+"""The column of a join's result with the time of what caused a row."""
 
 ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
 """Operations of which `ignore_changes` skips the rows that are deleted or updated; of others it skips the commit."""
@@ -41,6 +44,7 @@ class Arrived:
         self._stream = bound.streams[place]
         self._seen = Observation()
         self.table: Table = bound.table(place)
+        self.given = self._given()
         self.ignored = 0
         rows = self._feed() if plan.strategy == "incremental" else self._snapshot()
         beside = [] if bound.is_self_join else [name for name in bound.join.sources if name != self.source]
@@ -80,9 +84,10 @@ class Arrived:
 
     @property
     def reached(self) -> int | None:
-        """The greatest time of the rows; None where there are none."""
+        """The greatest time of the rows, or of what caused none; None where nothing came."""
         reached: int | None = self._seen.get["reached"]
-        return reached
+        passed = [] if self.given is None else [position.time for position in self.given.positions]
+        return max([*passed, *([] if reached is None else [reached])], default=None)
 
     def facts(self) -> dict[str, int]:
         """
@@ -97,6 +102,18 @@ class Arrived:
         refuse_untimed(self._stream.source, self._stream.order, seen["untimed"])
         counts = {name: int(seen[name]) for name in ("read", "null_values", "behind_cut")}
         return {**counts, "ignored_changes": self.ignored + int(seen["ignored"])}
+
+    def _given(self) -> Given | None:
+        """Look up what another join recorded of the stream, if one makes it."""
+        if self.source not in self._workspace.file.joins:
+            return None
+        clock = self._plan.clocks.get(self.source, ALWAYS) if self._plan.strategy == "incremental" else None
+        return given(self._workspace, self._range, self.table.schema, clock)
+
+    @property
+    def _range(self) -> SourceRange:
+        (versions,) = (part for part in self._plan.sources if part.name == self.source)
+        return versions
 
     def _snapshot(self) -> DataFrame:
         """Read the stream as it is, which knows nothing of commits; its rows have the order of a column, or none."""
@@ -118,8 +135,8 @@ class Arrived:
         )
 
     def _feed(self) -> DataFrame:
-        (versions,) = (part for part in self._plan.sources if part.name == self._stream.source)
-        spark, names = self._workspace.spark, self._bound.used(self._stream.source)
+        versions, spark = self._range, self._workspace.spark
+        names = [*self._bound.used(self.source), *([] if self.given is None else [CAUSED_AT])]
         if not versions.has_changes:
             rows = (
                 read(spark, self.table.address, self.table.version)
@@ -132,11 +149,14 @@ class Arrived:
                 )
             )
         else:
-            rows = read_feed(spark, self.table.address, versions.read_after, versions.to_version, names)
+            feeds = self._workspace.feeds
+            rows = feeds.read(self.source, self.table, versions.read_after, versions.to_version, names)
         skipped = self._skipped(rows, versions.read_after) if self._stream.ignore_changes else {}
         if skipped:
             self.ignored = sum(skipped.values())
             rows = rows.where(~F.col("_commit_version").isin(list(skipped)))
+        if self.given is not None:
+            return rows.withColumn(POSITION, F.expr(self.given.time_sql(CAUSED_AT)))
         column = self._bound.times.get(self._stream.source)
         kind = None if column is None else self.table.schema[column].dataType
         position = self._time_of_commit() if column is None or kind is None else as_time(quote(column), kind)
@@ -147,8 +167,7 @@ class Arrived:
         own = "unix_micros(_commit_timestamp)"
         if self._bound.join.window is None:
             return own
-        (versions,) = (part for part in self._plan.sources if part.name == self.source)
-        reached = self._plan.clocks.get(self.source, ALWAYS)
+        versions, reached = self._range, self._plan.clocks.get(self.source, ALWAYS)
         raised = ""
         for commit in commits_since(self._workspace.spark, self.table, versions.read_after):
             if commit.changes_data and commit.version <= versions.to_version:
@@ -175,13 +194,14 @@ class Arrived:
     def _altered(self, version: int) -> CannotContinue:
         commits = commits_since(self._workspace.spark, self.table, version - 1)
         operation = next(commit.operation for commit in commits if commit.version == version)
+        skip = "`ignore_changes: true` on the source skips such rows and counts them; or "
         return CannotContinue(
             self._stream.source,
             "a commit of this stream changed or deleted rows",
             expected="rows that are only added",
             found=f"{operation} in version {version}",
-            hint=f"`ignore_changes: true` on the source skips such rows and counts them; or `lakejoin backfill --reset "
-            f"--select {self._bound.join.name}` begins the result anew",
+            hint=("" if self.given is not None else skip)
+            + f"`lakejoin backfill --reset --select {self._bound.join.name}` begins the result anew",
         )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -36,6 +36,7 @@ from pipelines.spec import (
     bind,
     fingerprint,
     reads,
+    reads_stream,
     statement_of,
 )
 from pipelines.stream_inputs import fitted, stream_inputs
@@ -139,6 +140,8 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     times: Mapping[str, str] = {}
     if statement.reads_stream:
         streams, times = stream_inputs(workspace, statement, tables)
+    if join.window is None and not any(name in reads(workspace.file, other) for other in workspace.file.joins):
+        join = replace(join, looking_up=(), carried=())  # nobody asks how far the times of the stream are
     join = fitted(workspace, join, tables)
     sources = tuple(tables[source] for source in join.sources)
     types = _key_types(workspace, join, tables)
@@ -150,7 +153,11 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     added = [StructField(column, LongType()) for column in STREAM_COLUMNS if streams]
     added += [StructField(column, IDENTITY_TYPE) for column in ROW_COLUMNS if join.window is not None]
     read = reads(workspace.file, name) if changelog is not None or streams else ()
-    logs = {source: get_log(workspace, source, tables[source]) for source in read}
+    logs = {
+        source: get_log(workspace, source, tables[source])
+        for source in read
+        if not reads_stream(workspace.file, source)
+    }
     return BoundJoin(
         join,
         fingerprint(workspace.file, name),
@@ -164,7 +171,7 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
         streams,
         times,
         None if join.window is None else workspace.table(name + STATE),
-        is_single_store(workspace.file, name),
+        statement.is_self_join and is_single_store(workspace.file, name),
         statement.is_self_join and is_read_once(workspace.file, name),
     )
 

@@ -24,10 +24,9 @@ from lakehouse.tables import find, reading
 from pipelines.binding import Bound, BoundJoin
 from pipelines.first_load import resume_load
 from pipelines.ktable import BoundKTable
-from pipelines.plan import FEW, Computed, EpochPlan
+from pipelines.plan import APPENDED, FEW, Computed, EpochPlan
 from pipelines.prepare import Prepared
 from pipelines.publishing import (
-    APPENDED,
     Stopwatch,
     is_staged,
     publish,

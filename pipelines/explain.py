@@ -6,12 +6,21 @@ from textwrap import dedent
 from lakehouse.entries import STATE
 from pipelines.optimizer import optimized, topology
 from pipelines.report import JoinExplanation, SourceExplanation
-from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS, How, PipelineFile, Statement, is_ordered_by_column, statement_of
-from pipelines.spec.bounds import Bound, find_bounds
+from pipelines.spec import (
+    ROW_COLUMNS,
+    STREAM_COLUMNS,
+    How,
+    PipelineFile,
+    Statement,
+    is_ordered_by_column,
+    reading_alike,
+    statement_of,
+)
+from pipelines.spec.bounds import Bound
 from pipelines.spec.dialect import as_written
-from pipelines.spec.kind import asserted, time_of
 from pipelines.spec.lengths import spelled_out
 from pipelines.spec.statement import Side
+from pipelines.spec.windows import bounds_of
 
 PRESERVED: dict[How, tuple[bool, bool]] = {
     "inner": (False, False),
@@ -44,7 +53,7 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
     Raises:
         PipelineFileError: The statement is not one that is supported.
     """
-    plain = topology(file, [name])
+    plain = topology(file, reading_alike(file, name))
     after, applied = optimized(plain, file)
     join = file.joins[name]
     statement = statement_of(file, name)
@@ -60,17 +69,19 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
         refresh=join.refresh,
         plan=plain.lines(name),
         optimised=after.lines(name) if after.lines(name) != plain.lines(name) else (),
-        rules=tuple(f"{rule}: {text}" for rule, _, text in applied),
+        rules=tuple(f"{rule}: {text}" for rule, about, text in applied if about == name),
         sql=dedent(join.sql).strip(),
         notes=(*_ktables(file, statement), *_notes(file, statement)),
     )
 
 
 def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
-    for name in statement.sources:
-        if name in file.joins:
-            key = ", ".join(next(side.key for side in statement.sides if side.source == name))
-            yield f"{name} is a join of this file: its result holds one row for each ({key}), as its own statement says"
+    yield from _why_split(file, statement.name)
+    for side in {side.source: side for side in statement.sides if side.source in file.joins}.values():
+        holds = f"holds one row for each ({', '.join(side.key)}), as its own statement says"
+        is_part = file.part_of(side.source) == file.part_of(statement.name)
+        what = "an earlier part of it" if is_part else "a join of this file"
+        yield f"{side.source} is {what}: its result {'is a stream' if side.is_result else holds}"
     first, *others = (statement.sides[place] for place in statement.keys.members)
     for other in others:
         clause, and_with = ("USING names", "and") if statement.using else ("ON equates", "with")
@@ -98,6 +109,17 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         )
 
 
+def _why_split(file: PipelineFile, name: str) -> Iterator[str]:
+    """Say of which statement a join is a part, and why its result is kept."""
+    whole = file.part_of(name)
+    parts = file.parts(whole)
+    if len(parts) > 1:
+        place = f"part {parts.index(name) + 1} of {len(parts)} of {whole}"
+        yield f"{place}, whose statement has several streams: of these two meet at a time"
+    if name != whole:
+        yield "its result is stored for the next part: only joins with streams make stored intermediates"
+
+
 def _why_windowed(statement: Statement) -> Iterator[str]:
     """Name the bounds of time between two streams, as far as the statement tells them."""
     left, right = statement.sides
@@ -105,13 +127,7 @@ def _why_windowed(statement: Statement) -> Iterator[str]:
     if statement.is_self_join:
         both = f"{left.alias} and {right.alias} are one stream: its"
     yield f"{both} rows meet within bounds of time, and the result is one"
-    step = statement.steps[0]
-    bounds, _ = find_bounds(
-        asserted(step.on, step.how, statement.where),
-        lambda column: time_of(column, statement.sides),
-        (left.alias, right.alias),
-    )
-    for bound in bounds:
+    for bound in bounds_of(statement):
         greater, lesser = (
             f"{statement.sides[time.input].alias}.{time.column}" for time in (bound.greater, bound.lesser)
         )
@@ -180,9 +196,10 @@ def _change_with_stream(statement: Statement, place: int) -> str:
     if place:
         return "adds nothing to the result: later rows of the stream meet it"
     kept = all(step.how == "left" for step in statement.steps) and statement.where is None
-    return f"adds {'one row' if kept else 'a row, or none,'} to the result for each new row; updates and deletes " + (
-        "are refused, unless `ignore_changes` passes them over"
-    )
+    adds = f"adds {'one row' if kept else 'a row, or none,'} to the result for each new row"
+    if statement.sides[0].is_result:
+        return adds
+    return f"{adds}; updates and deletes are refused, unless `ignore_changes` passes them over"
 
 
 def _change_of_pair(side: Side, other: Side, kept: bool, other_kept: bool) -> str:
@@ -274,6 +291,10 @@ def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield f"WHERE `{as_written(statement.where)}`: other rows are not added"
     if statement.is_windowed:
         for side in statement.sides:
+            if side.is_result:
+                listed = ", ".join(f"{side.alias}.{name}" for name, _ in side.times)
+                yield f"{side.source} says with each epoch how far its watermarks are: {listed}"
+                continue
             listed = ", ".join(f"{side.alias}.{name} by {late}" for name, late in side.times)
             yield f"rows of {side.source} may come late: {listed}; later ones are dropped and counted"
         if statement.is_self_join:
@@ -282,7 +303,7 @@ def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield f"what waits is kept in {_stored(file, statement.name + STATE)}"
     else:
         yield "a key that is null looks nothing up: a left join keeps the row, an inner one drops and counts it"
-    streams = [file.sources[side.source] for side in statement.sides if side.kind == "stream"]
+    streams = [file.sources[side.source] for side in statement.sides if side.kind == "stream" and not side.is_result]
     for null_value in dict.fromkeys(stream.null_value for stream in streams if stream.null_value is not None):
         yield f"a row for which `{null_value}` has no value: it takes no part, and is counted"
     if is_ordered_by_column(statement, file.sources):

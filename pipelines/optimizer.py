@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from sqlglot import exp
+
 from pipelines.spec import How, Kind, PipelineFile, Statement, added_columns, statement_of
 from pipelines.spec.dialect import as_written
 from pipelines.spec.outputs import is_star
@@ -212,8 +214,24 @@ def single_store_self_join(topology: Topology) -> Rewritten:
     return topology, tuple(done)
 
 
+def shared_reads(file: PipelineFile, names: Sequence[str]) -> dict[str, frozenset[str] | None]:
+    """
+    Name the sources whose changes several joins read that run together.
+
+    Args:
+        file: The pipeline file.
+        names: The joins, in the order in which they run.
+
+    Returns:
+        For each source the columns that the joins may use, in lower case; None for all of them.
+    """
+    found, _ = optimized(topology(file, names), file)
+    shared = {read.source: _joins_of(read) for read in found.reads if read.form != "whole table"}
+    return {source: _named_by(file, source, joins) for source, joins in shared.items() if len(joins) > 1}
+
+
 def share_change_reads(topology: Topology) -> Rewritten:
-    """Read the changes of a source once for all inputs of a join that want them."""
+    """Read the changes of a source once for all inputs that want them, of a join and of those that run with it."""
     done = []
     for join in topology.joins:
         by_source: dict[str, list[Read]] = {}
@@ -227,6 +245,13 @@ def share_change_reads(topology: Topology) -> Rewritten:
                 aliases = " and ".join(reader.alias for read in reads for reader in read.readers)
                 text = f"the changes of {reads[0].source} are read once for {aliases}"
                 done.append(Applied("share_change_reads", join.name, text))
+    for source, form in dict.fromkeys((read.source, read.form) for read in topology.reads):
+        reads = [read for read in topology.reads if (read.source, read.form) == (source, form)]
+        joins = list(dict.fromkeys(name for read in reads for name in _joins_of(read)))
+        if len(joins) > 1 and form != "whole table":
+            topology = replace(topology, reads=_read_once(topology.reads, reads))
+            text = f"the changes of {source} are read once for {' and '.join(joins)}, where they take the same versions"
+            done += [Applied("share_change_reads", name, text) for name in joins]
     return topology, tuple(done)
 
 
@@ -269,10 +294,30 @@ def _columns(statement: Statement) -> tuple[str, ...]:
     return (*named, *added_columns(statement.sides))
 
 
+def _joins_of(read: Read) -> tuple[str, ...]:
+    """Name the joins that a read feeds, each once."""
+    return tuple(dict.fromkeys(reader.join for reader in read.readers))
+
+
+def _named_by(file: PipelineFile, source: str, joins: Sequence[str]) -> frozenset[str] | None:
+    """Name the columns that statements may use of a source, in lower case: all that they write; None for a star."""
+    known = file.sources.get(source)
+    names = {*known.key, *known.watermarks, known.order_by or ""} if known is not None else set()
+    for statement in (statement_of(file, name) for name in joins):
+        parts = [*statement.select, *(step.on for step in statement.steps), *filter(None, [statement.where])]
+        if any(is_star(item) for item in statement.select):
+            return None
+        names |= {part.name for item in parts for column in item.find_all(exp.Column) for part in column.parts}
+        names |= {*statement.using}
+    return frozenset(name.lower() for name in names)
+
+
 def _line(read: Read, name: str, stores: Sequence[Store]) -> str:
     aliases = [reader.alias for reader in read.readers if reader.join == name]
     line = f"read {'' if read.form == 'changes' else f'{read.form} '}{read.source}"
     if aliases != [read.source]:
         line += f" as {', '.join(aliases)}"
+    others = [other for other in _joins_of(read) if other != name]
+    line += f" (for {', '.join(others)} too)" if others else ""
     filled = [f"store {', '.join(store.aliases)}" for store in stores if set(store.aliases) & set(aliases)]
     return f"{line} -> {', '.join(filled)}" if filled else line

@@ -5,18 +5,27 @@ Where a source is cut short of its newest version, by a bound or because a commi
 no other one is read beyond the first commit that was left out: each cut is a prefix of the total order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A commit with data: its version, its time in microseconds since 1970, and the bytes of its new files."""
+    """
+    A commit with data, or an epoch of a join that makes a stream, which may have several positions.
+
+    Args:
+        version: Its version; of an epoch its number.
+        time: Its time in microseconds since 1970; of several positions the first one's.
+        bytes: The bytes of its new files.
+        until: Of several positions the last one's time.
+    """
 
     version: int
     time: int
     bytes: int = 0
+    until: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,16 +85,18 @@ def pin(sources: Sequence[Arrivals], max_versions: int | None = None, max_bytes:
         The versions; some source moves on wherever one has commits.
     """
     taken = {source.name: _bounded(source.commits, max_versions, max_bytes) for source in sources}
-    left_out = {source.name: place for source in sources if (place := _first_left(source, taken[source.name]))}
-    versions = {}
-    for source in sources:
-        border = min((place for name, place in left_out.items() if name != source.name), default=None)
-        places = _places(source)[: taken[source.name]]
-        kept = sum(1 for place in places if border is None or place < border)
-        if kept < len(source.commits):
-            versions[source.name] = source.commits[kept].version - 1
-        else:
-            versions[source.name] = source.newest
+    while True:
+        left_out = {source.name: place for source in sources if (place := _first_left(source, taken[source.name]))}
+        kept = {source.name: _before(left_out, source, taken[source.name]) for source in sources}
+        if kept == taken:
+            break
+        taken = kept  # an epoch that is left out may begin before the border that it goes beyond
+    versions = {
+        source.name: source.commits[kept[source.name]].version - 1
+        if kept[source.name] < len(source.commits)
+        else source.newest
+        for source in sources
+    }
     more = any(versions[source.name] < source.newest for source in sources)
     return Pins(versions, more)
 
@@ -99,15 +110,26 @@ def _bounded(commits: Sequence[Arrival], max_versions: int | None, max_bytes: in
     return number
 
 
+def _before(left_out: Mapping[str, Place], source: Arrivals, taken: int) -> int:
+    """Count the commits, of those that are taken, that lie as a whole before what others leave out."""
+    border = min((place for name, place in left_out.items() if name != source.name), default=None)
+    return sum(1 for place in _places(source, last=True)[:taken] if border is None or place < border)
+
+
 def _first_left(source: Arrivals, taken: int) -> Place | None:
     places = _places(source)
     return places[taken] if taken < len(places) else None
 
 
-def _places(source: Arrivals) -> list[Place]:
-    """Give the places of the commits, and of the later one: no version has an earlier time than one before it."""
+def _places(source: Arrivals, *, last: bool = False) -> list[Place]:
+    """
+    Give the places of the commits, and of the later one: no version has an earlier time than one before it.
+
+    Of those with several positions that of the first, or the last one.
+    """
     commits = [*source.commits, *([source.later] if source.later else [])]
-    times = accumulate((commit.time for commit in commits), max, initial=source.clock)
+    own = [commit.until if last and commit.until is not None else commit.time for commit in commits]
+    times = accumulate(own, max, initial=source.clock)
     return [
         (time, source.is_last, source.place, commit.version)
         for time, commit in zip(list(times)[1:], commits, strict=True)

@@ -6,7 +6,7 @@ The rows that came to two streams in an epoch, each at its place in the one orde
                           └─ else row by row, in spans of their times
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +14,11 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
+from lakehouse.entries import Passed
 from lakehouse.small import brought, literal
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
-from pipelines.joins.positions import Position, marks_at, risen, walked
+from pipelines.joins.positions import Position, marks_at, risen, together_at, walked
 from pipelines.joins.stream_stream import LATE, NULL_KEY, both_sides, identified, judged, timed, together, window_of
 from pipelines.joins.stream_table import POSITION
 from pipelines.joins.watermarks import (
@@ -29,6 +30,7 @@ from pipelines.joins.watermarks import (
     VERSION,
     limit,
     limit_sql,
+    lowest,
     mark,
     marked,
     passed,
@@ -116,13 +118,23 @@ class Placing:
     @cached_property
     def steps(self) -> DataFrame:
         """What `steps_of` takes: the positions, where they are few, else the rows."""
-        if not self._is_by_commit:
+        if self._is_by_commit:
+            return self._as_steps(self._positions)
+        if not self._is_given:
             return self.rows
+        # The given watermarks of a first load are those after its last row.
+        last = self._marked.agg(F.max(TIME)).collect()[0][0]
+        nothing = tuple(NOTHING_YET for _ in self._numbers)
+        names = [*PLACE, *(name(n) for name in (passed, limit) for n in self._numbers)]
+        end = self._as_steps([Position(0 if last is None else last, 2, 0, nothing, tuple(self.ends.values()))])
+        return self.rows.select(*names).unionByName(end.select(*names))
+
+    def _as_steps(self, positions: Sequence[Position]) -> DataFrame:
         kinds = [StructField(name, IntegerType() if name == RANK else LongType()) for name in PLACE]
         kinds += [StructField(name(n), LongType()) for name in (reached, passed) for n in self._numbers]
-        known = [(one.time, one.rank, one.version, *one.before, *one.after) for one in self._positions]
-        positions = literal(self._workspace.spark, known, StructType(kinds))
-        return positions.withColumns({limit(n): F.expr(limit_sql(self._window, n, reached)) for n in self._numbers})
+        known = [(one.time, one.rank, one.version, *one.before, *one.after) for one in positions]
+        steps = literal(self._workspace.spark, known, StructType(kinds))
+        return steps.withColumns({limit(n): F.expr(limit_sql(self._window, n, reached)) for n in self._numbers})
 
     @property
     def rises(self) -> Mapping[int, Sequence[tuple[int, int]]] | None:
@@ -145,8 +157,26 @@ class Placing:
         """The watermarks after all rows, by their places; where these are placed row by row, they have been read."""
         if self._is_by_commit:
             return dict(enumerate(self._positions[-1].after)) if self._positions else self.floors
-        found = {n: self._told[f"mark{n}"] for n in self._numbers}
+        found = {n: self._told[f"mark{n}"] for n in self._numbers} | self._given_at_the_end
         return {n: floor if found[n] is None else max(floor, found[n]) for n, floor in self.floors.items()}
+
+    @property
+    def passed(self) -> tuple[Passed, ...]:
+        """The positions that the epoch passed, with the watermarks of the result; of a first load the end, at 0."""
+        if not self._is_by_commit:
+            return (Passed(0, self._carried(self.ends)),)
+        known, found = self._carried(self.floors), []
+        for position in self._positions:
+            after = self._carried(dict(enumerate(position.after)))
+            found.append(Passed(position.time, {name: far for name, far in after.items() if far != known.get(name)}))
+            known = after
+        return tuple(found)
+
+    def _carried(self, watermarks: Mapping[int, int]) -> dict[str, int]:
+        """Give how far the watermarks of the result are: no row that comes later or leaves later lies before them."""
+        carried = self._bound.join.carried
+        far = {name: min(watermarks[n], lowest(self._window, n, watermarks)) for name, n in carried}
+        return {name: mark for name, mark in far.items() if mark != NOTHING_YET}
 
     @property
     def spans(self) -> tuple[int, int]:
@@ -209,6 +239,7 @@ class Placing:
             self._plan.strategy in ("load", "reset")
             and not (self._bound.times or self._window.by_date or self._must_keep)
             and self._bound.semantics == "strict"
+            and not self._is_given
             and [(mark.time.input, mark.time.column) for mark in marks]
             == [(place, stream.event_time) for place, stream in enumerate(streams)]
             and all(bound.allowance + marks[bound.lesser].lateness >= 0 for bound in self._window.bounds)
@@ -216,7 +247,36 @@ class Placing:
 
     @cached_property
     def _positions(self) -> list[Position]:
-        return walked(marks_at(self._marked, self._window).collect(), [*self.floors.values()])
+        told = [tuple(row) for row in marks_at(self._marked, self._window).collect()]
+        return walked(together_at([*told, *self._given_marks]), [*self.floors.values()])
+
+    @property
+    def _is_given(self) -> bool:
+        """Whether another join makes one of the streams."""
+        return any(arrived.given is not None for arrived in self.arrived)
+
+    @property
+    def _given_marks(self) -> Iterator[tuple[int | None, ...]]:
+        """Give what other joins recorded of watermarks, as `marks_at` does of rows."""
+        for place, arrived in enumerate(self.arrived):
+            for position in () if arrived.given is None else arrived.given.positions:
+                marks = self._given_to(place, position.watermarks)
+                rank = 0 if self._window.is_self_join else place
+                yield (position.time, rank, position.version, *(marks.get(n) for n in self._numbers))
+
+    @property
+    def _given_at_the_end(self) -> dict[int, int]:
+        """Give the watermarks, by their places, that other joins recorded after all of their epochs."""
+        found: dict[int, int] = {}
+        for place, arrived in enumerate(self.arrived):
+            found |= {} if arrived.given is None else self._given_to(place, arrived.given.watermarks)
+        return found
+
+    def _given_to(self, place: int, watermarks: Mapping[str, int]) -> dict[int, int]:
+        """Give watermarks of a stream by their places; of one that is read for both sides those of both."""
+        inputs = (0, 1) if self._bound.is_read_once else (place,)
+        columns = {n: self._window.watermarks[n].time.column for side in inputs for n in self._window.of(side)}
+        return {n: watermarks[column] for n, column in columns.items() if column in watermarks}
 
     @property
     def _asked(self) -> list[Column]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from lakehouse.entries import JoinHistory, TargetVersions
+from lakehouse.entries import JoinHistory, Passed, TargetVersions
 from lakehouse.errors import (
     BrokenEpoch,
     DefinitionChanged,
@@ -20,6 +20,9 @@ from lakehouse.errors import (
 
 FEW = 10_000
 """So many changed rows may pass through the driver."""
+
+APPENDED = "appended"
+"""The count of rows that an epoch adds to the result of a join with a stream."""
 
 KEPT = "buffered_kept"
 """The count of rows that wait on as they were, of an epoch that writes all rows that wait anew."""
@@ -46,6 +49,7 @@ class SourceFacts:
         data_versions: The versions since the last epoch in which rows may have changed, ascending.
         gap: Why its feed cannot be read for these versions; empty if it can, as far as its log tells.
         changed_rows: How many rows these versions changed, as their commits say; None where one does not say.
+        epochs: Of a stream that another join makes: (from, to], the epochs of that join since the last epoch.
     """
 
     name: str
@@ -54,6 +58,12 @@ class SourceFacts:
     data_versions: tuple[int, ...] = ()
     gap: str = ""
     changed_rows: int | None = 0
+    epochs: tuple[int, int] = (0, 0)
+
+    @property
+    def has_come(self) -> bool:
+        """Tell whether anything came since the last epoch: rows, or only a watermark."""
+        return bool(self.data_versions) or self.epochs[0] < self.epochs[1]
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,7 @@ class SourceRange:
         read_after: Where reading the feed starts: commits without data at the front are not read. Equal to
             `to_version` if nothing is to be read.
         changed_rows: How many rows the commits to be read say they changed; None where one does not say.
+        epochs: Of a stream that another join makes: (from, to], the epochs of that join that are accounted for.
     """
 
     name: str
@@ -85,6 +96,7 @@ class SourceRange:
     to_version: int
     read_after: int
     changed_rows: int | None = None
+    epochs: tuple[int, int] = (0, 0)
 
     @property
     def has_changes(self) -> bool:
@@ -147,10 +159,11 @@ class EpochPlan:
 
 @dataclass(frozen=True)
 class Computed:
-    """What an epoch was computed to: its counts, and of a join with a stream the clocks after it."""
+    """What an epoch was computed to: its counts, and of a join with a stream the clocks after it, and its positions."""
 
     counts: dict[str, int]
     clocks: Mapping[str, int] = field(default_factory=dict)
+    positions: tuple[Passed, ...] = ()
 
 
 def plan_epoch(
@@ -202,7 +215,7 @@ def plan_epoch(
                 "there is no result yet, and `refresh: incremental` never computes one in full",
                 hint=f"run `lakejoin backfill --select {join}` for the first load",
             )
-        ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1) for s in sources)
+        ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1, epochs=(0, s.epochs[1])) for s in sources)
         plan = EpochPlan(join, history.next_epoch, "load", "first-load: there is no result yet", ranges)
         return _with_changelog(plan, changelog if keeps_changelog else None)
     if backfill:
@@ -312,10 +325,12 @@ def _continue(
             )
         start = source.data_versions[0] - 1 if source.data_versions else source.version
         ranges.append(
-            SourceRange(source.name, source.id, before.to_version, source.version, start, source.changed_rows)
+            SourceRange(
+                source.name, source.id, before.to_version, source.version, start, source.changed_rows, source.epochs
+            )
         )
     gaps = [source for source in sources if source.gap]
-    if not gaps and not any(source.data_versions for source in sources):
+    if not gaps and not any(source.has_come for source in sources):
         reason = "no-changes: no commit with data since the last epoch"
         return EpochPlan(join, history.next_epoch, "nothing", reason, tuple(ranges), result.id, result.version)
     if gaps and refresh == "incremental":

@@ -21,16 +21,13 @@ from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, find, get, is_conflict, refresh, restore
 from pipelines.binding import Bound, BoundJoin
 from pipelines.joins.stream_stream import MATCHED
-from pipelines.plan import FEW, KEPT, WAITING, Computed, EpochPlan
+from pipelines.plan import APPENDED, FEW, KEPT, WAITING, Computed, EpochPlan
 from pipelines.workspace import Workspace
 
 T = TypeVar("T")
 
 RESET = "reset"
 """The strategy of an epoch whose rows take the place of all that the result held."""
-
-APPENDED = "appended"
-"""The count of rows that an epoch adds to the result of a join with a stream."""
 
 
 class Stopwatch:
@@ -73,11 +70,12 @@ def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, com
         strategy=plan.strategy,
         reason=plan.reason,
         definition=bound.definition,
-        sources=tuple(SourceVersions(s.name, s.id, s.from_version, s.to_version) for s in plan.sources),
+        sources=tuple(SourceVersions(s.name, s.id, s.from_version, s.to_version, *s.epochs) for s in plan.sources),
         targets=tuple(targets),
         stage=stage,
         counts=computed.counts,
         clocks=computed.clocks,
+        positions=computed.positions,
     )
 
 
@@ -216,7 +214,7 @@ def append_rows(
         ours = [commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data]
         if ours and ours[-1].operation == "RESTORE":  # it was being let go
             raise broken(workspace, entry, "its rows", f"they were taken back in version {ours[-1].version}")
-        return ours[0] if ours else None
+        return ours[-1] if ours else None
 
     table = _is_still(workspace, target, entry.join)
     fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)

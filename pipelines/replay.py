@@ -24,11 +24,12 @@ from lakehouse.tables import Table, find, get, read, reading
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.comparison import counted, examples_of
 from pipelines.joins.difference import bag_difference
-from pipelines.plan import FEW, Computed, EpochPlan, SourceRange, Strategy, check_definition
-from pipelines.publishing import APPENDED, Stopwatch
+from pipelines.lookup_epoch import Lookups
+from pipelines.plan import APPENDED, FEW, Computed, EpochPlan, SourceRange, Strategy, check_definition
+from pipelines.publishing import Stopwatch
 from pipelines.report import JoinReport
 from pipelines.spec import STREAM_COLUMNS
-from pipelines.stream_epoch import BACKFILL, Lookups, checked_state
+from pipelines.stream_epoch import BACKFILL, checked_state
 from pipelines.window_epoch import Meetings
 from pipelines.workspace import Workspace
 
@@ -216,7 +217,10 @@ def plan_replay(workspace: Workspace, name: str, remedy: Remedy) -> tuple[EpochP
     """
     replay = Replay(workspace, name)
     last, table = replay.last, get(workspace.spark, replay.bound.result)
-    ranges = tuple(replace(part, from_version=part.to_version, read_after=part.to_version) for part in _ranges(last))
+    ranges = tuple(
+        replace(part, from_version=part.to_version, read_after=part.to_version, epochs=(part.epochs[1], part.epochs[1]))
+        for part in _ranges(last)
+    )
     reason = "accept: a person took the result as it is" if remedy else BACKFILL
     plan = EpochPlan(
         name,
@@ -282,7 +286,14 @@ def _needs_a_person(join: str, problem: str, found: str) -> CannotContinue:
 
 def _ranges(entry: Entry) -> tuple[SourceRange, ...]:
     return tuple(
-        SourceRange(source.name, source.id, source.from_version, source.to_version, source.from_version)
+        SourceRange(
+            source.name,
+            source.id,
+            source.from_version,
+            source.to_version,
+            source.from_version,
+            epochs=(source.from_epoch, source.to_epoch),
+        )
         for source in entry.sources
     )
 

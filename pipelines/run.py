@@ -9,7 +9,7 @@ ledger's row and the stage alone.
 """
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TypeVar
@@ -25,6 +25,7 @@ from pipelines.joins.changelog import changelog_schema
 from pipelines.ktable import BoundKTable, way_on
 from pipelines.ktable_epoch import compute_ktable, made_ready
 from pipelines.nodes import prepare_node
+from pipelines.optimizer import shared_reads
 from pipelines.plan import EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
@@ -70,22 +71,35 @@ def run_joins(
         LakejoinError: The selection is wrong.
     """
     reports: dict[str, JoinReport] = {}
-    for name in workspace.nodes(select):
-        behind = (reports[other] for other in _read_by(workspace, name) if other in reports)
-        stopped = next((report for report in behind if report.outcome in ("failed", "skipped")), None)
-        try:
-            if stopped is not None:
-                reports[name] = _skipped(name, stopped)
-            elif name in workspace.file.joins:
-                reports[name] = run_join(workspace, name, backfill=backfill, remedy=remedy, progress=progress)
-            else:
-                with way_on(workspace, name):
-                    reports[name] = run_join(workspace, name, backfill=backfill, progress=progress)
-        except LakejoinError as error:
-            log.info("%s failed", name, exc_info=True)
-            reports[name] = JoinReport(join=name, outcome="failed", error=error)
-        progress.finished(name, reports[name].outcome)
+    with workspace.feeds.shared(shared_reads(workspace.file, workspace.joins(select))):
+        for name in workspace.nodes(select):
+            reports[name] = _after(workspace, name, reports, backfill=backfill, remedy=remedy, progress=progress)
+            progress.finished(name, reports[name].outcome)
     return list(reports.values())
+
+
+def _after(
+    workspace: Workspace,
+    name: str,
+    reports: Mapping[str, JoinReport],
+    *,
+    backfill: bool,
+    remedy: Remedy,
+    progress: Progress,
+) -> JoinReport:
+    """Bring one join, or a changelog source, up to date unless what it reads failed; an error is in its report."""
+    behind = (reports[other] for other in _read_by(workspace, name) if other in reports)
+    stopped = next((report for report in behind if report.outcome in ("failed", "skipped")), None)
+    try:
+        if stopped is not None:
+            return _skipped(name, stopped)
+        if name in workspace.file.joins:
+            return run_join(workspace, name, backfill=backfill, remedy=remedy, progress=progress)
+        with way_on(workspace, name):
+            return run_join(workspace, name, backfill=backfill, progress=progress)
+    except LakejoinError as error:
+        log.info("%s failed", name, exc_info=True)
+        return JoinReport(join=name, outcome="failed", error=error)
 
 
 def flush_joins(

@@ -8,7 +8,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse.changes import key_struct, net, null_key
-from lakehouse.feed import read_feed
 from lakehouse.pruning import Pruning, pruning
 from lakehouse.small import brought
 from lakehouse.sqltext import quote
@@ -214,7 +213,7 @@ class EpochSources:
         """Read the feed of a source; once it was read it tells how many rows it had, and how many without a key."""
         table, versions, key = self._table(source), self._ranges[source], self._key(source)
         after, to = versions.read_after, versions.to_version
-        feed = read_feed(self._workspace.spark, table.address, after, to, list(self._kinds(source)), table.where)
+        feed = self._workspace.feeds.read(source, table, after, to, list(self._kinds(source)))
         seen = Observation()
         feed = feed.observe(
             seen,

@@ -24,6 +24,7 @@ from pipelines.spec import (
     TableJoin,
     Window,
     Within,
+    bind_result,
     bind_stream,
     is_ordered_by_column,
     stream_misfits,
@@ -54,11 +55,16 @@ def stream_inputs(
         PipelineFileError: With every column that is unknown or of a type that cannot serve, and options that do not go
             with a stream.
     """
-    file, names = workspace.file, [side.source for side in statement.sides if side.kind == "stream"]
+    file, sides = workspace.file, [side for side in statement.sides if side.kind == "stream"]
     misfits = list(stream_misfits(statement, file.joins[statement.name], file.sources))
     faults = [Fault(f"joins.{statement.name}.{option}", *misfit) for option, misfit in misfits]
-    streams = [bind_stream(name, file.sources[name], tables[name].schema.fieldNames()) for name in names]
-    for source, stream in {stream.source: stream for stream in streams}.items():
+    streams = [
+        bind_result(side)
+        if side.is_result
+        else bind_stream(side.source, file.sources[side.source], tables[side.source].schema.fieldNames())
+        for side in sides
+    ]
+    for source, stream in {stream.source: stream for stream in streams if stream.source in file.sources}.items():
         faults += condition_faults(workspace, source, "null_value", stream.null_value.sql, tables[source])
     times: dict[str, str] = {}
     if is_ordered_by_column(statement, file.sources):
@@ -102,14 +108,13 @@ def fitted(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -
         PipelineFileError: With every time whose type does not go with what the file or ON says of it.
     """
     window = join.window
-    if window is None:
-        return join
-    kinds = [
-        tables[join.inputs[mark.time.input].source].schema[mark.time.column].dataType for mark in window.watermarks
-    ]
-    faults = list(_misfits_of_window(join, window, kinds))
+    kinds = [tables[join.inputs[mark.time.input].source].schema[mark.time.column].dataType for mark in join.watermarks]
+    faults = list(_misfits_of_times(join, kinds))
+    faults += [] if window is None else _misfits_of_bounds(join, window, kinds)
     if faults:
         raise PipelineFileError(workspace.file.pipeline, faults)
+    if window is None:
+        return join
     by_date = all(isinstance(kind, DateType) for kind in kinds)
     has_zone = not by_date and workspace.file.timezone != "UTC"
     within = tuple(_in_units(bound, kinds[bound.greater], has_zone=has_zone) for bound in window.bounds)
@@ -121,9 +126,9 @@ def fitted(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -
     return replace(join, window=replace(window, watermarks=marks, bounds=within, by_date=by_date))
 
 
-def _misfits_of_window(join: TableJoin, window: Window, kinds: list[DataType]) -> Iterator[Fault]:
-    names = [f"{join.inputs[mark.time.input].alias}.{mark.time.column}" for mark in window.watermarks]
-    for mark, name, kind in zip(window.watermarks, names, kinds, strict=True):
+def _misfits_of_times(join: TableJoin, kinds: list[DataType]) -> Iterator[Fault]:
+    names = [f"{join.inputs[mark.time.input].alias}.{mark.time.column}" for mark in join.watermarks]
+    for mark, name, kind in zip(join.watermarks, names, kinds, strict=True):
         source, shown = join.inputs[mark.time.input].source, f"{name} is {kind.simpleString()}"
         if not isinstance(kind, (*TIMES, TimestampNTZType)):
             yield Fault(f"sources.{source}.watermarks", f"{shown}, which is no time", "an integer, a timestamp, a date")
@@ -131,6 +136,10 @@ def _misfits_of_window(join: TableJoin, window: Window, kinds: list[DataType]) -
             yield Fault(f"sources.{source}.watermarks", f"{shown}, and its lateness an interval", "write a number")
         elif mark.unit == "number" and not isinstance(kind, INTEGRAL):
             yield Fault(f"sources.{source}.watermarks", f"{shown}, and its lateness a number", "write 15 minutes")
+
+
+def _misfits_of_bounds(join: TableJoin, window: Window, kinds: list[DataType]) -> Iterator[Fault]:
+    names = [f"{join.inputs[mark.time.input].alias}.{mark.time.column}" for mark in window.watermarks]
     path = f"joins.{join.name}.sql"
     for bound in window.bounds:
         ends = kinds[bound.greater], kinds[bound.lesser]

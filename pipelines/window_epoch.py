@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.entries import Passed
 from lakehouse.errors import BufferFull
 from lakehouse.session import NOT_ADAPTIVE, settings
 from lakehouse.small import brought
@@ -73,20 +74,28 @@ def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, st
         FeedUnavailable, SchemaBroken: A feed cannot be read, as `tables.reading` says; it wraps this call.
     """
     clocks: dict[str, int] = {}
+    positions: list[Passed] = []
     came = [part.changed_rows for part in plan.sources]
     is_small = plan.strategy == "incremental" and None not in came and sum(rows or 0 for rows in came) <= NOT_ADAPTED
     with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
         size = plan.state_bytes + plan.stream_bytes
-        counts = few_or_many(workspace, plan, size, partial(_compute, workspace, bound, plan, stage, clocks))
-    return Computed(counts, clocks)
+        counts = few_or_many(workspace, plan, size, partial(_compute, workspace, bound, plan, stage, clocks, positions))
+    return Computed(counts, clocks, tuple(positions))
 
 
 def _compute(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, clocks: dict[str, int], few: bool
+    workspace: Workspace,
+    bound: BoundJoin,
+    plan: EpochPlan,
+    stage: Stage,
+    clocks: dict[str, int],
+    positions: list[Passed],
+    few: bool,
 ) -> dict[str, int]:
     meetings = Meetings(workspace, bound, plan, stage, few)
     counts = {**meetings.put_result(), **meetings.put_state(), **meetings.counts()}
     clocks |= meetings.clocks()
+    positions[:] = meetings.passed()
     return counts
 
 
@@ -153,6 +162,10 @@ class Meetings:
     def clocks(self) -> dict[str, int]:
         """Say how far the times of streams and columns go once the epoch is through."""
         return dict(self._plan.clocks) if self._plan.strategy == "flush" else self._came.clocks()
+
+    def passed(self) -> tuple[Passed, ...]:
+        """Give the positions that the epoch passed, with the watermarks of the result."""
+        return () if self._plan.strategy == "flush" else self._came.passed
 
     def counts(self) -> dict[str, int]:
         """Count what came and took no part, or could not meet."""

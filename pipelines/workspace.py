@@ -13,6 +13,7 @@ from lakehouse.entries import CHANGELOG
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.ledger import Ledger
 from lakehouse.session import own_session
+from pipelines.feeds import Feeds
 from pipelines.spec import PipelineFile, changelogs, keeps_changelog, selected
 
 
@@ -40,6 +41,11 @@ class Workspace:
     def ledger(self) -> Ledger:
         """The ledger beside the results."""
         return Ledger(self.spark, self.table(LEDGER))
+
+    @cached_property
+    def feeds(self) -> Feeds:
+        """The change feeds of the sources."""
+        return Feeds(self.spark)
 
     @property
     def stages(self) -> str:

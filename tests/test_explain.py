@@ -184,15 +184,17 @@ def test_the_plan_is_drawn_before_and_after_the_optimiser(tmp_path: Path, capsys
   plan       read departures as a -> store a
              read departures as b -> store b
              join consecutive (stream-stream, inner) -> consecutive
-  optimised  read departures as a, b -> store a, b
+  optimised  read departures as a, b (for seats too) -> store a, b
              join consecutive (stream-stream, inner) -> consecutive
              single_store_self_join: a and b are one table: it is read once and its rows wait once
+             share_change_reads: the changes of departures are read once for consecutive and seats,
+             where they take the same versions
 """
         in text
     )
 
 
-@pytest.mark.parametrize("optimizations", ["none", "[share_change_reads]"])
+@pytest.mark.parametrize("optimizations", ["none", "[single_store_self_join]"])
 def test_a_plan_that_no_rule_changes_is_drawn_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], optimizations: str
 ) -> None:

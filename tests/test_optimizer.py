@@ -14,6 +14,7 @@ from pipelines.optimizer import (
     is_read_once,
     is_single_store,
     optimized,
+    shared_reads,
     topology,
 )
 from pipelines.spec import PipelineFile
@@ -149,9 +150,26 @@ def test_a_join_of_tables_reads_a_table_once_without_a_rule() -> None:
     assert applied("bosses") == ()
 
 
-@pytest.mark.parametrize("names", [("enriched", "flown"), ("bossy", "bossy_too"), ("returns", "enriched", "pilots")])
-def test_joins_share_nothing_with_one_another(names: tuple[str, ...]) -> None:
-    assert applied(*names) == ()
+@pytest.mark.parametrize(
+    ("names", "shared"),
+    [
+        (("enriched", "flown"), set()),
+        (("bossy", "bossy_too"), {"bosses", "ordered"}),
+        (("returns", "enriched", "pilots"), {"departures", "planes"}),
+    ],
+)
+def test_joins_that_run_together_share_what_they_read_changes_of(names: tuple[str, ...], shared: set[str]) -> None:
+    """One read for all of them, of the columns that any names; a table that is read whole is each join's own."""
+    assert set(shared_reads(file(), names)) == shared
+    assert {read.source for read in after(*names).reads if len({one.join for one in read.readers}) > 1} == shared
+    assert shared_reads(file("none"), names) == {}
+
+
+def test_what_is_read_for_several_joins_has_the_columns_of_all() -> None:
+    named = shared_reads(file(), ("bosses", "pilots"))["staff"]
+    assert named is not None
+    assert named >= {"id", "boss", "name", "plane"}
+    assert shared_reads(file(), ("returns", "enriched"))["departures"] is None, "a star may be any column"
 
 
 def test_a_changelog_source_is_read_through_its_ktable() -> None:

@@ -47,6 +47,26 @@ def marks_at(rows: DataFrame, window: Bounded) -> DataFrame:
     return rows.groupBy(*PLACE).agg(*(F.max(mark(n)).alias(mark(n)) for n in range(len(window.watermarks))))
 
 
+def together_at(marks: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """
+    Bring what is told of a position from several sides into one row for each.
+
+    Args:
+        marks: Rows of `marks_at`.
+
+    Returns:
+        Rows of `marks_at`, each position once.
+    """
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for row in marks:
+        place, told = tuple(row[: len(PLACE)]), row[len(PLACE) :]
+        known = found.setdefault(place, [None] * len(told))
+        found[place] = [
+            max((one for one in pair if one is not None), default=None) for pair in zip(known, told, strict=True)
+        ]
+    return [(*place, *told) for place, told in found.items()]
+
+
 def walked(marks: Iterable[Sequence[Any]], floors: Sequence[int]) -> list[Position]:
     """
     Walk the positions of one history in their order.

@@ -93,11 +93,15 @@ def marked(rows: DataFrame, window: Bounded, semantics: Semantics) -> DataFrame:
             of the streams (KIP-77).
 
     Returns:
-        The rows with the columns that `mark` names.
+        The rows with the columns that `mark` names; of a watermark that is given they tell nothing.
     """
     both = f"coalesce({', '.join(value(number) for number in range(len(window.watermarks)))})"
     marks = {
-        mark(number): F.expr(less(value(number) if semantics == "strict" else both, watermark.lateness))
+        mark(number): F.expr(
+            "CAST(NULL AS BIGINT)"
+            if watermark.is_given
+            else less(value(number) if semantics == "strict" else both, watermark.lateness)
+        )
         for number, watermark in enumerate(window.watermarks)
     }
     return rows.withColumns(marks)

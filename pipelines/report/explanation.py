@@ -32,7 +32,8 @@ class SourceExplanation(Facts):
     def text(self) -> str:
         """Render for a person, as one line without the change."""
         alias = "" if self.alias.lower() == self.name.lower() else f" as {self.alias}"
-        return f"{self.kind} {self.name}{alias}, key ({', '.join(self.key)}), in {self.address}"
+        key = f", key ({', '.join(self.key)})" if self.key else ""
+        return f"{self.kind} {self.name}{alias}{key}, in {self.address}"
 
 
 class JoinExplanation(Facts):

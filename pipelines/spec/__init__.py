@@ -1,18 +1,19 @@
 """The pipeline file as values; nothing here knows Spark or Delta."""
 
 from pipelines.spec.bind import bind
-from pipelines.spec.chains import keeps_changelog, reads, statement_of
+from pipelines.spec.chains import keeps_changelog, reading_alike, reads, reads_stream, statement_of
 from pipelines.spec.changelog import Changelog, bind_changelog, changelogs, changelogs_of
 from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin, Time, Watermark, Window, Within
 from pipelines.spec.fingerprint import changelog_fingerprint, fingerprint
 from pipelines.spec.load import find, load
 from pipelines.spec.model import Join, PipelineFile, Semantics, Source, Storage
+from pipelines.spec.order import is_ordered_by_column
 from pipelines.spec.schema import schema
 from pipelines.spec.selection import UnknownJoin, selected
 from pipelines.spec.semantics import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS, added_columns
 from pipelines.spec.sql import parse
 from pipelines.spec.statement import Statement
-from pipelines.spec.streams import Stream, bind_stream, is_ordered_by_column, reads_stream, stream_misfits
+from pipelines.spec.streams import Stream, bind_result, bind_stream, stream_misfits
 
 __all__ = [
     "CHANGELOG_COLUMNS",
@@ -41,6 +42,7 @@ __all__ = [
     "added_columns",
     "bind",
     "bind_changelog",
+    "bind_result",
     "bind_stream",
     "changelog_fingerprint",
     "changelogs",
@@ -51,6 +53,7 @@ __all__ = [
     "keeps_changelog",
     "load",
     "parse",
+    "reading_alike",
     "reads",
     "reads_stream",
     "schema",

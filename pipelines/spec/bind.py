@@ -5,18 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sqlglot import exp
 
 from lakehouse.errors import PipelineFileError
-from pipelines.spec.bounds import equalities, find_bounds, one_side
-from pipelines.spec.definition import Input, Link, Output, Step, TableJoin, Time, Watermark, Window, Within
+from pipelines.spec.definition import Input, Link, Output, Step, TableJoin, Watermark
 from pipelines.spec.dialect import as_written, render
-from pipelines.spec.kind import asserted, time_of
-from pipelines.spec.lengths import lateness
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import Objection, faults_of
 from pipelines.spec.outputs import bad_names
+from pipelines.spec.produced import carried
 from pipelines.spec.scope import Scope, Table
 from pipelines.spec.semantics import added_columns
 from pipelines.spec.sql import sql_path
 from pipelines.spec.statement import Statement
+from pipelines.spec.windows import watermarks_of, window_of
 
 
 def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoin:
@@ -33,7 +32,9 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
     Raises:
         PipelineFileError: With every unknown or ambiguous column, and every name that cannot be one of the result.
     """
-    tables = [Table(side, columns[side.source]) for side in statement.sides]
+    tables = [
+        Table(side, [column for column in columns[side.source] if column not in side.added]) for side in statement.sides
+    ]
     missing = [objection for table in tables for objection in _missing_keys(table)]
     if missing:
         raise _refused(statement, dict.fromkeys(missing))
@@ -43,7 +44,8 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
     where = scope.resolve(statement.where) if statement.where else None
     links = list(_links(statement, scope))
-    window = _window(statement, scope) if statement.is_windowed else None
+    window = window_of(statement, scope) if statement.is_windowed else None
+    looking_up = tuple(watermarks_of(tables[:1])) if statement.reads_stream and not window else ()
     added = added_columns(statement.sides)
     objections = [*scope.objections, *bad_names(((name, item) for item, (name, _) in expanded), added)]
     if objections:
@@ -61,43 +63,20 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
         outputs=tuple(Output(name, render(expression)) for name, expression in selected),
         key=tuple(names[part.lower()] for part in statement.key),
         window=window,
+        looking_up=looking_up,
+        carried=tuple(_carried(statement, window.watermarks if window else looking_up, names)),
     )
 
 
-def _window(statement: Statement, scope: Scope) -> Window:
-    """Find what bounds a join of two streams in time; unknown columns are objected to elsewhere."""
-    step = statement.steps[0]
-    resolved = [scope.resolve(condition) for condition in asserted(step.on, step.how, statement.where)]
-    for table in scope.tables:
-        for name, _ in table.side.times:
-            if table.has(name):
-                table.column(name)
-    names = (scope.tables[0].side.alias, scope.tables[1].side.alias)
-    bounds, objections = find_bounds(resolved, lambda column: time_of(column, statement.sides), names)
-    scope.objections += objections
-    watermarks = [
-        Watermark(Time(place, table.real(name) if table.has(name) else name), *lateness(written))
-        for place, table in enumerate(scope.tables)
-        for name, written in table.side.times
-    ]
-    places = {(mark.time.input, mark.time.column.lower()): place for place, mark in enumerate(watermarks)}
-    within = [
-        Within(
-            places[bound.greater.input, bound.greater.column.lower()],
-            places[bound.lesser.input, bound.lesser.column.lower()],
-            bound.allowance,
-            bound.unit,
-            bound.has_days,
-        )
-        for bound in bounds
-    ]
-    alone = [
-        " AND ".join(f"({render(condition)})" for condition in conditions) or "TRUE"
-        for conditions in one_side(resolved[0], scope.place)
-    ]
-    pairs = [(render(left), render(right)) for left, right in equalities(resolved[0], scope.place)]
-    sides = (alone[0], alone[1])
-    return Window(tuple(watermarks), tuple(within), tuple(pairs), sides, is_self_join=statement.is_self_join)
+def _carried(
+    statement: Statement, watermarks: Sequence[Watermark], names: Mapping[str, str]
+) -> Iterator[tuple[str, int]]:
+    """Find the outputs that go on with a watermark, under their real names."""
+    found = carried(statement)
+    for number, mark in enumerate(watermarks):
+        for output, time in found:
+            if (time.input, time.column.lower()) == (mark.time.input, mark.time.column.lower()):
+                yield names.get(output.lower(), output), number
 
 
 def _use_alike(tables: Sequence[Table]) -> None:
@@ -140,7 +119,7 @@ def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
 
 
 def _refused(statement: Statement, objections: Iterable[Objection]) -> PipelineFileError:
-    path = sql_path(statement.name)
+    path = sql_path(statement.part_of or statement.name)
     return PipelineFileError(statement.name, faults_of(objections, path, statement.sql))
 
 

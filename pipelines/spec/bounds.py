@@ -22,6 +22,7 @@ from pipelines.spec.lengths import DAY, NoLength, microseconds
 from pipelines.spec.objection import Objection
 
 TimeOf = Callable[[exp.Column], Time | None]
+WhyNot = Callable[[exp.Column], str]
 InputOf = Callable[[exp.Column], int | None]
 
 EQUAL = (exp.EQ, exp.NullSafeEQ)
@@ -83,8 +84,16 @@ class NoBound(Exception):
     """Why a comparison gives no bound."""
 
 
+class NoTime(NoBound):
+    """A column in a comparison is no watermarked one."""
+
+    def __init__(self, column: exp.Column) -> None:
+        super().__init__(f"`{as_written(column)}` is neither constant nor among the `watermarks` of its source")
+        self.column = column
+
+
 def find_bounds(
-    conditions: Sequence[exp.Expr], time_of: TimeOf, names: tuple[str, str]
+    conditions: Sequence[exp.Expr], time_of: TimeOf, names: tuple[str, str], why_not: WhyNot = lambda _: ""
 ) -> tuple[tuple[Bound, ...], list[Objection]]:
     """
     Find how far the times of two streams may lie apart.
@@ -93,6 +102,7 @@ def find_bounds(
         conditions: ON, and of an inner join WHERE.
         time_of: Tells the watermarked column that a column is, None for any other column.
         names: The aliases of the two inputs, for messages.
+        why_not: Says why a column is no watermarked one, where that is not for the `watermarks` of its source.
 
     Returns:
         The tightest bound of each time on each other one, and what speaks against them: nothing exactly if there is a
@@ -108,7 +118,7 @@ def find_bounds(
                 try:
                     bound = _bound(_sum(greater, time_of), _sum(lesser, time_of))
                 except (NoBound, NoLength) as reason:
-                    reasons.append(str(reason))
+                    reasons.append((why_not(reason.column) if isinstance(reason, NoTime) else "") or str(reason))
                     continue
                 if bound is not None:
                     key = bound.greater, bound.lesser
@@ -219,7 +229,7 @@ def _sum(node: exp.Expr, time_of: TimeOf) -> _Sum:
     node = node.unnest()
     if isinstance(node, exp.Column):
         if (time := time_of(node)) is None:
-            raise NoBound(f"`{as_written(node)}` is neither constant nor among the `watermarks` of its source")
+            raise NoTime(node)
         return _Sum({time: 1})
     if isinstance(node, exp.Literal) and not node.is_string and WHOLE.fullmatch(node.name):
         return _Sum(constant=int(node.name), units=frozenset({"number"}))

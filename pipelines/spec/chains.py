@@ -1,15 +1,16 @@
 """Which joins of a file read which: the order in which they run, the cycles, and what keys each that another reads."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from sqlglot import exp
 
 from lakehouse.errors import PipelineFileError
-from pipelines.spec.inputs import Key, called, tables_of
+from pipelines.spec.inputs import Produced, called, tables_of
 from pipelines.spec.model import PipelineFile
 from pipelines.spec.objection import Objection, faults_of
+from pipelines.spec.produced import produced
 from pipelines.spec.sql import parse, sql_path
 from pipelines.spec.statement import Statement
 from pipelines.spec.syntax import read
@@ -109,6 +110,21 @@ def reads(file: PipelineFile, name: str) -> tuple[str, ...]:
     return tuple(chains_of(file).reads[name])
 
 
+def reading_alike(file: PipelineFile, name: str) -> tuple[str, ...]:
+    """
+    Name a join and those that read a source or a join that it reads, too, in the order in which they run.
+
+    Args:
+        file: The pipeline file.
+        name: The join.
+    """
+    read = {table.lower() for table in _named(file.joins[name].sql)}
+    found = (
+        other for other in chains_of(file).order if read & {table.lower() for table in _named(file.joins[other].sql)}
+    )
+    return tuple(found)
+
+
 def keeps_changelog(file: PipelineFile, name: str) -> bool:
     """
     Tell whether a join keeps a changelog: it is asked for, or needed by another join that reads this one, which keeps
@@ -119,18 +135,30 @@ def keeps_changelog(file: PipelineFile, name: str) -> bool:
         name: The join.
     """
     found = chains_of(file)
-    needed = (other for other in file.joins if file.joins[other].changelog or _meets_stream(file, other))
+    if reads_stream(file, name):
+        return False
+    needed = (other for other in file.joins if file.joins[other].changelog or reads_stream(file, other))
     return file.joins[name].changelog or any(name in found.behind(other) for other in needed)
 
 
-def _meets_stream(file: PipelineFile, name: str) -> bool:
-    first = called(_named(file.joins[name].sql)[0], file.sources)
-    return first is not None and file.sources[first].kind == "stream"
+def reads_stream(file: PipelineFile, name: str) -> bool:
+    """
+    Tell whether a join has a stream among its inputs, so that its result is one: it comes first in FROM.
+
+    Args:
+        file: The pipeline file.
+        name: The join.
+    """
+    first = _named(file.joins[name].sql)[0]
+    source, join = called(first, file.sources), called(first, file.joins)
+    if source is not None:
+        return file.sources[source].kind == "stream"
+    return join is not None and join != name and reads_stream(file, join)
 
 
 def statement_of(file: PipelineFile, name: str) -> Statement:
     """
-    Take the statement of a join apart, and those of the joins that it reads for their keys.
+    Take the statement of a join apart, and those of the joins that it reads for what they give.
 
     Args:
         file: The pipeline file.
@@ -145,11 +173,12 @@ def statement_of(file: PipelineFile, name: str) -> Statement:
     """
     found = chains_of(file)
     behind = found.behind(name)
-    keys: dict[str, Key] = {}
+    made: dict[str, Produced] = {}
     for other in found.order:
         if other in behind:
-            keys[other] = parse(other, file.joins[other].sql, file.sources, keys).key
-    return parse(name, file.joins[name].sql, file.sources, keys)
+            made[other] = produced(parse(other, file.joins[other].sql, file.sources, made), file.sources)
+    statement = parse(name, file.joins[name].sql, file.sources, made)
+    return replace(statement, part_of=file.part_of(name)) if file.part_of(name) != name else statement
 
 
 def _read_by(sql: str, sources: Collection[str], joins: Collection[str]) -> tuple[str, ...]:

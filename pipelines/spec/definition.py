@@ -87,11 +87,13 @@ class Watermark(NamedTuple):
         time: The column.
         lateness: In microseconds; of a column of integers as it counts.
         unit: What the lateness was written as.
+        is_given: Whether its watermarks are those that the join recorded which makes the column, not taken from rows.
     """
 
     time: Time
     lateness: int
     unit: Unit = ""
+    is_given: bool = False
 
 
 class Within(NamedTuple):
@@ -161,6 +163,8 @@ class TableJoin:
         outputs: The columns of the result, in the order of the SELECT.
         key: Names of the outputs that hold the result's key, in the order of the members' keys.
         window: Of a join of two streams what bounds it in time; else None.
+        looking_up: Of a join of a stream with tables the watermarked columns of the stream.
+        carried: Of a join with a stream: the outputs that go on with a watermark, each with its place in `watermarks`.
     """
 
     name: str
@@ -172,6 +176,13 @@ class TableJoin:
     outputs: tuple[Output, ...]
     key: tuple[str, ...]
     window: Window | None = None
+    looking_up: tuple[Watermark, ...] = ()
+    carried: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def watermarks(self) -> tuple[Watermark, ...]:
+        """The watermarked columns of a join with a stream."""
+        return self.looking_up if self.window is None else self.window.watermarks
 
     @property
     def sources(self) -> tuple[str, ...]:

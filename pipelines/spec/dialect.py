@@ -8,8 +8,10 @@ was written.
 
 from typing import ClassVar
 
+import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
 from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
 
@@ -55,6 +57,24 @@ def render(expression: exp.Expr) -> str:
         The text, without comments.
     """
     return expression.sql(Verbatim, identify=True, comments=False)
+
+
+def laid_out(statement: exp.Select) -> str:
+    """
+    Write a statement over several lines: names as the user wrote them where that can be read again.
+
+    Args:
+        statement: What to write.
+
+    Returns:
+        The text, without comments.
+    """
+    text = statement.sql(Verbatim, comments=False, normalize_functions=False, pretty=True)
+    try:
+        is_same = render(sqlglot.parse_one(text, read=Verbatim)) == render(statement)
+    except SqlglotError:
+        is_same = False
+    return text if is_same else statement.sql(Verbatim, identify=True, comments=False, pretty=True)
 
 
 def as_written(expression: exp.Expr) -> str:

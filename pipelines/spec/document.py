@@ -98,6 +98,11 @@ class Document:
         return line, node
 
 
+def mapping(value: object) -> dict[str, Any]:
+    """Give a mapping, an empty one in the place of anything else."""
+    return value if isinstance(value, dict) else {}
+
+
 def dotted(path: Sequence[str]) -> str:
     """Write the keys that lead to a value as messages name it: `sources.orders.key`."""
     return ".".join(part or "''" for part in path)

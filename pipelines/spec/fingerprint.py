@@ -6,6 +6,7 @@ import json
 from pipelines.spec.chains import statement_of
 from pipelines.spec.condition import canonical
 from pipelines.spec.dialect import render
+from pipelines.spec.inputs import UPSTREAM
 from pipelines.spec.lengths import lateness
 from pipelines.spec.model import PipelineFile, Source, Storage
 from pipelines.spec.statement import Side
@@ -45,7 +46,7 @@ def fingerprint(file: PipelineFile, name: str) -> str:
     if statement.reads_stream:
         definition["orders"] = [_order(side, file) for side in statement.sides if side.kind != "changelog"]
     if statement.is_windowed:
-        definition["watermarks"] = [[[name, *lateness(late)] for name, late in side.times] for side in statement.sides]
+        definition["watermarks"] = [[[name, *_late(late)] for name, late in side.times] for side in statement.sides]
     if len(statement.steps) > 1:
         definition["further"] = [[step.how, render(step.on)] for step in statement.steps[1:]]
     return _hashed(definition)
@@ -80,7 +81,7 @@ def _hashed(definition: dict[str, object]) -> str:
 
 def _input(side: Side, file: PipelineFile) -> list[object]:
     if side.source in file.joins:
-        return [side.source, side.alias, side.key, "join"]
+        return [side.source, side.alias, side.key, side.kind if side.is_result else "join"]
     source = file.sources[side.source]
     further: list[object] = [_changelog(source)] if source.kind == "changelog" else []
     if source.kind == "stream":
@@ -92,6 +93,11 @@ def _input(side: Side, file: PipelineFile) -> list[object]:
 def _order(side: Side, file: PipelineFile) -> str | None:
     """Name the column that gives the rows of an input of a join with a stream their time, if it has one."""
     return file.sources[side.source].order_by if side.source in file.sources else None
+
+
+def _late(written: str) -> tuple[object, ...]:
+    """Give the lateness of a watermarked column, or that another join says how far its watermark is."""
+    return ("upstream",) if written == UPSTREAM else lateness(written)
 
 
 def _changelog(source: Source) -> list[str | None]:

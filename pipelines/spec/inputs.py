@@ -24,6 +24,28 @@ HOWS: dict[tuple[str, str], How] = {
 Key = tuple[str, ...]
 """The names of key columns."""
 
+UPSTREAM = ""
+"""In place of a lateness: the join that makes a column says how far its watermark is."""
+
+
+class Produced(NamedTuple):
+    """
+    What a join gives those that read its result.
+
+    Args:
+        key: What the SELECT list calls each part of the result's key; nothing for a stream.
+        is_stream: Whether the result is a stream.
+        times: Of a stream the columns that carry a watermark.
+        added: The columns that lakejoin adds to it, which no statement sees.
+        is_ordered: Whether `order_by` orders its rows, in place of the commits that caused them.
+    """
+
+    key: Key
+    is_stream: bool = False
+    times: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    is_ordered: bool = False
+
 
 class Inputs(NamedTuple):
     """The inputs in the order of FROM, and the type of each JOIN; keys are still in the order of the file."""
@@ -45,7 +67,7 @@ def called(name: str, known: Iterable[str]) -> str | None:
 
 
 def read_inputs(
-    select: exp.Select, sources: Mapping[str, Source | None], joins: Mapping[str, Key | None]
+    select: exp.Select, sources: Mapping[str, Source | None], joins: Mapping[str, Produced | None]
 ) -> tuple[Inputs | None, list[Objection]]:
     """
     Look up what FROM and JOIN name.
@@ -53,7 +75,7 @@ def read_inputs(
     Args:
         select: The statement.
         sources: The sources of the file, by name; None for one that is at fault itself.
-        joins: The key of each join's result, None where it is not known.
+        joins: What each join gives, None where it is not known.
 
     Returns:
         The inputs if their sources are known and there is nothing to object to, and the objections.
@@ -104,7 +126,7 @@ def is_self_join(sides: Sequence[Side], sources: Mapping[str, Source | None]) ->
         return False
     if sides[0].source == sides[1].source:
         return True
-    left, right = (sources[side.source] for side in sides)
+    left, right = (sources.get(side.source) for side in sides)
     if left is None or right is None or (left.table is None and left.path is None):
         return False
     return _rows_of(left) == _rows_of(right)
@@ -117,7 +139,7 @@ def _rows_of(stream: Source) -> tuple[object, ...]:
 
 
 def _table(
-    table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping[str, Key | None]
+    table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping[str, Produced | None]
 ) -> Iterator[Objection]:
     name = table.name
     if table.db:
@@ -127,11 +149,13 @@ def _table(
         return
     found = called(name, sources)
     join = called(name, joins) if found is None else None
-    if join is not None and joins[join] == ():
-        yield Objection(f"FROM: `{join}` is a join with a stream: to read its result is not yet supported", about=table)
+    made = None if join is None else joins[join]
+    if made is not None and made.is_ordered:
+        problem = f"FROM: the rows of `{join}` have the order of `order_by`: to read such a result is not yet supported"
+        yield Objection(problem, "leave `order_by` out: then the times of the commits order all rows", table)
     elif found is None and join is None:
         known = ", ".join(f"`{source}`" for source in sources)
-        near = nearest(name, sources) or nearest(name, (join for join, key in joins.items() if key))
+        near = nearest(name, sources) or nearest(name, (join for join, made in joins.items() if made))
         hint = near or (f"the sources are {known}" if known else "the file has no sources")
         yield Objection(f"FROM: there is no source `{name}`", hint, table.this)
 
@@ -152,7 +176,7 @@ def _join(join: exp.Join) -> Iterator[Objection]:
         yield Objection(f"JOIN `{join.this.name}` has no ON or USING", "say what is equal", join.this)
 
 
-def _side(table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping[str, Key | None]) -> Side | None:
+def _side(table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping[str, Produced | None]) -> Side | None:
     name = called(table.name, sources)
     if name is not None:
         source = sources[name]
@@ -160,5 +184,8 @@ def _side(table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping
             return None
         return Side(name, table.alias_or_name, source.key, source.kind, tuple(source.watermarks.items()))
     name = called(table.name, joins)
-    key = None if name is None else joins[name]
-    return None if name is None or key is None else Side(name, table.alias_or_name, key, "join")
+    made = None if name is None else joins[name]
+    if name is None or made is None:
+        return None
+    times = tuple((column, UPSTREAM) for column in made.times)
+    return Side(name, table.alias_or_name, made.key, "stream" if made.is_stream else "join", times, made.added)

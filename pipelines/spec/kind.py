@@ -12,30 +12,21 @@ Each JOIN is looked at in turn, with the inputs before it as one table that has 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlglot import exp
 
-from pipelines.spec.bounds import equalities, find_bounds
 from pipelines.spec.columns import ambiguous, coalesced, conjuncts, in_key, is_null_of_nulls, place_of
-from pipelines.spec.definition import How, Time
+from pipelines.spec.definition import How
 from pipelines.spec.dialect import as_written
 from pipelines.spec.inputs import Inputs
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import Objection
-from pipelines.spec.statement import Keys, Link, Side, Step
+from pipelines.spec.statement import Inferred, Keys, Link, Side, Step
+from pipelines.spec.windows import windowed
 
 ALIKE = 0.8
 """How alike a column and a key column must be to be called a slip."""
-
-
-@dataclass(frozen=True)
-class Inferred:
-    """The inputs with the keys of the members in one order, the JOIN clauses, and what keys the result."""
-
-    sides: tuple[Side, ...]
-    steps: tuple[Step, ...]
-    keys: Keys
 
 
 def infer(
@@ -72,42 +63,6 @@ def infer(
         absent |= set(range(clause.new)) if how in ("right", "full") else set()
         absent |= {clause.new} if how in ("left", "full") else set()
     return found, []
-
-
-def windowed(inputs: Inputs, on: exp.Expr, where: exp.Expr | None) -> tuple[Inferred | None, list[Objection]]:
-    """Join two streams, which need no key, within the bounds of time that ON names."""
-    sides, (how,) = inputs.sides, inputs.hows
-    doubts = list(ambiguous(on, "ON", sides))
-    names = (sides[0].alias, sides[1].alias)
-    _, found = find_bounds(asserted(on, how, where), lambda column: time_of(column, sides), names)
-    if doubts or found:
-        return None, [*doubts, *found]
-    keys = Keys((0,), frozenset({frozenset({0})}), ())
-    further = tuple(conjunct for conjunct in conjuncts(on) if not _is_window(conjunct, sides))
-    return Inferred(sides, (Step(how, on, further),), keys), []
-
-
-def time_of(column: exp.Column, sides: Sequence[Side]) -> Time | None:
-    """Tell the watermarked column that one is, as far as that shows without a schema."""
-    name = column.parts[1].name if column.table and len(column.parts) > 1 else column.name
-    places = [
-        place
-        for place, side in enumerate(sides)
-        if side.time(name) and (not column.table or column.parts[0].name.lower() == side.alias.lower())
-    ]
-    found = sides[places[0]].time(name) if len(places) == 1 and len(column.parts) < 3 else None
-    return None if found is None else Time(places[0], found)
-
-
-def asserted(on: exp.Expr, how: How, where: exp.Expr | None) -> list[exp.Expr]:
-    """Give the conditions of which every pair of rows in the result is true: of an inner join WHERE, too."""
-    return [on, where] if where is not None and how == "inner" else [on]
-
-
-def _is_window(conjunct: exp.Expr, sides: Sequence[Side]) -> bool:
-    """Tell whether a condition is an equality of both inputs or a bound of their times."""
-    bounds, _ = find_bounds([conjunct], lambda column: time_of(column, sides), (sides[0].alias, sides[1].alias))
-    return bool(bounds) or bool(equalities(conjunct, lambda column: place_of(column, sides)))
 
 
 Joined = tuple[tuple[Side, ...], Keys, tuple[exp.Expr, ...]]
@@ -345,7 +300,7 @@ def _misplaced(inputs: Inputs) -> Objection | None:
     for side in others:
         if side.kind == "stream" and first.kind == "stream":
             if len(inputs.sides) > 2:
-                problem = "FROM: a join of streams with more than two inputs is not yet supported"
+                problem = "FROM: a join of streams has two inputs; only a file that is loaded is split into such joins"
                 return Objection(problem, about="FROM")
             continue
         if side.kind == "stream":

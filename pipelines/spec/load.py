@@ -9,18 +9,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lakehouse.errors import Fault, PipelineFileError
-from pipelines.spec.chains import chains
 from pipelines.spec.condition import OPTIONS as CONDITIONS
 from pipelines.spec.condition import condition_faults
-from pipelines.spec.document import NO_TEXT, Document, dotted, read_document
-from pipelines.spec.inputs import Key
+from pipelines.spec.document import NO_TEXT, Document, dotted, mapping, read_document
 from pipelines.spec.model import MISFIT, Join, PipelineFile, Source, SourceKind, Storage
 from pipelines.spec.names import nearest
-from pipelines.spec.objection import faults_of
-from pipelines.spec.semantics import unlike_kafka, unlike_upstream
-from pipelines.spec.sql import examine, sql_path
-from pipelines.spec.statement import Statement
-from pipelines.spec.streams import stream_misfits
+from pipelines.spec.statements import check_statements
 from pipelines.spec.together import clashes, source_misfits, storage_misfit
 from pipelines.spec.variables import Substitution
 
@@ -78,7 +72,8 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile
         variables: The values of `${var.name}` in it; all of them are used.
 
     Returns:
-        The file's content; every statement in it is a join of a kind that is supported.
+        The file's content; every statement in it is a join of a kind that is supported: one of several streams is
+        split into such joins.
 
     Raises:
         PipelineFileError: With all faults of the file, in the order of its lines.
@@ -93,11 +88,11 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile
     except ValidationError as error:
         known = [detail for detail in error.errors() if detail["type"] != MISFIT]
         faults += _alone(known, document, substitution.open)
-    faults += [*_together(content, document), *_statements(content, document)]
-    faults += _conditions(content, document, substitution.open)
+    wrong, parts = check_statements(_sources(content), mapping(content.get("joins")), document)
+    faults += [*_together(content, document), *wrong, *_conditions(content, document, substitution.open)]
     if faults or file is None:
         raise PipelineFileError(str(path), sorted(faults, key=lambda fault: fault.line or 0))
-    return file
+    return file.split(parts)
 
 
 def _alone(details: Sequence[ErrorDetails], document: Document, holes: Collection[tuple[str, ...]]) -> Iterator[Fault]:
@@ -119,20 +114,15 @@ def _together(content: Mapping[str, Any], document: Document) -> Iterator[Fault]
     def fault(problem: str, hint: str, *where: str) -> Fault:
         return Fault(dotted(where), problem, hint, document.line(where))
 
-    storage, sources, joins = (_mapping(content.get(part)) for part in ("storage", "sources", "joins"))
+    storage, sources, joins = (mapping(content.get(part)) for part in ("storage", "sources", "joins"))
     if isinstance(content.get("storage"), dict) and not _strangers(storage, Storage):
         misfit = storage_misfit(storage)
         yield from [fault(*misfit, "storage")] if misfit else []
     for name, source in sources.items():
-        for misfit in source_misfits(_mapping(source), _kind(_mapping(source))):
+        for misfit in source_misfits(mapping(source), _kind(mapping(source))):
             yield fault(*misfit, "sources", name)
     for clash in clashes(sources, joins):
         yield fault(clash.problem, "", clash.part, clash.name)
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    """Give a mapping, an empty one in the place of anything else."""
-    return value if isinstance(value, dict) else {}
 
 
 def _strangers(options: Collection[str], part: type[BaseModel]) -> list[str]:
@@ -146,58 +136,11 @@ def _kind(source: Mapping[str, Any]) -> str | None:
     return kind if kind in get_args(SourceKind) and not _strangers(source, Source) else None
 
 
-def _statements(content: Mapping[str, Any], document: Document) -> list[Fault]:
-    """Check every statement that is one; of a source or join that is at fault itself only the name is known."""
-    written, joins = content.get("sources"), _mapping(content.get("joins"))
-    sources = {name: _source(value) for name, value in written.items()} if isinstance(written, dict) else None
-    texts = {name: _mapping(join).get("sql") for name, join in joins.items()}
-    statements = {name: sql for name, sql in texts.items() if isinstance(sql, str) and sql}
-    found = chains(sources or (), statements)
-    keys: dict[str, Key | None] = dict.fromkeys(joins)
-    faults: list[Fault] = []
-    for name in found.order:
-        sql = statements[name]
-        statement, objections = examine(name, sql, sources, keys)
-        keys[name] = None if statement is None else statement.key
-        semantics = _semantics(joins[name])
-        if statement is not None:
-            objections += unlike_kafka(statement, semantics)
-            faults += _of_streams(statement, _join(joins[name]), sources or {}, document)
-        if _mapping(joins[name]).get("changelog") is True:
-            objections += unlike_upstream(semantics, {other: _semantics(joins[other]) for other in found.reads[name]})
-        line_of = partial(document.line_of_row, ("joins", name, "sql"))
-        faults += faults_of([*objections, *found.objections(name, sql)], sql_path(name), sql, line_of)
-    return faults
-
-
-def _of_streams(
-    statement: Statement, join: Join | None, sources: Mapping[str, Source | None], document: Document
-) -> Iterator[Fault]:
-    """Say which options of a join do not go with its statement, if all its options can be read."""
-    if join is not None:
-        for option, (problem, hint) in stream_misfits(statement, join, sources):
-            where = ("joins", statement.name, option)
-            yield Fault(dotted(where), problem, hint, document.line(where))
-
-
-def _join(value: object) -> Join | None:
-    """Read a join, or give it up."""
-    try:
-        return Join.model_validate(value)
-    except ValidationError:
-        return None
-
-
-def _semantics(join: object) -> str:
-    """Give the semantics that a join asks for."""
-    return str(_mapping(join).get("semantics", "strict"))
-
-
 def _conditions(content: Mapping[str, Any], document: Document, holes: Collection[tuple[str, ...]]) -> Iterator[Fault]:
     """Check every condition over one source that is a text without a hole."""
-    for name, source in _mapping(content.get("sources")).items():
+    for name, source in mapping(content.get("sources")).items():
         for option in CONDITIONS:
-            sql, where = _mapping(source).get(option), ("sources", name, option)
+            sql, where = mapping(source).get(option), ("sources", name, option)
             if isinstance(sql, str) and sql and where not in holes:
                 yield from condition_faults(name, option, sql, partial(document.line_of_row, where))
 
@@ -208,9 +151,15 @@ def _is_misspelled(fault: Fault, meant: Collection[str]) -> bool:
     return fault.problem == PLAINLY["missing"][0] and f"{folder}did you mean `{name}`?" in meant
 
 
+def _sources(content: Mapping[str, Any]) -> dict[str, Source | None] | None:
+    """Read the sources, each or none; None if there is nothing that could be them."""
+    written = content.get("sources")
+    return {name: _source(value) for name, value in written.items()} if isinstance(written, dict) else None
+
+
 def _source(value: object) -> Source | None:
     """Read a source without the options that there are not, or give it up."""
-    options, strangers = _mapping(value), _strangers(_mapping(value), Source)
+    options, strangers = mapping(value), _strangers(mapping(value), Source)
     try:
         return Source.model_validate({name: option for name, option in options.items() if name not in strangers})
     except ValidationError:

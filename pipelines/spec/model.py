@@ -5,7 +5,7 @@ What later versions will do is part of the model, so that it is recognised, and 
 """
 
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -277,7 +278,10 @@ class Join(Part):
     """One result: its statement, and how it is kept."""
 
     sql: Text
-    """The statement: SELECT ... FROM a source or join JOIN another ON or USING ... WHERE ..., in Spark SQL."""
+    """
+    The statement: SELECT ... FROM a source or join JOIN another ON or USING ... WHERE ..., in Spark SQL. One of several
+    streams is kept in parts: `<name>__1`, `<name>__2` and so on, and the result.
+    """
     semantics: Annotated[Semantics, Choice] = "strict"
     """
     Which rows the changelog, or a join of two streams, has: `strict`: what differs, nothing else; the others: those of
@@ -292,7 +296,10 @@ class Join(Part):
     max_bytes: Annotated[StrictInt, Field(ge=1)] | None = None
     """Of a join with a stream: so many bytes of new files of each source make an epoch, and always one commit."""
     max_buffered_rows: Annotated[StrictInt, Field(ge=1)] | None = None
-    """Of a join of two streams: an epoch in which more rows would wait than this stops before anything is published."""
+    """
+    Of a join of two streams, and of each part of one of several: an epoch in which more rows would wait than this stops
+    before anything is published.
+    """
     on_failed_gate: Annotated[OnFailedGate, Choice] = "fail"
     """What becomes of an epoch that fails one of your own `expectations`; lakejoin's own always stop it."""
     expectations: Annotated[Expectations, AfterValidator(only([], "a gate of your own"))] = []
@@ -333,6 +340,32 @@ class PipelineFile(Part):
         for clash in clashes(info.data.get("sources", ()), joins):
             raise hinted(clash.problem, "", kind=MISFIT)
         return joins
+
+    _wholes: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    def split(self, parts: Mapping[str, Mapping[str, Join]]) -> "PipelineFile":
+        """
+        Put the parts of joins in the place of these.
+
+        Args:
+            parts: Of some joins the joins that they become, each after those that it reads, itself last.
+        """
+        if not parts:
+            return self
+        made = {name: parts.get(name, {name: join}) for name, join in self.joins.items()}
+        file = self.model_copy(
+            update={"joins": {part: join for parts in made.values() for part, join in parts.items()}}
+        )
+        file._wholes = {part: name for name, parts in made.items() for part in parts}
+        return file
+
+    def part_of(self, name: str) -> str:
+        """Name the join of which another one is a part: itself for one that is none."""
+        return self._wholes.get(name, name)
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        """Name the parts of a join in their order, itself last."""
+        return tuple(part for part in self.joins if self.part_of(part) == name)
 
     def uses(self, rule: Rule) -> bool:
         """Tell whether the optimiser may use a rule."""

@@ -7,9 +7,9 @@ from sqlglot import exp
 
 from pipelines.spec.columns import coalesced, place_of
 from pipelines.spec.dialect import as_written
-from pipelines.spec.kind import Inferred
 from pipelines.spec.objection import Objection
 from pipelines.spec.semantics import added_columns
+from pipelines.spec.statement import Inferred
 
 TAKEN_BY_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 

@@ -21,8 +21,8 @@ def selected(file: PipelineFile, select: Collection[str] | None) -> list[str]:
 
     Args:
         file: The pipeline file.
-        select: Names of joins, all of the file if None. `+name` also takes the joins that it reads, and those that
-            these read.
+        select: Names of joins, all of the file if None; each stands for its parts, too. `+name` also takes the joins
+            that it reads, and those that these read.
 
     Returns:
         Their names in the order in which they run: each after those that it reads, else in the order of the file.
@@ -42,5 +42,6 @@ def selected(file: PipelineFile, select: Collection[str] | None) -> list[str]:
             expected=f"one of {', '.join(file.joins)}",
             hint=" ".join(filter(None, (nearest(name, file.joins) for name in unknown))),
         )
+    named += [part for name in named for part in file.parts(name)]
     wanted = {*named, *(other for name in select if name.startswith("+") for other in chains.behind(name[1:]))}
     return [name for name in chains.order if name in wanted]

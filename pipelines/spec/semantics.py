@@ -81,12 +81,13 @@ def unlike_kafka(statement: Statement, semantics: str) -> Iterator[Objection]:
 
 def _unlike_window(statement: Statement, said: str) -> Iterator[Objection]:
     """Kafka Streams has one time for a join of two streams, and one grace period."""
-    for side in statement.sides:
+    sides = [side for side in statement.sides if not side.is_result]
+    for side in sides:
         if len(side.times) > 1:
             problem = f"{said}: {side.source} has several `watermarks`; a window has one time for each input"
             yield Objection(problem, "leave one, or use `semantics: strict`")
-    late = {lateness(written)[0] for side in statement.sides for _, written in side.times}
+    late = {lateness(written)[0] for side in sides for _, written in side.times}
     if len(late) > 1:
-        each = (f"{side.source} {written}" for side in statement.sides for _, written in side.times)
+        each = (f"{side.source} {written}" for side in sides for _, written in side.times)
         listed = ", ".join(dict.fromkeys(each))
         yield Objection(f"{said}: lateness {listed}: a window has one grace period", "give both streams the same")

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from lakehouse.errors import PipelineFileError
 from pipelines.spec.columns import ambiguous, condition
-from pipelines.spec.inputs import Inputs, Key, is_self_join, read_inputs
+from pipelines.spec.inputs import Inputs, Produced, is_self_join, read_inputs
 from pipelines.spec.kind import infer
 from pipelines.spec.model import Source
 from pipelines.spec.objection import Objection, faults_of
@@ -14,7 +14,7 @@ from pipelines.spec.outputs import check_items, is_star, key_of
 from pipelines.spec.statement import Statement
 from pipelines.spec.syntax import read
 
-NO_JOINS: Mapping[str, Key] = {}
+NO_JOINS: Mapping[str, Produced] = {}
 
 
 def sql_path(name: str) -> str:
@@ -30,7 +30,7 @@ def sql_path(name: str) -> str:
     return f"joins.{name}.sql"
 
 
-def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str, Key] = NO_JOINS) -> Statement:
+def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str, Produced] = NO_JOINS) -> Statement:
     """
     Take a statement apart.
 
@@ -38,7 +38,7 @@ def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str
         name: The join's name in the file.
         sql: Its statement.
         sources: The sources of the file, by name.
-        joins: The keys of the joins that it may read, by name.
+        joins: What the joins give that it may read, by name.
 
     Returns:
         The statement, of a kind that is supported.
@@ -53,7 +53,7 @@ def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str
 
 
 def examine(
-    name: str, sql: str, sources: Mapping[str, Source | None] | None, joins: Mapping[str, Key | None] = NO_JOINS
+    name: str, sql: str, sources: Mapping[str, Source | None] | None, joins: Mapping[str, Produced | None] = NO_JOINS
 ) -> tuple[Statement | None, list[Objection]]:
     """
     Take a statement apart and list what is wrong with it.
@@ -63,7 +63,7 @@ def examine(
         sql: Its statement.
         sources: The sources of the file, by name, None for one that is at fault itself. None for all of them if they
             are not known: then only the statement is looked at.
-        joins: The key of each join of the file, None for one that is at fault itself.
+        joins: What each join of the file gives, None for one that is at fault itself.
 
     Returns:
         The statement if nothing is wrong and its inputs are known, and what speaks against it.
@@ -72,13 +72,32 @@ def examine(
     if select is None or sources is None:
         return None, objections
     inputs, more = read_inputs(select, sources, joins)
-    objections += more
     if inputs is None:
-        return None, objections
+        return None, objections + more
+    statement, more = examine_select(name, sql, select, inputs, sources)
+    objections += more
+    return None if objections else statement, objections
+
+
+def examine_select(
+    name: str, sql: str, select: exp.Select, inputs: Inputs, sources: Mapping[str, Source | None]
+) -> tuple[Statement | None, list[Objection]]:
+    """
+    Take a statement apart whose clauses and inputs were looked at.
+
+    Args:
+        name: The join's name in the file.
+        sql: Its statement.
+        select: The same, read.
+        inputs: Its inputs.
+        sources: The sources of the file, by name, None for one that is at fault itself.
+
+    Returns:
+        The statement if nothing is wrong, and what speaks against it.
+    """
     conditions, using = _conditions(select.args["joins"], inputs)
     where = select.args.get("where")
-    found, more = infer(inputs, conditions, where.this if where else None)
-    objections += more
+    found, objections = infer(inputs, conditions, where.this if where else None)
     if not using:
         for clause, part in (("SELECT", select.expressions), ("WHERE", [where] if where else [])):
             named = (item for item in part if not is_star(item))

@@ -23,7 +23,9 @@ class Side:
         key: The key as the file writes it, that of a join as its SELECT list does; of inputs that key the result
             together in one order.
         kind: What it is.
-        times: Of a stream the watermarked columns, as the file writes them, each with its lateness.
+        times: Of a stream the watermarked columns, as the file writes them, each with its lateness; UPSTREAM where
+            the stream is the result of another join.
+        added: The columns of such a result that no statement sees, since lakejoin added them.
     """
 
     source: str
@@ -31,6 +33,12 @@ class Side:
     key: tuple[str, ...]
     kind: InputKind = "table"
     times: tuple[tuple[str, str], ...] = ()
+    added: tuple[str, ...] = ()
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it is a stream that another join makes."""
+        return bool(self.added)
 
     def time(self, name: str) -> str | None:
         """Find a column among the watermarked ones, case aside."""
@@ -91,6 +99,15 @@ class Keys:
 
 
 @dataclass(frozen=True)
+class Inferred:
+    """The inputs with the keys of the members in one order, the JOIN clauses, and what keys the result."""
+
+    sides: tuple[Side, ...]
+    steps: tuple[Step, ...]
+    keys: Keys
+
+
+@dataclass(frozen=True)
 class Statement:
     """
     A statement that was taken apart; `bind` makes a definition of it.
@@ -107,6 +124,7 @@ class Statement:
         key: The key of the result: what the SELECT list calls each part, in the order of the members' keys; nothing
             for a stream.
         is_self_join: Whether both inputs are one stream, so that each row of the one is the same row of the other.
+        part_of: The join whose statement it is a part of; nothing if it is none.
     """
 
     name: str
@@ -119,6 +137,7 @@ class Statement:
     where: exp.Expr | None
     key: tuple[str, ...]
     is_self_join: bool = False
+    part_of: str = ""
 
     @property
     def sources(self) -> tuple[str, ...]:

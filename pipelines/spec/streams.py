@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakehouse.errors import Fault, PipelineFileError
-from pipelines.spec.chains import statement_of
 from pipelines.spec.condition import Condition, bind_condition
-from pipelines.spec.model import Join, PipelineFile, Source
+from pipelines.spec.model import Join, Source
 from pipelines.spec.names import nearest
-from pipelines.spec.statement import Statement
+from pipelines.spec.order import is_ordered_by_column, timed_inputs
+from pipelines.spec.statement import Side, Statement
 from pipelines.spec.together import Misfit
 
 
@@ -36,18 +36,6 @@ class Stream:
         """The columns that are needed whatever the statement uses."""
         named = (name for name in (self.order, self.event_time) if name is not None)
         return tuple(dict.fromkeys((*self.null_value.columns, *named)))
-
-
-def reads_stream(file: PipelineFile, name: str) -> bool:
-    """
-    Tell whether a join has a stream among its inputs, so that its result is one.
-
-    Raises:
-        PipelineFileError: Its statement is not one that is supported.
-    """
-    if not any(source.kind == "stream" for source in file.sources.values()):
-        return False
-    return statement_of(file, name).reads_stream
 
 
 def bind_stream(name: str, source: Source, columns: Sequence[str]) -> Stream:
@@ -78,13 +66,22 @@ def bind_stream(name: str, source: Source, columns: Sequence[str]) -> Stream:
     return Stream(name, null_value, order, event_time, source.ignore_changes)
 
 
-def is_ordered_by_column(statement: Statement, sources: Mapping[str, Source | None]) -> bool:
+def bind_result(side: Side) -> Stream:
     """
-    Tell whether the time of a join with a stream is `order_by`, not that of the commits.
+    Say how the rows of another join's result are read, which is a stream: each has a value, and none ever changes.
 
-    It is where every input but global tables has the option.
+    Args:
+        side: The input.
     """
-    return all(source is not None and source.order_by is not None for source in _timed(statement, sources).values())
+    event_time = next((column for column, _ in side.times), None)
+    return Stream(side.source, Condition("FALSE", ()), None, event_time, ignore_changes=False)
+
+
+def split_misfits(join: Join) -> Iterator[tuple[str, Misfit]]:
+    """Say which options of a join do not go with a statement of several streams: the bounds of epochs."""
+    for option in ("max_versions", "max_bytes"):
+        if getattr(join, option) is not None:
+            yield option, Misfit(f"`{option}` with a statement of several streams is not yet supported", "leave it out")
 
 
 def stream_misfits(
@@ -102,7 +99,7 @@ def stream_misfits(
         The option, and what is wrong: with a stream `changelog`, `refresh: full`, and `order_by` of some inputs and not
         of others; without one the bounds of epochs.
     """
-    timed = _timed(statement, sources)
+    timed = timed_inputs(statement, sources)
     if join.max_buffered_rows is not None and not statement.is_windowed:
         problem = "`max_buffered_rows` bounds the rows that wait in a join of two streams"
         yield "max_buffered_rows", Misfit(problem, "leave it out: nothing waits in this join")
@@ -146,9 +143,3 @@ def stream_misfits(
         )
         hint = "give it for all inputs of the join, or for none: then the times of the commits order them"
         yield "sql", Misfit(problem, hint)
-
-
-def _timed(statement: Statement, sources: Mapping[str, Source | None]) -> dict[str, Source | None]:
-    """Give the inputs that have a place in time: all but global tables; None stands for another join."""
-    inputs = (side for side in statement.sides if side.kind != "global_table")
-    return {side.source: sources.get(side.source) for side in inputs}

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from lakehouse.errors import PipelineFileError
 from pipelines.spec import Source, Statement, TableJoin, bind, parse
+from pipelines.spec.inputs import Produced
 
 SOURCES = {
     "flights": Source(key="flight_id"),
@@ -16,8 +17,8 @@ SOURCES = {
     "airlines": Source(key="carrier", kind="global_table"),
     "orders": Source(key="order_id", kind="changelog", order_by="seq", tombstone="op = 'd'"),
 }
-JOINS = {"enriched": ("id",), "daily": ("on_day", "num")}
-"""The joins that a statement may read, by the keys of their results."""
+JOINS = {"enriched": Produced(("id",)), "daily": Produced(("on_day", "num"))}
+"""The joins that a statement may read, by what they give."""
 
 COLUMNS = {
     "enriched": ["id", "carrier", "seats"],

@@ -1,0 +1,63 @@
+"""The change feeds that the joins of one run read: what several take of the same versions is read once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse.feed import FEED_COLUMNS, read_feed
+from lakehouse.sqltext import quote
+from lakehouse.tables import Table
+
+Wanted = Mapping[str, frozenset[str] | None]
+"""Of sources that several joins read the columns that these may use, in lower case; None for all."""
+
+
+class Feeds:
+    """
+    The feeds of a run.
+
+    Args:
+        spark: Our session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._wanted: Wanted = {}
+        self._kept: dict[tuple[str, int, int], DataFrame] = {}
+
+    @contextmanager
+    def shared(self, wanted: Wanted) -> Iterator[None]:
+        """Keep, while joins run one after the other, what the first of them reads of a source for the others."""
+        self._wanted = wanted
+        try:
+            yield
+        finally:
+            self._wanted = {}
+            while self._kept:
+                self._kept.popitem()[1].unpersist()
+
+    def read(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
+        """
+        Read the feed of versions (after, to], as `read_feed` does.
+
+        Args:
+            source: Its name in the file.
+            table: The table; of one whose rows are not all there for a reader those that are.
+            after: Last version that is already accounted for.
+            to: Last version to read.
+            columns: The columns that are wanted.
+        """
+        if source not in self._wanted:
+            return read_feed(self._spark, table.address, after, to, columns, table.where)
+        kept = self._kept.get((source, after, to))
+        if kept is None:
+            wanted = self._wanted[source]
+            also = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
+            names = list(dict.fromkeys((*columns, *also)))
+            kept = read_feed(self._spark, table.address, after, to, names, table.where).persist()
+            self._kept[source, after, to] = kept
+        if not set(columns) <= set(kept.columns):
+            return read_feed(self._spark, table.address, after, to, columns, table.where)
+        return kept.select(*(F.col(quote(name)) for name in (*columns, *FEED_COLUMNS)))

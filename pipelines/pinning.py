@@ -1,0 +1,204 @@
+"""
+What came to the inputs of a join with a stream since its last epoch, for `pins` to say where the next one ends.
+
+A stream that another join makes counts as pinned where the streams behind it were: what has come to these and is not in
+it yet comes before whatever is later than that.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from lakehouse.entries import Entry, JoinHistory, SourceVersions
+from lakehouse.errors import CannotContinue
+from lakehouse.tables import Commit, Table, commits_since, find, refresh
+from lakehouse.times import micros
+from pipelines.binding import BoundJoin
+from pipelines.pins import Arrival, Arrivals
+from pipelines.plan import APPENDED
+from pipelines.spec import reads_stream
+from pipelines.workspace import Workspace
+
+LOOKS = 3
+"""So often the sources are looked at for one at which nothing came meanwhile."""
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """
+    Joins that make streams which another one reads.
+
+    Args:
+        workspace: Where to look.
+        join: The join that reads them.
+        histories: What the ledger knows of each, by name.
+    """
+
+    workspace: Workspace
+    join: str
+    histories: Mapping[str, JoinHistory]
+
+    @staticmethod
+    def of(workspace: Workspace, bound: BoundJoin) -> "Upstream":
+        """Look up the joins whose results a join reads as streams."""
+        names = dict.fromkeys(stream.source for stream in bound.streams if stream.source in workspace.file.joins)
+        return Upstream(workspace, bound.join.name, {name: workspace.ledger.of(name) for name in names})
+
+    def epochs(self, bound: BoundJoin) -> dict[str, int]:
+        """Give the last epoch of each that is in the version of its result which is read."""
+        at = {table.address.label: table.version for table in bound.sources}
+        found = {name: history.at_result(at[name]) for name, history in self.histories.items()}
+        return {name: 0 if entry is None else entry.epoch for name, entry in found.items()}
+
+    def versions(self, epochs: Mapping[str, int]) -> dict[str, int]:
+        """Give the versions of the results that epochs made."""
+        made = {name: history.between(epochs[name] - 1, epochs[name]) for name, history in self.histories.items()}
+        return {name: entries[0].result.version or 0 for name, entries in made.items() if entries}
+
+    def came(self, name: str, after: int, until: int) -> tuple[Arrival, ...]:
+        """
+        Give the epochs (after, until] of one that passed a position or added rows; their numbers are versions.
+
+        Raises:
+            CannotContinue: It was begun anew.
+        """
+        history = self.histories[name]
+        anew = [entry for entry in history.between(after, until) if entry.strategy in ("load", "reset")]
+        if anew:
+            raise CannotContinue(
+                self.join,
+                f"{name}, which it reads, was begun anew",
+                expected=f"an epoch that goes on from epoch {after} of {name}",
+                found=f"a {anew[-1].strategy} in epoch {anew[-1].epoch}",
+                hint=f"`lakejoin backfill --reset --select {self.join}` begins this result anew, too",
+            )
+        entries = [entry for entry in history.between(after, until) if entry.positions or entry.counts.get(APPENDED)]
+        return tuple(map(_epoch, entries))
+
+    def later(self, name: str, epoch: int) -> Arrival | None:
+        """Find what came first to the streams behind one and is not in an epoch of it."""
+        time = self._first_after(self.histories[name], epoch)
+        return None if time is None else Arrival(epoch + 1, time)
+
+    def _first_after(self, history: JoinHistory, epoch: int) -> int | None:
+        newest = history.committed
+        assert newest is not None
+        more = [entry for entry in history.between(epoch, newest.epoch) if entry.positions]
+        if more:
+            return more[0].positions[0].time
+        read = next(entry.sources for entry in history.between(epoch - 1, epoch))
+        times = [self._first_of(part) for part in read]
+        return min((time for time in times if time is not None), default=None)
+
+    def _first_of(self, part: SourceVersions) -> int | None:
+        """Give the time of what came first to a source that a join read: of tables nothing counts."""
+        file = self.workspace.file
+        if part.name in file.joins:
+            is_stream = reads_stream(file, part.name)
+            return self._first_after(self.workspace.ledger.of(part.name), part.to_epoch) if is_stream else None
+        source = file.sources.get(part.name)
+        table = None
+        if source is not None and source.kind == "stream":
+            table = find(self.workspace.spark, self.workspace.source(part.name))
+        if table is None or table.id != part.id:
+            return None
+        came = _with_data(self.workspace, table, part.to_version)
+        return micros(came[0].at) if came else None
+
+
+def arrivals(
+    workspace: Workspace,
+    bound: BoundJoin,
+    upstream: Upstream,
+    recorded: Mapping[str, SourceVersions],
+    clocks: Mapping[str, int],
+    *,
+    goes_on: bool,
+) -> tuple[list[Arrivals], BoundJoin]:
+    """
+    See what came to each source, and what came to it while the others were looked at.
+
+    Args:
+        workspace: Where to look.
+        bound: The join, its sources as they were found.
+        upstream: The joins that make streams among them.
+        recorded: What is accounted for, by source.
+        clocks: The greatest times so far, by source.
+        goes_on: The run goes on to where it found the sources, and looks no further.
+
+    Returns:
+        What came, and the join with its sources as they were found last. The versions of a stream that another join
+        makes are the numbers of its epochs.
+    """
+    epochs = upstream.epochs(bound)
+    made = {name: upstream.came(name, recorded[name].to_epoch, epoch) for name, epoch in epochs.items()}
+    for look in range(LOOKS):
+        plain = {
+            place: table
+            for place, table in enumerate(bound.sources)
+            if kind_of(workspace, table) in ("stream", "table")
+            and table.address.label in recorded
+            and recorded[table.address.label].to_version <= table.version
+        }
+        since = {place: recorded[table.address.label].to_version for place, table in plain.items()}
+        came = {place: _with_data(workspace, table, since[place]) for place, table in plain.items()}
+        if not any(came.values()) and not any(made.values()):
+            return [], bound
+        with ThreadPoolExecutor() as side_by_side:
+            again = dict(zip(plain, side_by_side.map(partial(refresh, workspace.spark), plain.values()), strict=True))
+        after = {place: _with_data(workspace, again[place], table.version) for place, table in plain.items()}
+        if goes_on or look == LOOKS - 1 or not any(after.values()):
+            break
+        bound = replace(bound, sources=tuple(again.get(place, table) for place, table in enumerate(bound.sources)))
+    found = []
+    for place, table in enumerate(bound.sources):
+        name = table.address.label
+        clock = 0 if bound.times else clocks.get(name, 0)
+        # At one time a table's change comes before a stream's row, and of two streams the left one first.
+        is_last = place == 0 and bound.join.window is None
+        order = 0 if bound.is_self_join else place  # two names of one stream come at once
+        if name in epochs:
+            ends, commits, later = (
+                (recorded[name].to_epoch, epochs[name]),
+                made[name],
+                upstream.later(name, epochs[name]),
+            )
+        elif place in plain:
+            ends, commits = (since[place], table.version), tuple(map(_arrival, came[place]))
+            later = _arrival(after[place][0]) if after[place] else None
+        else:
+            continue
+        found.append(Arrivals(name, order, *ends, commits, later, clock, is_last))
+    return found, bound
+
+
+def up_to(bound: BoundJoin, versions: Mapping[str, int]) -> BoundJoin:
+    """Pin sources to versions; those that are not named stay as they are."""
+    tables = tuple(
+        replace(table, version=min(table.version, versions.get(table.address.label, table.version)))
+        for table in bound.sources
+    )
+    if bound.is_self_join:  # under two names, too, one commit is one position
+        last = min(table.version for table in tables)
+        tables = tuple(replace(table, version=last) for table in tables)
+    return replace(bound, sources=tables)
+
+
+def kind_of(workspace: Workspace, table: Table) -> str:
+    """Tell what an input is: a source of some kind, or another join."""
+    source = workspace.file.sources.get(table.address.label)
+    return "join" if source is None else source.kind
+
+
+def _with_data(workspace: Workspace, table: Table, after: int) -> list[Commit]:
+    return [commit for commit in commits_since(workspace.spark, table, after) if commit.changes_data]
+
+
+def _arrival(commit: Commit) -> Arrival:
+    return Arrival(commit.version, micros(commit.at), commit.added_bytes)
+
+
+def _epoch(entry: Entry) -> Arrival:
+    times = [passed.time for passed in entry.positions] or [0]
+    return Arrival(entry.epoch, times[0], until=times[-1])
