@@ -127,10 +127,9 @@ def _places(source: Arrivals, *, last: bool = False) -> list[Place]:
 
     Of those with several positions that of the first, or the last one.
     """
-    commits = [*source.commits, *([source.later] if source.later else [])]
-    own = [commit.until if last and commit.until is not None else commit.time for commit in commits]
-    times = accumulate(own, max, initial=source.clock)
-    return [
-        (time, source.is_last, source.place, commit.version)
-        for time, commit in zip(list(times)[1:], commits, strict=True)
-    ]
+    places, reached = [], source.clock
+    for commit in (*source.commits, *([source.later] if source.later else [])):
+        first = max(reached, commit.time)
+        reached = first if commit.until is None else max(first, commit.until)
+        places.append((reached if last else first, source.is_last, source.place, commit.version))
+    return places

@@ -49,6 +49,16 @@ def test_of_two_streams_the_left_one_comes_first_at_the_same_time() -> None:
     assert pin([left, right], max_versions=1).versions == {"l": 1, "r": 1}
 
 
+def test_an_epoch_of_a_join_before_is_read_as_a_whole_or_not_at_all() -> None:
+    """It passed positions 3 to 8. Beside a commit at 5 that came too late it waits, and so does what is after 3."""
+    made = replace(arrivals("made", 0), newest=1, commits=(Arrival(1, 3, until=8),), is_last=False)
+    assert pin([made, arrivals("t", 1, 4, 7)]) == Pins({"made": 1, "t": 2}, more=False)
+    assert pin([made, arrivals("t", 1, 2, 4, later=5)]) == Pins({"made": 0, "t": 1}, more=True)
+    assert pin([made, arrivals("t", 1, 2, 4, later=9)]) == Pins({"made": 1, "t": 2}, more=False)
+    behind = replace(made, later=Arrival(2, 6))  # what is behind it has gone on, and it has not followed yet
+    assert pin([behind, arrivals("t", 1, 4, 7, 9)]) == Pins({"made": 1, "t": 2}, more=True)
+
+
 def test_two_names_of_one_stream_are_cut_after_the_same_commit() -> None:
     """Both come at one place: neither holds the other back, nor runs ahead, whatever the clock of the writer did."""
     both = [arrivals("a", 0, 5, 3, 9), arrivals("b", 0, 5, 3, 9)]
