@@ -79,6 +79,7 @@ class Placing:
         self._numbers = range(len(self._window.watermarks))
         self._seen = Observation()
         self._counted: Mapping[str, Any] | None = None
+        self._remembered: DataFrame | None = None
 
     @cached_property
     def rows(self) -> DataFrame:
@@ -99,9 +100,16 @@ class Placing:
             self._counted = self._seen.get
         elif not self._is_by_commit:
             self._counted = rows.agg(*self._asked).collect()[0].asDict()
+        else:
+            rows = self._remembered = rows.persist()
         for arrived in self.arrived:
             arrived.facts()
         return rows
+
+    def release(self) -> None:
+        """Let go what was remembered of the rows for those that read them; they have been read."""
+        if self._remembered is not None:
+            self._remembered.unpersist()
 
     @property
     def rows_counted(self) -> DataFrame:

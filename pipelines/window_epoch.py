@@ -93,7 +93,10 @@ def _compute(
     few: bool,
 ) -> dict[str, int]:
     meetings = Meetings(workspace, bound, plan, stage, few)
-    counts = {**meetings.put_result(), **meetings.put_state(), **meetings.counts()}
+    try:
+        counts = {**meetings.put_result(), **meetings.put_state(), **meetings.counts()}
+    finally:
+        meetings.release()
     clocks |= meetings.clocks()
     positions[:] = meetings.passed()
     return counts
@@ -156,8 +159,15 @@ class Meetings:
 
     def rows(self) -> DataFrame:
         """Give the epoch's rows of the result, for a replay."""
-        self.put_result()
+        try:
+            self.put_result()
+        finally:
+            self.release()
         return self._stage.get(self._workspace.spark, "result", self._bound.columns)
+
+    def release(self) -> None:
+        """Let go what was remembered."""
+        self._came.release()
 
     def clocks(self) -> dict[str, int]:
         """Say how far the times of streams and columns go once the epoch is through."""
