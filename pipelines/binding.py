@@ -71,6 +71,7 @@ class BoundJoin:
         state: Where the rows lie that wait, in a join of two streams.
         is_single_store: Whether they wait once for both sides of a stream that is joined with itself (KIP-862).
         is_read_once: Whether such a stream is read once for both sides.
+        is_read: Whether another join reads the result.
         times: With a stream: the column that orders the rows of each source, where all have one; else their commits do.
     """
 
@@ -88,6 +89,7 @@ class BoundJoin:
     state: Address | None = None
     is_single_store: bool = False
     is_read_once: bool = False
+    is_read: bool = False
 
     @property
     def is_self_join(self) -> bool:
@@ -140,7 +142,8 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     times: Mapping[str, str] = {}
     if statement.reads_stream:
         streams, times = stream_inputs(workspace, statement, tables)
-    if join.window is None and not any(name in reads(workspace.file, other) for other in workspace.file.joins):
+    is_read = any(name in reads(workspace.file, other) for other in workspace.file.joins)
+    if join.window is None and not is_read:
         join = replace(join, looking_up=(), carried=())  # nobody asks how far the times of the stream are
     join = fitted(workspace, join, tables)
     sources = tuple(tables[source] for source in join.sources)
@@ -173,6 +176,7 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
         None if join.window is None else workspace.table(name + STATE),
         statement.is_self_join and is_single_store(workspace.file, name),
         statement.is_self_join and is_read_once(workspace.file, name),
+        is_read,
     )
 
 

@@ -34,9 +34,9 @@ class Feeds:
         try:
             yield
         finally:
+            for source in self._wanted:
+                self._forget(source)
             self._wanted = {}
-            while self._kept:
-                self._kept.popitem()[1].unpersist()
 
     def read(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
         """
@@ -56,8 +56,14 @@ class Feeds:
             wanted = self._wanted[source]
             also = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
             names = list(dict.fromkeys((*columns, *also)))
+            self._forget(source)
             kept = read_feed(self._spark, table.address, after, to, names, table.where).persist()
             self._kept[source, after, to] = kept
         if not set(columns) <= set(kept.columns):
             return read_feed(self._spark, table.address, after, to, columns, table.where)
         return kept.select(*(F.col(quote(name)) for name in (*columns, *FEED_COLUMNS)))
+
+    def _forget(self, source: str) -> None:
+        """Let go what is kept of a source: its range was read, and one goes on with the next."""
+        for key in [key for key in self._kept if key[0] == source]:
+            self._kept.pop(key).unpersist()

@@ -24,7 +24,7 @@ class GivenPosition(NamedTuple):
     Args:
         time: Its time, in microseconds since 1970: none lies before that of a position before it.
         version: The version of the result that has its rows, or the last one before it where it has none.
-        watermarks: How far watermarks moved at it, by column.
+        watermarks: How far watermarks moved at it, by column in lower case.
     """
 
     time: int
@@ -40,7 +40,7 @@ class Given:
     Args:
         positions: What they passed, in order.
         floors: For each version of the result the time before which none of its rows counts, versions ascending.
-        watermarks: How far the watermarks are after all of them, by column.
+        watermarks: How far the watermarks are after all of them, by column in lower case.
     """
 
     positions: tuple[GivenPosition, ...]
@@ -66,10 +66,10 @@ def given(workspace: Workspace, part: SourceRange, schema: StructType, clock: in
     history, earlier = workspace.ledger.of(part.name), {}
     after, until = part.epochs
     if workspace.file.timezone != "UTC":  # a day begins elsewhere where dates are compared with dates alone
-        earlier = {field.name: DAY for field in schema if isinstance(field.dataType, DateType)}
+        earlier = {field.name.lower(): DAY for field in schema if isinstance(field.dataType, DateType)}
 
     def lowered(watermarks: Mapping[str, int]) -> dict[str, int]:
-        return {name: mark - earlier.get(name, 0) for name, mark in watermarks.items()}
+        return {name.lower(): mark - earlier.get(name.lower(), 0) for name, mark in watermarks.items()}
 
     positions: list[GivenPosition] = []
     floors: dict[int, int] = {}

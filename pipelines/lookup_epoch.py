@@ -144,17 +144,21 @@ class Lookups:
         marks = self._bound.join.looking_up
         clocks = [f"{self.arrived.source}.{mark.time.column}" for mark in marks]
         far = [self._plan.clocks.get(clock, ALWAYS) for clock in clocks]
-        found = []
+        found: list[Passed] = []
         for step in self._steps():
             before, far = far, [max(one, step.reached.get(n, one)) for n, one in enumerate(far)]
-            moved = {name: far[n] - marks[n].lateness for name, n in self._bound.join.carried if far[n] > before[n]}
+            moved = {
+                name: far[n] - marks[n].lateness
+                for name, n in self._bound.join.carried
+                if far[n] > before[n] or (not found and far[n] != ALWAYS)  # the first position tells all
+            }
             found.append(Passed(step.time, moved))
         return tuple(found), dict(zip(clocks, far, strict=True))
 
     def _steps(self) -> list["_Step"]:
         """Give the positions of the stream in their order."""
         given, plan = self.arrived.given, self._plan
-        columns = {mark.time.column: n for n, mark in enumerate(self._bound.join.looking_up)}
+        columns = {mark.time.column.lower(): n for n, mark in enumerate(self._bound.join.looking_up)}
 
         def numbered(watermarks: Mapping[str, int]) -> dict[int, int]:
             return {columns[name]: mark for name, mark in watermarks.items() if name in columns}

@@ -5,7 +5,7 @@ A stream that another join makes counts as pinned where the streams behind it we
 it yet comes before whatever is later than that.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +15,9 @@ from lakehouse.errors import CannotContinue
 from lakehouse.tables import Commit, Table, commits_since, find, refresh
 from lakehouse.times import micros
 from pipelines.binding import BoundJoin
-from pipelines.pins import Arrival, Arrivals
+from pipelines.pins import Arrival, Arrivals, pin
 from pipelines.plan import APPENDED
-from pipelines.spec import reads_stream
+from pipelines.spec import reads, reads_stream, statement_of
 from pipelines.workspace import Workspace
 
 LOOKS = 3
@@ -51,10 +51,11 @@ class Upstream:
         found = {name: history.at_result(at[name]) for name, history in self.histories.items()}
         return {name: 0 if entry is None else entry.epoch for name, entry in found.items()}
 
-    def versions(self, epochs: Mapping[str, int]) -> dict[str, int]:
-        """Give the versions of the results that epochs made."""
-        made = {name: history.between(epochs[name] - 1, epochs[name]) for name, history in self.histories.items()}
-        return {name: entries[0].result.version or 0 for name, entries in made.items() if entries}
+    def version(self, name: str, epoch: int) -> int:
+        """Give the version of the result of one that holds its epochs up to a number, and none after it."""
+        version = self.histories[name].between(0, epoch)[-1].result.version
+        assert version is not None
+        return version
 
     def came(self, name: str, after: int, until: int) -> tuple[Arrival, ...]:
         """
@@ -87,8 +88,7 @@ class Upstream:
         more = [entry for entry in history.between(epoch, newest.epoch) if entry.positions]
         if more:
             return more[0].positions[0].time
-        read = next(entry.sources for entry in history.between(epoch - 1, epoch))
-        times = [self._first_of(part) for part in read]
+        times = [self._first_of(part) for part in history.between(0, epoch)[-1].sources]
         return min((time for time in times if time is not None), default=None)
 
     def _first_of(self, part: SourceVersions) -> int | None:
@@ -173,6 +173,41 @@ def arrivals(
     return found, bound
 
 
+def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:
+    """
+    Cut the streams that joins read at one place of their order, for joins that read the results of several of these.
+
+    Epochs of these results are taken as a whole: ends that lie one behind the other would hold each other back.
+
+    Args:
+        workspace: Where to look.
+        names: The joins that run together.
+
+    Returns:
+        The versions to go up to, by source; nothing where no join needs it.
+    """
+    file = workspace.file
+    if not any(sum(reads_stream(file, other) for other in reads(file, name)) > 1 for name in file.joins):
+        return {}
+    sources = dict.fromkeys(source for name in names for source in statement_of(file, name).sources)
+    streams = [name for name in sources if name in file.sources and file.sources[name].kind == "stream"]
+    with ThreadPoolExecutor() as side_by_side:
+        found = side_by_side.map(lambda name: find(workspace.spark, workspace.source(name)), streams)
+        tables = [table for table in found if table is not None]
+        for _ in range(LOOKS):
+            seen, tables = tables, list(side_by_side.map(partial(refresh, workspace.spark), tables))
+            after = [_with_data(workspace, now, table.version) for table, now in zip(seen, tables, strict=True)]
+            if not any(after):
+                break
+    came = []
+    for place, (table, later) in enumerate(zip(seen, after, strict=True)):
+        known = [commit for commit in reversed(table.commits) if commit.version <= table.version]
+        commits = tuple(_arrival(commit) for commit in known if commit.changes_data)
+        first = _arrival(later[0]) if later else None
+        came.append(Arrivals(table.address.label, place, known[0].version - 1, table.version, commits, first))
+    return pin(came).versions
+
+
 def up_to(bound: BoundJoin, versions: Mapping[str, int]) -> BoundJoin:
     """Pin sources to versions; those that are not named stay as they are."""
     tables = tuple(
@@ -183,6 +218,21 @@ def up_to(bound: BoundJoin, versions: Mapping[str, int]) -> BoundJoin:
         last = min(table.version for table in tables)
         tables = tuple(replace(table, version=last) for table in tables)
     return replace(bound, sources=tables)
+
+
+def last_position(workspace: Workspace, entry: Entry) -> int | None:
+    """Give the time of the last position that a join with a stream had passed after an epoch."""
+    file, names = workspace.file, [part.name for part in entry.sources]
+    streams = [
+        name
+        for name in names
+        if (
+            reads_stream(file, name)
+            if name in file.joins
+            else name in file.sources and file.sources[name].kind == "stream"
+        )
+    ]
+    return max((entry.clocks[name] for name in streams if name in entry.clocks), default=None)
 
 
 def kind_of(workspace: Workspace, table: Table) -> str:

@@ -171,9 +171,12 @@ class Placing:
     @property
     def passed(self) -> tuple[Passed, ...]:
         """The positions that the epoch passed, with the watermarks of the result; of a first load the end, at 0."""
+        if self._bound.times:
+            return ()  # other joins do not read a result under `order_by`
         if not self._is_by_commit:
             return (Passed(0, self._carried(self.ends)),)
-        known, found = self._carried(self.floors), []
+        known: dict[str, int] = {}  # the first position tells all
+        found = []
         for position in self._positions:
             after = self._carried(dict(enumerate(position.after)))
             found.append(Passed(position.time, {name: far for name, far in after.items() if far != known.get(name)}))
@@ -283,7 +286,7 @@ class Placing:
     def _given_to(self, place: int, watermarks: Mapping[str, int]) -> dict[int, int]:
         """Give watermarks of a stream by their places; of one that is read for both sides those of both."""
         inputs = (0, 1) if self._bound.is_read_once else (place,)
-        columns = {n: self._window.watermarks[n].time.column for side in inputs for n in self._window.of(side)}
+        columns = {n: self._window.watermarks[n].time.column.lower() for side in inputs for n in self._window.of(side)}
         return {n: watermarks[column] for n, column in columns.items() if column in watermarks}
 
     @property

@@ -9,7 +9,7 @@ ledger's row and the stage alone.
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TypeVar
@@ -26,6 +26,7 @@ from pipelines.ktable import BoundKTable, way_on
 from pipelines.ktable_epoch import compute_ktable, made_ready
 from pipelines.nodes import prepare_node
 from pipelines.optimizer import shared_reads
+from pipelines.pinning import common_goal
 from pipelines.plan import EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
@@ -70,36 +71,34 @@ def run_joins(
     Raises:
         LakejoinError: The selection is wrong.
     """
-    reports: dict[str, JoinReport] = {}
-    with workspace.feeds.shared(shared_reads(workspace.file, workspace.joins(select))):
-        for name in workspace.nodes(select):
-            reports[name] = _after(workspace, name, reports, backfill=backfill, remedy=remedy, progress=progress)
-            progress.finished(name, reports[name].outcome)
-    return list(reports.values())
+    names = workspace.joins(select)
+    goal = common_goal(workspace, names)
 
-
-def _after(
-    workspace: Workspace,
-    name: str,
-    reports: Mapping[str, JoinReport],
-    *,
-    backfill: bool,
-    remedy: Remedy,
-    progress: Progress,
-) -> JoinReport:
-    """Bring one join, or a changelog source, up to date unless what it reads failed; an error is in its report."""
-    behind = (reports[other] for other in _read_by(workspace, name) if other in reports)
-    stopped = next((report for report in behind if report.outcome in ("failed", "skipped")), None)
-    try:
-        if stopped is not None:
-            return _skipped(name, stopped)
+    def run(name: str) -> JoinReport:
         if name in workspace.file.joins:
-            return run_join(workspace, name, backfill=backfill, remedy=remedy, progress=progress)
+            return run_join(workspace, name, backfill=backfill, remedy=remedy, progress=progress, goal=goal)
         with way_on(workspace, name):
             return run_join(workspace, name, backfill=backfill, progress=progress)
-    except LakejoinError as error:
-        log.info("%s failed", name, exc_info=True)
-        return JoinReport(join=name, outcome="failed", error=error)
+
+    with workspace.feeds.shared(shared_reads(workspace.file, names)):
+        return _one_after_the_other(workspace, workspace.nodes(select), run, progress)
+
+
+def _one_after_the_other(
+    workspace: Workspace, names: Sequence[str], run: Callable[[str], JoinReport], progress: Progress
+) -> list[JoinReport]:
+    """Run joins in their order; one that reads what failed is skipped. An error is in the report."""
+    reports: dict[str, JoinReport] = {}
+    for name in names:
+        behind = (reports[other] for other in _read_by(workspace, name) if other in reports)
+        stopped = next((report for report in behind if report.outcome in ("failed", "skipped")), None)
+        try:
+            reports[name] = run(name) if stopped is None else _skipped(name, stopped)
+        except LakejoinError as error:
+            log.info("%s failed", name, exc_info=True)
+            reports[name] = JoinReport(join=name, outcome="failed", error=error)
+        progress.finished(name, reports[name].outcome)
+    return list(reports.values())
 
 
 def flush_joins(
@@ -108,7 +107,7 @@ def flush_joins(
     """
     Let all rows go that wait in joins of two streams, as an epoch of its own: null-padded where they are kept.
 
-    Each join is brought up to date before that.
+    Each join is brought up to date before that, and so are joins with a stream that read what left one of them.
 
     Args:
         workspace: Where to work.
@@ -116,29 +115,32 @@ def flush_joins(
         progress: Hears of each epoch and step as it begins, and of each join that is through.
 
     Returns:
-        A report for each join.
+        A report for each join. One that reads what failed is skipped, and says so.
 
     Raises:
         LakejoinError: The selection is wrong.
     """
-    reports = []
-    for name in workspace.joins(select):
-        if select is None and not statement_of(workspace.file, name).is_windowed:
-            continue
-        try:
-            reports.append(_flush(workspace, name, progress))
-        except LakejoinError as error:
-            log.info("%s failed", name, exc_info=True)
-            reports.append(JoinReport(join=name, outcome="failed", error=error))
-        progress.finished(name, reports[-1].outcome)
-    return reports
+    file, names, reading = workspace.file, workspace.joins(select), set[str]()
+    goal = common_goal(workspace, names)
+    for name in names:
+        goes_on = reads_stream(file, name) and any(other in reading for other in reads(file, name))
+        if statement_of(file, name).is_windowed or goes_on:
+            reading.add(name)
 
-
-def _flush(workspace: Workspace, name: str, progress: Progress) -> JoinReport:
-    if not statement_of(workspace.file, name).is_windowed:
+    def flush(name: str) -> JoinReport:
+        if statement_of(file, name).is_windowed:
+            return _flush(workspace, name, goal, progress)
+        if name in reading:
+            return run_join(workspace, name, progress=progress, goal=goal)
         raise LakejoinError(name, "nothing waits in it", expected="a join of two streams", hint="leave it out")
+
+    todo = [name for name in names if select is not None or name in reading]
+    return _one_after_the_other(workspace, todo, flush, progress)
+
+
+def _flush(workspace: Workspace, name: str, goal: Mapping[str, int], progress: Progress) -> JoinReport:
     # What has come is taken first: else the rows that it would meet were gone.
-    run_join(workspace, name, progress=progress)
+    run_join(workspace, name, progress=progress, goal=goal)
     watch = Stopwatch(lambda step: progress.step(name, step))
     with _planning(workspace, name, watch):
         plan, bound = plan_flush(workspace, name)
@@ -172,23 +174,26 @@ def run_join(
     backfill: bool = False,
     remedy: Remedy = "",
     progress: Progress = SILENT,
+    goal: Mapping[str, int] | None = None,
 ) -> JoinReport:
     """
     Bring one join, or the KTable of a changelog source, up to date; an open epoch is finished first.
+
+    With a goal, which has versions of streams, a join with a stream reads them no further.
 
     Raises:
         LakejoinError: A subclass says what stopped it; nothing is half applied.
     """
     watch = Stopwatch(lambda step: progress.step(name, step))
     with _planning(workspace, name, watch):
-        prepared = prepare_node(workspace, name, backfill=backfill)
+        prepared = prepare_node(workspace, name, backfill=backfill, goal=goal or None)
     finished = None
     if prepared.plan.strategy == "resume":
         _begun(progress, prepared.plan)
         with way_on_of_stream(name) if _is_stream(workspace, name) else nullcontext():
             finished = finish_open(workspace, prepared, watch, abandon_broken=backfill)
         with _planning(workspace, name, watch):
-            prepared = prepare_node(workspace, name, backfill=backfill)
+            prepared = prepare_node(workspace, name, backfill=backfill, goal=goal or None)
     plan = prepared.plan
     is_stream = isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None
     if backfill and is_stream and plan.strategy != "load":
@@ -216,7 +221,7 @@ def run_join(
         return carry_out(workspace, prepared.bound, ready, counts_only(compute_ktable), watch)
     if isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None:
         with way_on_of_stream(name):
-            return _epochs_of_stream(workspace, prepared, watch, progress)
+            return _epochs_of_stream(workspace, prepared, watch, progress, goal or {})
     if plan.strategy == "load":
         return report_on(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     return _change(workspace, prepared, watch)
@@ -260,10 +265,12 @@ def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> Join
     return carry_out(workspace, bound, plan, counts_only(compute), watch)
 
 
-def _epochs_of_stream(workspace: Workspace, prepared: Prepared, watch: Stopwatch, progress: Progress) -> JoinReport:
+def _epochs_of_stream(
+    workspace: Workspace, prepared: Prepared, watch: Stopwatch, progress: Progress, goal: Mapping[str, int]
+) -> JoinReport:
     """Take the epochs of a join with a stream until it is where its sources were when the first was planned."""
     name, reports = prepared.plan.join, []
-    newest = must_be_bound(prepared).newest
+    newest = {**must_be_bound(prepared).newest, **goal}
     while True:
         bound, plan = must_be_bound(prepared), prepared.plan
         reports.append(carry_out(workspace, bound, stream_made_ready(workspace, bound, plan), compute_epoch, watch))

@@ -5,7 +5,7 @@ Where each join stands: its last epoch, how far its sources have moved on and ho
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -35,6 +35,7 @@ class Sighting:
         recorded: What the last epoch accounts for; None before the load.
         commits: The commits with data since then, oldest first.
         problem: Why the result cannot go on from what is recorded; empty if it can, as far as its log tells.
+        moved: Whether another join, which makes it, has passed positions since then, with rows or without.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Sighting:
     recorded: Recorded | None
     commits: tuple[Commit, ...] = ()
     problem: str = ""
+    moved: bool = False
 
 
 def status_of(workspace: Workspace, name: str) -> JoinStatus:
@@ -189,7 +191,12 @@ def _sight(workspace: Workspace, name: str, recorded: Recorded | None) -> Sighti
         table = find_input(workspace, name)
     except LakejoinError as error:
         return Sighting(name, None, recorded, problem=error.problem)
-    return _sighted(workspace, name, table, recorded)
+    sighting = _sighted(workspace, name, table, recorded)
+    if recorded is None or not recorded.to_epoch:
+        return sighting
+    history = workspace.ledger.of(name)
+    later = history.between(recorded.to_epoch, history.next_epoch)
+    return replace(sighting, moved=any(entry.positions for entry in later))
 
 
 def _sighted(workspace: Workspace, name: str, table: Table | None, recorded: Recorded | None) -> Sighting:
@@ -220,7 +227,7 @@ def _state(history: JoinHistory, sightings: tuple[Sighting, ...]) -> State:
         return "not loaded"
     if any(sighting.problem for sighting in sightings):
         return "unreadable"
-    return "behind" if any(sighting.commits for sighting in sightings) else "current"
+    return "behind" if any(sighting.commits or sighting.moved for sighting in sightings) else "current"
 
 
 def _note(name: str, state: State, history: JoinHistory, *, redefined: bool) -> str:

@@ -19,9 +19,18 @@ from pipelines.arrived import as_time
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
 from pipelines.lookup_epoch import compute_stream
-from pipelines.pinning import Upstream, arrivals, kind_of, up_to
+from pipelines.pinning import Upstream, arrivals, kind_of, last_position, up_to
 from pipelines.pins import pin
-from pipelines.plan import Computed, EpochPlan, Refresh, SourceFacts, SourceRange, check_is_still, plan_epoch
+from pipelines.plan import (
+    Computed,
+    EpochPlan,
+    Refresh,
+    SourceFacts,
+    SourceRange,
+    check_definition,
+    check_is_still,
+    plan_epoch,
+)
 from pipelines.prepare import (
     Prepared,
     check_columns,
@@ -90,12 +99,19 @@ def _prepared(
     clocks = {} if last is None or anew else last.clocks
     pins = None
     if last is not None and not anew:
+        hint = f"run `lakejoin backfill --select {name}` to reconcile the result with the sources as they are now"
+        check_definition(name, bound.definition, last.definition, hint)
         recorded = {source.name: source for source in last.sources}
         came, bound = arrivals(workspace, bound, upstream, recorded, clocks, goes_on=goal is not None)
         pins = pin(came, options.max_versions, options.max_bytes)
-        known = {made: recorded[made].to_epoch for made in epochs}
-        epochs = {made: (epoch, pins.versions.get(made, epoch)) for made, epoch in known.items()}
-        bound = up_to(bound, {**pins.versions, **upstream.versions({made: to for made, (_, to) in epochs.items()})})
+        versions = dict(pins.versions)
+        for made, (_, newest) in epochs.items():
+            before = recorded[made]
+            until = versions.pop(made, before.to_epoch)
+            epochs[made] = (before.to_epoch, until)
+            if until < newest:
+                versions[made] = max(before.to_version, upstream.version(made, until))
+        bound = up_to(bound, versions)
     facts = [
         SourceFacts(table.address.label, table.id, table.version)
         if kind_of(workspace, table) == "global_table"
@@ -108,7 +124,10 @@ def _prepared(
     plan = plan_epoch(name, bound.definition, refresh, history, facts, facts_of(result), backfill=backfill and anew)
     streams = [bound.table(place) for place in range(1 if bound.is_read_once else len(bound.streams))]
     size = sum(stream.size if anew else _bytes(workspace, stream, plan) for stream in streams)
-    plan = replace(plan, clocks=clocks, stream_bytes=size, more=pins is not None and pins.more)
+    more = pins is not None and pins.more
+    if more and plan.strategy == "nothing":
+        plan = replace(plan, reason="held-back: what came is later than what other inputs have yet to take")
+    plan = replace(plan, clocks=clocks, stream_bytes=size, more=more)
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=False)
         if bound.state is not None and last is not None:
@@ -222,6 +241,8 @@ def compute_epoch(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage
     """Compute an epoch of a join with a stream, as `compute_stream` or `compute_windowed` says."""
     compute = compute_stream if bound.join.window is None else compute_windowed
     computed = compute(workspace, bound, plan, stage)
+    if not bound.is_read:  # nobody asks which positions it passed
+        computed = replace(computed, positions=())
     if plan.strategy not in WHOLE:
         return computed
     clocks = _clocks_of_load(workspace, bound, plan, computed.clocks)
@@ -277,8 +298,7 @@ def _newest_time(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, table:
         return greatest
     if any(stream.source == name for stream in bound.streams) and name in workspace.file.joins:
         (until,) = (part.epochs[1] for part in plan.sources if part.name == name)
-        passed = [at.time for entry in workspace.ledger.of(name).between(0, until) for at in entry.positions]
-        return max(passed, default=None)
+        return last_position(workspace, workspace.ledger.of(name).between(0, until)[-1])
     if name in bound.logs:  # its own commits come later than what they are made of
         log = bound.logs[name]
         logged = read(workspace.spark, log.address, log.version).where(f"_cause <> '{BACKFILL_CAUSE}'")

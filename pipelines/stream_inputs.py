@@ -59,7 +59,7 @@ def stream_inputs(
     misfits = list(stream_misfits(statement, file.joins[statement.name], file.sources))
     faults = [Fault(f"joins.{statement.name}.{option}", *misfit) for option, misfit in misfits]
     streams = [
-        bind_result(side)
+        bind_result(side, tables[side.source].schema.fieldNames())
         if side.is_result
         else bind_stream(side.source, file.sources[side.source], tables[side.source].schema.fieldNames())
         for side in sides

@@ -1,7 +1,7 @@
 """
 A join of two streams left running: many commits with random lateness, runs, runs that are killed, and backfills.
 
-    python -m tests.soak [--commits N --minutes M --seed S]
+    python -m tests.soak [--commits N --minutes M --seed S --burst B]
 
 At every epoch the rows that wait are those that the oracle holds, never more than it ever held; at the end the result
 is the oracle's. Prints one JSON line.
@@ -29,7 +29,9 @@ class Killed(BaseException):
     """What stops a run at a write: nothing may catch it."""
 
 
-def soak(lake: Streams, seed: int, commits: int, seconds: float, backfills: float = 0.05) -> dict[str, Any]:
+def soak(
+    lake: Streams, seed: int, commits: int, seconds: float, backfills: float = 0.05, burst: int = 12
+) -> dict[str, Any]:
     """
     Let commits come to both streams, and run now and then.
 
@@ -39,6 +41,7 @@ def soak(lake: Streams, seed: int, commits: int, seconds: float, backfills: floa
         commits: So many commits at most.
         seconds: For so long at most.
         backfills: The share of epochs after which the recorded ones are replayed.
+        burst: So many commits at most come between two runs.
 
     Returns:
         Counts of what was done, the largest number of rows that waited, and that of the oracle.
@@ -54,7 +57,7 @@ def soak(lake: Streams, seed: int, commits: int, seconds: float, backfills: floa
     most, now, number, second = 0, 0, 0, 0
     end = time.monotonic() + seconds
     while done["commits"] < commits and time.monotonic() < end:
-        for _ in range(random.randint(1, 12)):
+        for _ in range(random.randint(1, burst)):
             second += 1
             now += random.choice((0, 1, 1, 2, 9))
             name, came = random.choice(("left", "right")), []
@@ -110,6 +113,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=2_000)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--burst", type=int, default=12)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         spark = local_session({"spark.driver.memory": "4g"})
@@ -117,7 +121,8 @@ def main() -> None:
         for name in ("left", "right"):
             lake.create(name, "id INT, k STRING, t TIMESTAMP")
         start = time.monotonic()
-        found = soak(lake, options.seed, options.commits, options.minutes * 60, backfills=0.01)
+        seconds = options.minutes * 60
+        found = soak(lake, options.seed, options.commits, seconds, backfills=0.01, burst=options.burst)
         print(json.dumps({"seed": options.seed, "seconds": round(time.monotonic() - start), **found}), flush=True)
         spark.stop()
 

@@ -78,7 +78,14 @@ def test_the_json_has_versions_and_moments_that_a_machine_can_read() -> None:
     report = newest("result", ledger(entry(2, hours=1, seconds=SECONDS)), 10)
     (epoch,) = report.model_dump(mode="json")["epochs"]
     assert epoch["at"] == "2026-11-21T13:00:00Z"
-    assert epoch["sources"][0] == {"name": "left", "id": "left-id", "from_version": 6, "to_version": 7}
+    assert epoch["sources"][0] == {
+        "name": "left",
+        "id": "left-id",
+        "from_version": 6,
+        "to_version": 7,
+        "from_epoch": 0,
+        "to_epoch": 0,
+    }
     assert list(epoch["seconds"]) == ["plan", "compute", "gate", "ledger", "merge"]
 
 

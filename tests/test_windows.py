@@ -120,7 +120,9 @@ def test_the_fault_tolerance_example_of_the_hazelcast_design(streams: Streams) -
     assert streams.found() == [(1, 1)], "not l2 alone, beside r1 that had left"
 
 
-@pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
+@pytest.mark.parametrize(
+    "few", [pytest.param(True, marks=pytest.mark.slow), False], ids=["through the driver", "through the stage"]
+)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_epochs_cut_at_random_are_what_the_oracle_says(
     streams: Streams, seed: int, few: bool, monkeypatch: pytest.MonkeyPatch

@@ -146,6 +146,8 @@ class PlanReport(Facts):
     def _reads(self, source: SourceRange) -> str:
         if self.strategy in ("load", "reconcile"):
             return f"all of version {source.to_version}"
+        after, until = source.epochs
+        positions = f", positions of its epochs {after + 1} to {until}" if after < until else ""
         if source.has_changes:
-            return f"changes of versions {source.read_after + 1} to {source.to_version}"
-        return f"no changes up to version {source.to_version}"
+            return f"changes of versions {source.read_after + 1} to {source.to_version}{positions}"
+        return f"no changes up to version {source.to_version}{positions}"

@@ -323,7 +323,8 @@ class PipelineFile(Part):
     """
     Which rules of the optimiser may be used: `all`, `none` or a list of their names. `single_store_self_join`: a stream
     joined with itself by an inner join is read once, and its rows wait once. `share_change_reads`: so is one
-    that any other join joins with itself. Results never depend on them.
+    that any other join joins with itself, and the changes of a source of which several joins of a run take the same
+    versions. Results never depend on them.
     """
 
     @field_validator("timezone")

@@ -90,6 +90,10 @@ class Chain:
             listed = ", ".join(f"{side.alias}.{(*side.key, '...')[0]}" for side in sides)
             problem = f"SELECT: `{as_written(item)}` in a statement of several streams, which keeps only what it names"
             yield Objection(problem, f"write the columns that you need, one by one: {listed}, and so on", item)
+        for side in self._sides:
+            if side.alias.lower() in {name.lower() for name in self.names[:-1]}:
+                problem = f"FROM: `{side.alias}` is the name of a part of this statement"
+                yield Objection(problem, "give the input another alias", "FROM")
         for use in self._uses:
             found, written = self._found(use.column), as_written(use.column)
             if found is None:

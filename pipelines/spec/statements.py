@@ -98,9 +98,10 @@ def _examined(name: str, sql: str, sources: Sources | None, made: Made) -> Exami
     known = dict(made)
     is_splittable = not any(chain.objections()) and not _taken(chain.names, (*sources, *made))
     for piece in chain.pieces() if is_splittable else ():
-        read_by, _ = read_inputs(piece.select, sources, known)
+        read_by, more = read_inputs(piece.select, sources, known)
+        objections += map(chain.told, more)
         if read_by is None:
-            break  # the part before is at fault
+            break
         statement, more = examine_select(piece.name, piece.sql, piece.select, read_by, _unordered(sources))
         objections += map(chain.told, more)
         known[piece.name] = None

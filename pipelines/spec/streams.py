@@ -66,14 +66,16 @@ def bind_stream(name: str, source: Source, columns: Sequence[str]) -> Stream:
     return Stream(name, null_value, order, event_time, source.ignore_changes)
 
 
-def bind_result(side: Side) -> Stream:
+def bind_result(side: Side, columns: Sequence[str]) -> Stream:
     """
     Say how the rows of another join's result are read, which is a stream: each has a value, and none ever changes.
 
     Args:
         side: The input.
+        columns: The columns of its table.
     """
-    event_time = next((column for column, _ in side.times), None)
+    real = {column.lower(): column for column in columns}
+    event_time = next((real[column.lower()] for column, _ in side.times if column.lower() in real), None)
     return Stream(side.source, Condition("FALSE", ()), None, event_time, ignore_changes=False)
 
 

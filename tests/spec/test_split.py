@@ -493,3 +493,13 @@ def test_any_words_in_a_statement_of_several_streams(tmp_path, words, place):
     assert not [fault for fault in found if "shop__" in fault.problem + fault.hint]
     if file is not None:
         assert [statement_of(file, name).name for name in file.joins] == list(file.joins)
+
+
+def test_an_input_cannot_have_the_name_of_a_part(tmp_path):
+    """The part would read itself: the statement is refused, and not left half done."""
+    sql = """
+        SELECT o.id FROM orders o JOIN deliveries d ON o.id = d.id AND o.at = d.at
+        JOIN returns Shop__1 ON Shop__1.id = o.id AND Shop__1.at = o.at
+    """
+    (fault,) = faults(tmp_path, sql)
+    assert fault.startswith("joins.shop.sql: FROM: `Shop__1` is the name of a part of this statement")
