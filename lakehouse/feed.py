@@ -9,6 +9,9 @@ from pyspark.sql import functions as F
 from lakehouse.address import Address
 from lakehouse.sqltext import quote
 
+CHANGE_FEED = "delta.enableChangeDataFeed"
+"""The property of a table whose commits record their changes."""
+
 VERSIONS_PER_READ = 10
 """With deletion vectors the cost of reading a feed grows faster than the number of versions (pitfall 26)."""
 

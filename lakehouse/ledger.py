@@ -21,10 +21,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
 from lakehouse.address import Address
+from lakehouse.conditions import is_conflict, is_missing
 from lakehouse.entries import CLOSING, PUBLISHING, Entry, JoinHistory, Passed, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun
 from lakehouse.session import INTERPRETED, settings
-from lakehouse.tables import COMMITS_AT_ONCE, create, history, is_conflict, is_missing, table_id
+from lakehouse.tables import COMMITS_AT_ONCE, create, history, table_id
 from lakehouse.times import utc
 from lakehouse.writing import write
 

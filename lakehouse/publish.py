@@ -14,12 +14,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from lakehouse.address import Address
+from lakehouse.conditions import is_conflict
 from lakehouse.errors import AnotherRun, ForeignWriter
 from lakehouse.pruning import pruning
 from lakehouse.session import settings
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage, fields_of
-from lakehouse.tables import UPKEEP_OPERATIONS, Commit, Table, commits_since, is_conflict, refresh
+from lakehouse.tables import UPKEEP_OPERATIONS, Commit, Table, commits_since, refresh
 from lakehouse.values import same
 from lakehouse.writing import write
 

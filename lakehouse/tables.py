@@ -2,8 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
@@ -14,13 +13,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakehouse.address import Address
-from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken
+from lakehouse.conditions import is_missing
+from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError
+from lakehouse.feed import CHANGE_FEED
 from lakehouse.sqltext import quote, text
 from lakehouse.times import utc
 from lakehouse.values import CLUSTERABLE, names_in, type_sql
 from lakehouse.writing import write
 
-CHANGE_FEED = "delta.enableChangeDataFeed"
 DATA_FREE_OPERATIONS = frozenset(
     {
         "OPTIMIZE",
@@ -66,35 +66,6 @@ COMMITS_AT_ONCE = 20
 """So many commits of a table's history are read with the first look at it."""
 
 SPECIAL_IN_COLUMN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
-
-GONE = (
-    "FileNotFoundException",
-    "FILE_NOT_EXIST",
-    "FILE_NOT_FOUND",
-    "FILE_NOT_FOUND_DETAILED",
-    "DELTA_VERSION_NOT_FOUND",
-    "DELTA_VERSIONS_NOT_CONTIGUOUS",
-    "DELTA_TRUNCATED_TRANSACTION_LOG",
-    "DELTA_LOG_FILE_NOT_FOUND",
-    "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
-    "DELTA_NO_RECREATABLE_HISTORY_FOUND",
-    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
-    "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
-)
-MISSING = {
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_TABLE_NOT_FOUND",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "PATH_NOT_FOUND",
-    "TABLE_OR_VIEW_NOT_FOUND",
-    "SCHEMA_NOT_FOUND",
-}
-FEED_OFF = ("DELTA_MISSING_CHANGE_DATA",)
-FEED_SCHEMA = (
-    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
-    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE",
-    "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION",
-)
 
 
 @dataclass(frozen=True)
@@ -163,61 +134,6 @@ class Commit:
     def added_bytes(self) -> int:
         """How many bytes its new files have; 0 where the writer does not say."""
         return next((int(self.metrics[name]) for name in BYTES_ADDED if self.metrics.get(name, "").isdecimal()), 0)
-
-
-@contextmanager
-def reading(label: str) -> Iterator[None]:
-    """
-    Turn what Delta and Spark say about unreadable versions into our errors.
-
-    Raises:
-        FeedUnavailable: Files or commits are gone, or the feed was off for a version of the range.
-        SchemaBroken: A change of columns inside the range that the feed cannot be read across.
-    """
-    try:
-        yield
-    except LakejoinError:
-        raise
-    except Exception as error:  # a failed job reaches Python as an error of its own kind, without a condition
-        conditions = _conditions(error)
-        found = _telling_line(str(error), conditions)
-        backfill = "run `lakejoin backfill` to reconcile the result with the sources as they are now"
-        if conditions.intersection(FEED_OFF):
-            raise FeedUnavailable(
-                label,
-                "the change feed was off for versions that are needed",
-                found=found,
-                hint=f"ALTER TABLE … SET TBLPROPERTIES ({CHANGE_FEED} = true), then {backfill}",
-            ) from error
-        if conditions.intersection(FEED_SCHEMA):
-            raise SchemaBroken(label, "its columns changed inside the range", found=found, hint=backfill) from error
-        if conditions.intersection(GONE):
-            raise FeedUnavailable(
-                label, "versions that are needed are no longer readable", found=found, hint=backfill
-            ) from error
-        raise
-
-
-def _conditions(error: Exception) -> set[str]:
-    """Give the error conditions that the error or its text names, sub-conditions on their own too."""
-    named = re.findall(r"\[([A-Z][A-Z_.]+)\]|\b(FileNotFoundException)\b", str(error))
-    own = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
-    return {part for name in (own, *map("".join, named)) for part in (name, *name.split("."))}
-
-
-def _telling_line(message: str, conditions: set[str]) -> str:
-    lines = [line.strip() for line in message.strip().splitlines()] or [""]
-    return next((line for line in lines if any(name and name in line for name in conditions)), lines[0])[:500]
-
-
-def is_missing(error: PySparkException) -> bool:
-    """Tell whether an error says that there is no Delta table."""
-    return bool(_conditions(error) & MISSING)
-
-
-def is_conflict(error: Exception) -> bool:
-    """Tell whether another writer's commit came in between; such an error has no class of its own everywhere."""
-    return "DELTA_CONCURRENT" in str(error) or "ConcurrentModification" in str(error)
 
 
 def find(spark: SparkSession, address: Address) -> Table | None:

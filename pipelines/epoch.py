@@ -52,7 +52,7 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
 
     Raises:
         DuplicateKey: A source holds a changed or looked-up key twice.
-        FeedUnavailable, SchemaBroken: A feed cannot be read, as `tables.reading` says; it wraps this call.
+        FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
     """
     size = sum(table.size for table in bound.sources)
     return few_or_many(workspace, plan, size, partial(_compute, workspace, bound, plan, stage))

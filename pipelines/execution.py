@@ -16,11 +16,12 @@ from typing import TypeVar
 from pyspark.errors import AnalysisException
 
 from expectations.gate import Verdict, gate_change_set, gate_changelog, gate_stream
+from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, REJECTED, Entry
 from lakehouse.errors import AnotherRun, CannotContinue, GateFailed, LakejoinError
 from lakehouse.session import NOT_ADAPTIVE, settings
 from lakehouse.stage import Stage
-from lakehouse.tables import find, reading
+from lakehouse.tables import find
 from pipelines.binding import Bound, BoundJoin
 from pipelines.first_load import resume_load
 from pipelines.ktable import BoundKTable

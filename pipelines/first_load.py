@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.gate import gate_loaded
+from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed
 from lakehouse.publish import Fence, append, check_owner
 from lakehouse.sqltext import quote
-from lakehouse.tables import create, drop, find, get, read, reading
+from lakehouse.tables import create, drop, find, get, read
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.epoch import changelog_before, check_sources, expected_rows
 from pipelines.joins.changelog import changelog_schema, missing_rows

@@ -89,7 +89,7 @@ def compute_ktable(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, st
 
     Raises:
         CannotContinue: A commit of the source changed or deleted rows.
-        FeedUnavailable, SchemaBroken: Its feed cannot be read, as `tables.reading` says; it wraps this call.
+        FeedUnavailable, SchemaBroken: Its feed cannot be read, as `conditions.reading` says; it wraps this call.
     """
     return few_or_many(workspace, plan, bound.source.size, partial(_compute, workspace, bound, plan, stage))
 

@@ -52,7 +52,7 @@ def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stag
     Raises:
         CannotContinue: A commit of the stream changed or deleted rows, or rows lack what orders them.
         DuplicateKey: A table holds a key twice.
-        FeedUnavailable, SchemaBroken: A feed cannot be read, as `tables.reading` says; it wraps this call.
+        FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
     """
     assert plan.strategy in ("load", "incremental", "reset"), plan.strategy
     size = sum(table.size for table in bound.sources[1:])

@@ -7,9 +7,10 @@ from pyspark.sql.types import StructType
 
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken
+from lakehouse.feed import CHANGE_FEED
 from lakehouse.publish import TRANSACTION_RETENTION, check_owner
 from lakehouse.sqltext import quote
-from lakehouse.tables import CHANGE_FEED, Table, commits_since, find
+from lakehouse.tables import Table, commits_since, find
 from pipelines.binding import Bound, BoundJoin, bind_join
 from pipelines.joins.changelog import changelog_schema
 from pipelines.plan import EpochPlan, ResultFacts, SourceFacts, plan_epoch

@@ -13,12 +13,13 @@ from typing import TypeVar
 
 from pyspark.sql import DataFrame
 
+from lakehouse.conditions import is_conflict
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
 from lakehouse.publish import ATTEMPTS, OPERATIONS, Fence, append, check_owner, committed_counts, merge
 from lakehouse.session import for_few, settings
 from lakehouse.stage import Stage
-from lakehouse.tables import Commit, Table, find, get, is_conflict, refresh, restore
+from lakehouse.tables import Commit, Table, find, get, refresh, restore
 from pipelines.binding import Bound, BoundJoin
 from pipelines.joins.stream_stream import MATCHED
 from pipelines.plan import APPENDED, FEW, KEPT, WAITING, Computed, EpochPlan

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
 from lakehouse.address import Address
+from lakehouse.conditions import is_missing
 from lakehouse.entries import CHANGELOG
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.sqltext import quote
-from lakehouse.tables import is_missing
 from pipelines.query_text import bare_query, refusal, unreadable, words_in
 from pipelines.report import ColumnReport, QueryReport
 from pipelines.workspace import Workspace

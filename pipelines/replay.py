@@ -15,12 +15,13 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.conditions import reading
 from lakehouse.entries import COMMITTED, Entry
 from lakehouse.errors import CannotContinue, Drifted, FeedUnavailable, SourceRecreated
 from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import Table, find, get, read, reading
+from lakehouse.tables import Table, find, get, read
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.comparison import counted, examples_of
 from pipelines.joins.difference import bag_difference
@@ -108,7 +109,7 @@ class Replay:
         Replay epoch by epoch, newest first; what comes of each is computed before the next one is asked for.
 
         Raises:
-            FeedUnavailable: The sources of the next one are no longer readable; `tables.reading` says so.
+            FeedUnavailable: The sources of the next one are no longer readable; `conditions.reading` says so.
         """
         for entry in self.entries():
             with _scratch(self._workspace, entry) as stage:

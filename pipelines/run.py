@@ -14,9 +14,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TypeVar
 
+from lakehouse.conditions import reading
 from lakehouse.errors import FeedUnavailable, GateFailed, LakejoinError
 from lakehouse.session import INTERPRETED, settings
-from lakehouse.tables import create, get, reading
+from lakehouse.tables import create, get
 from pipelines.binding import BoundJoin
 from pipelines.epoch import compute_changes, compute_reconciliation
 from pipelines.execution import carry_out, counts_only, finish_open, report_on

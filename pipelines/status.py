@@ -13,7 +13,8 @@ from statistics import median
 from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, Entry, JoinHistory
 from lakehouse.entries import SourceVersions as Recorded
 from lakehouse.errors import CannotContinue, LakejoinError
-from lakehouse.tables import CHANGE_FEED, Commit, Table, commits_since, find
+from lakehouse.feed import CHANGE_FEED
+from lakehouse.tables import Commit, Table, commits_since, find
 from lakehouse.times import FILE_RETENTION, retention_seconds
 from pipelines.ktable import ktable_address, way_on_from
 from pipelines.report import GateStatus, JoinStatus, SourceStatus

@@ -6,10 +6,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.address import Address
+from lakehouse.conditions import reading
 from lakehouse.entries import SourceVersions
 from lakehouse.errors import Drifted, LakejoinError, SchemaBroken, SourceRecreated
 from lakehouse.sqltext import quote
-from lakehouse.tables import get, read, reading
+from lakehouse.tables import get, read
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.comparison import counted, examples_of
 from pipelines.epoch import expected_rows

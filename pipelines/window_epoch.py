@@ -71,7 +71,7 @@ def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, st
     Raises:
         CannotContinue: A commit of a stream changed or deleted rows, or rows lack what orders them.
         BufferFull: More rows would wait than `max_buffered_rows` allows.
-        FeedUnavailable, SchemaBroken: A feed cannot be read, as `tables.reading` says; it wraps this call.
+        FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
     """
     clocks: dict[str, int] = {}
     positions: list[Passed] = []

@@ -6,7 +6,8 @@ from pipelines.spec.changelog import Changelog, bind_changelog, changelogs, chan
 from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin, Time, Watermark, Window, Within
 from pipelines.spec.fingerprint import changelog_fingerprint, fingerprint
 from pipelines.spec.load import find, load
-from pipelines.spec.model import Join, PipelineFile, Semantics, Source, Storage
+from pipelines.spec.model import Join, PipelineFile, Source, Storage
+from pipelines.spec.options import Semantics
 from pipelines.spec.order import is_ordered_by_column
 from pipelines.spec.schema import schema
 from pipelines.spec.selection import UnknownJoin, selected

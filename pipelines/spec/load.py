@@ -12,8 +12,9 @@ from lakehouse.errors import Fault, PipelineFileError
 from pipelines.spec.condition import OPTIONS as CONDITIONS
 from pipelines.spec.condition import condition_faults
 from pipelines.spec.document import NO_TEXT, Document, dotted, mapping, read_document
-from pipelines.spec.model import MISFIT, Join, PipelineFile, Source, SourceKind, Storage
+from pipelines.spec.model import Join, PipelineFile, Source, Storage
 from pipelines.spec.names import nearest
+from pipelines.spec.options import MISFIT, SourceKind
 from pipelines.spec.statements import check_statements
 from pipelines.spec.together import clashes, source_misfits, storage_misfit
 from pipelines.spec.variables import Substitution

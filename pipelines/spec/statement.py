@@ -6,7 +6,7 @@ from typing import Literal
 from sqlglot import exp
 
 from pipelines.spec.definition import How, Kind
-from pipelines.spec.model import SourceKind
+from pipelines.spec.options import SourceKind
 
 InputKind = SourceKind | Literal["join"]
 """What an input is: a source of some kind, or another join of the file."""
