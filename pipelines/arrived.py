@@ -6,7 +6,7 @@ from pyspark.sql.types import DataType, DateType
 
 from lakehouse.errors import CannotContinue
 from lakehouse.sqltext import quote
-from lakehouse.tables import Table, commits_since, read
+from lakehouse.tables import Commit, Table, commits_since, read
 from lakehouse.times import micros
 from pipelines.binding import BoundJoin
 from pipelines.given import Given, given
@@ -105,10 +105,11 @@ class Arrived:
 
     def _given(self) -> Given | None:
         """Look up what another join recorded of the stream, if one makes it."""
-        if self.source not in self._workspace.file.joins:
+        if self.source not in self._bound.made:
             return None
         clock = self._plan.clocks.get(self.source, ALWAYS) if self._plan.strategy == "incremental" else None
-        return given(self._workspace, self._range, self.table.schema, clock)
+        history, timezone = self._bound.made[self.source], self._workspace.file.timezone
+        return given(history, self._range.epochs, self.table.schema, timezone, clock)
 
     @property
     def _range(self) -> SourceRange:
@@ -162,19 +163,22 @@ class Arrived:
         position = self._time_of_commit() if column is None or kind is None else as_time(quote(column), kind)
         return rows.withColumn(POSITION, F.expr(f"CAST({position} AS BIGINT)"))
 
-    def _time_of_commit(self) -> str:
-        """Give the SQL of a commit's time: of two streams no commit has an earlier one than a commit before it."""
-        own = "unix_micros(_commit_timestamp)"
-        if self._bound.join.window is None:
-            return own
+    def commits(self) -> list[tuple[Commit, int]]:
+        """Give the commits with data that came, each with its time: none has an earlier one than a commit before it."""
         versions, reached = self._range, self._plan.clocks.get(self.source, ALWAYS)
-        raised = ""
+        found = []
         for commit in commits_since(self._workspace.spark, self.table, versions.read_after):
             if commit.changes_data and commit.version <= versions.to_version:
-                if micros(commit.at) < reached:
-                    raised += f" WHEN {commit.version} THEN {reached}L"
                 reached = max(reached, micros(commit.at))
-        return f"CASE _commit_version{raised} ELSE {own} END" if raised else own
+                found.append((commit, reached))
+        return found
+
+    def _time_of_commit(self) -> str:
+        """Give the SQL of the time of a commit's rows: of two streams that of the commit, else its own."""
+        own = "unix_micros(_commit_timestamp)"
+        known = [] if self._bound.join.window is None else self.commits()
+        raised = [f"WHEN {commit.version} THEN {time}L" for commit, time in known if micros(commit.at) < time]
+        return f"CASE _commit_version {' '.join(raised)} ELSE {own} END" if raised else own
 
     def _skipped(self, rows: DataFrame, after: int) -> dict[int, int]:
         """Find the commits that replace rows otherwise than row by row, and count the rows of each."""

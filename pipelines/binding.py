@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from lakehouse.address import Address
-from lakehouse.entries import STATE
+from lakehouse.entries import STATE, JoinHistory
 from lakehouse.errors import Fault, PipelineFileError
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, read_rows
@@ -35,8 +35,8 @@ from pipelines.spec import (
     TableJoin,
     bind,
     fingerprint,
+    is_stream,
     reads,
-    reads_stream,
     statement_of,
 )
 from pipelines.stream_inputs import fitted, stream_inputs
@@ -72,6 +72,7 @@ class BoundJoin:
         is_single_store: Whether they wait once for both sides of a stream that is joined with itself (KIP-862).
         is_read_once: Whether such a stream is read once for both sides.
         is_read: Whether another join reads the result.
+        made: What the ledger knows of the joins that make streams among the sources, by name.
         times: With a stream: the column that orders the rows of each source, where all have one; else their commits do.
     """
 
@@ -90,6 +91,7 @@ class BoundJoin:
     is_single_store: bool = False
     is_read_once: bool = False
     is_read: bool = False
+    made: Mapping[str, JoinHistory] = field(default_factory=dict)
 
     @property
     def is_self_join(self) -> bool:
@@ -157,9 +159,7 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     added += [StructField(column, IDENTITY_TYPE) for column in ROW_COLUMNS if join.window is not None]
     read = reads(workspace.file, name) if changelog is not None or streams else ()
     logs = {
-        source: get_log(workspace, source, tables[source])
-        for source in read
-        if not reads_stream(workspace.file, source)
+        source: get_log(workspace, source, tables[source]) for source in read if not is_stream(workspace.file, source)
     }
     return BoundJoin(
         join,
@@ -177,6 +177,7 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
         statement.is_self_join and is_single_store(workspace.file, name),
         statement.is_self_join and is_read_once(workspace.file, name),
         is_read,
+        {side.source: workspace.ledger.of(side.source) for side in statement.sides if side.is_result},
     )
 
 

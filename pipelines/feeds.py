@@ -25,7 +25,7 @@ class Feeds:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._wanted: Wanted = {}
-        self._kept: dict[tuple[str, int, int], DataFrame] = {}
+        self._kept: dict[str, tuple[int, int, DataFrame]] = {}
 
     @contextmanager
     def shared(self, wanted: Wanted) -> Iterator[None]:
@@ -51,19 +51,19 @@ class Feeds:
         """
         if source not in self._wanted:
             return read_feed(self._spark, table.address, after, to, columns, table.where)
-        kept = self._kept.get((source, after, to))
-        if kept is None:
+        first, last, kept = self._kept.get(source, (after, to, None))
+        if kept is None or (first, last) != (after, to):
             wanted = self._wanted[source]
             also = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
             names = list(dict.fromkeys((*columns, *also)))
-            self._forget(source)
+            self._forget(source)  # it was read, and one goes on with the next range
             kept = read_feed(self._spark, table.address, after, to, names, table.where).persist()
-            self._kept[source, after, to] = kept
+            self._kept[source] = (after, to, kept)
         if not set(columns) <= set(kept.columns):
             return read_feed(self._spark, table.address, after, to, columns, table.where)
         return kept.select(*(F.col(quote(name)) for name in (*columns, *FEED_COLUMNS)))
 
     def _forget(self, source: str) -> None:
-        """Let go what is kept of a source: its range was read, and one goes on with the next."""
-        for key in [key for key in self._kept if key[0] == source]:
-            self._kept.pop(key).unpersist()
+        """Let go what is kept of a source."""
+        if source in self._kept:
+            self._kept.pop(source)[2].unpersist()

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from pyspark.sql.types import DateType, StructType
 
+from lakehouse.entries import JoinHistory
 from pipelines.joins.stream_table import ALWAYS
-from pipelines.plan import SourceRange
 from pipelines.spec.lengths import DAY
-from pipelines.workspace import Workspace
 
 
 class GivenPosition(NamedTuple):
@@ -53,19 +52,19 @@ class Given:
         return f"greatest({position}, CASE {cases} END)" if cases else position
 
 
-def given(workspace: Workspace, part: SourceRange, schema: StructType, clock: int | None) -> Given:
+def given(history: JoinHistory, epochs: tuple[int, int], schema: StructType, timezone: str, clock: int | None) -> Given:
     """
     Look up what a join recorded of the stream that it makes.
 
     Args:
-        workspace: Where its ledger is.
-        part: Which of its epochs are read.
+        history: What the ledger knows of it.
+        epochs: Which of its epochs are read, (after, until].
         schema: The columns of its result.
+        timezone: That of the session.
         clock: The greatest time of its positions before; None for a first load, which takes its rows as they are.
     """
-    history, earlier = workspace.ledger.of(part.name), {}
-    after, until = part.epochs
-    if workspace.file.timezone != "UTC":  # a day begins elsewhere where dates are compared with dates alone
+    (after, until), earlier = epochs, {}
+    if timezone != "UTC":  # a day begins elsewhere where dates are compared with dates alone
         earlier = {field.name.lower(): DAY for field in schema if isinstance(field.dataType, DateType)}
 
     def lowered(watermarks: Mapping[str, int]) -> dict[str, int]:

@@ -20,8 +20,7 @@ from lakehouse.entries import Passed
 from lakehouse.errors import DuplicateKey
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import commits_since, read_rows
-from lakehouse.times import micros
+from lakehouse.tables import read_rows
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
 from pipelines.epoch import EXAMPLES, check_looked_up, few_or_many, refuse_keys
@@ -157,23 +156,18 @@ class Lookups:
 
     def _steps(self) -> list["_Step"]:
         """Give the positions of the stream in their order."""
-        given, plan = self.arrived.given, self._plan
+        given = self.arrived.given
         columns = {mark.time.column.lower(): n for n, mark in enumerate(self._bound.join.looking_up)}
 
         def numbered(watermarks: Mapping[str, int]) -> dict[int, int]:
             return {columns[name]: mark for name, mark in watermarks.items() if name in columns}
 
-        if plan.strategy != "incremental":
+        if self._plan.strategy != "incremental":
             return [_Step(0, numbered(given.watermarks) if given is not None else self._reached().get(None, {}))]
         if given is not None:
             return [_Step(position.time, numbered(position.watermarks)) for position in given.positions]
-        told, steps, time = self._reached(), [], plan.clocks.get(self.arrived.source, ALWAYS)
-        (part,) = (part for part in plan.sources if part.name == self.arrived.source)
-        for commit in commits_since(self._workspace.spark, self.arrived.table, part.read_after):
-            if commit.changes_data and commit.version <= part.to_version:
-                time = max(time, micros(commit.at))
-                steps.append(_Step(time, told.get(commit.version, {})))
-        return steps
+        told = self._reached()
+        return [_Step(time, told.get(commit.version, {})) for commit, time in self.arrived.commits()]
 
     def _reached(self) -> dict[int | None, dict[int, int]]:
         """Find the greatest values of the watermarked columns: of each commit, of a first load of all rows."""

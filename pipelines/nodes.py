@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pipelines.ktable_epoch import prepare_ktable
 from pipelines.prepare import Prepared, prepare
-from pipelines.spec import reads_stream
+from pipelines.spec import is_stream
 from pipelines.stream_epoch import prepare_stream
 from pipelines.workspace import Workspace
 
@@ -23,6 +23,6 @@ def prepare_node(
     """
     if name not in workspace.file.joins:
         return prepare_ktable(workspace, name, backfill=backfill)
-    if reads_stream(workspace.file, name):
+    if is_stream(workspace.file, name):
         return prepare_stream(workspace, name, backfill=backfill, goal=goal)
     return prepare(workspace, name, backfill=backfill)

@@ -17,7 +17,7 @@ from lakehouse.times import micros
 from pipelines.binding import BoundJoin
 from pipelines.pins import Arrival, Arrivals, pin
 from pipelines.plan import APPENDED
-from pipelines.spec import reads, reads_stream, statement_of
+from pipelines.spec import is_stream, reads, statement_of
 from pipelines.workspace import Workspace
 
 LOOKS = 3
@@ -41,9 +41,8 @@ class Upstream:
 
     @staticmethod
     def of(workspace: Workspace, bound: BoundJoin) -> "Upstream":
-        """Look up the joins whose results a join reads as streams."""
-        names = dict.fromkeys(stream.source for stream in bound.streams if stream.source in workspace.file.joins)
-        return Upstream(workspace, bound.join.name, {name: workspace.ledger.of(name) for name in names})
+        """Give the joins whose results a join reads as streams."""
+        return Upstream(workspace, bound.join.name, bound.made)
 
     def epochs(self, bound: BoundJoin) -> dict[str, int]:
         """Give the last epoch of each that is in the version of its result which is read."""
@@ -93,14 +92,11 @@ class Upstream:
 
     def _first_of(self, part: SourceVersions) -> int | None:
         """Give the time of what came first to a source that a join read: of tables nothing counts."""
-        file = self.workspace.file
-        if part.name in file.joins:
-            is_stream = reads_stream(file, part.name)
-            return self._first_after(self.workspace.ledger.of(part.name), part.to_epoch) if is_stream else None
-        source = file.sources.get(part.name)
-        table = None
-        if source is not None and source.kind == "stream":
-            table = find(self.workspace.spark, self.workspace.source(part.name))
+        if not is_stream(self.workspace.file, part.name):
+            return None
+        if part.name in self.workspace.file.joins:
+            return self._first_after(self.workspace.ledger.of(part.name), part.to_epoch)
+        table = find(self.workspace.spark, self.workspace.source(part.name))
         if table is None or table.id != part.id:
             return None
         came = _with_data(self.workspace, table, part.to_version)
@@ -159,11 +155,8 @@ def arrivals(
         is_last = place == 0 and bound.join.window is None
         order = 0 if bound.is_self_join else place  # two names of one stream come at once
         if name in epochs:
-            ends, commits, later = (
-                (recorded[name].to_epoch, epochs[name]),
-                made[name],
-                upstream.later(name, epochs[name]),
-            )
+            ends, commits = (recorded[name].to_epoch, epochs[name]), made[name]
+            later = upstream.later(name, epochs[name])
         elif place in plain:
             ends, commits = (since[place], table.version), tuple(map(_arrival, came[place]))
             later = _arrival(after[place][0]) if after[place] else None
@@ -187,10 +180,10 @@ def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:
         The versions to go up to, by source; nothing where no join needs it.
     """
     file = workspace.file
-    if not any(sum(reads_stream(file, other) for other in reads(file, name)) > 1 for name in file.joins):
+    if not any(sum(is_stream(file, other) for other in reads(file, name)) > 1 for name in file.joins):
         return {}
     sources = dict.fromkeys(source for name in names for source in statement_of(file, name).sources)
-    streams = [name for name in sources if name in file.sources and file.sources[name].kind == "stream"]
+    streams = [name for name in sources if name in file.sources and is_stream(file, name)]
     with ThreadPoolExecutor() as side_by_side:
         found = side_by_side.map(lambda name: find(workspace.spark, workspace.source(name)), streams)
         tables = [table for table in found if table is not None]
@@ -223,16 +216,7 @@ def up_to(bound: BoundJoin, versions: Mapping[str, int]) -> BoundJoin:
 def last_position(workspace: Workspace, entry: Entry) -> int | None:
     """Give the time of the last position that a join with a stream had passed after an epoch."""
     file, names = workspace.file, [part.name for part in entry.sources]
-    streams = [
-        name
-        for name in names
-        if (
-            reads_stream(file, name)
-            if name in file.joins
-            else name in file.sources and file.sources[name].kind == "stream"
-        )
-    ]
-    return max((entry.clocks[name] for name in streams if name in entry.clocks), default=None)
+    return max((entry.clocks[name] for name in names if is_stream(file, name) and name in entry.clocks), default=None)
 
 
 def kind_of(workspace: Workspace, table: Table) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from lakehouse.entries import JoinHistory, Passed, TargetVersions
+from lakehouse.entries import JoinHistory, Passed, SourceVersions, TargetVersions
 from lakehouse.errors import (
     BrokenEpoch,
     DefinitionChanged,
@@ -102,6 +102,18 @@ class SourceRange:
     def has_changes(self) -> bool:
         """Tell whether the feed is read at all."""
         return self.read_after < self.to_version
+
+    @staticmethod
+    def recorded(read: SourceVersions) -> "SourceRange":
+        """Give what an epoch read, to read it once more."""
+        epochs = (read.from_epoch, read.to_epoch)
+        return SourceRange(read.name, read.id, read.from_version, read.to_version, read.from_version, epochs=epochs)
+
+    @staticmethod
+    def nothing_after(read: SourceVersions) -> "SourceRange":
+        """Give the range of an epoch that reads nothing after what one before it read."""
+        at, epochs = read.to_version, (read.to_epoch, read.to_epoch)
+        return SourceRange(read.name, read.id, at, at, at, epochs=epochs)
 
 
 @dataclass(frozen=True)
@@ -274,6 +286,11 @@ def check_is_still(join: str, what: str, found: str | None, recorded: str, hint:
         )
 
 
+def backfill_hint(join: str) -> str:
+    """Say what helps where the recorded versions cannot be continued from."""
+    return f"run `lakejoin backfill --select {join}` to reconcile the result with the sources as they are now"
+
+
 def check_definition(join: str, definition: str, recorded: str, hint: str) -> None:
     """
     See that a join is defined as when its last epoch ran.
@@ -307,7 +324,7 @@ def _continue(
 ) -> EpochPlan:
     last = history.committed
     assert last is not None
-    backfill = f"run `lakejoin backfill --select {join}` to reconcile the result with the sources as they are now"
+    backfill = backfill_hint(join)
     check_is_still(join, "the result table", None if result is None else result.id, last.result.id, backfill)
     assert result is not None
     check_definition(join, definition, last.definition, backfill)

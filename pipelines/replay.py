@@ -128,7 +128,7 @@ class Replay:
         return bag_difference(rows.where("false").select(*map(quote, self.names)), rows)
 
     def _expected(self, entry: Entry, stage: Stage) -> DataFrame:
-        bound, ranges = _at(self.bound, entry), _ranges(entry)
+        bound, ranges = _at(self.bound, entry), tuple(map(SourceRange.recorded, entry.sources))
         strategies: Mapping[str, Strategy] = {"incremental": "incremental", "flush": "flush"}
         strategy = strategies.get(entry.strategy, "load")
         clocks = {} if strategy == "load" else self.history.clocks_before(entry.epoch)
@@ -218,10 +218,7 @@ def plan_replay(workspace: Workspace, name: str, remedy: Remedy) -> tuple[EpochP
     """
     replay = Replay(workspace, name)
     last, table = replay.last, get(workspace.spark, replay.bound.result)
-    ranges = tuple(
-        replace(part, from_version=part.to_version, read_after=part.to_version, epochs=(part.epochs[1], part.epochs[1]))
-        for part in _ranges(last)
-    )
+    ranges = tuple(map(SourceRange.nothing_after, last.sources))
     reason = "accept: a person took the result as it is" if remedy else BACKFILL
     plan = EpochPlan(
         name,
@@ -282,20 +279,6 @@ def _needs_a_person(join: str, problem: str, found: str) -> CannotContinue:
         found=found,
         hint=f"`lakejoin backfill --accept --select {join}` takes the result as it is; `--reset` begins it anew from "
         "the stream and the tables as they are now",
-    )
-
-
-def _ranges(entry: Entry) -> tuple[SourceRange, ...]:
-    return tuple(
-        SourceRange(
-            source.name,
-            source.id,
-            source.from_version,
-            source.to_version,
-            source.from_version,
-            epochs=(source.from_epoch, source.to_epoch),
-        )
-        for source in entry.sources
     )
 
 

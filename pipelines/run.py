@@ -34,7 +34,7 @@ from pipelines.progress import SILENT, Progress
 from pipelines.publishing import Stopwatch
 from pipelines.replay import Remedy, compute_replay, plan_replay
 from pipelines.report import JoinReport, joined_reports
-from pipelines.spec import changelogs_of, reads, reads_stream, statement_of
+from pipelines.spec import changelogs_of, is_stream, reads, statement_of
 from pipelines.stream_epoch import compute_epoch, plan_flush, plan_reset, way_on_of_stream
 from pipelines.stream_epoch import made_ready as stream_made_ready
 from pipelines.workspace import Workspace
@@ -124,7 +124,7 @@ def flush_joins(
     file, names, reading = workspace.file, workspace.joins(select), set[str]()
     goal = common_goal(workspace, names)
     for name in names:
-        goes_on = reads_stream(file, name) and any(other in reading for other in reads(file, name))
+        goes_on = is_stream(file, name) and any(other in reading for other in reads(file, name))
         if statement_of(file, name).is_windowed or goes_on:
             reading.add(name)
 
@@ -236,7 +236,7 @@ def _planning(workspace: Workspace, name: str, watch: Stopwatch) -> Iterator[Non
 
 
 def _is_stream(workspace: Workspace, name: str) -> bool:
-    return name in workspace.file.joins and reads_stream(workspace.file, name)
+    return name in workspace.file.joins and is_stream(workspace.file, name)
 
 
 def _begun(progress: Progress, plan: EpochPlan) -> None:

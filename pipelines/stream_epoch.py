@@ -27,6 +27,7 @@ from pipelines.plan import (
     Refresh,
     SourceFacts,
     SourceRange,
+    backfill_hint,
     check_definition,
     check_is_still,
     plan_epoch,
@@ -99,8 +100,8 @@ def _prepared(
     clocks = {} if last is None or anew else last.clocks
     pins = None
     if last is not None and not anew:
-        hint = f"run `lakejoin backfill --select {name}` to reconcile the result with the sources as they are now"
-        check_definition(name, bound.definition, last.definition, hint)
+        # What is recorded of a source must be there to go on from.
+        check_definition(name, bound.definition, last.definition, backfill_hint(name))
         recorded = {source.name: source for source in last.sources}
         came, bound = arrivals(workspace, bound, upstream, recorded, clocks, goes_on=goal is not None)
         pins = pin(came, options.max_versions, options.max_bytes)
@@ -220,17 +221,7 @@ def plan_flush(workspace: Workspace, name: str) -> tuple[EpochPlan, BoundJoin]:
     bound, last = must_be_bound(prepared), prepared.history.committed
     if last is None:
         raise NotLoaded(name, "nothing waits: it has not run yet", hint=f"run `lakejoin run --select {name}`")
-    ranges = tuple(
-        SourceRange(
-            source.name,
-            source.id,
-            source.to_version,
-            source.to_version,
-            source.to_version,
-            epochs=(source.to_epoch, source.to_epoch),
-        )
-        for source in last.sources
-    )
+    ranges = tuple(map(SourceRange.nothing_after, last.sources))
     reason = "flush: a person let all rows go that wait"
     return replace(
         prepared.plan, strategy="flush", reason=reason, sources=ranges, clocks=last.clocks, more=False
@@ -296,9 +287,9 @@ def _newest_time(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, table:
         time = F.expr(as_time(quote(column), table.schema[column].dataType))
         greatest: int | None = read_rows(workspace.spark, table, table.version).agg(F.max(time)).collect()[0][0]
         return greatest
-    if any(stream.source == name for stream in bound.streams) and name in workspace.file.joins:
+    if name in bound.made:
         (until,) = (part.epochs[1] for part in plan.sources if part.name == name)
-        return last_position(workspace, workspace.ledger.of(name).between(0, until)[-1])
+        return last_position(workspace, bound.made[name].between(0, until)[-1])
     if name in bound.logs:  # its own commits come later than what they are made of
         log = bound.logs[name]
         logged = read(workspace.spark, log.address, log.version).where(f"_cause <> '{BACKFILL_CAUSE}'")

@@ -20,7 +20,7 @@ from pipelines.plan import check_definition
 from pipelines.publishing import Stopwatch
 from pipelines.replay import verify_stream
 from pipelines.report import JoinReport
-from pipelines.spec import reads_stream
+from pipelines.spec import is_stream
 from pipelines.workspace import Workspace
 
 
@@ -42,7 +42,7 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
         Drifted: Rows differ; the message gives the numbers and examples.
         LakejoinError: A table is missing or versions are no longer readable.
     """
-    if reads_stream(workspace.file, name):
+    if is_stream(workspace.file, name):
         if against:
             raise LakejoinError(
                 name,

@@ -73,33 +73,24 @@ def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, st
         BufferFull: More rows would wait than `max_buffered_rows` allows.
         FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
     """
-    clocks: dict[str, int] = {}
-    positions: list[Passed] = []
+    made: list[Meetings] = []
     came = [part.changed_rows for part in plan.sources]
     is_small = plan.strategy == "incremental" and None not in came and sum(rows or 0 for rows in came) <= NOT_ADAPTED
     with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
         size = plan.state_bytes + plan.stream_bytes
-        counts = few_or_many(workspace, plan, size, partial(_compute, workspace, bound, plan, stage, clocks, positions))
-    return Computed(counts, clocks, tuple(positions))
+        counts = few_or_many(workspace, plan, size, partial(_compute, workspace, bound, plan, stage, made))
+    return Computed(counts, made[-1].clocks(), made[-1].passed())
 
 
 def _compute(
-    workspace: Workspace,
-    bound: BoundJoin,
-    plan: EpochPlan,
-    stage: Stage,
-    clocks: dict[str, int],
-    positions: list[Passed],
-    few: bool,
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, made: list["Meetings"], few: bool
 ) -> dict[str, int]:
     meetings = Meetings(workspace, bound, plan, stage, few)
+    made.append(meetings)
     try:
-        counts = {**meetings.put_result(), **meetings.put_state(), **meetings.counts()}
+        return {**meetings.put_result(), **meetings.put_state(), **meetings.counts()}
     finally:
         meetings.release()
-    clocks |= meetings.clocks()
-    positions[:] = meetings.passed()
-    return counts
 
 
 class Meetings:

@@ -37,19 +37,21 @@ class Lake:
         sources: Mapping[str, Any] = KEYED,
         name: str = "result",
         further: Mapping[str, str] | None = None,
+        beside: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Pipeline:
         """
         Write the pipeline file and load it.
 
         Sources are given by their keys, or by all their options; options go to the join, `further` are more joins by
-        their statements.
+        their statements, `beside` are options of the whole file.
         """
         content = {
             "pipeline": "test",
             "storage": {"path": "./lake"},
             "sources": {source: key if isinstance(key, Mapping) else {"key": key} for source, key in sources.items()},
             "joins": {name: {"sql": sql, **options}, **{more: {"sql": text} for more, text in (further or {}).items()}},
+            **(beside or {}),
         }
         self.file.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False))
         return Pipeline.load(self.file)

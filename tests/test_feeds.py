@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.address import Address
@@ -27,10 +26,8 @@ class Clicks(Lake):
 
     def joins(self, optimizations: str) -> Pipeline:
         first, *others = JOINS
-        self.pipeline(JOINS[first], SOURCES, first, {name: JOINS[name] for name in others})
-        content = yaml.safe_load(self.file.read_text())
-        self.file.write_text(yaml.safe_dump({**content, "optimizations": optimizations}))
-        return Pipeline.load(self.file)
+        further = {name: JOINS[name] for name in others}
+        return self.pipeline(JOINS[first], SOURCES, first, further, {"optimizations": optimizations})
 
 
 @pytest.fixture

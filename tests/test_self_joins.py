@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 import pytest
-import yaml
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import BufferFull
@@ -31,10 +30,7 @@ class Visits(Streams):
         self.come("visits", *rows, second=second)
 
     def self_join(self, optimizations: Any = "all", sql: str = JOIN, **options: Any) -> Pipeline:
-        self.pipeline(sql, SOURCES, **options)
-        content = yaml.safe_load(self.file.read_text())
-        self.file.write_text(yaml.safe_dump({**content, "optimizations": optimizations}))
-        return Pipeline.load(self.file)
+        return self.pipeline(sql, SOURCES, beside={"optimizations": optimizations}, **options)
 
     def waiting(self) -> list[tuple[int, int]]:
         """Give the side and the id of each row that waits."""

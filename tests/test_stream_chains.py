@@ -258,6 +258,7 @@ def test_what_the_first_join_has_not_taken_yet_holds_the_next_one_back(shop: Sho
     shop.come("returns", (3, "a", 90), second=30)
     alone = only(join.run(spark, select=["result"]))
     assert alone.outcome == "nothing", "at 20 something came to the orders that `delivered` does not have yet"
+    assert alone.reason.startswith("held-back: ")
     first, second = join.run(spark)
     assert (first.counts["read"], second.counts["read"]) == (1, 1)
 

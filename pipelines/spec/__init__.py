@@ -1,7 +1,7 @@
 """The pipeline file as values; nothing here knows Spark or Delta."""
 
 from pipelines.spec.bind import bind
-from pipelines.spec.chains import keeps_changelog, reading_alike, reads, reads_stream, statement_of
+from pipelines.spec.chains import is_stream, keeps_changelog, reading_alike, reads, statement_of
 from pipelines.spec.changelog import Changelog, bind_changelog, changelogs, changelogs_of
 from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin, Time, Watermark, Window, Within
 from pipelines.spec.fingerprint import changelog_fingerprint, fingerprint
@@ -51,12 +51,12 @@ __all__ = [
     "find",
     "fingerprint",
     "is_ordered_by_column",
+    "is_stream",
     "keeps_changelog",
     "load",
     "parse",
     "reading_alike",
     "reads",
-    "reads_stream",
     "schema",
     "selected",
     "statement_of",

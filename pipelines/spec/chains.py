@@ -135,25 +135,26 @@ def keeps_changelog(file: PipelineFile, name: str) -> bool:
         name: The join.
     """
     found = chains_of(file)
-    if reads_stream(file, name):
+    if is_stream(file, name):
         return False
-    needed = (other for other in file.joins if file.joins[other].changelog or reads_stream(file, other))
+    needed = (other for other in file.joins if file.joins[other].changelog or is_stream(file, other))
     return file.joins[name].changelog or any(name in found.behind(other) for other in needed)
 
 
-def reads_stream(file: PipelineFile, name: str) -> bool:
+def is_stream(file: PipelineFile, name: str) -> bool:
     """
-    Tell whether a join has a stream among its inputs, so that its result is one: it comes first in FROM.
+    Tell whether a source is a stream, or a join makes one: what comes first in its FROM is one.
 
     Args:
         file: The pipeline file.
-        name: The join.
+        name: The source or the join.
     """
-    first = _named(file.joins[name].sql)[0]
-    source, join = called(first, file.sources), called(first, file.joins)
-    if source is not None:
-        return file.sources[source].kind == "stream"
-    return join is not None and join != name and reads_stream(file, join)
+    seen = set()
+    while name in file.joins and name not in seen:
+        seen.add(name)
+        first = _named(file.joins[name].sql)[0]
+        name = called(first, file.sources) or called(first, file.joins) or ""
+    return name in file.sources and file.sources[name].kind == "stream"
 
 
 def statement_of(file: PipelineFile, name: str) -> Statement:

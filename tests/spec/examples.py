@@ -17,6 +17,9 @@ SOURCES = {
     "airlines": Source(key="carrier", kind="global_table"),
     "orders": Source(key="order_id", kind="changelog", order_by="seq", tombstone="op = 'd'"),
 }
+ODD = ("order", "select", "end", "1st", "a-b", "a b", "a.b", "a`b", "'", '"', "\\", "--", "/*x*/", "{x}", "$", "日本")
+"""Names that only backticks make one."""
+
 JOINS = {"enriched": Produced(("id",)), "daily": Produced(("on_day", "num"))}
 """The joins that a statement may read, by what they give."""
 

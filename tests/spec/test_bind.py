@@ -4,7 +4,7 @@ import pytest
 
 from pipelines.spec import Input, Link, Output, Source, Step, TableJoin, bind, parse
 
-from .examples import ON, bound, complaints, misfits, outputs
+from .examples import ODD, ON, bound, complaints, misfits, outputs
 
 LEFT = ["`f`.`Flight_ID`", "`f`.`carrier`", "`f`.`tailnum`", "`f`.`delay`", "`f`.`addr`", "`f`.`hops`"]
 
@@ -196,27 +196,6 @@ def test_a_key_that_is_no_column_is_a_fault():
     statement = parse("j", "SELECT a.id FROM a JOIN b ON a.id = b.id", {"a": Source(key="id"), "b": Source(key="id")})
     (fault,) = complaints(lambda: bind(statement, {"a": ["ids", "x"], "b": ["ID"]}))
     assert fault == "the key of a names `id`, which is no column of it | did you mean `ids`?"
-
-
-ODD = [
-    "order",
-    "a-b",
-    "é",
-    "a b",
-    "a.b",
-    "a`b",
-    "select",
-    "1st",
-    "'",
-    '"',
-    "\\",
-    "Ünï",
-    "日本",
-    "--",
-    "/*x*/",
-    "{x}",
-    "$",
-]
 
 
 @pytest.mark.parametrize("odd", ODD)

@@ -22,17 +22,17 @@ from pipelines.spec import (
     UnknownJoin,
     bind,
     fingerprint,
+    is_stream,
     keeps_changelog,
     load,
     reads,
-    reads_stream,
     selected,
     statement_of,
 )
 from pipelines.spec.chains import chains_of
 from pipelines.spec.dialect import Verbatim, render
 
-from .examples import complaints
+from .examples import ODD, complaints
 from .test_fuzz import TOKENS
 
 STREAM = {"kind": "stream", "watermarks": {"at": "5 minutes", "paid_at": "1 hour"}}
@@ -118,7 +118,7 @@ def test_streams_meet_two_at_a_time(tmp_path):
     }
     assert [statement_of(file, name).kind for name in file.joins] == ["stream-stream"] * 2
     assert (reads(file, "shop"), reads(file, "shop__1")) == (("shop__1",), ())
-    assert all(reads_stream(file, name) and not keeps_changelog(file, name) for name in file.joins)
+    assert all(is_stream(file, name) and not keeps_changelog(file, name) for name in file.joins)
     assert len({fingerprint(file, name) for name in file.joins}) == 2
 
 
@@ -210,27 +210,6 @@ def test_names_that_would_be_one_are_kept_apart(tmp_path):
     file = load(written(tmp_path, {"shop": sql}, sources))
     assert "SELECT a.b__c AS a__b__c, a__b.c AS a__b__c_, a.at" in texts(file)["shop__1"]
     assert "SELECT shop__1.a__b__c AS b__c, shop__1.a__b__c_ AS other" in texts(file)["shop"]
-
-
-ODD = [
-    "order",
-    "a-b",
-    "é",
-    "a b",
-    "a.b",
-    "a`b",
-    "select",
-    "1st",
-    "'",
-    '"',
-    "\\",
-    "日本",
-    "--",
-    "/*x*/",
-    "{x}",
-    "$",
-    "end",
-]
 
 
 @pytest.mark.parametrize("odd", ODD)
