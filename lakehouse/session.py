@@ -29,6 +29,8 @@ LOCAL_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.databricks.delta.snapshotPartitions": "2",
+    # An epoch runs some 160 generated classes; of the 100 that are kept otherwise the next one finds none again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.locality.wait": "0s",
     # Nobody looks at what ran; kept, the plans of a thousand queries fill the driver's memory.
     "spark.sql.ui.retainedExecutions": "10",

@@ -19,7 +19,18 @@ from lakehouse.small import brought, literal
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
 from pipelines.joins.positions import Position, marks_at, risen, together_at, walked
-from pipelines.joins.stream_stream import LATE, NULL_KEY, both_sides, identified, judged, timed, together, window_of
+from pipelines.joins.stream_stream import (
+    LATE,
+    NULL_KEY,
+    both_sides,
+    hashed,
+    identified,
+    identified_by_hash,
+    judged,
+    timed,
+    together,
+    window_of,
+)
 from pipelines.joins.stream_table import POSITION
 from pipelines.joins.watermarks import (
     NOTHING_YET,
@@ -225,13 +236,16 @@ class Placing:
     def _marked(self) -> DataFrame:
         """The rows of both streams, with what each tells of the watermarks."""
         join = self._bound.join
-        wrapped = [
-            identified(arrived.frame.withColumnRenamed(POSITION, TIME), join, place)
-            for place, arrived in enumerate(self.arrived)
-        ]
+        wrapped = [self._identified(arrived.frame, place) for place, arrived in enumerate(self.arrived)]
         came = both_sides(wrapped[0], join) if self._bound.is_read_once else together(*wrapped)
         rows = marked(timed(came, join), self._window, self._bound.semantics)
         return brought(rows).frame if self._few and self._is_by_commit else rows
+
+    def _identified(self, rows: DataFrame, place: int) -> DataFrame:
+        came = hashed(rows.withColumnRenamed(POSITION, TIME), self._bound.join, place)
+        # These are read several times, and sorted for their numbers each time: one look whether they need any is less.
+        by_hash = identified_by_hash(came) if self._is_in_order else None
+        return identified(came, self._bound.join, place) if by_hash is None else by_hash
 
     @property
     def _is_by_commit(self) -> bool:
@@ -264,7 +278,7 @@ class Placing:
     @property
     def _is_given(self) -> bool:
         """Whether another join makes one of the streams."""
-        return any(arrived.given is not None for arrived in self.arrived)
+        return any(watermark.is_given for watermark in self._window.watermarks)
 
     @property
     def _given_marks(self) -> Iterator[tuple[int | None, ...]]:

@@ -152,6 +152,7 @@ def test_epochs_cut_at_random_are_what_the_oracle_says(
         if random.random() < 0.3:
             join.run(spark)
     report = only(join.run(spark))
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty(), "nothing that was remembered is left"
     assert streams.found() == sorted(rows, key=repr)
     assert streams.waits() == sorted(held.row[0] for held in oracle.buffered)
     assert report.outcome == "nothing" or report.counts["buffered"] == len(oracle.buffered)
@@ -262,9 +263,11 @@ def never_alone_and_joined(lake: Streams, result: str = "result") -> bool:
     return all(lake.spark.sql(query).count() == 0 for query in both)
 
 
-@pytest.mark.slow
-def test_equal_rows_are_rows_of_their_own(streams: Streams) -> None:
-    """Each meets and each stands alone; they differ by their number alone."""
+@pytest.mark.parametrize("few", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_equal_rows_are_rows_of_their_own(streams: Streams, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each meets and each stands alone; they differ by their number alone, in a first load of many rows too."""
+    if not few:
+        large_ways(monkeypatch)
     join = streams.join(JOIN.replace("LEFT", "FULL"))
     streams.come("left", (1, "a", 0), (1, "a", 0), (2, "b", 0), (2, "b", 0), second=10)
     streams.come("right", (9, "a", 0), second=20)
@@ -514,9 +517,7 @@ def test_clocks_that_change_do_not_move_times_without_a_zone(streams: Streams) -
         streams.create(name, f"id INT, t {kind}", **{"feature.timestampNtz": "supported"})
     sources = {name: {"key": "id", "kind": "stream", "watermarks": {"t": "0 minutes"}} for name in kinds}
     sql = "SELECT l.id AS l, r.id AS r FROM ls l LEFT JOIN rs r ON l.t BETWEEN r.t - INTERVAL 30 MINUTES AND r.t"
-    streams.pipeline(sql, sources)
-    streams.file.write_text(streams.file.read_text() + "timezone: Europe/Oslo\n")
-    join = Pipeline.load(streams.file)
+    join = streams.pipeline(sql, sources, beside={"timezone": "Europe/Oslo"})
     join.run(streams.spark)
     streams.sql("INSERT INTO {ls} VALUES (1, TIMESTAMP_NTZ'2026-03-29 02:30:00')", "ls")
     streams.sql("INSERT INTO {rs} VALUES (1, TIMESTAMP_NTZ'2026-03-29 03:00:00')", "rs")

@@ -52,9 +52,9 @@ WIDER = 4
 """With an equality in ON a bucket of time is so many times as wide as the bound: fewer rows are in two."""
 
 
-def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:
+def hashed(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Wrap the rows that came to a stream, each with what tells it apart.
+    Wrap the rows that came to a stream, each with the hash of its columns.
 
     Args:
         rows: The scope columns, TIME (bigint, its time in the order), VERSION (bigint, its commit), HAS_VALUE (boolean)
@@ -64,8 +64,7 @@ def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str
         scope: Columns that keep independent histories apart.
 
     Returns:
-        The scope columns, PLACE, IDENTITY, HAS_VALUE, and the row as a struct under its alias; under the alias of the
-        other stream a null.
+        The scope columns, PLACE, IDENTITY but for NUMBER, HAS_VALUE, and the row as a struct under its alias.
     """
     item = join.inputs[place]
     row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
@@ -73,14 +72,29 @@ def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str
     rank = 0 if window_of(join).is_self_join else place
     placed = (F.lit(place).alias(SIDE), F.lit(rank).alias(RANK), TIME, VERSION)
     wrapped = rows.select(*scopes, *placed, HAS_VALUE, row)
-    kind = wrapped.schema[item.alias].dataType
-    hashed = wrapped.withColumn(HASH, F.expr(hash_of(quote(item.alias), kind)))
+    return wrapped.withColumn(HASH, F.expr(hash_of(quote(item.alias), wrapped.schema[item.alias].dataType)))
+
+
+def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:
+    """Complete the IDENTITY of rows that `hashed` gives: a NUMBER tells equal rows of a commit apart."""
+    kind = rows.schema[join.inputs[place].alias].dataType
     order = [F.col(TIME), F.desc(HAS_VALUE)]
     if contains(kind, (FloatType, DoubleType, MapType)):
         # Equal values may be written otherwise, 0.0 and -0.0: each is to have its number whenever it is read.
-        order.append(F.col(quote(item.alias)).cast("string"))
+        order.append(F.col(quote(join.inputs[place].alias)).cast("string"))
     equal = Window.partitionBy(*scope, SIDE, VERSION, HASH).orderBy(*order)
-    return hashed.withColumn(NUMBER, F.row_number().over(equal))
+    return rows.withColumn(NUMBER, F.row_number().over(equal))
+
+
+def identified_by_hash(rows: DataFrame) -> DataFrame | None:
+    """
+    Complete the IDENTITY of rows that `hashed` gives, of one stream, without sorting them: their hashes differ.
+
+    Returns:
+        The rows; None where some share a hash.
+    """
+    shared = rows.groupBy(VERSION, HASH).count().where("count > 1").limit(1)
+    return None if shared.count() else rows.withColumn(NUMBER, F.lit(1))
 
 
 def both_sides(rows: DataFrame, join: TableJoin) -> DataFrame:

@@ -23,6 +23,7 @@ from pipelines.joins.stream_stream import (
     MATCHED,
     NUMBER,
     came,
+    hashed,
     identified,
     judged,
     marks_of,
@@ -216,7 +217,7 @@ def _inputs(
             for position, side, values, has_value in epoch.rows
             if side == place
         ]
-        came_by.append(identified(literal(spark, rows, schema), join, place, [SCOPE]))
+        came_by.append(identified(hashed(literal(spark, rows, schema), join, place, [SCOPE]), join, place, [SCOPE]))
         identity = [(SIDE, IntegerType()), (VERSION, LongType()), (HASH, LongType()), (NUMBER, IntegerType())]
         schema = StructType(
             [
