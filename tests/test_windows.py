@@ -529,6 +529,6 @@ def test_soak(streams: Streams) -> None:
     """The short form of `python -m tests.soak`: what waits is the oracle's after each epoch, killed runs or not."""
     from tests.soak import soak
 
-    found = soak(streams, seed=3, commits=18, seconds=60)
+    found = soak(streams, seed=3, commits=18, seconds=600)
     assert found["commits"] >= 18
     assert found["epochs"] > 1
