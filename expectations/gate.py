@@ -5,26 +5,21 @@ It re-reads the stage and the result at the pinned version and shares no code wi
 cannot hide here.
 """
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructType
 
+from expectations.validation import Verdict, validated
 from lakehouse.address import Address
 from lakehouse.pruning import pruning
 from lakehouse.sqltext import quote
 from lakehouse.stage import fields_of
 from lakehouse.tables import read
 from lakehouse.values import comparable, same
-
-if TYPE_CHECKING:
-    from great_expectations.data_context import AbstractDataContext
 
 RULES = {
     "unnecessary_tombstone": "no unnecessary tombstone: a delete removes a row that is there",
@@ -53,18 +48,6 @@ STRICT_RULES = ("tombstone_of_nothing", "repeats")
 IN_PROCESS = 100_000
 UNLIKE_IN_PANDAS = (FloatType, DoubleType, StructType, ArrayType)
 """Key types that pandas tells apart otherwise than Spark does."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a gate found; `findings` names each rule that rows broke, with their number and one example."""
-
-    findings: tuple[str, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Tell whether every rule held."""
-        return not self.findings
 
 
 def gate_change_set(spark: SparkSession, changes: DataFrame, rows: int, result: Address, base_version: int) -> Verdict:
@@ -109,7 +92,7 @@ def gate_change_set(spark: SparkSession, changes: DataFrame, rows: int, result: 
         F.expr(f"c.after IS NOT NULL AND NOT ({keeps_key})").alias("loses_its_key"),
     )
     plain = not any(isinstance(field.dataType, UNLIKE_IN_PANDAS) for field in key)
-    return _validate(batch, names, list(RULES), in_process=plain and rows <= IN_PROCESS)
+    return _judged(batch, names, list(RULES), in_process=plain and rows <= IN_PROCESS)
 
 
 def gate_changelog(
@@ -178,7 +161,7 @@ def gate_changelog(
         F.expr(f"row IS NOT NULL AND {same('row', 'previous', row)}").alias("repeats"),
     )
     plain = not any(isinstance(field.dataType, UNLIKE_IN_PANDAS) for field in key)
-    return _validate(batch, [*names, "_position"], rules, in_process=plain and rows <= IN_PROCESS)
+    return _judged(batch, [*names, "_position"], rules, in_process=plain and rows <= IN_PROCESS)
 
 
 def gate_stream(rows: DataFrame, number: int, epoch: int | None, epoch_column: str, position_column: str) -> Verdict:
@@ -204,7 +187,7 @@ def gate_stream(rows: DataFrame, number: int, epoch: int | None, epoch_column: s
         F.expr("of_others > 0").alias("of_another_epoch"),
         F.expr("unplaced > 0").alias("has_no_position"),
     )
-    return _validate(batch, ["epoch"], list(STREAM_RULES), in_process=True)
+    return _judged(batch, ["epoch"], list(STREAM_RULES), in_process=True)
 
 
 def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequence[str]) -> Verdict:
@@ -229,67 +212,29 @@ def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequenc
         *parts, F.explode(F.expr("array_repeat(1, CAST(least(count, 2) AS INT))")).alias("time")
     ).select(*parts)
     plain = not any(isinstance(kind, UNLIKE_IN_PANDAS) for kind in kinds)
-    return _validate(batch.limit(IN_PROCESS) if plain else batch, key, [], in_process=plain)
+    return _judged(batch.limit(IN_PROCESS) if plain else batch, key, [], in_process=plain)
 
 
-_one_at_a_time = Lock()
-"""The context of Great Expectations is the process's and keeps what is being validated under fixed names."""
+def _judged(batch: DataFrame, key: Sequence[str], rules: Sequence[str], *, in_process: bool) -> Verdict:
+    """
+    Hold a batch to its rules.
 
-
-@cache
-def _context() -> "AbstractDataContext":
-    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    import great_expectations as gx
-
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]
-    return context
-
-
-def _validate(batch: DataFrame, key: Sequence[str], rules: Sequence[str], *, in_process: bool) -> Verdict:
-    with _one_at_a_time:
-        return _validated(batch, key, rules, in_process=in_process)
-
-
-def _validated(batch: DataFrame, key: Sequence[str], rules: Sequence[str], *, in_process: bool) -> Verdict:
-    context = _context()
-    import great_expectations as gx
-    import great_expectations.expectations as gxe
-
-    suite = gx.ExpectationSuite(name="change set")
+    The columns `key_0` and so on have the key of each row, the column of a rule whether the row breaks it.
+    """
     names = {f"key_{n}": name for n, name in enumerate(key)}  # a key column's own name may hold dots or backticks
-    for column in names:
-        suite.add_expectation(gxe.ExpectColumnValuesToNotBeNull(column=column))
-    if len(names) == 1:
-        suite.add_expectation(gxe.ExpectColumnValuesToBeUnique(column="key_0"))
-    else:
-        suite.add_expectation(gxe.ExpectCompoundColumnsToBeUnique(column_list=list(names)))
-    for rule in rules:
-        suite.add_expectation(gxe.ExpectColumnValuesToBeInSet(column=rule, value_set=[False]))
-    sources = context.data_sources
-    source = (
-        sources.add_or_update_pandas("small") if in_process else sources.add_or_update_spark("large", persist=False)
-    )
-    definition = source.add_dataframe_asset("batch").add_batch_definition_whole_dataframe("all")
-    frame = batch.toArrow().to_pandas() if in_process else batch
-    whole = definition.get_batch(batch_parameters={"dataframe": frame})
-    outcome = whole.validate(suite, result_format="BOOLEAN_ONLY")
-    _refuse_errors(outcome)
-    if outcome.success:
-        return Verdict(())
-    details = whole.validate(suite, result_format="SUMMARY")
-    _refuse_errors(details)
-    return Verdict(tuple(_finding(result, names) for result in details.results if not result.success))
 
+    def expected() -> list[Any]:
+        import great_expectations.expectations as gxe
 
-def _refuse_errors(outcome: Any) -> None:
-    """Tell a gate that errored from one that failed: an expectation that raised has no verdict."""
-    for result in outcome.results:
-        info = result.exception_info or {}
-        raised = [info] if "raised_exception" in info else list(info.values())
-        for item in raised:
-            if item.get("raised_exception"):
-                raise RuntimeError(f"the gate could not be evaluated: {item.get('exception_message')}")
+        present = [gxe.ExpectColumnValuesToNotBeNull(column=column) for column in names]
+        unique = (
+            gxe.ExpectColumnValuesToBeUnique(column="key_0")
+            if len(names) == 1
+            else gxe.ExpectCompoundColumnsToBeUnique(column_list=list(names))
+        )
+        return [*present, unique, *(gxe.ExpectColumnValuesToBeInSet(column=rule, value_set=[False]) for rule in rules)]
+
+    return validated("change set", batch, expected, partial(_finding, names=names), in_process=in_process)
 
 
 def _finding(result: Any, names: Mapping[str, str]) -> str:

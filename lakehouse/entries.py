@@ -81,7 +81,7 @@ class Entry:
         counts: Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files for look-ups;
             changelog: rows appended to it; appended: rows added to the result of a join with a stream.
         seconds: Seconds of each step so far.
-        message: Why it was rejected, abandoned or broken.
+        message: Why it was rejected, abandoned or broken; of a committed one what it was warned of, a line each.
         clocks: Of a join with a stream: for each source the greatest time in its order so far, in microseconds since
             1970 or as its `order_by` counts; of two streams also the greatest value of each watermarked column.
         positions: Of a join with a stream, in their order, the positions that the epoch passed; a first load is one.

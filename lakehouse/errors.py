@@ -128,6 +128,12 @@ class GateFailed(LakejoinError):
     code = "GATE_FAILED"
 
 
+class GateErrored(LakejoinError):
+    """A gate could not be evaluated: nothing is known of the rows, and nothing was published."""
+
+    code = "GATE_ERRORED"
+
+
 class CannotContinue(LakejoinError):
     """The recorded versions cannot be continued from; a person has to decide, mostly by `backfill`."""
 

@@ -10,6 +10,7 @@ from pipelines.replay import Remedy
 from pipelines.report import JoinReport
 from pipelines.run import flush_joins, run_joins
 from pipelines.spec import PipelineFile, load
+from pipelines.validate import validate_join
 from pipelines.verify import verify_join
 from pipelines.workspace import Workspace
 
@@ -86,6 +87,17 @@ class Pipeline:
         """
         workspace = self._open(spark)
         return [verify_join(workspace, name) for name in workspace.joins(select)]
+
+    def validate(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
+        """
+        Hold what is published to its gates, and to the expectations of the file, also those about a whole result.
+
+        Raises:
+            GateFailed: A result does not meet them.
+            GateErrored: An expectation could not be evaluated.
+        """
+        workspace = self._open(spark)
+        return [validate_join(workspace, name) for name in workspace.joins(select)]
 
     def _open(self, spark: SparkSession) -> Workspace:
         return Workspace.open(spark, self.file, self.folder)

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from expectations.catalogue import columns_of
 from lakehouse.address import Address
 from lakehouse.entries import STATE, JoinHistory
 from lakehouse.errors import Fault, PipelineFileError
@@ -39,6 +40,7 @@ from pipelines.spec import (
     reads,
     statement_of,
 )
+from pipelines.spec.names import nearest
 from pipelines.stream_inputs import fitted, stream_inputs
 from pipelines.upstream import get_input, get_log
 from pipelines.workspace import Workspace
@@ -152,6 +154,7 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     types = _key_types(workspace, join, tables)
     schema = _result_schema(workspace, join, tables)
     ordered = [schema[key] for key in join.key] + [field for field in schema if field.name not in join.key]
+    _must_expect_columns(workspace, name, schema.fieldNames())
     changelog = workspace.changelog(name)
     if changelog is not None:
         _must_be_free(workspace, join)
@@ -185,6 +188,22 @@ def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> Da
     """Read a source at a version, with only the columns that the join uses."""
     rows = read_rows(workspace.spark, table, version)
     return rows.select(*(F.col(quote(column)) for column in side.columns))
+
+
+def _must_expect_columns(workspace: Workspace, name: str, columns: Sequence[str]) -> None:
+    """See that the expectations of a join are about columns that its result has."""
+    faults = []
+    for place, declared in enumerate(workspace.file.joins[name].expectations):
+        for expectation, arguments in declared.items():
+            where = f"joins.{name}.expectations.{place}.{expectation}"
+            strange = [column for column in columns_of(arguments) if column not in columns]
+            hints = (nearest(column, columns) or f"there are {', '.join(columns)}" for column in strange)
+            faults += [
+                Fault(where, f"`{column}` is no column of the result", hint)
+                for column, hint in zip(strange, hints, strict=True)
+            ]
+    if faults:
+        raise PipelineFileError(workspace.file.pipeline, faults)
 
 
 def _must_be_free(workspace: Workspace, join: TableJoin) -> None:

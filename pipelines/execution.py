@@ -15,7 +15,10 @@ from typing import TypeVar
 
 from pyspark.errors import AnalysisException
 
-from expectations.gate import Verdict, gate_change_set, gate_changelog, gate_stream
+from expectations.catalogue import of_rows
+from expectations.declared import judge
+from expectations.gate import gate_change_set, gate_changelog, gate_stream
+from expectations.validation import Verdict
 from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, REJECTED, Entry
 from lakehouse.errors import AnotherRun, CannotContinue, GateFailed, LakejoinError
@@ -30,6 +33,7 @@ from pipelines.prepare import Prepared
 from pipelines.publishing import (
     Stopwatch,
     is_staged,
+    only_warns,
     publish,
     publishing_entry,
     put_back,
@@ -41,6 +45,12 @@ from pipelines.spec import STREAM_COLUMNS
 from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)
+
+OF_OURS = "`lakejoin backfill` reconciles with the sources as they are now"
+OF_YOURS = (
+    "correct the sources and run again, correct what `expectations` of the join says, or set `on_failed_gate: warn`"
+)
+"""What to do next about findings."""
 
 
 def counts_only(
@@ -93,7 +103,12 @@ def _published(
 ) -> JoinReport:
     """Gate a staged change set and publish it."""
     with watch.step("gate"):
-        verdict = _gate(workspace, bound, plan, stage, entry)
+        verdict, hint = _gate(workspace, bound, plan, stage, entry), OF_OURS
+        warned = Verdict()
+        if verdict.passed:
+            verdict, hint = _gate_of_yours(workspace, plan, stage, entry), OF_YOURS
+            if only_warns(workspace, plan.join):
+                verdict, warned = Verdict(), verdict
     if not verdict.passed:
         workspace.ledger.append(
             replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))
@@ -102,8 +117,9 @@ def _published(
             plan.join,
             "the change set did not pass its gate; nothing was published",
             found="; ".join(verdict.findings),
-            hint=f"look at the stage in {stage.path}; `lakejoin backfill` reconciles with the sources as they are now",
+            hint=f"look at the stage in {stage.path}; {hint}",
         )
+    entry = replace(entry, message="\n".join(warned.findings))
     try:
         with watch.step("ledger"):
             workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
@@ -128,6 +144,18 @@ def _gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, ent
         changelog, strict = stage.get(spark, "changelog"), bound.semantics == "strict"
         findings += gate_changelog(spark, changelog, changes, logged, bound.result, base, strict=strict).findings
     return Verdict(findings)
+
+
+def _gate_of_yours(workspace: Workspace, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
+    """Hold the rows that the epoch puts into the result to what the pipeline file expects of them."""
+    join = workspace.file.joins.get(plan.join)
+    declared = of_rows(() if join is None else join.expectations)
+    if not declared or not written_rows(entry):
+        return Verdict()
+    rows = stage.get(workspace.spark, "result")
+    if not entry.counts.get(APPENDED):
+        rows = rows.where("op <> 'delete'").select("after.*")
+    return judge(plan.join, rows, declared)
 
 
 def finish_open(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, abandon_broken: bool) -> Entry | None:
@@ -208,4 +236,5 @@ def report_on(entry: Entry | None, watch: Stopwatch, strategy: str) -> JoinRepor
         reason=entry.reason,
         counts=dict(entry.counts),
         seconds=dict(watch.seconds),
+        warnings=tuple(entry.message.splitlines()),
     )

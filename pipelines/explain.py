@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from textwrap import dedent
 
+from expectations.catalogue import described, each, of_rows, of_whole
 from lakehouse.entries import STATE
 from pipelines.optimizer import optimized, topology
 from pipelines.report import JoinExplanation, SourceExplanation
@@ -71,6 +72,8 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
         optimised=after.lines(name) if after.lines(name) != plain.lines(name) else (),
         rules=tuple(f"{rule}: {text}" for rule, about, text in applied if about == name),
         sql=dedent(join.sql).strip(),
+        gated=tuple(described(*one) for one in each(of_rows(join.expectations))),
+        validated=tuple(described(*one) for one in each(of_whole(join.expectations))),
         notes=(*_ktables(file, statement), *_notes(file, statement)),
     )
 

@@ -12,7 +12,10 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from expectations.catalogue import of_rows
+from expectations.declared import judge
 from expectations.gate import gate_loaded
+from expectations.validation import Verdict
 from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed
@@ -23,7 +26,7 @@ from pipelines.binding import BoundJoin, bind_join
 from pipelines.epoch import changelog_before, check_sources, expected_rows
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan import Computed, EpochPlan
-from pipelines.publishing import Stopwatch, append_rows, close, publishing_entry
+from pipelines.publishing import Stopwatch, append_rows, close, only_warns, publishing_entry
 from pipelines.workspace import Workspace
 
 BYTES_PER_FILE = 32 * 2**20
@@ -92,7 +95,12 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     if commit is None:
         raise AnotherRun(entry.join, f"epoch {entry.epoch} was written by another run meanwhile")
     with watch.step("gate"):
-        verdict = gate_loaded(spark, bound.result, commit.version, key)
+        verdict, warned = gate_loaded(spark, bound.result, commit.version, key), Verdict()
+        if verdict.passed:
+            declared = of_rows(workspace.file.joins[entry.join].expectations)
+            verdict = judge(entry.join, read(spark, bound.result, commit.version), declared)
+            if only_warns(workspace, entry.join):
+                verdict, warned = Verdict(), verdict
     if not verdict.passed:
         _drop(workspace, entry)
         message = "; ".join(verdict.findings)
@@ -105,7 +113,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
         with watch.step("changelog"):
             changelog, counts["changelog"] = _load_changelog(workspace, bound, entry, entry.changelog, commit.version)
         targets.insert(0, changelog)
-    return close(workspace, replace(entry, counts=counts), targets, watch)
+    return close(workspace, replace(entry, counts=counts, message="\n".join(warned.findings)), targets, watch)
 
 
 def _load_changelog(

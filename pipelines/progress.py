@@ -18,7 +18,20 @@ The steps of an epoch in their order, by strategy.
 An epoch whose change set nets to nothing passes over `merge`, and what is resumed is either a load or a MERGE.
 """
 
-ORDER = ("plan", "check", "compute", "load", "gate", "ledger", "state", "changelog", "append", "merge", "verify")
+ORDER = (
+    "plan",
+    "check",
+    "compute",
+    "load",
+    "gate",
+    "ledger",
+    "state",
+    "changelog",
+    "append",
+    "merge",
+    "verify",
+    "validate",
+)
 """All steps that are timed, in the order in which a reader is told their seconds."""
 
 

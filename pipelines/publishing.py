@@ -80,6 +80,11 @@ def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, com
     )
 
 
+def only_warns(workspace: Workspace, join: str) -> bool:
+    """Tell whether rows are published that do not meet the expectations of a join's pipeline file."""
+    return join in workspace.file.joins and workspace.file.joins[join].on_failed_gate == "warn"
+
+
 def staged_rows(entry: Entry) -> int:
     """Give how many rows of the result the epoch's stage changes."""
     return sum(entry.counts.get(name, 0) for name in OPERATIONS.values())

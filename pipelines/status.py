@@ -179,7 +179,8 @@ def _gate(entry: Entry) -> GateStatus | None:
     """Tell what a row of the ledger says of a gate; a load is published before its gate, everything else after it."""
     assert entry.at is not None
     if entry.step == COMMITTED or (entry.step == PUBLISHING and entry.strategy != "load"):
-        return GateStatus(passed=True, epoch=entry.epoch, at=entry.at)
+        warned = "; ".join(entry.message.splitlines())
+        return GateStatus(passed=True, epoch=entry.epoch, at=entry.at, findings=warned)
     if entry.step == REJECTED or (entry.step == ABANDONED and entry.message.startswith(REJECTED_LOAD)):
         findings = entry.message.removeprefix(REJECTED_LOAD)
         return GateStatus(passed=False, epoch=entry.epoch, at=entry.at, findings=findings)

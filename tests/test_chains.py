@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.gate import Verdict
+from expectations.validation import Verdict
 from lakehouse import writing
 from lakehouse.errors import CannotContinue, ForeignWriter, LakejoinError, PipelineFileError
 from lakehouse.stage import Stage

@@ -14,7 +14,7 @@ import yaml
 
 import pipelines.execution as execution
 import pipelines.run as driver
-from expectations.gate import Verdict
+from expectations.validation import Verdict
 from lakehouse.stage import Stage
 from pipelines.binding import BoundJoin
 from pipelines.cli import main

@@ -123,7 +123,7 @@ def test_a_machine_reads_the_fields(tmp_path: Path) -> None:
     (join,) = json.loads(json.dumps(report.machine()))["joins"]
     assert set(join) == {
         "join", "kind", "how", "why", "sources", "key", "result", "semantics", "refresh", "plan", "optimised", "rules",
-        "sql", "notes",
+        "sql", "gated", "validated", "notes",
     }  # fmt: skip
     assert set(join["sources"][0]) == {"name", "alias", "kind", "key", "address", "change"}
 

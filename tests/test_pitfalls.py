@@ -20,6 +20,7 @@ from lakehouse.errors import (
     CannotContinue,
     DuplicateKey,
     FeedUnavailable,
+    GateErrored,
     LakejoinError,
     PipelineFileError,
     SchemaBroken,
@@ -353,8 +354,8 @@ def test_pitfall_33_a_gate_that_errs_is_not_a_gate_that_failed(target: Lake, in_
     from expectations import gate
 
     batch = target.spark.range(1).select(F.col("id").alias("key_0"))
-    with pytest.raises(RuntimeError, match="could not be evaluated"):
-        gate._validate(batch, ["k", "missing"], [], in_process=in_process)
+    with pytest.raises(GateErrored, match="could not be evaluated"):
+        gate._judged(batch, ["k", "missing"], [], in_process=in_process)
     assert target.spark.range(3).count() == 3
     assert gate_loaded(target.spark, Address("t", target.path("t")), 1, ["k"]).passed
 

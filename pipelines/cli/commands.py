@@ -156,6 +156,20 @@ def verify(given: Given, select: str | None, against: str) -> "Report":
 
 @cli.command()
 @SELECT
+@reporting("validate")
+def validate(given: Given, select: str | None) -> "Report":
+    """
+    Hold what is published to its gates, and to your expectations about the whole result.
+
+    If a result does not meet them the exit code is 3; nothing is written.
+    """
+    from pipelines.validate import validate_join
+
+    return _each("validate", given, select, validate_join)
+
+
+@cli.command()
+@SELECT
 @reporting("status")
 def status(given: Given, select: str | None) -> "Report":
     """
@@ -243,7 +257,7 @@ def _each(
     from pipelines.report import JoinReport, Report
 
     parts: list[Part] = []
-    for name in workspace.joins(names(select)) if command == "verify" else workspace.nodes(names(select)):
+    for name in workspace.joins(names(select)) if command in ("verify", "validate") else workspace.nodes(names(select)):
         try:
             with waiting(f"looking at {name}"):
                 parts.append(report(workspace, name))

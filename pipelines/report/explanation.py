@@ -65,6 +65,10 @@ class JoinExplanation(Facts):
     """What each of them did for it: its name, a colon, and words."""
     sql: str
     """The statement."""
+    gated: tuple[str, ...] = ()
+    """Your own expectations that gate each epoch: those that judge each row by itself."""
+    validated: tuple[str, ...] = ()
+    """Your own expectations about the whole result, which say nothing about a change set."""
     notes: tuple[str, ...] = ()
     """What a reader should know about this join."""
 
@@ -82,6 +86,9 @@ class JoinExplanation(Facts):
         lines += _labelled("semantics", self.semantics)
         for label, drawn in (("plan", self.plan), ("optimised", (*self.optimised, *self.rules))):
             for number, line in enumerate(drawn):
+                lines += _labelled("" if number else label, line)
+        for label, expected in (("gate", self.gated), ("validate", self.validated)):
+            for number, line in enumerate(expected):
                 lines += _labelled("" if number else label, line)
         for number, note in enumerate(self.notes):
             lines += _labelled("" if number else "notes", note, bullet="- ")

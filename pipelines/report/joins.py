@@ -9,6 +9,8 @@ from pipelines.report.facts import Facts, Failure
 Outcome = Literal["done", "nothing", "failed", "skipped"]
 COUNTED = ("inserted", "updated", "deleted")
 APPENDED, BUFFERED = "appended", "buffered"
+LOOKS = {"verify": "verified", "validate": "validated"}
+"""What commands that change nothing did, by their strategy."""
 PASSED_OVER = {
     "null_values": "rows of the stream have no value and took no part",
     "ignored_changes": "rows of the stream were updated or deleted, and passed over",
@@ -31,10 +33,11 @@ class JoinReport(Facts):
     epoch: int = 0
     """The epoch's number; of a join without news the number that the next will have."""
     strategy: str = ""
-    """nothing, resume, load, incremental, reconcile or verify, of a join with a stream also replay, accept, reset or
-    flush; empty for an error."""
+    """nothing, resume, load, incremental, reconcile, verify or validate, of a join with a stream also replay, accept,
+    reset or flush; empty for an error."""
     reason: str = ""
-    """Why this strategy, or why it was skipped: a stable code, a colon, and words. Of verify: what was compared."""
+    """Why this strategy, or why it was skipped: a stable code, a colon, and words. Of verify and validate: what was
+    looked at."""
     counts: Mapping[str, int] = {}
     """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys and files read for look-ups; of a
     changelog source also late, ties and tombstones; of a join with a stream appended, null_values, ignored_changes and
@@ -44,6 +47,8 @@ class JoinReport(Facts):
     """Seconds of each step."""
     error: Failure | None = None
     """What went wrong."""
+    warnings: tuple[str, ...] = ()
+    """Which of your own expectations rows did not meet, where `on_failed_gate: warn` lets them be published."""
     details: tuple[str, ...] = ()
     """Further lines for a reader."""
 
@@ -68,6 +73,7 @@ class JoinReport(Facts):
         if self.counts.get("late") and BUFFERED not in self.counts:
             lines.append(f"  {self.counts['late']:,} source rows came late and are older than what is held")
         lines += [f"  {self.counts[name]:,} {words}" for name, words in PASSED_OVER.items() if self.counts.get(name)]
+        lines += [f"  warning: {finding}" for finding in self.warnings]
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
 
     def _waiting(self) -> Iterator[str]:
@@ -79,8 +85,8 @@ class JoinReport(Facts):
             yield f"  {self.counts['null_keys']:,} rows have a null key or time and meet nothing"
 
     def _headline(self) -> str:
-        if self.strategy == "verify":
-            return f"verified ({self.reason}); {sum(self.seconds.values()):.1f} s"
+        if self.strategy in LOOKS:
+            return f"{LOOKS[self.strategy]} ({self.reason}); {sum(self.seconds.values()):.1f} s"
         if self.outcome == "skipped":
             return f"skipped ({self.reason})"
         if self.outcome == "nothing":
@@ -102,7 +108,9 @@ def joined_reports(reports: Sequence[JoinReport]) -> JoinReport:
     steps = dict.fromkeys(name for report in reports for name in report.seconds)
     seconds = {name: round(sum(report.seconds.get(name, 0.0) for report in reports), 3) for name in steps}
     took = f"{len(reports)} epochs, from {reports[0].epoch} on, for the bounds that the pipeline file gives"
-    return last.model_copy(update={"counts": counts, "seconds": seconds, "details": (*last.details, took)})
+    warnings = tuple(warning for report in reports for warning in report.warnings)
+    told = {"counts": counts, "seconds": seconds, "warnings": warnings, "details": (*last.details, took)}
+    return last.model_copy(update=told)
 
 
 class PlanReport(Facts):

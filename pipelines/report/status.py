@@ -61,12 +61,13 @@ class GateStatus(Facts):
     at: datetime
     """When."""
     findings: str = ""
-    """What it found, if it failed."""
+    """What it found, if it failed or warned."""
 
     def text(self) -> str:
         """Render for a person, as one line."""
         if self.passed:
-            return f"last gate: passed, epoch {self.epoch}"
+            warned = f", warned: {self.findings}" if self.findings else ""
+            return f"last gate: passed, epoch {self.epoch}{warned}"
         return f"last gate: failed, epoch {self.epoch}: {self.findings}"
 
 

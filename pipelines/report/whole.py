@@ -16,7 +16,9 @@ from pipelines.report.joins import JoinReport, PlanReport
 from pipelines.report.query import QueryReport
 from pipelines.report.status import JoinStatus
 
-Command = Literal["check", "explain", "plan", "run", "backfill", "flush", "verify", "status", "history", "sql"]
+Command = Literal[
+    "check", "explain", "plan", "run", "backfill", "flush", "verify", "validate", "status", "history", "sql"
+]
 Part = JoinReport | PlanReport | JoinExplanation | JoinStatus | JoinHistoryReport
 
 

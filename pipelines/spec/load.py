@@ -12,6 +12,7 @@ from lakehouse.errors import Fault, PipelineFileError
 from pipelines.spec.condition import OPTIONS as CONDITIONS
 from pipelines.spec.condition import condition_faults
 from pipelines.spec.document import NO_TEXT, Document, dotted, mapping, read_document
+from pipelines.spec.expected import expectation_misfits
 from pipelines.spec.model import Join, PipelineFile, Source, Storage
 from pipelines.spec.names import nearest
 from pipelines.spec.options import MISFIT, SourceKind
@@ -91,6 +92,7 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile
         faults += _alone(known, document, substitution.open)
     wrong, parts = check_statements(_sources(content), mapping(content.get("joins")), document)
     faults += [*_together(content, document), *wrong, *_conditions(content, document, substitution.open)]
+    faults += _expectations(content, document, substitution.open)
     if faults or file is None:
         raise PipelineFileError(str(path), sorted(faults, key=lambda fault: fault.line or 0))
     return file.split(parts)
@@ -144,6 +146,17 @@ def _conditions(content: Mapping[str, Any], document: Document, holes: Collectio
             sql, where = mapping(source).get(option), ("sources", name, option)
             if isinstance(sql, str) and sql and where not in holes:
                 yield from condition_faults(name, option, sql, partial(document.line_of_row, where))
+
+
+def _expectations(
+    content: Mapping[str, Any], document: Document, holes: Collection[tuple[str, ...]]
+) -> Iterator[Fault]:
+    """Check the names and arguments of the expectations of every join, but for what a hole in the file leaves open."""
+    for name, join in mapping(content.get("joins")).items():
+        for misfit in expectation_misfits(mapping(join).get("expectations")):
+            where = ("joins", name, "expectations", *misfit.path)
+            if where not in holes:
+                yield Fault(dotted(where), misfit.problem, misfit.hint, document.line(where))
 
 
 def _is_misspelled(fault: Fault, meant: Collection[str]) -> bool:

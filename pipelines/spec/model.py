@@ -1,15 +1,10 @@
-"""
-The pipeline file as values.
-
-What later versions will do is part of the model, so that it is recognised, and refused in words: "not yet supported".
-"""
+"""The pipeline file as values."""
 
 import zoneinfo
 from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -41,7 +36,6 @@ from pipelines.spec.options import (
     Text,
     hinted,
     key_columns,
-    only,
 )
 from pipelines.spec.rules import ALL, NONE, Rule
 from pipelines.spec.together import clashes, source_misfits, storage_misfit
@@ -144,8 +138,11 @@ class Join(Part):
     """
     on_failed_gate: Annotated[OnFailedGate, Choice] = "fail"
     """What becomes of an epoch that fails one of your own `expectations`; lakejoin's own always stop it."""
-    expectations: Annotated[Expectations, AfterValidator(only([], "a gate of your own"))] = []
-    """Expectations of Great Expectations that each change set must meet. Not yet supported."""
+    expectations: Expectations = []
+    """
+    Expectations of Great Expectations, as `- expect_column_values_to_be_between: {column: seats, min_value: 1}`. Those
+    that judge rows gate each epoch, those about a whole table are for `validate`.
+    """
 
 
 class PipelineFile(Part):

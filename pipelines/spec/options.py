@@ -1,7 +1,6 @@
 """The values that options of the pipeline file may have, and what is said of others."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, WithJsonSchema
 from pydantic.config import JsonDict
@@ -21,8 +20,6 @@ SourceKind = Literal["table", "global_table", "stream", "changelog"]
 Semantics = Literal["strict", "kafka", "kafka-0.10.2", "kafka-0.10.0"]
 Refresh = Literal["auto", "incremental", "full"]
 OnFailedGate = Literal["fail", "warn"]
-
-Value = TypeVar("Value")
 
 
 def _or_variable(schema: JsonDict) -> None:
@@ -47,26 +44,6 @@ def hinted(problem: str, hint: str, kind: str = "hinted") -> PydanticCustomError
         The error to raise.
     """
     return PydanticCustomError(kind, "{problem}", {"problem": problem, "hint": hint})
-
-
-def only(supported: Value, what: str) -> Callable[[Value], Value]:
-    """
-    Make the validator of an option of which one value is built.
-
-    Args:
-        supported: The value that works now.
-        what: The option, as the sentence "... is not yet supported" needs it.
-
-    Returns:
-        A function that gives its argument back or raises ValueError.
-    """
-
-    def check(value: Value) -> Value:
-        if value != supported:
-            raise ValueError(f"{what} is not yet supported")
-        return value
-
-    return check
 
 
 KEY_SCHEMA = {
@@ -183,3 +160,4 @@ Optimizations = Annotated[
     Literal["all", "none"] | tuple[Rule, ...], BeforeValidator(rule_names), WithJsonSchema(RULES_SCHEMA)
 ]
 Expectations = list[dict[StrictStr, dict[StrictStr, Any]]]
+"""Expectations of Great Expectations, each a mapping of its name to its arguments."""

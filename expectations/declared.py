@@ -1,0 +1,46 @@
+"""The expectations that a pipeline file declares, as they are held against rows of a result."""
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from expectations.catalogue import Declared, described, each
+from expectations.validation import Verdict, validated
+
+EXAMPLES = 3
+
+
+def judge(about: str, rows: DataFrame, declared: Declared) -> Verdict:
+    """
+    Hold rows of a result to declared expectations, by Spark, whose types and nulls these are about.
+
+    Args:
+        about: The join, for errors.
+        rows: The rows, with the columns of the result.
+        declared: The expectations.
+
+    Raises:
+        GateErrored: One could not be evaluated.
+    """
+    if not declared:
+        return Verdict()
+
+    def expected() -> list[Any]:
+        import great_expectations.expectations  # noqa: F401  (registers them)
+        from great_expectations.expectations.registry import get_expectation_impl
+
+        return [get_expectation_impl(name)(**arguments) for name, arguments in each(declared)]
+
+    return validated(about, rows, expected, _finding, in_process=False)
+
+
+def _finding(result: Any) -> str:
+    settings, found = result.expectation_config, result.result or {}
+    given = {name: value for name, value in settings.kwargs.items() if name != "batch_id"}
+    words = described(settings.type, given)
+    if "unexpected_count" in found:
+        some = ", ".join(map(str, found.get("partial_unexpected_list", ())[:EXAMPLES]))
+        words += f": {found['unexpected_count']} of {found['element_count']} rows" + (f", as {some}" if some else "")
+    elif "observed_value" in found:
+        words += f": {found['observed_value']}"
+    return words

@@ -1,0 +1,105 @@
+"""Great Expectations at work: a suite over one frame, with one context for the process, one suite at a time."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+from lakehouse.errors import GateErrored
+
+if TYPE_CHECKING:
+    from great_expectations.data_context import AbstractDataContext
+    from great_expectations.expectations.expectation import Expectation
+
+Finding = Callable[[Any], str]
+"""Says in words what an expectation that was not met found, from its result."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a gate found; `findings` names each rule that rows broke, with their number and one example."""
+
+    findings: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether every rule held."""
+        return not self.findings
+
+
+_one_at_a_time = Lock()
+"""The context of Great Expectations is the process's and keeps what is being validated under fixed names."""
+
+
+@cache
+def _context() -> "AbstractDataContext":
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    import great_expectations as gx
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]
+    return context
+
+
+def validated(
+    about: str,
+    batch: DataFrame,
+    expected: Callable[[], Sequence["Expectation"]],
+    finding: Finding,
+    *,
+    in_process: bool,
+) -> Verdict:
+    """
+    Hold a frame to expectations.
+
+    Args:
+        about: What the frame is part of, for errors.
+        batch: The frame.
+        expected: Makes the expectations; called where Great Expectations may be imported.
+        finding: Says what one that was not met found.
+        in_process: Whether its rows, which are few, are judged in this process and not by Spark.
+
+    Raises:
+        GateErrored: An expectation could not be evaluated; nothing is said about the rows then.
+    """
+    with _one_at_a_time:
+        context = _context()
+        import great_expectations as gx
+
+        sources = context.data_sources
+        source = (
+            sources.add_or_update_pandas("small") if in_process else sources.add_or_update_spark("large", persist=False)
+        )
+        definition = source.add_dataframe_asset("batch").add_batch_definition_whole_dataframe("all")
+        frame = batch.toArrow().to_pandas() if in_process else batch
+        whole = definition.get_batch(batch_parameters={"dataframe": frame})
+        suite = gx.ExpectationSuite(name=about)
+        for expectation in expected():
+            suite.add_expectation(expectation)
+        outcome = whole.validate(suite, result_format="BOOLEAN_ONLY")
+        _refuse_errors(about, outcome)
+        if outcome.success:
+            return Verdict()
+        details = whole.validate(suite, result_format="SUMMARY")
+        _refuse_errors(about, details)
+        return Verdict(tuple(finding(result) for result in details.results if not result.success))
+
+
+def _refuse_errors(about: str, outcome: Any) -> None:
+    """Tell a gate that errored from one that failed: an expectation that raised has no verdict."""
+    for result in outcome.results:
+        info = result.exception_info or {}
+        raised = [info] if "raised_exception" in info else list(info.values())
+        for item in raised:
+            if item.get("raised_exception"):
+                settings = result.expectation_config
+                raise GateErrored(
+                    about,
+                    "the gate could not be evaluated; nothing was published",
+                    found=f"{settings.type}: {item.get('exception_message')}",
+                    hint="correct the expectation in the pipeline file, if it is yours, or report this",
+                )
