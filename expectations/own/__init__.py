@@ -1,0 +1,21 @@
+"""
+Our own Great Expectations classes, for any plain table: their arguments are columns, and they know no join.
+
+Importing this package imports Great Expectations, which takes some seconds, and registers the classes with it.
+"""
+
+from expectations.own.keys import ExpectKeyToBePresent, ExpectOneChangePerKey, ExpectPositionsToGrow
+from expectations.own.partners import ExpectForeignKeyToBeAnswered, ExpectNoPaddedRowWithMatch
+from expectations.own.repeats import ExpectNoRepeatedValue
+from expectations.own.tombstones import ExpectNoTombstoneAfterTombstone, ExpectNoUnnecessaryTombstone
+
+__all__ = [
+    "ExpectForeignKeyToBeAnswered",
+    "ExpectKeyToBePresent",
+    "ExpectNoPaddedRowWithMatch",
+    "ExpectNoRepeatedValue",
+    "ExpectNoTombstoneAfterTombstone",
+    "ExpectNoUnnecessaryTombstone",
+    "ExpectOneChangePerKey",
+    "ExpectPositionsToGrow",
+]

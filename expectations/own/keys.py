@@ -1,0 +1,163 @@
+"""Expectations of keys: there, once, and at places that grow."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pandas as pd
+from great_expectations.compatibility import pydantic
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from expectations.own.base import RowsExpectation
+from expectations.own.metrics import RowsMetric, broken_in_pandas, broken_in_spark
+from expectations.own.values import (
+    Flags,
+    any_null,
+    any_null_rows,
+    column,
+    numbered,
+    rows_before,
+    rows_before_in_spark,
+    shared,
+    shared_rows,
+)
+
+
+class KeyPresent(RowsMetric):
+    """Find the rows in whose key a part is null."""
+
+    condition_metric_name = "own_rows.key_present"
+    condition_value_keys = ("key_columns",)
+
+    @staticmethod
+    @broken_in_pandas
+    def _pandas(frame: pd.DataFrame, key_columns: Sequence[str]) -> Flags:
+        return any_null_rows(frame, key_columns)
+
+    @staticmethod
+    @broken_in_spark(window=False)
+    def _spark(key_columns: Sequence[str]) -> Column:
+        return any_null(key_columns)
+
+
+class ExpectKeyToBePresent(RowsExpectation):
+    """
+    Expect no part of the key to be null.
+
+    In a pandas frame a float NaN is null too; in Spark it is a value.
+
+    Args:
+        key_columns: The columns of the key; at least one.
+
+    Raises:
+        pydantic.ValidationError: An argument is unknown, missing, or names no column.
+    """
+
+    key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
+
+    map_metric = KeyPresent.condition_metric_name
+    args_keys = ("key_columns",)
+    success_keys = ("mostly", *args_keys)
+    sentence: ClassVar[str] = "key $key_columns is present in every row"
+
+
+class OneChangePerKey(RowsMetric):
+    """Find the rows whose key another row has too."""
+
+    condition_metric_name = "own_rows.one_change_per_key"
+    condition_value_keys = ("key_columns",)
+
+    @staticmethod
+    @broken_in_pandas
+    def _pandas(frame: pd.DataFrame, key_columns: Sequence[str]) -> Flags:
+        return shared_rows(frame, key_columns)
+
+    @staticmethod
+    @broken_in_spark(window=True)
+    def _spark(key_columns: Sequence[str]) -> Column:
+        return shared(key_columns)
+
+
+class ExpectOneChangePerKey(RowsExpectation):
+    """
+    Expect no two rows to have the same key; null parts count as equal to each other.
+
+    All rows of a key that is there more than once are reported.
+
+    Args:
+        key_columns: The columns of the key; at least one.
+
+    Raises:
+        pydantic.ValidationError: An argument is unknown, missing, or names no column.
+    """
+
+    key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
+
+    map_metric = OneChangePerKey.condition_metric_name
+    args_keys = ("key_columns",)
+    success_keys = ("mostly", *args_keys)
+    sentence: ClassVar[str] = "no two rows have the same key $key_columns"
+
+
+class PositionsGrow(RowsMetric):
+    """Find the rows whose position does not grow within their key."""
+
+    condition_metric_name = "own_rows.positions_grow"
+    condition_value_keys = ("key_columns", "position_columns", "order_columns")
+
+    @staticmethod
+    @broken_in_pandas
+    def _pandas(
+        frame: pd.DataFrame,
+        key_columns: Sequence[str],
+        position_columns: Sequence[str],
+        order_columns: Sequence[str] | None,
+    ) -> Flags:
+        missing = any_null_rows(frame, position_columns)
+        if not order_columns:
+            return missing | shared_rows(frame, [*key_columns, *position_columns])
+        step = rows_before(frame, key_columns, order_columns)
+        position = numbered(frame, position_columns, in_order=True)
+        grows = position > position[step.before]
+        return missing | step.tied | ~(step.first | step.unsure | grows)
+
+    @staticmethod
+    @broken_in_spark(window=True)
+    def _spark(
+        key_columns: Sequence[str], position_columns: Sequence[str], order_columns: Sequence[str] | None
+    ) -> Column:
+        missing = any_null(position_columns)
+        if not order_columns:
+            return missing | shared([*key_columns, *position_columns])
+        step = rows_before_in_spark(key_columns, order_columns)
+        position = F.struct(*(column(name).alias(f"part_{place}") for place, name in enumerate(position_columns)))
+        grows = position > step.before(position)
+        return missing | step.tied | ~(step.first | step.unsure | grows)
+
+
+class ExpectPositionsToGrow(RowsExpectation):
+    """
+    Expect the positions of a key's rows, compared as tuples, to be strictly growing.
+
+    With an order, each row's position is greater than that of the row before. Rows of a key at one place in the order
+    are reported, and the row after them is not compared; a null counts as the first place. Without an order, no two
+    rows of a key share a position. A position with a null part is reported, and is less than the same without.
+
+    Args:
+        key_columns: The columns of the key; at least one.
+        position_columns: The columns of the position; at least one.
+        order_columns: The columns that order the rows of a key; none if only sharing is looked for.
+
+    Raises:
+        pydantic.ValidationError: An argument is unknown, missing, or names no column.
+    """
+
+    key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
+    position_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the position.")
+    order_columns: list[pydantic.StrictStr] = pydantic.Field(default=[], description="The order of a key's rows.")
+
+    map_metric = PositionsGrow.condition_metric_name
+    args_keys = ("key_columns", "position_columns", "order_columns")
+    success_keys = ("mostly", *args_keys)
+    sentence: ClassVar[str] = "position $position_columns grows from row to row of a key $key_columns"
+    clauses: ClassVar[tuple[tuple[str, str], ...]] = (("order_columns", ", in the order of $order_columns"),)

@@ -1,0 +1,181 @@
+"""What our metrics share: how Great Expectations asks for the rows that break a rule, on pandas and on Spark."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+import pandas as pd
+from great_expectations.constants import MAX_RESULT_RECORDS
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.core.metric_function_types import MetricFunctionTypes, MetricPartialFunctionTypes
+from great_expectations.exceptions import InvalidMetricAccessorDomainKwargsKeyError
+from great_expectations.execution_engine import ExecutionEngine, PandasExecutionEngine, SparkDFExecutionEngine
+from great_expectations.expectations.metrics.map_metric_provider import MulticolumnMapMetricProvider
+from great_expectations.expectations.metrics.metric_provider import metric_partial
+from great_expectations.expectations.registry import register_metric
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from expectations.own.values import Flags, column
+
+BROKEN = "__broken"
+"""The column that marks the rows that break the rule, while they are being fetched."""
+
+Judged = tuple[Any, dict[str, Any], dict[str, Any]]
+"""Which rows break a rule, and the domain that was judged, as Great Expectations hands it from metric to metric."""
+
+
+class RowsMetric(MulticolumnMapMetricProvider):
+    """
+    Find the rows that break a rule, on pandas and on Spark.
+
+    A subclass names itself (`condition_metric_name`) and the arguments of its rule (`condition_value_keys`), and
+    writes the rule twice, under `broken_in_pandas` and `broken_in_spark`.
+
+    Great Expectations would find the broken rows by names that it has rewritten, which fails for names with dots or
+    backticks, and count the judged rows once more for each expectation; both are done here instead.
+    """
+
+    @classmethod
+    def _register_metric_functions(cls) -> None:
+        super()._register_metric_functions()  # type: ignore[no-untyped-call]
+        if not hasattr(cls, "condition_metric_name"):
+            return
+        for engine, values in ((PandasExecutionEngine, _values_in_pandas), (SparkDFExecutionEngine, _values_in_spark)):
+            for suffix, metric in (("unexpected_values", values), ("filtered_row_count", _judged_rows)):
+                register_metric(
+                    metric_name=f"{cls.condition_metric_name}.{suffix}",
+                    metric_domain_keys=cls.condition_domain_keys,
+                    metric_value_keys=(*cls.condition_value_keys, "result_format"),
+                    execution_engine=engine,
+                    metric_class=cls,
+                    metric_provider=metric,
+                    metric_fn_type=MetricFunctionTypes.VALUE,
+                )
+
+
+def broken_in_pandas(rule: Callable[..., Flags]) -> Callable[..., Judged]:
+    """
+    Make a metric of a rule for pandas frames.
+
+    Args:
+        rule: Takes the frame and the arguments of the rule; tells for each row whether it breaks the rule.
+    """
+
+    @metric_partial(
+        engine=PandasExecutionEngine,
+        partial_fn_type=MetricPartialFunctionTypes.MAP_CONDITION_SERIES,
+        domain_type=MetricDomainTypes.TABLE,  # so that the two metrics of `RowsMetric` are registered once, by it
+    )
+    @wraps(rule)
+    def judge(
+        cls: type[RowsMetric],
+        execution_engine: PandasExecutionEngine,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any],
+    ) -> Judged:
+        frame = execution_engine.get_domain_records(metric_domain_kwargs)
+        _refuse_missing(metric_domain_kwargs["column_list"], list(frame.columns))
+        broken = rule(frame, **metric_value_kwargs)
+        return pd.Series(broken, index=frame.index, dtype=bool), *_parts(metric_domain_kwargs)
+
+    return judge
+
+
+def broken_in_spark(*, window: bool) -> Callable[[Callable[..., Column]], Callable[..., Judged]]:
+    """
+    Make a metric of a rule for Spark frames.
+
+    Args:
+        window: Whether the rule looks at other rows than the judged one.
+    """
+    kind = MetricPartialFunctionTypes.WINDOW_CONDITION_FN if window else MetricPartialFunctionTypes.MAP_CONDITION_FN
+
+    def decorate(rule: Callable[..., Column]) -> Callable[..., Judged]:
+        @metric_partial(engine=SparkDFExecutionEngine, partial_fn_type=kind, domain_type=MetricDomainTypes.TABLE)
+        @wraps(rule)
+        def judge(
+            cls: type[RowsMetric],
+            execution_engine: SparkDFExecutionEngine,
+            metric_domain_kwargs: dict[str, Any],
+            metric_value_kwargs: dict[str, Any],
+            metrics: dict[str, Any],
+            runtime_configuration: dict[str, Any],
+        ) -> Judged:
+            frame = execution_engine.get_domain_records(metric_domain_kwargs)
+            _refuse_missing(metric_domain_kwargs["column_list"], frame.columns)
+            return rule(**metric_value_kwargs), *_parts(metric_domain_kwargs)
+
+        return judge
+
+    return decorate
+
+
+def _parts(domain: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """
+    Tell the rows that are judged from the columns.
+
+    Great Expectations has a function for it, which refuses a single column.
+    """
+    rows = {name: value for name, value in domain.items() if name != "column_list"}
+    return rows, {"column_list": list(domain["column_list"])}
+
+
+def _refuse_missing(wanted: Sequence[str], there: Sequence[Any]) -> None:
+    for name in wanted:
+        if there.count(name) != 1:
+            found = "is there more than once" if name in there else "does not exist"
+            raise InvalidMetricAccessorDomainKwargsKeyError(
+                f"the column {name!r} {found}; the table has {', '.join(map(repr, there))}"
+            )
+
+
+def _judged_rows(
+    cls: type[RowsMetric],
+    execution_engine: ExecutionEngine[Any],
+    metric_domain_kwargs: dict[str, Any],
+    metric_value_kwargs: dict[str, Any],
+    metrics: dict[str, Any],
+    **kwargs: Any,
+) -> Any:
+    """Give the number of rows that are judged: all, since no row is ignored."""
+    return metrics["table.row_count"]
+
+
+def _values_in_pandas(
+    cls: type[RowsMetric],
+    execution_engine: PandasExecutionEngine,
+    metric_domain_kwargs: dict[str, Any],
+    metric_value_kwargs: dict[str, Any],
+    metrics: dict[str, Any],
+    **kwargs: Any,
+) -> list[dict[Any, Any]]:
+    broken, compute, accessor = metrics["unexpected_condition"]
+    frame = execution_engine.get_domain_records({**compute, **accessor})
+    found = frame.loc[broken.to_numpy(), metric_domain_kwargs["column_list"]]
+    return list(found.head(_most(metric_value_kwargs)).to_dict("records"))
+
+
+def _values_in_spark(
+    cls: type[RowsMetric],
+    execution_engine: SparkDFExecutionEngine,
+    metric_domain_kwargs: dict[str, Any],
+    metric_value_kwargs: dict[str, Any],
+    metrics: dict[str, Any],
+    **kwargs: Any,
+) -> list[dict[str, Any]]:
+    broken, compute, accessor = metrics["unexpected_condition"]
+    frame = execution_engine.get_domain_records({**compute, **accessor})
+    marked = frame.withColumn(BROKEN, broken).where(F.col(BROKEN))
+    found = marked.select(*map(column, metric_domain_kwargs["column_list"]))
+    return [row.asDict() for row in found.limit(_most(metric_value_kwargs)).collect()]
+
+
+def _most(metric_value_kwargs: Mapping[str, Any]) -> int:
+    """Give the most rows that are shown."""
+    wanted = metric_value_kwargs["result_format"]
+    if wanted["result_format"] == "COMPLETE":
+        return MAX_RESULT_RECORDS
+    return min(int(wanted["partial_unexpected_count"]), MAX_RESULT_RECORDS)

@@ -1,0 +1,154 @@
+"""The expectation that each change changes something."""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from great_expectations.compatibility import pydantic
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from expectations.own.base import RowsExpectation, Value
+from expectations.own.metrics import RowsMetric, broken_in_pandas, broken_in_spark
+from expectations.own.values import (
+    Flags,
+    all_null,
+    all_null_rows,
+    column,
+    is_one_of,
+    is_true,
+    numbered,
+    rows_before,
+    rows_before_in_spark,
+    rows_with,
+    same_values,
+)
+
+Names = Sequence[str]
+
+
+class NoRepeatedValue(RowsMetric):
+    """Find the rows that are no tombstones and change nothing."""
+
+    condition_metric_name = "own_rows.no_repeated_value"
+    condition_value_keys = (
+        "key_columns",
+        "value_columns",
+        "operation_column",
+        "tombstones",
+        "order_columns",
+        "before_columns",
+        "present_before_column",
+    )
+
+    @staticmethod
+    @broken_in_pandas
+    def _pandas(
+        frame: pd.DataFrame,
+        key_columns: Names,
+        value_columns: Names,
+        operation_column: str,
+        tombstones: Sequence[Any],
+        order_columns: Names,
+        before_columns: Names | None,
+        present_before_column: str | None,
+    ) -> Flags:
+        deletes = rows_with(frame, operation_column, tombstones)
+        step = rows_before(frame, key_columns, order_columns)
+        values = numbered(frame, value_columns)
+        repeats = ~deletes[step.before] & (values == values[step.before])
+        at_first = np.zeros(len(frame), bool)
+        if before_columns:
+            known = (
+                ~all_null_rows(frame, before_columns)
+                if present_before_column is None
+                else rows_with(frame, present_before_column, [True])
+            )
+            pairs = zip(value_columns, before_columns, strict=True)
+            at_first = reduce(and_, (same_values(frame[now], frame[old]) for now, old in pairs), known)
+        return step.tied | (~step.unsure & ~deletes & np.where(step.first, at_first, repeats))
+
+    @staticmethod
+    @broken_in_spark(window=True)
+    def _spark(
+        key_columns: Names,
+        value_columns: Names,
+        operation_column: str,
+        tombstones: Sequence[Any],
+        order_columns: Names,
+        before_columns: Names | None,
+        present_before_column: str | None,
+    ) -> Column:
+        deletes = is_one_of(operation_column, tombstones)
+        step = rows_before_in_spark(key_columns, order_columns)
+        same = (column(name).eqNullSafe(step.before(column(name))) for name in value_columns)
+        repeats = reduce(and_, same, ~step.before(deletes))
+        at_first = F.lit(False)
+        if before_columns:
+            known = ~all_null(before_columns) if present_before_column is None else is_true(present_before_column)
+            pairs = zip(value_columns, before_columns, strict=True)
+            at_first = reduce(and_, (column(now).eqNullSafe(column(old)) for now, old in pairs), known)
+        return step.tied | (~step.unsure & ~deletes & F.when(step.first, at_first).otherwise(repeats))
+
+
+class ExpectNoRepeatedValue(RowsExpectation):
+    """
+    Expect a row that is no tombstone to change something.
+
+    Null-safely, its values differ from those of the row before of its key; a tombstone before is no value. The first
+    row of a key is compared with what it says itself of the time before, where the key was there; else it changes
+    something. Without an order each row is the first of its key. Rows of a key at one place in the order are
+    reported, whatever they do, and the row after them is not judged; a null counts as the first place. NaN equals
+    NaN, 0.0 equals -0.0; in a pandas frame a float NaN also equals null.
+
+    Args:
+        key_columns: The columns of the key; at least one.
+        value_columns: The columns of the value; at least one.
+        operation_column: The column that says what the row does.
+        tombstones: The values of it that delete.
+        order_columns: The columns that order the rows of a key.
+        before_columns: The columns of the value before a key's first row, one for each of the value's.
+        present_before_column: A boolean column, whether the key was there before; null counts as false. Without it
+            the key was there where a column of the value before is not null.
+
+    Raises:
+        pydantic.ValidationError: An argument is unknown, missing, names no column, or does not fit another.
+    """
+
+    key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
+    value_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the value.")
+    operation_column: pydantic.StrictStr = pydantic.Field(description="The column that says what the row does.")
+    tombstones: list[Value] = pydantic.Field(default=["delete", "tombstone"], description="The values that delete.")
+    order_columns: list[pydantic.StrictStr] = pydantic.Field(default=[], description="The order of a key's rows.")
+    before_columns: list[pydantic.StrictStr] | None = pydantic.Field(
+        default=None, description="The value before the first row."
+    )
+    present_before_column: pydantic.StrictStr | None = pydantic.Field(
+        default=None, description="Whether the key was there before the table begins."
+    )
+
+    map_metric = NoRepeatedValue.condition_metric_name
+    args_keys = NoRepeatedValue.condition_value_keys
+    success_keys = ("mostly", *args_keys)
+    sentence: ClassVar[str] = (
+        "a row of key $key_columns that is no tombstone, $operation_column being none of $tombstones,"
+        " changes $value_columns"
+    )
+    clauses: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("order_columns", ", in the order of $order_columns"),
+        ("before_columns", "; a first row is compared with $before_columns"),
+        ("present_before_column", " where $present_before_column is true"),
+    )
+
+    @pydantic.root_validator(skip_on_failure=True)
+    @classmethod
+    def _validate_before(cls, given: dict[str, Any]) -> dict[str, Any]:
+        before = given["before_columns"]
+        if before is not None and len(before) != len(given["value_columns"]):
+            raise ValueError("before_columns names not as many columns as value_columns")
+        if before is None and given["present_before_column"] is not None:
+            raise ValueError("present_before_column says nothing without before_columns")
+        return given

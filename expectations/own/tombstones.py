@@ -1,0 +1,156 @@
+"""Expectations of tombstones: each removes something."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from great_expectations.compatibility import pydantic
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from expectations.own.base import RowsExpectation, Value
+from expectations.own.metrics import RowsMetric, broken_in_pandas, broken_in_spark
+from expectations.own.values import Flags, is_one_of, is_true, rows_before, rows_before_in_spark, rows_with
+
+Names = Sequence[str]
+
+
+class NoUnnecessaryTombstone(RowsMetric):
+    """Find the tombstones of what was not there."""
+
+    condition_metric_name = "own_rows.no_unnecessary_tombstone"
+    condition_value_keys = ("key_columns", "operation_column", "tombstones", "order_columns", "present_before_column")
+
+    @staticmethod
+    @broken_in_pandas
+    def _pandas(
+        frame: pd.DataFrame,
+        key_columns: Names,
+        operation_column: str,
+        tombstones: Sequence[Any],
+        order_columns: Names,
+        present_before_column: str | None,
+    ) -> Flags:
+        deletes = rows_with(frame, operation_column, tombstones)
+        step = rows_before(frame, key_columns, order_columns)
+        known = (
+            np.zeros(len(frame), bool)
+            if present_before_column is None
+            else rows_with(frame, present_before_column, [True])
+        )
+        was_there = np.where(step.first, known, ~deletes[step.before])
+        return step.tied | (~step.unsure & deletes & ~was_there)
+
+    @staticmethod
+    @broken_in_spark(window=True)
+    def _spark(
+        key_columns: Names,
+        operation_column: str,
+        tombstones: Sequence[Any],
+        order_columns: Names,
+        present_before_column: str | None,
+    ) -> Column:
+        deletes = is_one_of(operation_column, tombstones)
+        step = rows_before_in_spark(key_columns, order_columns)
+        known = F.lit(False) if present_before_column is None else is_true(present_before_column)
+        was_there = F.when(step.first, known).otherwise(~step.before(deletes))
+        return step.tied | (~step.unsure & deletes & ~was_there)
+
+
+class ExpectNoUnnecessaryTombstone(RowsExpectation):
+    """
+    Expect a row that deletes to remove a row that is there just before.
+
+    It is there if the row before, in the order of the key's rows, is no tombstone. For the first row of a key, a
+    column says whether the key was there before the table begins; without that column nothing was there. Without an
+    order each row is the first of its key. Rows of a key at one place in the order are reported, whatever they do,
+    and the row after them is not judged; a null counts as the first place. An operation that is null deletes nothing.
+
+    Args:
+        key_columns: The columns of the key; at least one.
+        operation_column: The column that says what the row does.
+        tombstones: The values of it that delete.
+        order_columns: The columns that order the rows of a key.
+        present_before_column: A boolean column, whether the key was there before; null counts as false.
+
+    Raises:
+        pydantic.ValidationError: An argument is unknown, missing, or names no column.
+    """
+
+    key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
+    operation_column: pydantic.StrictStr = pydantic.Field(description="The column that says what the row does.")
+    tombstones: list[Value] = pydantic.Field(default=["delete", "tombstone"], description="The values that delete.")
+    order_columns: list[pydantic.StrictStr] = pydantic.Field(default=[], description="The order of a key's rows.")
+    present_before_column: pydantic.StrictStr | None = pydantic.Field(
+        default=None, description="Whether the key was there before the table begins."
+    )
+
+    map_metric = NoUnnecessaryTombstone.condition_metric_name
+    args_keys = NoUnnecessaryTombstone.condition_value_keys
+    success_keys = ("mostly", *args_keys)
+    sentence: ClassVar[str] = (
+        "a row that deletes, $operation_column being $tombstones, removes a row of key $key_columns that is there"
+    )
+    clauses: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("order_columns", ", in the order of $order_columns"),
+        ("present_before_column", "; $present_before_column says whether it was there before the first row"),
+    )
+
+
+class NoTombstoneAfterTombstone(RowsMetric):
+    """Find the tombstones that follow a tombstone."""
+
+    condition_metric_name = "own_rows.no_tombstone_after_tombstone"
+    condition_value_keys = ("key_columns", "operation_column", "tombstones", "order_columns")
+
+    @staticmethod
+    @broken_in_pandas
+    def _pandas(
+        frame: pd.DataFrame,
+        key_columns: Names,
+        operation_column: str,
+        tombstones: Sequence[Any],
+        order_columns: Names,
+    ) -> Flags:
+        deletes = rows_with(frame, operation_column, tombstones)
+        step = rows_before(frame, key_columns, order_columns)
+        return step.tied | (~step.unsure & deletes & ~step.first & deletes[step.before])
+
+    @staticmethod
+    @broken_in_spark(window=True)
+    def _spark(key_columns: Names, operation_column: str, tombstones: Sequence[Any], order_columns: Names) -> Column:
+        deletes = is_one_of(operation_column, tombstones)
+        step = rows_before_in_spark(key_columns, order_columns)
+        return step.tied | (~step.unsure & deletes & ~step.first & step.before(deletes))
+
+
+class ExpectNoTombstoneAfterTombstone(RowsExpectation):
+    """
+    Expect no two tombstones of a key to follow each other.
+
+    Rows of a key at one place in the order are reported, whatever they do, and the row after them is not judged; a
+    null counts as the first place. An operation that is null deletes nothing.
+
+    Args:
+        key_columns: The columns of the key; at least one.
+        operation_column: The column that says what the row does.
+        tombstones: The values of it that delete.
+        order_columns: The columns that order the rows of a key; at least one.
+
+    Raises:
+        pydantic.ValidationError: An argument is unknown, missing, or names no column.
+    """
+
+    key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
+    operation_column: pydantic.StrictStr = pydantic.Field(description="The column that says what the row does.")
+    tombstones: list[Value] = pydantic.Field(default=["delete", "tombstone"], description="The values that delete.")
+    order_columns: list[pydantic.StrictStr] = pydantic.Field(description="The order of a key's rows.")
+
+    map_metric = NoTombstoneAfterTombstone.condition_metric_name
+    args_keys = NoTombstoneAfterTombstone.condition_value_keys
+    success_keys = ("mostly", *args_keys)
+    sentence: ClassVar[str] = (
+        "no two tombstones, $operation_column being $tombstones, of a key $key_columns follow each other"
+        " in the order of $order_columns"
+    )

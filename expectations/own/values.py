@@ -1,0 +1,184 @@
+"""
+How rows compare in a pandas frame and in a Spark frame: alike.
+
+Null equals null and comes before every value; 0.0 equals -0.0. In a pandas frame None, NaN, NaT and NA are all null. A
+float NaN beside nulls cannot be told from them there; in Spark it is a value, equal to itself and above all others.
+Columns that are compared with each other should have one type; in pandas, integers beside nulls should be `Int64`,
+since as floats they are no longer exact.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from pyspark.sql import Column, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from lakehouse.sqltext import quote
+
+Flags = npt.NDArray[np.bool_]
+"""One truth value for each row of a pandas frame."""
+
+Numbers = npt.NDArray[np.int64]
+"""One number for each row of a pandas frame."""
+
+
+def column(name: str) -> Column:
+    """Name a column of a Spark frame, whatever characters its name has."""
+    return F.col(quote(name))
+
+
+def any_null(names: Sequence[str]) -> Column:
+    """Tell whether one of the columns is null."""
+    return reduce(or_, (column(name).isNull() for name in names))
+
+
+def all_null(names: Sequence[str]) -> Column:
+    """Tell whether all of the columns are null."""
+    return reduce(and_, (column(name).isNull() for name in names))
+
+
+def is_true(name: str) -> Column:
+    """Tell whether a boolean column is true; null counts as false."""
+    return F.coalesce(column(name), F.lit(False))
+
+
+def is_one_of(name: str, values: Sequence[Any]) -> Column:
+    """Tell whether a column holds one of the values; null is none of them."""
+    return F.coalesce(column(name).isin(list(values)), F.lit(False))
+
+
+def shared(names: Sequence[str]) -> Column:
+    """Tell whether another row is equal in the columns."""
+    return F.count(F.lit(1)).over(Window.partitionBy(*map(column, names))) > 1
+
+
+def any_null_rows(frame: pd.DataFrame, names: Sequence[str]) -> Flags:
+    """Tell for each row whether one of the columns is null."""
+    return np.asarray(frame[list(names)].isna().any(axis="columns"), dtype=bool)
+
+
+def all_null_rows(frame: pd.DataFrame, names: Sequence[str]) -> Flags:
+    """Tell for each row whether all of the columns are null."""
+    return np.asarray(frame[list(names)].isna().all(axis="columns"), dtype=bool)
+
+
+def rows_with(frame: pd.DataFrame, name: str, values: Sequence[Any]) -> Flags:
+    """Tell for each row whether the column holds one of the values; null is none of them."""
+    return np.asarray(frame[name].isin(list(values)), dtype=bool)
+
+
+def shared_rows(frame: pd.DataFrame, names: Sequence[str]) -> Flags:
+    """Tell for each row whether another row is equal in the columns."""
+    return np.asarray(pd.Series(numbered(frame, names)).duplicated(keep=False), dtype=bool)
+
+
+def numbered(frame: pd.DataFrame, names: Sequence[str], *, in_order: bool = False) -> Numbers:
+    """
+    Number the rows so that two have the same number if and only if they are equal in the columns.
+
+    Args:
+        frame: The rows.
+        names: The columns.
+        in_order: Whether the numbers grow as the rows do, compared as tuples.
+
+    Raises:
+        TypeError: The values of a column cannot be compared.
+    """
+    codes = pd.DataFrame({place: _codes(frame[name], in_order=in_order) for place, name in enumerate(names)})
+    return np.asarray(codes.groupby(list(codes.columns), sort=in_order).ngroup(), dtype=np.int64)
+
+
+def same_values(left: pd.Series, right: pd.Series) -> Flags:
+    """Tell for each row whether two columns are equal, null-safely."""
+    if left.dtype != right.dtype:
+        left, right = left.astype(object), right.astype(object)
+    codes = _codes(pd.concat([left, right], ignore_index=True), in_order=False)
+    return np.asarray(codes[: len(left)] == codes[len(left) :], dtype=bool)
+
+
+def _codes(values: pd.Series, *, in_order: bool) -> Numbers:
+    """Number the values of a column; -1 is null, and comes first."""
+    return np.asarray(pd.factorize(values, sort=in_order)[0], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class RowsBefore:
+    """
+    The row before each row of a pandas frame, among the rows of its key in their order.
+
+    Without an order every row is the first of its key. Rows of a key at one place have no order between them: they
+    are `tied`, and the row after them has no row before that could be named: it is `unsure`.
+    """
+
+    before: Numbers
+    """The number of the row before; where there is none, the row's own."""
+    first: Flags
+    tied: Flags
+    unsure: Flags
+
+
+def rows_before(frame: pd.DataFrame, key: Sequence[str], order: Sequence[str]) -> RowsBefore:
+    """
+    Find the row before each row.
+
+    Args:
+        frame: The rows.
+        key: The columns that name a row over time.
+        order: The columns that order the rows of a key; none if each row stands for itself.
+    """
+    own = np.arange(len(frame))
+    none = np.zeros(len(frame), dtype=bool)
+    if not order:
+        return RowsBefore(before=own, first=~none, tied=none, unsure=none)
+    keys, places = numbered(frame, key), numbered(frame, order, in_order=True)
+    in_order = np.lexsort((places, keys))
+    keys, places = keys[in_order], places[in_order]
+    follows = np.append([False], keys[1:] == keys[:-1])[: len(frame)]
+    shares = follows & np.append([False], places[1:] == places[:-1])[: len(frame)]
+    before, first, tied, unsure = own.copy(), none.copy(), none.copy(), none.copy()
+    before[in_order] = np.where(follows, np.roll(in_order, 1), in_order)
+    first[in_order] = ~follows
+    tied[in_order] = shares | np.append(shares[1:], [False])[: len(frame)]
+    unsure[in_order] = follows & ~shares & np.append([False], shares[:-1])[: len(frame)]
+    return RowsBefore(before, first, tied, unsure)
+
+
+@dataclass(frozen=True)
+class RowsBeforeInSpark:
+    """The same for a Spark frame."""
+
+    window: WindowSpec | None
+    first: Column
+    tied: Column
+    unsure: Column
+
+    def before(self, values: Column) -> Column:
+        """Give what the row before has; null where there is none."""
+        return F.lit(None) if self.window is None else F.lag(values).over(self.window)
+
+
+def rows_before_in_spark(key: Sequence[str], order: Sequence[str]) -> RowsBeforeInSpark:
+    """
+    Find the row before each row.
+
+    Args:
+        key: The columns that name a row over time.
+        order: The columns that order the rows of a key; none if each row stands for itself.
+    """
+    if not order:
+        return RowsBeforeInSpark(None, first=F.lit(True), tied=F.lit(False), unsure=F.lit(False))
+    window = Window.partitionBy(*map(column, key)).orderBy(*(column(name).asc_nulls_first() for name in order))
+    place = F.struct(*(column(name).alias(f"place_{number}") for number, name in enumerate(order)))
+    last, last_but_one, following = (F.lag(place, 1), F.lag(place, 2), F.lead(place, 1))
+    return RowsBeforeInSpark(
+        window,
+        first=last.over(window).isNull(),
+        tied=last.over(window).eqNullSafe(place) | following.over(window).eqNullSafe(place),
+        unsure=last_but_one.over(window).isNotNull() & last_but_one.over(window).eqNullSafe(last.over(window)),
+    )
