@@ -104,6 +104,8 @@ def same_values(left: pd.Series, right: pd.Series) -> Flags:
 
 def _codes(values: pd.Series, *, in_order: bool) -> Numbers:
     """Number the values of a column; -1 is null, and comes first."""
+    if pd.api.types.is_float_dtype(values.dtype):
+        values = values + 0.0  # makes -0.0 0.0, which the codes of Arrow columns tell apart
     return np.asarray(pd.factorize(values, sort=in_order)[0], dtype=np.int64)
 
 

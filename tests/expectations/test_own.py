@@ -150,7 +150,7 @@ EXAMPLES: list[tuple[RowsExpectation, list[dict[str, Any]], list[dict[str, Any]]
     ),
     (
         ExpectNoRepeatedValue(**CHANGE, **VALUE, **IN_TIME, **BEFORE),
-        _rows(UPSERT | DAYS[0] | {"b 1": 0.0}, DELETE | DAYS[1], UPSERT | DAYS[2]),
+        _rows(UPSERT | DAYS[0] | {"b 1": 0.0}, DELETE | DAYS[1], UPSERT | DAYS[2], {"op": "update", "k.1": "b"}),
         _rows(UPSERT | DAYS[0], UPSERT | DAYS[1]),
     ),
     (
