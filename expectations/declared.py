@@ -1,4 +1,4 @@
-"""The expectations that a pipeline file declares, as they are held against rows of a result."""
+"""Rows held to expectations that are given by name: those of a pipeline file, and those of a suite of ours."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ EXAMPLES = 3
 
 def judge(about: str, rows: DataFrame, declared: Declared) -> Verdict:
     """
-    Hold rows of a result to declared expectations, by Spark, whose types and nulls these are about.
+    Hold rows to expectations, by Spark, whose types and nulls these are about.
 
     Args:
         about: The join, for errors.
-        rows: The rows, with the columns of the result.
-        declared: The expectations.
+        rows: The rows.
+        declared: The expectations: Great Expectations' and our own.
 
     Raises:
         GateErrored: One could not be evaluated.
@@ -26,8 +26,9 @@ def judge(about: str, rows: DataFrame, declared: Declared) -> Verdict:
         return Verdict()
 
     def expected() -> list[Any]:
-        import great_expectations.expectations  # noqa: F401  (registers them)
         from great_expectations.expectations.registry import get_expectation_impl
+
+        import expectations.own  # noqa: F401  (registers ours, as the other registers its own)
 
         return [get_expectation_impl(name)(**arguments) for name, arguments in each(declared)]
 

@@ -1,51 +1,83 @@
-"""Hold what is published to the suites that gate it, and to what the file expects of a whole table; write nothing."""
+"""Hold what is published to the suites of its kind, and to what the file expects of it; write nothing."""
 
-from expectations.catalogue import each
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pyspark.sql.types import MapType
+
 from expectations.declared import judge
-from expectations.gate import gate_loaded
+from expectations.suites import Suite, of_changelog, of_stream, of_table, of_two_streams
+from lakehouse.address import Address
 from lakehouse.conditions import reading
 from lakehouse.errors import GateFailed, NotLoaded
 from lakehouse.tables import get, read
-from pipelines.binding import bind_join
+from lakehouse.values import INCOMPARABLE, contains
+from pipelines.binding import BoundJoin, bind_join
+from pipelines.joins.stream_stream import is_eager, preserved
 from pipelines.publishing import Stopwatch
 from pipelines.report import JoinReport
+from pipelines.spec import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
 from pipelines.workspace import Workspace
+
+
+class Held(NamedTuple):
+    """A published table, and what it is held to."""
+
+    table: Address
+    suite: Suite
+
+
+def suites(workspace: Workspace, bound: BoundJoin) -> Iterator[Held]:
+    """
+    Give the tables of a join that readers see, each with what is expected of it by its kind and by the file.
+
+    Under semantics that repeat rows by intent the rules against that are left out.
+    """
+    join, declared = bound.join, list(workspace.file.joins[bound.join.name].expectations)
+    kind = of_stream(STREAM_COLUMNS) if bound.streams else of_table(join.key)
+    if join.window is not None and not is_eager(bound.semantics):
+        kind += of_two_streams(preserved(join), ROW_COLUMNS)
+    yield Held(bound.result, [*kind, *declared])
+    if bound.changelog is not None:
+        comparable = (field.name for field in bound.columns if not contains(field.dataType, (MapType, *INCOMPARABLE)))
+        values = [name for name in comparable if name not in join.key]
+        operation, position = CHANGELOG_COLUMNS[0], (CHANGELOG_COLUMNS[3], CHANGELOG_COLUMNS[2])
+        is_strict = bound.semantics == "strict"
+        yield Held(bound.changelog, of_changelog(join.key, values, operation, position, strict=is_strict))
 
 
 def validate_join(workspace: Workspace, name: str) -> JoinReport:
     """
-    Validate the result of a join as its readers see it: at its newest version, whoever wrote that.
-
-    Its key is present and comes once, if it is a table, and all expectations of the pipeline file hold: those that gate
-    each epoch for all of its rows, and those about a whole table.
+    Validate the tables of a join as their readers see them: at their newest versions, whoever wrote these.
 
     Args:
         workspace: Where to work.
         name: The join.
 
     Returns:
-        The report; `counts` has rows and expectations (those of the pipeline file).
+        The report; `counts` has rows (of the result) and expectations (of all tables).
 
     Raises:
-        GateFailed: The result does not meet them; the message says which, with numbers and examples.
+        GateFailed: A table does not meet them; the message says which, with numbers and examples.
         GateErrored: An expectation could not be evaluated.
-        NotLoaded: It has no committed epoch.
+        NotLoaded: The join has no committed epoch.
         LakejoinError: A table is missing.
     """
     watch, last = Stopwatch(), workspace.ledger.of(name).committed
     if last is None:
         raise NotLoaded(name, "nothing is published: it has not run yet", hint=f"run `lakejoin run --select {name}`")
-    declared = workspace.file.joins[name].expectations
+    findings, looked_at, counts = [], [], {"rows": 0, "expectations": 0}
     with watch.step("validate"), reading(name):
         bound = bind_join(workspace, name)
-        version = get(workspace.spark, bound.result).version
-        result = read(workspace.spark, bound.result, version)
-        rows = result.count()
-        findings: tuple[str, ...] = ()
-        if bound.join.key:
-            findings += gate_loaded(workspace.spark, bound.result, version, list(bound.join.key)).findings
-        findings += judge(name, result, declared).findings
-    which = f"{bound.result.label} at version {version}, the last epoch is {last.epoch}"
+        for table, suite in suites(workspace, bound):
+            version = get(workspace.spark, table).version
+            rows = read(workspace.spark, table, version)
+            if table == bound.result:
+                counts["rows"] = rows.count()
+            counts["expectations"] += len(suite)
+            looked_at.append(f"{table.label} at version {version}")
+            findings += [f"{table.label}: {finding}" for finding in judge(name, rows, suite).findings]
+    which = f"{', '.join(looked_at)}; the last epoch is {last.epoch}"
     if findings:
         raise GateFailed(
             name,
@@ -53,14 +85,13 @@ def validate_join(workspace: Workspace, name: str) -> JoinReport:
             found="; ".join(findings),
             hint="correct the sources and run; of a result that is wrong itself `lakejoin verify` says more",
         )
-    number = len(list(each(declared)))
     return JoinReport(
         join=name,
         outcome="done",
         epoch=last.epoch,
         strategy="validate",
         reason=which,
-        counts={"rows": rows, "expectations": number},
+        counts=counts,
         seconds=dict(watch.seconds),
-        details=(f"{rows:,} rows, {number} expectations of the pipeline file",),
+        details=(f"{counts['rows']:,} rows of the result, {counts['expectations']} expectations",),
     )
