@@ -121,6 +121,13 @@ class PipelineFileError(LakejoinError):
         return "\n".join([f"{self.where}: {self.problem}", *(indent(str(fault), "  ") for fault in self.faults)])
 
 
+class FilesExist(LakejoinError):
+    """A file that would be written is there already, and not ours; nothing was written."""
+
+    exit_code = 2
+    code = "FILE_EXISTS"
+
+
 class GateFailed(LakejoinError):
     """The change set did not pass its gate; nothing was published and the stage is kept."""
 

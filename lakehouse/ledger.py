@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
@@ -68,13 +68,23 @@ class Ledger:
 
     def of(self, join: str) -> JoinHistory:
         """Read what is known of a join; nothing where the ledger does not exist yet."""
+        return self._histories(F.col("join_name") == join).get(join, JoinHistory(()))
+
+    def of_all(self) -> dict[str, JoinHistory]:
+        """Read what is known of all joins, by their names, at once."""
+        return self._histories(F.lit(True))
+
+    def _histories(self, condition: Column) -> dict[str, JoinHistory]:
         try:
-            rows = self._spark.sql(f"SELECT * FROM {self._address.sql}").where(F.col("join_name") == join)
-            return JoinHistory(tuple(sorted(map(_entry, rows.collect()), key=lambda entry: (entry.epoch, entry.at))))
+            rows = self._spark.sql(f"SELECT * FROM {self._address.sql}").where(condition).collect()
         except PySparkException as error:
             if is_missing(error):
-                return JoinHistory(())
+                return {}
             raise
+        found: dict[str, list[Entry]] = {}
+        for entry in sorted(map(_entry, rows), key=lambda entry: (entry.epoch, entry.at)):
+            found.setdefault(entry.join, []).append(entry)
+        return {join: JoinHistory(tuple(entries)) for join, entries in found.items()}
 
     def append(self, entry: Entry) -> Entry:
         """

@@ -4,7 +4,7 @@ import os
 import shlex
 from pathlib import Path
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors import FilesExist, LakejoinError
 from pipelines.examples import example
 from pipelines.shell import program, python
 from pipelines.spec import schema
@@ -17,13 +17,6 @@ WHAT = {
     SCHEMA: "its options, for an editor that checks and completes YAML",
     SOURCES: "makes the two tables, and changes them when it runs again",
 }
-
-
-class FilesExist(LakejoinError):
-    """A file that would be written is there already; nothing was written."""
-
-    exit_code = 2
-    code = "FILE_EXISTS"
 
 
 def write_example(folder: Path) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors import FilesExist, LakejoinError
 from pipelines.cli import main
 from pipelines.examples import example
-from pipelines.init import FilesExist, write_example
+from pipelines.init import write_example
 from pipelines.shell import program, python
 from pipelines.spec import load
 
