@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from pipelines.docs import write_docs
 from pipelines.replay import Remedy
 from pipelines.report import JoinReport
 from pipelines.run import flush_joins, run_joins
@@ -98,6 +99,22 @@ class Pipeline:
         """
         workspace = self._open(spark)
         return [validate_join(workspace, name) for name in workspace.joins(select)]
+
+    def docs(self, spark: SparkSession, folder: str | Path | None = None) -> Path:
+        """
+        Write a static site about the joins and their epochs; of the tables only the ledger is read.
+
+        Args:
+            spark: The caller's session.
+            folder: Where to; without it `docs` beside the pipeline file.
+
+        Returns:
+            Its first page.
+
+        Raises:
+            FilesExist: A file that is not of such a site is in the way; nothing was written.
+        """
+        return write_docs(self._open(spark), None if folder is None else Path(folder))
 
     def _open(self, spark: SparkSession) -> Workspace:
         return Workspace.open(spark, self.file, self.folder)

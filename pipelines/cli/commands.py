@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakehouse.errors import LakejoinError
-from pipelines.cli.options import SELECT, Given, names, reporting
+from pipelines.cli.options import FILE, SELECT, VAR, Given, names, reporting, site_folder
 from pipelines.cli.progress import ToStderr, shown, waiting
 
 if TYPE_CHECKING:
@@ -191,6 +191,31 @@ def history(given: Given, select: str | None, limit: int) -> "Report":
     from pipelines.history import history_of
 
     return _each("history", given, select, lambda workspace, name: history_of(workspace, name, limit))
+
+
+@cli.command()
+@FILE
+@VAR
+@click.option(
+    "--output",
+    "folder",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    callback=lambda _context, _option, given: site_folder(given),
+    help="Folder for the pages; without it `docs` beside the pipeline file.",
+)
+def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> None:
+    """
+    Write a static site about the joins and their epochs.
+
+    It needs no server and no network: open the page that is printed. Of the tables only the ledger is read.
+    """
+    workspace = Given(path, variables).open()
+    from pipelines.docs import write_docs
+
+    with waiting("writing the pages"):
+        index = write_docs(workspace, folder)
+    click.echo(index)
 
 
 @cli.command()

@@ -74,7 +74,7 @@ class JoinExplanation(Facts):
 
     def text(self) -> str:
         """Render for a person."""
-        lines = [f"{self.join}: {self.kind}, {self._types()}"]
+        lines = [f"{self.join}: {self.kind}, {self.types()}"]
         for number, reason in enumerate(self.why):
             lines += _labelled("" if number else "why", reason)
         labels = ("left", "right") if len(self.sources) == 2 else ("input",) * len(self.sources)
@@ -94,7 +94,8 @@ class JoinExplanation(Facts):
             lines += _labelled("" if number else "notes", note, bullet="- ")
         return "\n".join([*lines, "  sql", indent(self.sql, "    ")])
 
-    def _types(self) -> str:
+    def types(self) -> str:
+        """Put the types of its JOINs into words."""
         if len(self.how) == 1:
             return f"{self.how[0]} join"
         return f"{len(self.sources)} inputs, {' and '.join(dict.fromkeys(self.how))} joins"

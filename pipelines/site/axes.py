@@ -1,0 +1,46 @@
+"""Round numbers for an axis."""
+
+from math import ceil, floor, log10
+
+MARKS = 4
+"""An axis has about so many marks above zero."""
+ROUND = (1, 2, 5, 10)
+SHORT = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def marks(top: float, *, whole: bool) -> tuple[float, ...]:
+    """
+    Mark an axis from zero on.
+
+    Args:
+        top: The greatest value that must fit.
+        whole: Whether values are whole numbers, so that no mark may lie between two.
+
+    Returns:
+        Round numbers at equal distances, the last of them not below `top`.
+    """
+    step = _step(top / MARKS)
+    if whole:
+        step = max(step, 1.0)
+    return tuple(step * number for number in range(max(ceil(top / step - 1e-9), 1) + 1))
+
+
+def shown(mark: float) -> str:
+    """Write a mark in few characters: `250`, `1,500`, `20k`, `1.5M`, `0.25`."""
+    if mark >= 10_000:
+        size, letter = next((size, letter) for size, letter in SHORT if mark >= size)
+        return f"{mark / size:g}{letter}"
+    return f"{mark:,.10g}"
+
+
+def every(number: int, labels: int) -> int:
+    """Give the round distance at which of many places at most so many are labelled."""
+    return max(ceil(_step(number / labels)), 1)
+
+
+def _step(least: float) -> float:
+    """Give the smallest round number that is not below another one."""
+    if least <= 0:
+        return 1.0
+    size = 10.0 ** floor(log10(least))
+    return next((part * size for part in ROUND if part * size >= least * (1 - 1e-9)), 10 * size)

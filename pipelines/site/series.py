@@ -1,0 +1,189 @@
+"""What there is to plot of the epochs of a join: which counts, in which order, and the words where there is none."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pipelines.progress import ORDER
+from pipelines.report import EpochReport
+from pipelines.report.wording import moment
+
+NEWEST = 120
+"""A plot has at most so many epochs."""
+CHANGED = ("inserted", "updated", "deleted", "appended")
+FAR = 4
+"""A bar so many times as high as the next one would leave the others flat: it is cut off, with its number."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """
+    A place on the axis of epochs.
+
+    Args:
+        epoch: The epoch's number.
+        said: What is told of the epoch where the reader points at it.
+        wrong: The step of an attempt that was not committed; empty for one that was.
+    """
+
+    epoch: int
+    said: str
+    wrong: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One colour of a plot: its name, its class of style, and a value for each slot, None where there is none."""
+
+    name: str
+    style: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """
+    A plot over epochs.
+
+    Args:
+        title: Its title.
+        unit: What is counted: rows or seconds.
+        slots: The epochs, oldest first.
+        series: What is drawn; bars of several are stacked.
+        is_level: Whether the values are a level that lasts, drawn as a line, and not what each epoch did.
+        empty: The words for a plot that shows nothing; empty if it shows something.
+    """
+
+    title: str
+    unit: str
+    slots: tuple[Slot, ...]
+    series: tuple[Series, ...]
+    is_level: bool = False
+    empty: str = ""
+
+    @property
+    def totals(self) -> tuple[float, ...]:
+        """The height of each slot."""
+        return tuple(sum(one.values[place] or 0 for one in self.series) for place in range(len(self.slots)))
+
+    @property
+    def cut(self) -> int | None:
+        """The slot whose bar is cut off, if there is one."""
+        totals = self.totals
+        if self.is_level or len(totals) < 3:
+            return None
+        highest = max(range(len(totals)), key=lambda place: totals[place])
+        next_one = max(total for place, total in enumerate(totals) if place != highest)
+        return highest if next_one and totals[highest] > FAR * next_one else None
+
+
+def plots_of(epochs: Sequence[EpochReport]) -> tuple[Plot, ...]:
+    """
+    Choose what is plotted.
+
+    Args:
+        epochs: The epochs, newest first, each at the last step that it took.
+
+    Returns:
+        Rows changed, tombstones, late rows, rows that wait, and seconds by step.
+    """
+    shown = list(reversed(epochs[:NEWEST]))
+    tombstones = "tombstones" if any("tombstones" in epoch.counts for epoch in shown) else "deleted"
+    steps = _in_order(name for epoch in shown for name in epoch.seconds)
+    return (
+        _rows("Rows changed", shown, CHANGED, none="No epoch says how many rows it changed.", zero="No row changed."),
+        _rows(
+            "Tombstones",
+            shown,
+            (tombstones,),
+            called="tombstones",
+            none="No epoch counts any; to the result of a join with a stream rows are only added.",
+            zero="No key was deleted.",
+        ),
+        _rows(
+            "Late rows",
+            shown,
+            ("late",),
+            none="None are counted: only changelog sources and joins of two streams have late rows.",
+            zero="No row came late.",
+        ),
+        _rows(
+            "Rows that wait",
+            shown,
+            ("buffered",),
+            called="waiting",
+            is_level=True,
+            none="None: only joins of two streams keep rows that wait.",
+            zero="The buffer was empty after each epoch.",
+        ),
+        _plot(
+            "Seconds by step",
+            "seconds",
+            shown,
+            [(name, f"step-{name}", [epoch.seconds.get(name) for epoch in shown]) for name in steps],
+            none="No epoch says how long it took.",
+            zero="No epoch took any time.",
+        ),
+    )
+
+
+def _rows(
+    title: str,
+    epochs: Sequence[EpochReport],
+    counts: Sequence[str],
+    *,
+    none: str,
+    zero: str,
+    called: str = "",
+    is_level: bool = False,
+) -> Plot:
+    """Plot counts of rows; a plot of one may call it otherwise than the ledger does."""
+    wanted = [
+        (called or name, f"rows-{called or name}", [epoch.counts.get(name) for epoch in epochs]) for name in counts
+    ]
+    return _plot(title, "rows", epochs, wanted, none=none, zero=zero, is_level=is_level)
+
+
+def _plot(
+    title: str,
+    unit: str,
+    epochs: Sequence[EpochReport],
+    wanted: Sequence[tuple[str, str, Sequence[float | None]]],
+    *,
+    none: str,
+    zero: str,
+    is_level: bool = False,
+) -> Plot:
+    """
+    Keep the series that have a value, and say in words where none is left, or nothing but zeros.
+
+    Only committed epochs have values: what an attempt that failed had staged was not published.
+    """
+    committed = [epoch.step == "committed" for epoch in epochs]
+    found = (
+        Series(name, style, tuple(value if is_made else None for value, is_made in zip(values, committed, strict=True)))
+        for name, style, values in wanted
+    )
+    series = tuple(one for one in found if any(value is not None for value in one.values))
+    words = "" if any(any(one.values) for one in series) else zero if series else none
+    if not any(committed):
+        words = "No epoch was committed yet."
+    slots = tuple(_slot(epoch, place, series, unit) for place, epoch in enumerate(epochs))
+    return Plot(title, unit, slots, series, is_level, words)
+
+
+def _slot(epoch: EpochReport, place: int, series: Sequence[Series], unit: str) -> Slot:
+    head = f"epoch {epoch.epoch}, {moment(epoch.at)}"
+    if epoch.step != "committed":
+        return Slot(epoch.epoch, f"{head}: {epoch.step}", epoch.step)
+    told = [f"{_amount(value, unit)} {one.name}" for one in series if (value := one.values[place]) is not None]
+    return Slot(epoch.epoch, f"{head}: {', '.join(told) or 'not counted'}")
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:,}" if unit == "rows" else f"{value:.1f} s"
+
+
+def _in_order(steps: Iterable[str]) -> list[str]:
+    """Give each step once, in the order in which they are taken."""
+    there = set(steps)
+    return [name for name in ORDER if name in there] + sorted(there - set(ORDER))
