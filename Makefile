@@ -8,7 +8,7 @@ WITH_JAVA := JAVA_HOME=$(CURDIR)/.venv/share/lakejoin/java
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt .ci/setup .ci/fetch_jars.py
+$(STAMP): pyproject.toml constraints.txt .ci/setup .ci/packages .ci/fetch_jars.py
 	@.ci/setup
 	@touch $@
 
