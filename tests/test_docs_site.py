@@ -132,16 +132,9 @@ def test_data_docs_are_linked_where_they_are_and_other_files_stay(
     index.write_text("mine")
     with pytest.raises(FilesExist):
         standard.pipeline().docs(standard.spark, folder)
-    assert main(["docs", "-f", str(standard.file), "--output", str(folder)]) == 2
+    assert main(["docs", "-f", str(standard.file), "--folder", str(folder)]) == 2
     assert "not lakejoin's" in capsys.readouterr().err
     assert index.read_text() == "mine"
-
-
-def test_a_form_of_report_is_no_folder(standard: Lake, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of every other command `--output` is the form of its report."""
-    standard.pipeline()
-    assert main(["docs", "-f", str(standard.file), "--output", "json"]) == 2
-    assert "write ./json" in capsys.readouterr().err
 
 
 def _clear(browser: Chrome) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakehouse.errors import LakejoinError
-from pipelines.cli.options import FILE, SELECT, VAR, Given, names, reporting, site_folder
+from pipelines.cli.options import FILE, SELECT, VAR, Given, names, reporting
 from pipelines.cli.progress import ToStderr, shown, waiting
 
 if TYPE_CHECKING:
@@ -197,11 +197,8 @@ def history(given: Given, select: str | None, limit: int) -> "Report":
 @FILE
 @VAR
 @click.option(
-    "--output",
-    "folder",
-    type=click.Path(file_okay=False),
-    metavar="FOLDER",
-    callback=lambda _context, _option, given: site_folder(given),
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the pages; without it `docs` beside the pipeline file.",
 )
 def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> None:

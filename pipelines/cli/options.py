@@ -190,18 +190,6 @@ def _named(path: Path | None) -> Path | None:
     return path
 
 
-def site_folder(folder: str | None) -> Path | None:
-    """
-    Take the value of --output of `docs`: a folder, where other commands name a form.
-
-    Raises:
-        click.BadParameter: It is a form.
-    """
-    if folder in ("text", "json"):
-        raise click.BadParameter(f"the pages are HTML; for a folder of that name write ./{folder}")
-    return None if folder is None else Path(folder)
-
-
 def _variables(given: tuple[str, ...]) -> dict[str, str]:
     variables: dict[str, str] = {}
     for item in given:

@@ -31,7 +31,7 @@ class EpochRow:
         further: The other counts.
         seconds: How long it took.
         steps: How long each step took.
-        message: What went wrong; empty if nothing did.
+        message: What went wrong, or what a committed epoch was warned of; empty if nothing.
     """
 
     epoch: int
