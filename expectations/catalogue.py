@@ -57,7 +57,7 @@ Declared = Sequence[Mapping[str, Mapping[str, Any]]]
 
 
 class ArgumentFault(NamedTuple):
-    """What is wrong with an argument: its name, or none where it is the whole; and the names that would be right."""
+    """What is wrong with an argument: its name, and the names that would be right where there is none of that name."""
 
     argument: str
     problem: str
@@ -118,16 +118,12 @@ def argument_faults(name: str, arguments: Mapping[str, Any]) -> Iterator[Argumen
 
     schema = _catalogue()[name]["arguments"]
     plain = {key: _plain(value) for key, value in arguments.items()}
+    known = tuple(schema["properties"])
+    yield from (ArgumentFault(key, "no such argument", known) for key in plain if key not in known)
+    yield from (ArgumentFault(key, "is missing") for key in schema["required"] if key not in plain)
     for error in Draft202012Validator(schema).iter_errors(plain):
-        argument = str(error.path[0]) if error.path else ""
-        if error.validator == "additionalProperties":
-            known = tuple(schema["properties"])
-            yield from (ArgumentFault(key, "no such argument", known) for key in plain if key not in known)
-        elif error.validator == "required":
-            missing = next(key for key in schema["required"] if f"'{key}'" in error.message)
-            yield ArgumentFault(missing, "is missing")
-        else:
-            yield ArgumentFault(argument, _problem(error.validator, error.validator_value))
+        if error.path:
+            yield ArgumentFault(str(error.path[0]), _problem(error.validator, error.validator_value))
 
 
 def _plain(value: Any) -> Any:

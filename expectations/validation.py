@@ -99,7 +99,7 @@ def _refuse_errors(about: str, outcome: Any) -> None:
                 settings = result.expectation_config
                 raise GateErrored(
                     about,
-                    "the gate could not be evaluated; nothing was published",
+                    "an expectation could not be evaluated: nothing is known of the rows",
                     found=f"{settings.type}: {item.get('exception_message')}",
                     hint="correct the expectation in the pipeline file, if it is yours, or report this",
                 )

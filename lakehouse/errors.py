@@ -136,7 +136,7 @@ class GateFailed(LakejoinError):
 
 
 class GateErrored(LakejoinError):
-    """A gate could not be evaluated: nothing is known of the rows, and nothing was published."""
+    """An expectation could not be evaluated: nothing is known of the rows, and no epoch was published."""
 
     code = "GATE_ERRORED"
 
