@@ -93,5 +93,5 @@ def validate_join(workspace: Workspace, name: str) -> JoinReport:
         reason=which,
         counts=counts,
         seconds=dict(watch.seconds),
-        details=(f"{counts['rows']:,} rows of the result, {counts['expectations']} expectations",),
+        details=(f"rows of the result: {counts['rows']:,}, expectations: {counts['expectations']}",),
     )
