@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 
-from expectations.catalogue import of_rows
-from expectations.declared import judge
 from expectations.gate import gate_change_set, gate_changelog, gate_stream
 from expectations.validation import Verdict
 from lakehouse.conditions import reading
@@ -32,8 +31,8 @@ from pipelines.plan import APPENDED, FEW, Computed, EpochPlan
 from pipelines.prepare import Prepared
 from pipelines.publishing import (
     Stopwatch,
+    gate_of_yours,
     is_staged,
-    only_warns,
     publish,
     publishing_entry,
     put_back,
@@ -103,12 +102,10 @@ def _published(
 ) -> JoinReport:
     """Gate a staged change set and publish it."""
     with watch.step("gate"):
-        verdict, hint = _gate(workspace, bound, plan, stage, entry), OF_OURS
-        warned = Verdict()
-        if verdict.passed:
-            verdict, hint = _gate_of_yours(workspace, plan, stage, entry), OF_YOURS
-            if only_warns(workspace, plan.join):
-                verdict, warned = Verdict(), verdict
+        verdict, warned, hint = _gate(workspace, bound, plan, stage, entry), Verdict(), OF_OURS
+        if verdict.passed and (staged_rows(entry) or entry.counts.get(APPENDED)):
+            verdict, warned = gate_of_yours(workspace, plan.join, lambda: _staged(workspace, stage, entry))
+            hint = OF_YOURS
     if not verdict.passed:
         workspace.ledger.append(
             replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))
@@ -146,16 +143,10 @@ def _gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, ent
     return Verdict(findings)
 
 
-def _gate_of_yours(workspace: Workspace, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
-    """Hold the rows that the epoch puts into the result to what the pipeline file expects of them."""
-    join = workspace.file.joins.get(plan.join)
-    declared = of_rows(() if join is None else join.expectations)
-    if not declared or not written_rows(entry):
-        return Verdict()
+def _staged(workspace: Workspace, stage: Stage, entry: Entry) -> DataFrame:
+    """Give the rows that the epoch puts into the result."""
     rows = stage.get(workspace.spark, "result")
-    if not entry.counts.get(APPENDED):
-        rows = rows.where("op <> 'delete'").select("after.*")
-    return judge(plan.join, rows, declared)
+    return rows if entry.counts.get(APPENDED) else rows.where("op <> 'delete'").select("after.*")
 
 
 def finish_open(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, abandon_broken: bool) -> Entry | None:

@@ -8,12 +8,11 @@ ones; the table is a result only once the ledger says *committed*, and is droppe
 import logging
 import uuid
 from dataclasses import replace
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.catalogue import of_rows
-from expectations.declared import judge
 from expectations.gate import gate_loaded
 from expectations.validation import Verdict
 from lakehouse.conditions import reading
@@ -26,7 +25,7 @@ from pipelines.binding import BoundJoin, bind_join
 from pipelines.epoch import changelog_before, check_sources, expected_rows
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan import Computed, EpochPlan
-from pipelines.publishing import Stopwatch, append_rows, close, only_warns, publishing_entry
+from pipelines.publishing import Stopwatch, append_rows, close, gate_of_yours, publishing_entry
 from pipelines.workspace import Workspace
 
 BYTES_PER_FILE = 32 * 2**20
@@ -97,10 +96,8 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     with watch.step("gate"):
         verdict, warned = gate_loaded(spark, bound.result, commit.version, key), Verdict()
         if verdict.passed:
-            declared = of_rows(workspace.file.joins[entry.join].expectations)
-            verdict = judge(entry.join, read(spark, bound.result, commit.version), declared)
-            if only_warns(workspace, entry.join):
-                verdict, warned = Verdict(), verdict
+            loaded = partial(read, spark, bound.result, commit.version)
+            verdict, warned = gate_of_yours(workspace, entry.join, loaded)
     if not verdict.passed:
         _drop(workspace, entry)
         message = "; ".join(verdict.findings)

@@ -13,6 +13,9 @@ from typing import TypeVar
 
 from pyspark.sql import DataFrame
 
+from expectations.catalogue import of_rows
+from expectations.declared import judge
+from expectations.validation import Verdict
 from lakehouse.conditions import is_conflict
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
@@ -80,9 +83,24 @@ def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, com
     )
 
 
-def only_warns(workspace: Workspace, join: str) -> bool:
-    """Tell whether rows are published that do not meet the expectations of a join's pipeline file."""
-    return join in workspace.file.joins and workspace.file.joins[join].on_failed_gate == "warn"
+def gate_of_yours(workspace: Workspace, name: str, rows: Callable[[], DataFrame]) -> tuple[Verdict, Verdict]:
+    """
+    Hold rows to what the pipeline file expects of each.
+
+    Args:
+        workspace: Where to work.
+        name: The join, or a changelog source, of which nothing is expected.
+        rows: Gives the rows; asked only where something is expected.
+
+    Returns:
+        What stops the epoch, and what its report and the ledger warn of.
+    """
+    join = workspace.file.joins.get(name)
+    declared = of_rows(join.expectations) if join is not None else ()
+    if join is None or not declared:
+        return Verdict(), Verdict()
+    verdict = judge(name, rows(), declared)
+    return (Verdict(), verdict) if join.on_failed_gate == "warn" else (verdict, Verdict())
 
 
 def staged_rows(entry: Entry) -> int:

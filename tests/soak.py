@@ -1,7 +1,7 @@
 """
 A join of two streams left running: many commits with random lateness, runs, runs that are killed, and backfills.
 
-    python -m tests.soak [--commits N --minutes M --seed S --burst B]
+    python -m tests.soak [--commits N --minutes M --seed S --burst B --backfills SHARE]
 
 At every epoch the rows that wait are those that the oracle holds, never more than it ever held; at the end the result
 is the oracle's. Prints one JSON line.
@@ -115,6 +115,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--burst", type=int, default=12)
+    parser.add_argument("--backfills", type=float, default=0.05)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         spark = local_session({"spark.driver.memory": "4g"})
@@ -124,7 +125,7 @@ def main() -> None:
             commit_at(lake, name, 0)  # before all others, whose times Delta would change
         start = time.monotonic()
         seconds = options.minutes * 60
-        found = soak(lake, options.seed, options.commits, seconds, backfills=0.01, burst=options.burst)
+        found = soak(lake, options.seed, options.commits, seconds, options.backfills, options.burst)
         print(json.dumps({"seed": options.seed, "seconds": round(time.monotonic() - start), **found}), flush=True)
         spark.stop()
 

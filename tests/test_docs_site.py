@@ -133,7 +133,9 @@ def test_data_docs_are_linked_where_they_are_and_other_files_stay(
     with pytest.raises(FilesExist):
         standard.pipeline().docs(standard.spark, folder)
     assert main(["docs", "-f", str(standard.file), "--folder", str(folder)]) == 2
-    assert "not lakejoin's" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "not lakejoin's" in told
+    assert "docs --folder" in told
     assert index.read_text() == "mine"
 
 

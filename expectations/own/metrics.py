@@ -62,26 +62,10 @@ def broken_in_pandas(rule: Callable[..., Flags]) -> Callable[..., Judged]:
         rule: Takes the frame and the arguments of the rule; tells for each row whether it breaks the rule.
     """
 
-    @metric_partial(
-        engine=PandasExecutionEngine,
-        partial_fn_type=MetricPartialFunctionTypes.MAP_CONDITION_SERIES,
-        domain_type=MetricDomainTypes.TABLE,  # so that the two metrics of `RowsMetric` are registered once, by it
-    )
-    @wraps(rule)
-    def judge(
-        cls: type[RowsMetric],
-        execution_engine: PandasExecutionEngine,
-        metric_domain_kwargs: dict[str, Any],
-        metric_value_kwargs: dict[str, Any],
-        metrics: dict[str, Any],
-        runtime_configuration: dict[str, Any],
-    ) -> Judged:
-        frame = execution_engine.get_domain_records(metric_domain_kwargs)
-        _refuse_missing(metric_domain_kwargs["column_list"], list(frame.columns))
-        broken = rule(frame, **metric_value_kwargs)
-        return pd.Series(broken, index=frame.index, dtype=bool), *_parts(metric_domain_kwargs)
+    def broken(frame: pd.DataFrame, arguments: Mapping[str, Any]) -> pd.Series:
+        return pd.Series(rule(frame, **arguments), index=frame.index, dtype=bool)
 
-    return judge
+    return _metric(rule, broken, PandasExecutionEngine, MetricPartialFunctionTypes.MAP_CONDITION_SERIES)
 
 
 def broken_in_spark(*, window: bool) -> Callable[[Callable[..., Column]], Callable[..., Judged]]:
@@ -94,23 +78,38 @@ def broken_in_spark(*, window: bool) -> Callable[[Callable[..., Column]], Callab
     kind = MetricPartialFunctionTypes.WINDOW_CONDITION_FN if window else MetricPartialFunctionTypes.MAP_CONDITION_FN
 
     def decorate(rule: Callable[..., Column]) -> Callable[..., Judged]:
-        @metric_partial(engine=SparkDFExecutionEngine, partial_fn_type=kind, domain_type=MetricDomainTypes.TABLE)
-        @wraps(rule)
-        def judge(
-            cls: type[RowsMetric],
-            execution_engine: SparkDFExecutionEngine,
-            metric_domain_kwargs: dict[str, Any],
-            metric_value_kwargs: dict[str, Any],
-            metrics: dict[str, Any],
-            runtime_configuration: dict[str, Any],
-        ) -> Judged:
-            frame = execution_engine.get_domain_records(metric_domain_kwargs)
-            _refuse_missing(metric_domain_kwargs["column_list"], frame.columns)
-            return rule(**metric_value_kwargs), *_parts(metric_domain_kwargs)
-
-        return judge
+        return _metric(rule, lambda _, arguments: rule(**arguments), SparkDFExecutionEngine, kind)
 
     return decorate
+
+
+def _metric(
+    rule: Callable[..., Any],
+    broken: Callable[[Any, Mapping[str, Any]], Any],
+    engine: type[ExecutionEngine[Any]],
+    kind: MetricPartialFunctionTypes,
+) -> Callable[..., Judged]:
+    """Make the metric that Great Expectations asks: it gets the frame, sees that the columns are there, and judges."""
+
+    @metric_partial(
+        engine=engine,
+        partial_fn_type=kind,
+        domain_type=MetricDomainTypes.TABLE,  # so that the two metrics of `RowsMetric` are registered once, by it
+    )
+    @wraps(rule)
+    def judge(
+        cls: type[RowsMetric],
+        execution_engine: ExecutionEngine[Any],
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any],
+    ) -> Judged:
+        frame = execution_engine.get_domain_records(metric_domain_kwargs)
+        _refuse_missing(metric_domain_kwargs["column_list"], list(frame.columns))
+        return broken(frame, metric_value_kwargs), *_parts(metric_domain_kwargs)
+
+    return judge
 
 
 def _parts(domain: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

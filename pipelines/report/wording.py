@@ -39,8 +39,13 @@ def number_of(things: int, one: str, many: str) -> str:
 
 def in_order(seconds: Mapping[str, float]) -> Iterable[tuple[str, float]]:
     """Sort the seconds of steps as the steps come; the ledger's map has no order."""
-    known = [name for name in ORDER if name in seconds]
-    return [(name, seconds[name]) for name in (*known, *sorted(set(seconds) - set(known)))]
+    return [(name, seconds[name]) for name in steps_in_order(seconds)]
+
+
+def steps_in_order(names: Iterable[str]) -> list[str]:
+    """Give each step once, as they come; those that are not known last."""
+    there = set(names)
+    return [name for name in ORDER if name in there] + sorted(there - set(ORDER))
 
 
 def steps(seconds: Mapping[str, float]) -> str:

@@ -29,7 +29,7 @@ def write_files(folder: Path, pages: Mapping[str, str]) -> None:
             raise FilesExist(
                 "docs",
                 f"{', '.join(strangers)} {'is' if len(strangers) == 1 else 'are'} there already, and not lakejoin's",
-                hint="move what is there away, or name another folder: `lakejoin docs --output FOLDER`",
+                hint="move what is there away, or name another folder: `lakejoin docs --folder FOLDER`",
             )
         for path, text in pages.items():
             _write(folder / path, text)

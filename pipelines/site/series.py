@@ -1,15 +1,15 @@
 """What there is to plot of the epochs of a join: which counts, in which order, and the words where there is none."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.progress import ORDER
 from pipelines.report import EpochReport
-from pipelines.report.wording import moment
+from pipelines.report.joins import APPENDED, COUNTED
+from pipelines.report.wording import moment, steps_in_order
 
 NEWEST = 120
 """A plot has at most so many epochs."""
-CHANGED = ("inserted", "updated", "deleted", "appended")
+CHANGED = (*COUNTED, APPENDED)
 FAR = 4
 """A bar so many times as high as the next one would leave the others flat: it is cut off, with its number."""
 
@@ -88,7 +88,7 @@ def plots_of(epochs: Sequence[EpochReport]) -> tuple[Plot, ...]:
     """
     shown = list(reversed(epochs[:NEWEST]))
     tombstones = "tombstones" if any("tombstones" in epoch.counts for epoch in shown) else "deleted"
-    steps = _in_order(name for epoch in shown for name in epoch.seconds)
+    steps = steps_in_order(name for epoch in shown for name in epoch.seconds)
     return (
         _rows("Rows changed", shown, CHANGED, none="No epoch says how many rows it changed.", zero="No row changed."),
         _rows(
@@ -181,9 +181,3 @@ def _slot(epoch: EpochReport, place: int, series: Sequence[Series], unit: str) -
 
 def _amount(value: float, unit: str) -> str:
     return f"{value:,}" if unit == "rows" else f"{value:.1f} s"
-
-
-def _in_order(steps: Iterable[str]) -> list[str]:
-    """Give each step once, in the order in which they are taken."""
-    there = set(steps)
-    return [name for name in ORDER if name in there] + sorted(there - set(ORDER))

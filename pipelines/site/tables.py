@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pipelines.report import EpochReport
 from pipelines.report.wording import in_order, moment
 from pipelines.site.facts import JoinFacts
+from pipelines.site.series import CHANGED
 
-COUNTS = ("inserted", "updated", "deleted", "appended", "tombstones", "changelog", "late", "buffered")
+COUNTS = (*CHANGED, "tombstones", "changelog", "late", "buffered")
 """The counts that have a column of their own, where any epoch has them; the others share one."""
 TITLES = {"changelog": "to the changelog", "buffered": "waiting"}
 WRONG = ("rejected", "broken", "abandoned")
@@ -97,7 +98,7 @@ def join_row(join: JoinFacts) -> JoinRow:
 
 
 def _changed(epoch: EpochReport) -> str:
-    counts = {name: epoch.counts.get(name, 0) for name in ("inserted", "updated", "deleted", "appended")}
+    counts = {name: epoch.counts.get(name, 0) for name in CHANGED}
     return ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "none"
 
 

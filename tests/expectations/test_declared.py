@@ -118,6 +118,8 @@ def test_rows_added_to_a_stream_are_held_to_them(lake: Lake) -> None:
     join = lake.pipeline(WINDOWED, STREAMS, expectations=[BETWEEN])
     join.run(lake.spark)
     lake.sql("INSERT INTO {left} VALUES (1, 1, TIMESTAMP'2026-01-01 00:00:00')", "left")
+    waits = only(join.run(lake.spark))
+    assert (waits.counts["appended"], waits.counts["buffered"]) == (0, 1), "of no row of the result is anything asked"
     lake.sql("INSERT INTO {left} VALUES (2, -1, TIMESTAMP'2026-01-01 00:01:00')", "left")
     lake.sql("INSERT INTO {right} VALUES (9, 0, TIMESTAMP'2026-01-01 00:01:00')", "right")
     with pytest.raises(GateFailed, match="1 of 2 rows, as -1"):
