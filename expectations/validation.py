@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from lakehouse.errors import GateErrored
 
 if TYPE_CHECKING:
+    import pandas as pd
     from great_expectations.data_context import AbstractDataContext
     from great_expectations.expectations.expectation import Expectation
 
@@ -75,7 +76,7 @@ def validated(
             sources.add_or_update_pandas("small") if in_process else sources.add_or_update_spark("large", persist=False)
         )
         definition = source.add_dataframe_asset("batch").add_batch_definition_whole_dataframe("all")
-        frame = batch.toArrow().to_pandas() if in_process else batch
+        frame = _in_pandas(batch) if in_process else batch
         whole = definition.get_batch(batch_parameters={"dataframe": frame})
         suite = gx.ExpectationSuite(name=about)
         for expectation in expected():
@@ -87,6 +88,21 @@ def validated(
         details = whole.validate(suite, result_format="SUMMARY")
         _refuse_errors(about, details)
         return Verdict(tuple(finding(result) for result in details.results if not result.success))
+
+
+def _in_pandas(batch: DataFrame) -> "pd.DataFrame":
+    """Bring rows to this process; a null beside integers and booleans makes no floats of them."""
+    import pandas as pd
+    import pyarrow as pa
+
+    kinds = {
+        pa.int8(): pd.Int8Dtype(),
+        pa.int16(): pd.Int16Dtype(),
+        pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(),
+        pa.bool_(): pd.BooleanDtype(),
+    }
+    return batch.toArrow().to_pandas(types_mapper=kinds.get)
 
 
 def _refuse_errors(about: str, outcome: Any) -> None:

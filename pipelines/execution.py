@@ -16,7 +16,6 @@ from typing import TypeVar
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from expectations.gate import gate_change_set, gate_changelog, gate_stream
 from expectations.validation import Verdict
 from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, REJECTED, Entry
@@ -26,6 +25,7 @@ from lakehouse.stage import Stage
 from lakehouse.tables import find
 from pipelines.binding import Bound, BoundJoin
 from pipelines.first_load import resume_load
+from pipelines.gating import gate
 from pipelines.ktable import BoundKTable
 from pipelines.plan import APPENDED, FEW, Computed, EpochPlan
 from pipelines.prepare import Prepared
@@ -40,7 +40,6 @@ from pipelines.publishing import (
     written_rows,
 )
 from pipelines.report import JoinReport
-from pipelines.spec import STREAM_COLUMNS
 from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)
@@ -102,7 +101,7 @@ def _published(
 ) -> JoinReport:
     """Gate a staged change set and publish it."""
     with watch.step("gate"):
-        verdict, warned, hint = _gate(workspace, bound, plan, stage, entry), Verdict(), OF_OURS
+        verdict, warned, hint = gate(workspace, bound, plan, stage, entry), Verdict(), OF_OURS
         if verdict.passed and (staged_rows(entry) or entry.counts.get(APPENDED)):
             verdict, warned = gate_of_yours(workspace, plan.join, lambda: _staged(workspace, stage, entry))
             hint = OF_YOURS
@@ -124,23 +123,6 @@ def _published(
         stage.delete()
         raise
     return report_on(publish(workspace, entry, watch), watch, plan.strategy)
-
-
-def _gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
-    """Gate the change set, and the rows of the changelog where these follow the sources commit by commit."""
-    spark, rows, logged = workspace.spark, staged_rows(entry), entry.counts.get("changelog", 0)
-    appended = entry.counts.get(APPENDED, 0)
-    if appended:
-        epoch = None if plan.strategy == "replay" else plan.epoch
-        return gate_stream(stage.get(spark, "result"), appended, epoch, *STREAM_COLUMNS)
-    if not rows and not logged:
-        return Verdict(())
-    changes, base = stage.get(spark, "result"), plan.base_version
-    findings = gate_change_set(spark, changes, rows, bound.result, base).findings if rows else ()
-    if isinstance(bound, BoundJoin) and bound.changelog is not None and plan.strategy == "incremental":
-        changelog, strict = stage.get(spark, "changelog"), bound.semantics == "strict"
-        findings += gate_changelog(spark, changelog, changes, logged, bound.result, base, strict=strict).findings
-    return Verdict(findings)
 
 
 def _staged(workspace: Workspace, stage: Stage, entry: Entry) -> DataFrame:

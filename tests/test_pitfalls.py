@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from expectations.gate import gate_change_set, gate_loaded
+from expectations.gate.judging import judged
 from lakehouse import writing
 from lakehouse.address import Address
 from lakehouse.entries import Entry, SourceVersions, TargetVersions
@@ -351,11 +352,9 @@ def test_pitfall_31_progress_never_depends_on_commit_times(loaded: Lake) -> None
 @pytest.mark.parametrize("in_process", [True, False])
 def test_pitfall_33_a_gate_that_errs_is_not_a_gate_that_failed(target: Lake, in_process: bool) -> None:
     """An expectation on a column that is not there raises; it is no verdict. The session lives on."""
-    from expectations import gate
-
     batch = target.spark.range(1).select(F.col("id").alias("key_0"))
     with pytest.raises(GateErrored, match="could not be evaluated"):
-        gate._judged(batch, ["k", "missing"], [], in_process=in_process)
+        judged(batch, ["k", "missing"], {}, in_process=in_process)
     assert target.spark.range(3).count() == 3
     assert gate_loaded(target.spark, Address("t", target.path("t")), 1, ["k"]).passed
 

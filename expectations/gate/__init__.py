@@ -1,0 +1,13 @@
+"""
+The gate: what an epoch is about to publish is checked against the result and the sources, read once more.
+
+It shares no code with the joins, so that a mistake there cannot hide here.
+"""
+
+from expectations.gate.appended import gate_stream
+from expectations.gate.changelog import gate_changelog
+from expectations.gate.changes import gate_change_set, gate_loaded
+from expectations.gate.judging import IN_PROCESS
+from expectations.gate.statement import Statement
+
+__all__ = ["IN_PROCESS", "Statement", "gate_change_set", "gate_changelog", "gate_loaded", "gate_stream"]

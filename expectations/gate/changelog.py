@@ -1,0 +1,93 @@
+"""The staged rows of a changelog are checked against the staged change set, and the result before it."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
+from expectations.validation import Verdict
+from lakehouse.address import Address
+from lakehouse.pruning import pruning
+from lakehouse.sqltext import quote
+from lakehouse.stage import fields_of
+from lakehouse.tables import read
+from lakehouse.values import comparable, same
+
+CHANGELOG_RULES = {
+    "leads_elsewhere": "the last row of a key leads to what the epoch makes of it",
+    "left_out": "every change of the result has a row in the changelog",
+    "tombstone_of_nothing": "no unnecessary tombstone: what it deletes was there just before",
+    "repeats": "no repeated value: an upsert changes something",
+}
+STRICT_RULES = ("tombstone_of_nothing", "repeats")
+"""Rules that the semantics of Kafka Streams break by intent."""
+
+
+def gate_changelog(
+    spark: SparkSession,
+    changelog: DataFrame,
+    changes: DataFrame,
+    rows: int,
+    result: Address,
+    base_version: int,
+    *,
+    strict: bool,
+) -> Verdict:
+    """
+    Check the staged rows of a changelog against the staged change set and the result that it was computed against.
+
+    Args:
+        spark: Our session.
+        changelog: The staged rows of the changelog.
+        changes: The staged change set: `op`, `key`, `before`, `after`.
+        rows: How many rows the changelog has.
+        result: The result table.
+        base_version: Its version.
+        strict: Whether a row that changes nothing breaks a rule too.
+
+    Returns:
+        The verdict. A gate that cannot be evaluated raises; it never passes.
+    """
+    key, row = fields_of(changes, "key"), fields_of(changes, "after")
+    names = key.fieldNames()
+
+    def named(columns: Sequence[str], prefix: str = "") -> str:
+        return "named_struct(" + ", ".join(f"'k{n}', {prefix}{quote(name)}" for n, name in enumerate(columns)) + ")"
+
+    values = ", ".join(quote(name) for name in row.fieldNames())
+    logged = changelog.select(
+        F.expr(named(names)).alias("key"),
+        F.col("_position").alias("position"),
+        F.expr(f"IF(_op = 'upsert', struct({values}), NULL)").alias("row"),
+    )
+    keys = logged.select("key").distinct()
+    held = read(spark, result, base_version)
+    predicate = pruning(keys).predicate(names)
+    if predicate is not None:
+        held = held.where(predicate)
+    held = held.select(F.expr(named(names)).alias("key"), F.expr(f"struct({values})").alias("held"))
+    made = changes.select(F.expr(named(names, "key.")).alias("key"), F.lit(True).alias("changed"), "after")
+    in_order = Window.partitionBy("key").orderBy("position")
+    known = logged.join(held, on="key", how="left").join(made, on="key", how="full")
+    steps = known.select(
+        "key",
+        "position",
+        "row",
+        F.expr("IF(changed, after, held)").alias("end"),
+        F.lag("row").over(in_order).alias("lagged"),
+        (F.row_number().over(in_order) == 1).alias("is_first"),
+        F.lead("position").over(in_order).isNull().alias("is_last"),
+        "held",
+    ).withColumn("previous", F.expr("IF(is_first, held, lagged)"))
+    rules = {name: words for name, words in CHANGELOG_RULES.items() if strict or name not in STRICT_RULES}
+    batch = steps.select(
+        *(F.expr(comparable(f"key.k{n}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(key)),
+        F.expr("coalesce(position, -1)").alias(f"key_{len(names)}"),
+        F.expr(f"position IS NOT NULL AND is_last AND NOT {same('row', 'end', row)}").alias("leads_elsewhere"),
+        F.expr("position IS NULL").alias("left_out"),
+        F.expr("position IS NOT NULL AND row IS NULL AND previous IS NULL").alias("tombstone_of_nothing"),
+        F.expr(f"row IS NOT NULL AND {same('row', 'previous', row)}").alias("repeats"),
+    )
+    plain = is_alike_in_pandas(field.dataType for field in key)
+    return judged(batch, [*names, "_position"], rules, in_process=plain and rows <= IN_PROCESS)

@@ -1,0 +1,44 @@
+"""The statement of a join as the gate evaluates it: plainly, over whole or restricted tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+@dataclass(frozen=True)
+class Statement:
+    """
+    A join in Spark SQL, its columns qualified by the aliases of the inputs and quoted.
+
+    Args:
+        aliases: What the inputs are called, in the order of FROM.
+        steps: For each input but the first the type of join, and the condition of ON.
+        where: The condition of WHERE, or None.
+        outputs: The columns of SELECT: what the result calls each, and its expression.
+    """
+
+    aliases: tuple[str, ...]
+    steps: tuple[tuple[str, str], ...]
+    where: str | None
+    outputs: tuple[tuple[str, str], ...]
+
+    def over(self, tables: Sequence[DataFrame], also: Sequence[str] = ()) -> DataFrame:
+        """
+        Evaluate it.
+
+        Args:
+            tables: The rows of the inputs, in the order of FROM.
+            also: Further columns to give, in the same SQL.
+
+        Returns:
+            The columns of SELECT, and the further ones.
+        """
+        first, *others = (table.alias(alias) for table, alias in zip(tables, self.aliases, strict=True))
+        joined = first
+        for table, (how, on) in zip(others, self.steps, strict=True):
+            joined = joined.join(table, on=F.expr(on), how=how)
+        if self.where is not None:
+            joined = joined.where(self.where)
+        return joined.select(*(F.expr(sql).alias(name) for name, sql in self.outputs), *map(F.expr, also))

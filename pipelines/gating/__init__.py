@@ -1,0 +1,28 @@
+"""What an epoch is about to publish, and how it is held against result and sources, by the kind of join."""
+
+from expectations.gate import gate_change_set, gate_changelog, gate_stream
+from expectations.validation import Verdict
+from lakehouse.entries import Entry
+from lakehouse.stage import Stage
+from pipelines.binding import Bound, BoundJoin
+from pipelines.plan import APPENDED, EpochPlan
+from pipelines.publishing import staged_rows
+from pipelines.spec import STREAM_COLUMNS
+from pipelines.workspace import Workspace
+
+
+def gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
+    """Gate the change set, and the rows of the changelog where these follow the sources commit by commit."""
+    spark, rows, logged = workspace.spark, staged_rows(entry), entry.counts.get("changelog", 0)
+    appended = entry.counts.get(APPENDED, 0)
+    if appended:
+        epoch = None if plan.strategy == "replay" else plan.epoch
+        return gate_stream(stage.get(spark, "result"), appended, epoch, *STREAM_COLUMNS)
+    if not rows and not logged:
+        return Verdict(())
+    changes, base = stage.get(spark, "result"), plan.base_version
+    findings = gate_change_set(spark, changes, rows, bound.result, base).findings if rows else ()
+    if isinstance(bound, BoundJoin) and bound.changelog is not None and plan.strategy == "incremental":
+        changelog, strict = stage.get(spark, "changelog"), bound.semantics == "strict"
+        findings += gate_changelog(spark, changelog, changes, logged, bound.result, base, strict=strict).findings
+    return Verdict(findings)
