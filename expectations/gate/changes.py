@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
+from expectations.gate.sources import Sources, few
 from expectations.validation import Verdict
 from lakehouse.address import Address
 from lakehouse.pruning import pruning
@@ -27,11 +28,27 @@ RULES = {
     "before_differs": "the staged row before the change is the published one",
     "loses_its_key": "the row after the change has the key of the change",
 }
+SOURCE_RULES = {
+    "not_joined": "the row after the change is what the join makes of its sources",
+    "left_out": "no change is left out: the result is altered wherever its sources alter it",
+}
+
+FEW = 10_000
+"""So many staged rows are brought to the driver, where no plan has to read them again."""
+RECOMPUTED = 50_000
+"""So many rows are computed once more; of a larger change set a share of about so many."""
 
 
-def gate_change_set(spark: SparkSession, changes: DataFrame, rows: int, result: Address, base_version: int) -> Verdict:
+def gate_change_set(
+    spark: SparkSession,
+    changes: DataFrame,
+    rows: int,
+    result: Address,
+    base_version: int,
+    sources: Sources | None = None,
+) -> Verdict:
     """
-    Check a staged change set against the result at the version that it was computed against.
+    Check a staged change set against the result at the version that it was computed against, and the sources.
 
     Args:
         spark: Our session.
@@ -39,39 +56,66 @@ def gate_change_set(spark: SparkSession, changes: DataFrame, rows: int, result: 
         rows: How many rows it has; a small one is validated in this process, at a tenth of the time.
         result: The result table.
         base_version: Its version.
+        sources: The sources of the join as the epoch pinned them; without them nothing is said about the rows after
+            the change, but that they have their keys.
 
     Returns:
         The verdict. A gate that cannot be evaluated raises; it never passes.
     """
-    key = fields_of(changes, "key")
-    row = fields_of(changes, "after")
+    key, row = fields_of(changes, "key"), fields_of(changes, "after")
     names = key.fieldNames()
-    keys = changes.selectExpr(
-        "named_struct(" + ", ".join(f"'k{n}', key.{quote(name)}" for n, name in enumerate(names)) + ") AS key"
+    own = "named_struct(" + ", ".join(f"'k{n}', key.{quote(name)}" for n, name in enumerate(names)) + ")"
+    complete = " AND ".join(f"key.k{n} IS NOT NULL" for n in range(len(names)))
+    lines = (few(changes) if rows <= FEW else changes).selectExpr(
+        f"{own} AS key", "op", "before", "after", "TRUE AS staged"
     )
-    held = read(spark, result, base_version)
     # A key with a null matches nothing; that it is there at all is for the first rule to say.
-    complete = keys.where(" AND ".join(f"key.k{n} IS NOT NULL" for n in range(len(names))))
-    predicate = pruning(complete).predicate(names)
-    if predicate is not None:
-        held = held.where(predicate)
-    held = held.select(F.struct(*(F.col(quote(field.name)) for field in row)).alias("held")).alias("h")
-    staged = changes.alias("c")
-    joined = staged.join(
-        held, on=F.expr(" AND ".join(f"c.key.{quote(name)} = h.held.{quote(name)}" for name in names)), how="left"
-    )
-    keeps_key = " AND ".join(same(f"c.key.{quote(f.name)}", f"c.after.{quote(f.name)}", f.dataType) for f in key)
-    batch = joined.select(
-        *(F.expr(comparable(f"c.key.{quote(f.name)}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(key)),
-        F.expr("c.op = 'delete' AND h.held IS NULL").alias("unnecessary_tombstone"),
-        F.expr("c.op = 'update' AND h.held IS NULL").alias("update_of_nothing"),
-        F.expr("c.op = 'insert' AND h.held IS NOT NULL").alias("insert_of_present"),
-        F.expr(f"c.op = 'update' AND {same('h.held', 'c.after', row)}").alias("changes_nothing"),
-        F.expr(f"NOT {same('h.held', 'c.before', row)}").alias("before_differs"),
-        F.expr(f"c.after IS NOT NULL AND NOT ({keeps_key})").alias("loses_its_key"),
+    keys = lines.where(complete).select("key")
+    share = max(rows // RECOMPUTED, 1)
+    known = None
+    if sources is not None:
+        chosen = keys.where(f"pmod(xxhash64(key), {share}) = 0")
+        touched = sources.touched()
+        if touched is not None:
+            touched = touched.select(F.col("key").cast(keys.schema["key"].dataType))
+            lines = lines.unionByName(touched.join(keys, on="key", how="left_anti"), allowMissingColumns=True)
+            chosen, keys = chosen.unionAll(touched), keys.unionAll(touched)
+        chosen = few(chosen.distinct())
+        known = pruning(chosen)
+        values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in row)
+        made = sources.joined(chosen, known).select(F.struct(*values).alias("made"))
+        lines = _beside(lines, made, "made", names)
+    predicate = (known if known is not None and share == 1 else pruning(keys)).predicate(names)
+    held = read(spark, result, base_version)
+    held = held if predicate is None else held.where(predicate)
+    lines = _beside(lines, held.select(F.struct(*(F.col(quote(f.name)) for f in row)).alias("held")), "held", names)
+    keeps_key = " AND ".join(same(f"key.k{n}", f"after.{quote(f.name)}", f.dataType) for n, f in enumerate(key))
+    broken = {
+        "unnecessary_tombstone": "op = 'delete' AND held IS NULL",
+        "update_of_nothing": "op = 'update' AND held IS NULL",
+        "insert_of_present": "op = 'insert' AND held IS NOT NULL",
+        "changes_nothing": f"op = 'update' AND {same('held', 'after', row)}",
+        "before_differs": f"staged AND NOT {same('held', 'before', row)}",
+        "loses_its_key": f"after IS NOT NULL AND NOT ({keeps_key})",
+    }
+    if sources is not None:
+        recomputed = f"pmod(xxhash64(key), {share}) = 0"
+        broken["not_joined"] = f"staged AND {recomputed} AND NOT {same('made', 'after', row)}"
+        broken["left_out"] = f"staged IS NULL AND NOT {same('made', 'held', row)}"
+    batch = lines.select(
+        *(F.expr(comparable(f"key.k{n}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(key)),
+        *(F.expr(f"coalesce({broken[name]}, FALSE)").alias(name) for name in broken),
     )
     plain = is_alike_in_pandas(field.dataType for field in key)
-    return judged(batch, names, RULES, in_process=plain and rows <= IN_PROCESS)
+    return judged(
+        batch, names, RULES if sources is None else RULES | SOURCE_RULES, in_process=plain and rows <= IN_PROCESS
+    )
+
+
+def _beside(lines: DataFrame, rows: DataFrame, name: str, key: Sequence[str]) -> DataFrame:
+    """Put rows, as structs under a name, beside the lines of their keys."""
+    same_key = " AND ".join(f"key.k{n} = {name}.{quote(part)}" for n, part in enumerate(key))
+    return lines.join(rows, on=F.expr(same_key), how="left")
 
 
 def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequence[str]) -> Verdict:

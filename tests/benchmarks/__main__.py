@@ -3,8 +3,8 @@ How long lakejoin takes beside what people do without it, in one session.
 
     python -m tests.benchmarks NAME [--rows N --changes C --shape recent|uniform|skewed --width narrow|wide --repeat K]
 
-NAME is table_table, foreign_key, star, versions, backfill, overhead, changelog, stream_table or stream_stream. Prints
-one JSON line.
+NAME is table_table, foreign_key, star, versions, backfill, overhead, changelog, gate, stream_table or stream_stream.
+Prints one JSON line.
 """
 
 import argparse
@@ -31,6 +31,7 @@ SINGLE: dict[str, Callable[..., dict[str, Any]]] = {
     "backfill": single.backfill,
     "overhead": single.overhead,
     "changelog": single.changelog,
+    "gate": single.gate,
 }
 
 

@@ -2,9 +2,13 @@
 
 import shutil
 import statistics
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
+from expectations.validation import Verdict
+from pipelines import execution
 from tests.benchmarks import rivals
 from tests.benchmarks.commits import in_small_files, rewrite_each_file
 from tests.benchmarks.compare import account, medians, must_be_equal, pipeline_of, ratio
@@ -73,6 +77,27 @@ def overhead(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
         "nothing_data_scans": sum(len(data & cost.scanned) for cost in idle),
         **account(one, report),
     }
+
+
+def gate(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
+    """Take runs with the gate and runs without it, in turn; each has as many changes as the others."""
+    workload.fill(lake)
+    pipeline = pipeline_of(lake, workload)
+    only(pipeline.run(lake.spark))
+    seconds: dict[str, list[float]] = {"gated": [], "ungated": []}
+    jobs: dict[str, list[int]] = {"gated": [], "ungated": []}
+    for turn in range(2 * repeat + 2):
+        workload.change(lake, turn)
+        way = ("ungated", "gated")[turn % 2]
+        with patch.object(execution, "gate", return_value=Verdict()) if way == "ungated" else nullcontext():
+            cost, report = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
+        if turn > 1:
+            seconds[way].append(cost.seconds)
+            jobs[way].append(cost.spark_jobs)
+    middle = medians(seconds)
+    gate_jobs = statistics.median(jobs["gated"]) - statistics.median(jobs["ungated"])
+    added = ratio(middle, "gated", "ungated") - 1
+    return {**middle, "ratio_gate": round(added, 2), "gate_jobs": int(gate_jobs), **account(cost, report)}
 
 
 def versions(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:

@@ -1,0 +1,167 @@
+"""
+The sources of a join of tables as an epoch pinned them, read once more: what the join makes of them for some keys.
+
+    keys of result rows ──► rows of the tables that key the result ──► rows that these refer to ──► statement
+
+It is the plain statement over the few rows that it needs; that no other row matters is all that it knows of joins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from expectations.gate.statement import Statement
+from lakehouse.changes import key_struct, null_key
+from lakehouse.pruning import Pruning, pruning
+from lakehouse.small import TooMuch, brought
+from lakehouse.values import type_sql
+
+CHANGED = 1_000
+"""So many changed keys of each source are looked at for result rows that the change set leaves out."""
+LEFT_OUT = 10_000
+"""So many result rows at most are looked at for them."""
+
+KEY = "_lakejoin_key"
+"""A working column."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """
+    An input of a join.
+
+    Args:
+        rows: Its rows at the pinned version, the columns that the statement uses.
+        key: Its key columns.
+        types: The types in which these are compared.
+        changed: The keys that changed in the epoch, as `key` (struct<k0, …>); None if there are none.
+    """
+
+    rows: DataFrame
+    key: tuple[str, ...]
+    types: tuple[DataType, ...]
+    changed: DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class Reference:
+    """
+    How the row of an input is found that others refer to.
+
+    Args:
+        input: Its place in FROM.
+        over: The place of the input that refers to it.
+        expressions: What equals each column of its key, as Spark SQL.
+    """
+
+    input: int
+    over: int
+    expressions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """
+    The sources of a join of tables.
+
+    Args:
+        statement: The join.
+        inputs: The inputs in the order of FROM.
+        members: The places of those that have the result's key.
+        references: How the others are found, each after the one that it is found by.
+    """
+
+    statement: Statement
+    inputs: Sequence[Rows]
+    members: Sequence[int]
+    references: Sequence[Reference] = field(default=())
+
+    def joined(self, keys: DataFrame, known: Pruning) -> DataFrame:
+        """
+        Evaluate the join for some rows of the result.
+
+        Args:
+            keys: Their keys, as `key` (struct<k0, …>), none null and none twice.
+            known: What these prune to.
+
+        Returns:
+            The columns of SELECT: the rows with these keys, and no others.
+        """
+        tables = {place: self._rows(place, keys, known) for place in self.members}
+        for reference in self.references:
+            referring = tables[reference.over] = few(tables[reference.over])
+            wanted = few(self._referred(referring, reference).distinct())
+            tables[reference.input] = self._rows(reference.input, wanted, pruning(wanted))
+        return self.statement.over([tables[place] for place in range(len(self.inputs))])
+
+    def touched(self) -> DataFrame | None:
+        """
+        Name rows of the result that the changes of the sources could alter.
+
+        Returns:
+            `key` (struct<k0, …>) of all of them, or of some thousands; None if nothing changed, or a key is too large.
+        """
+        touched: dict[int, list[DataFrame]] = {
+            place: [item.changed.limit(CHANGED)] for place, item in enumerate(self.inputs) if item.changed is not None
+        }
+        for reference in reversed(self.references):
+            if reference.input in touched:
+                keys = few(reduce(DataFrame.unionAll, touched[reference.input]).distinct())
+                touched.setdefault(reference.over, []).append(self._referring(reference, keys))
+        frames = [frame for place in self.members for frame in touched.get(place, ())]
+        try:  # a limit may choose others whenever it is evaluated
+            return brought(reduce(DataFrame.unionAll, frames).distinct().limit(LEFT_OUT)).frame if frames else None
+        except TooMuch:
+            return None
+
+    def _rows(self, place: int, keys: DataFrame, known: Pruning) -> DataFrame:
+        """Read the rows of an input that have one of the keys."""
+        item = self.inputs[place]
+        rows = item.rows.where(f"NOT {null_key(item.key)}")
+        predicate = known.predicate(item.key)
+        if predicate is not None:
+            rows = rows.where(predicate)
+        if known.exact:
+            return rows
+        own = F.expr(key_struct(item.key, item.types))
+        wanted = _named(keys, KEY).withColumn(KEY, F.col(KEY).cast(rows.select(own).schema[0].dataType))
+        return rows.withColumn(KEY, own).join(wanted, on=KEY, how="left_semi").drop(KEY)
+
+    def _referred(self, rows: DataFrame, reference: Reference) -> DataFrame:
+        """Give the keys that rows refer to."""
+        nothing = " OR ".join(f"({part}) IS NULL" for part in reference.expressions)
+        named = rows.alias(self.statement.aliases[reference.over]).where(f"NOT ({nothing})")
+        return named.select(F.expr(self._key_sql(reference)).alias("key"))
+
+    def _referring(self, reference: Reference, keys: DataFrame) -> DataFrame:
+        """Read the keys of the rows that refer to one of the keys."""
+        item = self.inputs[reference.over]
+        alias = self.statement.aliases[reference.over]
+        rows = item.rows.where(f"NOT {null_key(item.key)}").alias(alias)
+        shown = rows.select(
+            F.expr(key_struct(item.key, item.types)).alias("key"), F.expr(self._key_sql(reference)).alias("refers_to")
+        )
+        found = shown.join(F.broadcast(_named(keys, "refers_to")), on="refers_to", how="left_semi")
+        return found.select("key").limit(LEFT_OUT)
+
+    def _key_sql(self, reference: Reference) -> str:
+        kinds = self.inputs[reference.input].types
+        parts = enumerate(zip(reference.expressions, kinds, strict=True))
+        fields = (f"'k{n}', CAST({part} AS {type_sql(kind)})" for n, (part, kind) in parts)
+        return f"named_struct({', '.join(fields)})"
+
+
+def _named(keys: DataFrame, name: str) -> DataFrame:
+    return keys.select(F.col("key").alias(name))
+
+
+def few(rows: DataFrame) -> DataFrame:
+    """Bring rows to the driver, so that no later plan reads them again, unless they are many."""
+    try:
+        return brought(rows).frame
+    except TooMuch:
+        return rows

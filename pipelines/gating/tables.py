@@ -1,0 +1,51 @@
+"""The sources of a join of tables for its gate: as plain values, which know nothing of how joins are computed."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from expectations.gate import Reference, Rows, Sources, Statement
+from lakehouse.changes import key_struct, null_key
+from pipelines.binding import BoundJoin, rows_of
+from pipelines.plan import EpochPlan
+from pipelines.spec import TableJoin
+from pipelines.workspace import Workspace
+
+
+def statement_of(join: TableJoin) -> Statement:
+    """Give the plain statement of a join."""
+    return Statement(
+        tuple(item.alias for item in join.inputs),
+        tuple((step.how, step.on) for step in join.steps),
+        join.where,
+        tuple((output.name, output.expression) for output in join.outputs),
+    )
+
+
+def sources_of(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Sources:
+    """
+    Give the sources of a join of tables as an epoch pinned them.
+
+    Args:
+        workspace: Where they are.
+        bound: The join.
+        plan: The epoch; of an incremental one the keys are given that its sources changed.
+    """
+    join = bound.join
+    inputs = []
+    for place, item in enumerate(join.inputs):
+        table = bound.table(place)
+        rows = rows_of(workspace, item, table, table.version)
+        inputs.append(Rows(rows, item.key, bound.types[place], _changed(workspace, bound, plan, place)))
+    references = tuple(Reference(link.input, link.over, link.expressions) for link in join.links)
+    return Sources(statement_of(join), inputs, join.members, references)
+
+
+def _changed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame | None:
+    """Read the keys of an input that its feed has, in either image."""
+    item, table = bound.join.inputs[place], bound.table(place)
+    (versions,) = (part for part in plan.sources if part.name == item.source)
+    if plan.strategy != "incremental" or not versions.has_changes:
+        return None
+    feed = workspace.feeds.read(item.source, table, versions.read_after, versions.to_version, item.key)
+    keys = feed.where(f"NOT {null_key(item.key)}")
+    return keys.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")).distinct()
