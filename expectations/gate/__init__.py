@@ -8,6 +8,16 @@ from expectations.gate.appended import gate_stream
 from expectations.gate.changelog import gate_changelog
 from expectations.gate.changes import gate_change_set, gate_loaded
 from expectations.gate.judging import IN_PROCESS
+from expectations.gate.looked_up import LookedUp, gate_looked_up
 from expectations.gate.statement import Statement
 
-__all__ = ["IN_PROCESS", "Statement", "gate_change_set", "gate_changelog", "gate_loaded", "gate_stream"]
+__all__ = [
+    "IN_PROCESS",
+    "LookedUp",
+    "Statement",
+    "gate_change_set",
+    "gate_changelog",
+    "gate_loaded",
+    "gate_looked_up",
+    "gate_stream",
+]

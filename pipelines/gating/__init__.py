@@ -5,6 +5,7 @@ from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.stage import Stage
 from pipelines.binding import Bound, BoundJoin
+from pipelines.gating.looked_up import gate_lookups
 from pipelines.plan import APPENDED, EpochPlan
 from pipelines.publishing import staged_rows
 from pipelines.spec import STREAM_COLUMNS
@@ -15,9 +16,15 @@ def gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entr
     """Gate the change set, and the rows of the changelog where these follow the sources commit by commit."""
     spark, rows, logged = workspace.spark, staged_rows(entry), entry.counts.get("changelog", 0)
     appended = entry.counts.get(APPENDED, 0)
+    meets: tuple[str, ...] = ()
+    if isinstance(bound, BoundJoin) and bound.streams and bound.join.window is None:
+        meets = gate_lookups(workspace, bound, plan, stage, entry).findings
     if appended:
         epoch = None if plan.strategy == "replay" else plan.epoch
-        return gate_stream(stage.get(spark, "result"), appended, epoch, *STREAM_COLUMNS)
+        added = gate_stream(stage.get(spark, "result"), appended, epoch, *STREAM_COLUMNS)
+        return Verdict((*added.findings, *meets))
+    if meets:
+        return Verdict(meets)
     if not rows and not logged:
         return Verdict(())
     changes, base = stage.get(spark, "result"), plan.base_version
