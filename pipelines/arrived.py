@@ -89,6 +89,11 @@ class Arrived:
         passed = [] if self.given is None else [position.time for position in self.given.positions]
         return max([*passed, *([] if reached is None else [reached])], default=None)
 
+    def placed(self, name: str) -> DataFrame:
+        """Give the columns of the stream that the join uses, and the position under a name."""
+        columns = [column for column in self.frame.columns if column not in (POSITION, VERSION, HAS_VALUE)]
+        return self.frame.select(*(F.col(quote(column)) for column in columns), F.col(POSITION).alias(name))
+
     def facts(self) -> dict[str, int]:
         """
         Tell what was seen: read, null_values, ignored_changes, behind_cut; and check it.

@@ -8,11 +8,13 @@ from expectations.gate.appended import gate_stream
 from expectations.gate.changelog import gate_changelog
 from expectations.gate.changes import gate_change_set, gate_loaded
 from expectations.gate.judging import IN_PROCESS
+from expectations.gate.looked_up import LookedUp, gate_looked_up
 from expectations.gate.sources import Reference, Rows, Sources
 from expectations.gate.statement import Statement
 
 __all__ = [
     "IN_PROCESS",
+    "LookedUp",
     "Reference",
     "Rows",
     "Sources",
@@ -20,5 +22,6 @@ __all__ = [
     "gate_change_set",
     "gate_changelog",
     "gate_loaded",
+    "gate_looked_up",
     "gate_stream",
 ]

@@ -8,6 +8,7 @@ from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.stage import Stage
 from pipelines.binding import Bound, BoundJoin
+from pipelines.gating.looked_up import gate_lookups
 from pipelines.gating.tables import sources_of
 from pipelines.plan import APPENDED, EpochPlan
 from pipelines.publishing import staged_rows
@@ -26,16 +27,27 @@ def gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entr
         stage: What it would write.
         entry: Its row for the ledger, with its counts.
     """
-    spark, rows, logged = workspace.spark, staged_rows(entry), entry.counts.get("changelog", 0)
+    rows = staged_rows(entry)
+    if isinstance(bound, BoundJoin) and bound.streams:
+        return _gate_stream(workspace, bound, plan, stage, entry)
+    if isinstance(bound, BoundJoin):
+        return _gate_tables(workspace, bound, plan, stage, rows, entry.counts.get("changelog", 0))
+    if not rows:
+        return Verdict()
+    changes = stage.get(workspace.spark, "result")
+    return gate_change_set(workspace.spark, changes, rows, bound.result, plan.base_version)
+
+
+def _gate_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
+    """Gate the rows that an epoch adds to the result of a join with a stream."""
+    findings: tuple[str, ...] = ()
     appended = entry.counts.get(APPENDED, 0)
     if appended:
         epoch = None if plan.strategy == "replay" else plan.epoch
-        return gate_stream(stage.get(spark, "result"), appended, epoch, *STREAM_COLUMNS)
-    if isinstance(bound, BoundJoin) and not bound.streams:
-        return _gate_tables(workspace, bound, plan, stage, rows, logged)
-    return (
-        gate_change_set(spark, stage.get(spark, "result"), rows, bound.result, plan.base_version) if rows else Verdict()
-    )
+        findings = gate_stream(stage.get(workspace.spark, "result"), appended, epoch, *STREAM_COLUMNS).findings
+    if bound.join.window is None:
+        findings += gate_lookups(workspace, bound, plan, stage, entry).findings
+    return Verdict(findings)
 
 
 def _gate_tables(
