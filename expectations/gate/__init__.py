@@ -8,6 +8,17 @@ from expectations.gate.appended import gate_stream
 from expectations.gate.changelog import gate_changelog
 from expectations.gate.changes import gate_change_set, gate_loaded
 from expectations.gate.judging import IN_PROCESS
+from expectations.gate.met import Clock, Meeting, gate_met
 from expectations.gate.statement import Statement
 
-__all__ = ["IN_PROCESS", "Statement", "gate_change_set", "gate_changelog", "gate_loaded", "gate_stream"]
+__all__ = [
+    "IN_PROCESS",
+    "Clock",
+    "Meeting",
+    "Statement",
+    "gate_change_set",
+    "gate_changelog",
+    "gate_loaded",
+    "gate_met",
+    "gate_stream",
+]
