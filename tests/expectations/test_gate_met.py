@@ -1,6 +1,7 @@
 """The gate of joins of two streams: what is planted is found before anything is published, and nothing else is."""
 
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from pyspark.sql import DataFrame
@@ -8,7 +9,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.entries import COMMITTED
 from lakehouse.errors import GateFailed
-from tests.lake import only
+from tests.lake import Lake, only
 from tests.planted import planted
 from tests.test_windows import JOIN, Streams, _streams, at, streams
 
@@ -61,7 +62,11 @@ FAULTS: dict[str, tuple[str, str, Fault]] = {
         "meets none",
         lambda rows: _more(rows, "l = 1 AND r = 11", r="NULL", **{RIGHT: "NULL"}),
     ),
-    "a row that met before alone": ("left full", "meets none", lambda rows: _more(rows, "l = 3", l="5", **{LEFT: OF_ROW_5})),
+    "a row that met before alone": (
+        "left full",
+        "meets none",
+        lambda rows: _more(rows, "l = 3", l="5", **{LEFT: OF_ROW_5}),
+    ),
     "no row alone": ("left full", "goes and met none", lambda rows: rows.where("r IS NOT NULL OR l <> 3")),
     "no right row alone": ("full", "goes and met none", lambda rows: rows.where("NOT (l IS NULL AND r = 15)")),
 }  # fmt: skip
@@ -124,3 +129,49 @@ def test_what_is_right_passes(histories: dict[str, Streams], how: str) -> None:
     join = lake.join(JOIN.replace("LEFT", how.upper()))
     assert only(join.run(lake.spark)).outcome == "done"
     assert {(1, 11), (2, 12), (4, 16)} <= set(lake.found())
+
+
+BOUNDS = "l.n BETWEEN r.n - 3 AND r.n + 6"
+SHAPES: dict[str, tuple[str, str, str]] = {
+    "no equality": ("FULL", BOUNDS, ""),
+    "a filter of the result": ("FULL", f"l.k = r.k AND {BOUNDS}", "WHERE coalesce(l.v, r.v) <> 2"),
+    "bounds in WHERE": ("INNER", "l.k = r.k", f"WHERE {BOUNDS} AND l.v < 4"),
+    "conditions on one side": ("LEFT", f"l.k = r.k AND {BOUNDS} AND l.v > 1 AND r.v < 4", ""),
+    "several times a side": ("FULL", f"l.k = r.k AND {BOUNDS} AND l.m >= r.m - 4", ""),
+    "bounds across": ("RIGHT", "l.k = r.k AND l.n >= r.n - 3 AND r.m >= l.m - 6", ""),
+}
+ALWAYS = "several times a side"
+
+
+@pytest.mark.parametrize(
+    ("shape", "semantics", "ordered"),
+    [
+        pytest.param(shape, semantics, ordered, marks=[] if (shape, ordered) == (ALWAYS, False) else pytest.mark.slow)
+        for shape in SHAPES
+        for semantics in ("strict", "kafka", "kafka-0.10.2", "kafka-0.10.0")
+        for ordered in (False, True)
+        if semantics == "strict" or (ordered and shape in list(SHAPES)[:4])
+    ],
+)
+def test_no_epoch_of_a_random_history_is_refused(lake: Lake, shape: str, semantics: str, *, ordered: bool) -> None:
+    """Late rows, null keys, null times, equal rows, rows without a value: what the joins say of them passes."""
+    how, on, where = SHAPES[shape]
+    random, several = Random(f"{shape}{semantics}{ordered}"), ".m" in on
+    times = {"n": 2, "m": 3} if several and semantics == "strict" else {"n": 2}
+    options = {"key": "id", "kind": "stream", "watermarks": times, "null_value": "v = 0"}
+    options |= {"order_by": "o"} if ordered else {}
+    for name in ("ls", "rs"):
+        lake.create(name, "id INT, k STRING, v INT, n INT, m INT, o INT")
+    sql = f"SELECT l.id AS l, r.id AS r, l.v + r.v AS v FROM ls l {how} JOIN rs r ON {on} {where}"
+    join = lake.pipeline(sql, {name: dict(options) for name in ("ls", "rs")}, semantics=semantics)
+    now, order = 0, 0
+    for _ in range(3):
+        for name in ("ls", "rs", "ls"):
+            now, order, rows = now + random.randint(0, 5), order + 20, []
+            for _ in range(random.randint(2, 6)):
+                number, key = random.randint(1, 9), random.choice(("'a'", "'a'", "'b'", "NULL"))
+                at = [random.choice((now + random.randint(-7, 3),) * 9 + ("NULL",)) for _ in range(2)]
+                rows.append(f"({number}, {key}, {number % 5}, {at[0]}, {at[1]}, {order + random.randint(0, 25)})")
+            lake.sql(f"INSERT INTO {{{name}}} VALUES {', '.join(rows + rows[:1])}", name)
+        assert only(join.run(lake.spark)).outcome == "done"
+    only(join.flush(lake.spark))
