@@ -20,6 +20,9 @@ from pipelines.workspace import Workspace
 CAUSED_AT = STREAM_COLUMNS[1]
 """The column of a join's result with the time of what caused a row."""
 
+ADDED_COLUMNS = (POSITION, VERSION, HAS_VALUE)
+"""What is known of a row that came, beside its columns."""
+
 ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
 """Operations of which `ignore_changes` skips the rows that are deleted or updated; of others it skips the commit."""
 

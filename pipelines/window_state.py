@@ -43,6 +43,9 @@ from pipelines.workspace import Workspace
 STATE_ROWS = ("left_row", "right_row")
 """The columns of the state with the rows of the left and of the right stream, one of them null."""
 
+KNOWN_COLUMNS = (*IDENTITY, MATCHED)
+"""The columns of the state that tell what a row is known by, and whether it has met another."""
+
 SMALL_STATE = 4 * 2**20
 """A state of so many bytes is brought to the driver, where few rows came."""
 

@@ -9,12 +9,15 @@ from expectations.gate.changelog import gate_changelog
 from expectations.gate.changes import gate_change_set, gate_loaded
 from expectations.gate.judging import IN_PROCESS
 from expectations.gate.looked_up import LookedUp, gate_looked_up
+from expectations.gate.met import Clock, Meeting, gate_met
 from expectations.gate.sources import Reference, Rows, Sources
 from expectations.gate.statement import Statement
 
 __all__ = [
     "IN_PROCESS",
+    "Clock",
     "LookedUp",
+    "Meeting",
     "Reference",
     "Rows",
     "Sources",
@@ -23,5 +26,6 @@ __all__ = [
     "gate_changelog",
     "gate_loaded",
     "gate_looked_up",
+    "gate_met",
     "gate_stream",
 ]

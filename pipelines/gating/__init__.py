@@ -9,6 +9,7 @@ from lakehouse.entries import Entry
 from lakehouse.stage import Stage
 from pipelines.binding import Bound, BoundJoin
 from pipelines.gating.looked_up import gate_lookups
+from pipelines.gating.met import gate_meetings
 from pipelines.gating.tables import sources_of
 from pipelines.plan import APPENDED, EpochPlan
 from pipelines.publishing import staged_rows
@@ -46,8 +47,8 @@ def _gate_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
         epoch = None if plan.strategy == "replay" else plan.epoch
         findings = gate_stream(stage.get(workspace.spark, "result"), appended, epoch, *STREAM_COLUMNS).findings
     if bound.join.window is None:
-        findings += gate_lookups(workspace, bound, plan, stage, entry).findings
-    return Verdict(findings)
+        return Verdict(findings + gate_lookups(workspace, bound, plan, stage, entry).findings)
+    return Verdict(findings + gate_meetings(workspace, bound, plan, stage, entry.counts.get("read", 0)).findings)
 
 
 def _gate_tables(

@@ -15,6 +15,7 @@ from lakehouse.stage import Stage
 from lakehouse.values import comparable, type_sql
 from pipelines.arrived import Arrived, as_time
 from pipelines.binding import BoundJoin, rows_of
+from pipelines.gating.tables import statement_of
 from pipelines.plan import APPENDED, FEW, EpochPlan
 from pipelines.sources import SMALL
 from pipelines.spec import STREAM_COLUMNS, Link
@@ -65,12 +66,8 @@ def _statement(bound: BoundJoin, epoch: int) -> Statement:
     join = bound.join
     own = dict(zip(STREAM_COLUMNS, (str(epoch), quote(join.inputs[0].alias, PLACE)), strict=True))
     given = own | {output.name: output.expression for output in join.outputs}
-    return Statement(
-        tuple(item.alias for item in join.inputs),
-        tuple((step.how, step.on) for step in join.steps),
-        join.where,
-        tuple((field.name, f"CAST({given[field.name]} AS {type_sql(field.dataType)})") for field in bound.columns),
-    )
+    outputs = ((field.name, f"CAST({given[field.name]} AS {type_sql(field.dataType)})") for field in bound.columns)
+    return replace(statement_of(join), outputs=tuple(outputs))
 
 
 def _table(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, link: Link) -> LookedUp:

@@ -1,0 +1,358 @@
+"""
+What an epoch of a join of two streams adds is checked against the rows that came and the rows that waited.
+
+    rows that came, rows that waited ─► which pairs there are, who stays alone ─┐
+    staged rows of the result ──────────────────────────────────────────────────┴─► one row for each broken rule
+
+Nothing of this is taken from the joins: watermarks, limits and pairs are worked out once more, plainly.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from expectations.gate.statement import Statement
+from expectations.validation import Verdict
+from lakehouse.sqltext import quote, text
+from lakehouse.stage import fields_of
+from lakehouse.values import same, type_sql
+
+MET_RULES = {
+    "unknown": "a row is made of rows that came or waited",
+    "twice": "no two rows meet twice, and none stands alone twice",
+    "both_waited": "of two rows that meet one came in this epoch",
+    "not_kept": "a null-padded row is of a stream whose rows are kept",
+    "on": "ON holds for two rows that meet",
+    "shows": "a row shows what it is made of",
+    "not_met": "of two rows that meet none was late, and the earlier one still waited",
+    "missing": "each two rows that meet are there",
+    "contradicted": "a null-padded row meets none",
+    "waits_on": "a null-padded row waits no more",
+    "left_alone": "a row that goes and met none is there, null-padded",
+}
+ROWS, FACTS = ("_lakejoin_row0", "_lakejoin_row1"), ("_lakejoin_of0", "_lakejoin_of1")
+"""
+Of rows of the left and of the right stream: their identity (struct of version, hash, number) and what is known of them
+(struct of `at`, which is a struct of time, rank and version; came; has_value; matched).
+"""
+MADE, BUCKET = "_lakejoin_made", "_lakejoin_bucket"
+
+EARLIEST = -(2**63)
+"""A time before all others."""
+
+WIDER = 4
+"""With an equality in ON a bucket of time is so many times as wide as the bounds."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """
+    A watermarked column.
+
+    Args:
+        place: The place of its stream.
+        time: Its value as a number, as Spark SQL over `alias`.`column`.
+        lateness: How late values may come.
+        floor: The watermark before the epoch; None where there is none.
+    """
+
+    place: int
+    time: str
+    lateness: int
+    floor: int | None
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """
+    A join of two streams.
+
+    Args:
+        statement: Its statement.
+        clocks: The watermarked columns.
+        bounds: By the places of clocks: the first is at least the second less a length.
+        keys: The equalities of ON.
+        alone: What ON demands of the left and of the right row alone.
+        semantics: By which rules.
+        share: One row of so many is checked.
+        follows: Whether the order of the rows is known, and so who is late and who waits.
+    """
+
+    statement: Statement
+    clocks: tuple[Clock, ...]
+    bounds: tuple[tuple[int, int, int], ...]
+    keys: tuple[tuple[str, str], ...]
+    alone: tuple[str, str]
+    semantics: str
+    share: int = 1
+    follows: bool = True
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The places of the streams whose rows are kept although they meet none."""
+        return {"inner": (), "left": (0,), "right": (1,), "full": (0, 1)}[self.statement.steps[0][0]]
+
+    @property
+    def axis(self) -> tuple[int, int, int, int] | None:
+        """Clocks of the left and of the right row, and how far before and after the left one the right one lies."""
+        found = [
+            (left, right, before, after)
+            for left, right, after in self.bounds
+            for other, one, before in self.bounds
+            if (left, right) == (one, other) and self.clocks[left].place == 0
+        ]
+        return min(found, key=lambda axis: axis[2] + axis[3], default=None)
+
+
+def gate_met(staged: DataFrame, state: DataFrame, known: Sequence[DataFrame], meeting: Meeting) -> Verdict:
+    """
+    Check the staged rows that an epoch adds to the result of a join of two streams.
+
+    Whether rows are missing is not checked of the modes that add a row alone at once and once more as it meets another.
+
+    Args:
+        staged: The staged rows: the columns of SELECT, and ROWS.
+        state: What becomes of the rows that wait: `op`, `place`, `row` (the identity).
+        known: The rows of the left and of the right stream, that came or waited: ROWS and FACTS of the place, the row
+            under its alias; the number in the identity is null of one that came.
+        meeting: The join.
+    """
+    made = ", ".join(f"{text(name)}, {quote(name)}" for name, _ in meeting.statement.outputs)
+    staged = staged.select(*ROWS, F.expr(f"named_struct({made})").alias(MADE))
+    looked_at = staged.where(_is_checked(f"coalesce({ROWS[0]}, {ROWS[1]})", meeting))
+    rows = [_identified(_wanted(known[place], looked_at, place, meeting), place, meeting) for place in (0, 1)]
+    broken = [_by_rows(looked_at, rows, meeting)]
+    if meeting.semantics in ("strict", "kafka"):
+        known = _placed(known, known, meeting)
+        rows = _placed(rows, known, meeting)
+        pairs = _pairs(rows[0], _partners(rows, known, meeting), meeting)
+        if pairs is not None:
+            broken.append(_by_pairs(staged, pairs, meeting))
+        for place in meeting.kept:
+            broken.append(_by_lone_rows(staged, state, rows, pairs, place, meeting))
+    found = reduce(DataFrame.unionAll, broken).where("rule IS NOT NULL").groupBy("rule")
+    told = {row["rule"]: row for row in found.agg(F.count("*").alias("rows"), F.min("example").alias("one")).collect()}
+    findings = {rule: f"{words} ({told[rule]['rows']} rows, such as {told[rule]['one']})" for rule, words in
+                MET_RULES.items() if rule in told}  # fmt: skip
+    return Verdict(tuple(findings.values()))
+
+
+def _by_rows(staged: DataFrame, rows: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
+    """Check each staged row by itself: of what it is made, and what it shows."""
+    (_, on), where = meeting.statement.steps[0], meeting.statement.where
+    equal = Window.partitionBy(*ROWS)
+    joined = staged.withColumn(BUCKET, F.count("*").over(equal))
+    for place in (0, 1):
+        joined = joined.join(rows[place], on=ROWS[place], how="left")
+    kinds = fields_of(staged, MADE)
+    values = ", ".join(
+        f"{text(field.name)}, CAST({sql} AS {type_sql(field.dataType)})"
+        for field, (_, sql) in zip(kinds, meeting.statement.outputs, strict=True)
+    )
+    shows = same(MADE, f"named_struct({values})", kinds)
+    unknown = [f"({row} IS NOT NULL AND {facts} IS NULL)" for row, facts in zip(ROWS, FACTS, strict=True)]
+    not_kept = [f"{ROWS[1 - place]} IS NULL" for place in (0, 1) if place not in meeting.kept]
+    return joined.selectExpr(
+        f"""CASE WHEN {" OR ".join(unknown)} OR coalesce({ROWS[0]}, {ROWS[1]}) IS NULL THEN 'unknown'
+            WHEN {BUCKET} > 1 THEN 'twice'
+            WHEN {" OR ".join(not_kept) or "FALSE"} THEN 'not_kept'
+            WHEN NOT ({FACTS[0]}.came OR {FACTS[1]}.came) THEN 'both_waited'
+            WHEN {FACTS[0]} IS NOT NULL AND {FACTS[1]} IS NOT NULL AND NOT coalesce({on}, FALSE) THEN 'on'
+            WHEN NOT coalesce({where or "TRUE"}, FALSE) THEN 'shows'
+            WHEN NOT {shows} THEN 'shows' END AS rule""",
+        _example(*ROWS),
+    )
+
+
+def _by_pairs(staged: DataFrame, pairs: DataFrame, meeting: Meeting) -> DataFrame:
+    """Compare the staged pairs with those that there are."""
+    both = staged.where(f"{ROWS[0]} IS NOT NULL AND {ROWS[1]} IS NOT NULL").where(_is_checked(ROWS[0], meeting))
+    compared = both.select(*ROWS, F.lit(True).alias("staged")).join(pairs, on=list(ROWS), how="full")
+    rule = "CASE WHEN shown IS NULL THEN 'not_met' WHEN shown AND staged IS NULL THEN 'missing' END AS rule"
+    return compared.selectExpr(rule, _example(*ROWS))
+
+
+def _by_lone_rows(
+    staged: DataFrame,
+    state: DataFrame,
+    rows: Sequence[DataFrame],
+    pairs: DataFrame | None,
+    place: int,
+    meeting: Meeting,
+) -> DataFrame:
+    """Check which rows of a stream stand alone."""
+    row, other, facts, where = ROWS[place], ROWS[1 - place], FACTS[place], meeting.statement.where
+    checked = _is_checked(row, meeting)
+    lone = staged.where(f"{other} IS NULL AND {checked}").select(row, F.lit(True).alias("lone")).distinct()
+    met = staged.where(f"{other} IS NOT NULL AND {checked}").select(row)
+    all_met = where is None
+    if pairs is not None and meeting.share == 1:
+        met, all_met = met.unionAll(pairs.select(row)), True
+    becomes = state.where(f"place = {place}").select(F.col("row").alias(row), "op").where(checked)
+    missing = F.lit(None).cast(rows[1 - place].schema[meeting.statement.aliases[1 - place]].dataType)
+    joined = (
+        rows[place]
+        .where(checked)
+        .join(lone, on=row, how="left")
+        .join(met.distinct().withColumn("met", F.lit(True)), on=row, how="left")
+        .join(becomes, on=row, how="left")
+        .withColumn(meeting.statement.aliases[1 - place], missing)
+    )
+    has_met = f"(met IS NOT NULL OR {facts}.matched)"
+    goes = f"IF({facts}.came, op IS NULL, op <=> 'delete')"
+    return joined.selectExpr(
+        f"""CASE WHEN lone AND {has_met} THEN 'contradicted'
+            WHEN lone AND NOT {goes} THEN 'waits_on'
+            WHEN {all_met} AND lone IS NULL AND {goes} AND NOT {has_met} AND NOT {facts}.late
+            THEN CASE WHEN {where or "TRUE"} THEN 'left_alone' END END AS rule""",
+        _example(row),
+    )
+
+
+def _wanted(known: DataFrame, staged: DataFrame, place: int, meeting: Meeting) -> DataFrame:
+    """Leave out the rows that are neither checked nor part of a staged row that is."""
+    if meeting.share == 1:
+        return known
+    hashes = staged.selectExpr(f"{ROWS[place]}.hash AS hash").where("hash IS NOT NULL").distinct()
+    found = known.join(F.broadcast(hashes), on=F.expr(f"{ROWS[place]}.hash = hash"), how="left")
+    return found.where(f"hash IS NOT NULL OR {_is_checked(ROWS[place], meeting)}").drop("hash")
+
+
+def _identified(known: DataFrame, place: int, meeting: Meeting) -> DataFrame:
+    """Number the equal rows of a commit that came; leave out those that take no part."""
+    row, facts, alias = ROWS[place], FACTS[place], meeting.statement.aliases[place]
+    order = (f"{facts}.at", F.desc(f"{facts}.has_value"), F.col(quote(alias)).cast("string"))
+    number = F.row_number().over(Window.partitionBy(f"{row}.version", f"{row}.hash").orderBy(*order))
+    numbered = known.withColumn(row, F.col(row).withField("number", F.coalesce(f"{row}.number", number)))
+    return numbered if meeting.semantics == "kafka-0.10.0" else numbered.where(f"{facts}.has_value")
+
+
+def _placed(rows: Sequence[DataFrame], known: Sequence[DataFrame], meeting: Meeting) -> list[DataFrame]:
+    """Say of rows whether they were late, and how low the limits were as they came: `late` and `limits` of FACTS."""
+    marks = _watermarks(known, meeting) if meeting.follows else None
+    placed = []
+    for place in (0, 1):
+        facts = FACTS[place]
+        if marks is None:
+            late, limits = "CAST(NULL AS BOOLEAN)", "NULL"
+            found = rows[place]
+        else:
+            below = [f"coalesce({c.time} < w{n}, FALSE)" for n, c in enumerate(meeting.clocks) if c.place == place]
+            late = (" OR ".join(below) or "FALSE") if meeting.semantics == "strict" else "FALSE"
+            limits = f"array({', '.join(_limit(n, meeting) for n in range(len(meeting.clocks)))})"
+            found = rows[place].join(marks, on=F.expr(f"{facts}.at = marked_at"), how="left")
+        late = f"IF({facts}.came, {late}, FALSE)"
+        more = F.col(facts).withField("late", F.expr(late)).withField("limits", F.expr(limits))
+        placed.append(found.select(ROWS[place], more.alias(facts), quote(meeting.statement.aliases[place])))
+    return placed
+
+
+def _watermarks(known: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
+    """Give each position at which rows came with the watermarks before it."""
+    told = []
+    for place in (0, 1):
+        own = [clock.time for clock in meeting.clocks if clock.place == place]
+        marks = []
+        for n, clock in enumerate(meeting.clocks):
+            is_told = clock.place == place if meeting.semantics == "strict" else bool(own)
+            time = clock.time if meeting.semantics == "strict" else f"coalesce({', '.join([*own, 'NULL'])})"
+            mark = _less(time, clock.lateness) if is_told else "NULL"
+            marks.append(F.expr(f"CAST({mark} AS BIGINT)").alias(f"w{n}"))
+        came = known[place].where(f"{FACTS[place]}.came")
+        told.append(came.select(F.col(f"{FACTS[place]}.at").alias("marked_at"), *marks))
+    names = [f"w{n}" for n in range(len(meeting.clocks))]
+    positions = told[0].unionAll(told[1]).groupBy("marked_at").agg(*(F.max(name).alias(name) for name in names))
+    before = Window.orderBy("marked_at").rowsBetween(Window.unboundedPreceding, -1)
+    floors = [F.lit(EARLIEST if clock.floor is None else clock.floor) for clock in meeting.clocks]
+    whole = [
+        F.greatest(F.coalesce(F.max(name).over(before), F.lit(EARLIEST)), floor).alias(name)
+        for name, floor in zip(names, floors, strict=True)
+    ]
+    return F.broadcast(positions.select("marked_at", *whole))
+
+
+def _partners(rows: Sequence[DataFrame], known: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
+    """Give the rows of the right stream that those of the left one that are checked may meet."""
+    if meeting.share == 1:
+        return rows[1]
+    left = rows[0].where(_is_checked(ROWS[0], meeting))
+    near = _in_buckets(known[1], 1, meeting).join(
+        F.broadcast(_in_buckets(left, 0, meeting)), on=F.expr(_meet_by(meeting)), how="left_semi"
+    )
+    return _identified(near.drop(f"{BUCKET}1"), 1, meeting)
+
+
+def _pairs(left: DataFrame, right: DataFrame, meeting: Meeting) -> DataFrame | None:
+    """
+    Find the rows that meet.
+
+    Returns:
+        ROWS, and whether WHERE lets them through; None where it cannot be said, or only by comparing each with each.
+    """
+    if not meeting.follows or not (meeting.keys or meeting.axis):
+        return None
+    (how, on), where = meeting.statement.steps[0], meeting.statement.where
+    first = f"{FACTS[0]}.at <= {FACTS[1]}.at"  # at one time the left one, whose rank is less
+    known = [f"NOT {facts}.late" for facts in FACTS] + [f"({FACTS[0]}.came OR {FACTS[1]}.came)", *meeting.alone]
+    known += [
+        f"{meeting.clocks[greater].time} >= {_less(meeting.clocks[lesser].time, length)}"
+        for greater, lesser, length in meeting.bounds
+    ]
+    known.append(f"IF({first}, {_waits(0, meeting)}, {_waits(1, meeting)})")
+    asked = f"({on}) AND ({where})" if where is not None and how == "inner" else on
+    # The statement is evaluated for those that meet in time alone: of others it may be an error.
+    condition = f"{_meet_by(meeting)} AND CASE WHEN {' AND '.join(known)} THEN {asked} ELSE FALSE END"
+    checked = _in_buckets(left.where(_is_checked(ROWS[0], meeting)), 0, meeting)
+    if meeting.share > 1:
+        checked = F.broadcast(checked)
+    met = checked.join(_in_buckets(right, 1, meeting), on=F.expr(condition), how="inner")
+    return met.select(*ROWS, F.expr(f"coalesce({where or 'TRUE'}, FALSE)").alias("shown"))
+
+
+def _meet_by(meeting: Meeting) -> str:
+    """Give the equalities by which rows of both streams come together."""
+    same_bucket = [] if meeting.axis is None else [f"{BUCKET}0 = {BUCKET}1"]
+    return " AND ".join([*same_bucket, *(f"{left} = {right}" for left, right in meeting.keys)])
+
+
+def _in_buckets(rows: DataFrame, place: int, meeting: Meeting) -> DataFrame:
+    """Put rows into buckets of time: a right one into one, a left one into all in which it may meet another."""
+    if meeting.axis is None:
+        return rows
+    left, right, before, after = meeting.axis
+    width = max(1, (before + after) * (WIDER if meeting.keys else 1))
+    if place == 1:
+        return rows.withColumn(f"{BUCKET}1", F.expr(f"{meeting.clocks[right].time} div {width}L"))
+    least, most = _less(meeting.clocks[left].time, before), f"try_add({meeting.clocks[left].time}, {after}L)"
+    most = f"coalesce({most}, {2**63 - 1}L)"
+    some = f"IF({least} <= {most}, sequence({least} div {width}L, {most} div {width}L), array())"
+    return rows.where(f"{meeting.clocks[left].time} IS NOT NULL").withColumn(f"{BUCKET}0", F.explode(F.expr(some)))
+
+
+def _waits(place: int, meeting: Meeting) -> str:
+    """Give the SQL that tells whether a row of a stream, the earlier one, still waits as the other one comes."""
+    limited = {greater for greater, _, _ in meeting.bounds if meeting.clocks[greater].place == place}
+    return (
+        " AND ".join(f"{meeting.clocks[n].time} >= {FACTS[1 - place]}.limits[{n}]" for n in sorted(limited)) or "TRUE"
+    )
+
+
+def _limit(clock: int, meeting: Meeting) -> str:
+    limits = [_less(f"w{lesser}", length) for greater, lesser, length in meeting.bounds if greater == clock]
+    return f"greatest({', '.join([*limits, f'{EARLIEST}L', f'{EARLIEST}L'])})"
+
+
+def _less(time: str, length: int) -> str:
+    """Give the SQL of a time less a length, which stays a number."""
+    return f"IF({time} IS NULL, NULL, coalesce(try_subtract({time}, {length}L), {EARLIEST}L))"
+
+
+def _is_checked(row: str, meeting: Meeting) -> str:
+    return "TRUE" if meeting.share == 1 else f"pmod({row}.hash, {meeting.share}) = 0"
+
+
+def _example(*rows: str) -> str:
+    return f"concat_ws(' and ', {', '.join(f'to_json({row})' for row in rows)}) AS example"

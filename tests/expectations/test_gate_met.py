@@ -1,0 +1,177 @@
+"""The gate of joins of two streams: what is planted is found before anything is published, and nothing else is."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.entries import COMMITTED
+from lakehouse.errors import GateFailed
+from tests.lake import Lake, only
+from tests.planted import planted
+from tests.test_windows import JOIN, Streams, _streams, at, streams
+
+__all__ = ["_streams", "streams"]
+
+Fault = Callable[[DataFrame], DataFrame]
+LEFT, RIGHT = "_left_row", "_right_row"
+
+
+def _with(rows: DataFrame, where: str, **changed: str) -> DataFrame:
+    """Change some columns of the rows of which a condition holds."""
+    return rows.withColumns({name: F.expr(f"IF({where}, {sql}, {name})") for name, sql in changed.items()})
+
+
+def _more(rows: DataFrame, where: str, **changed: str) -> DataFrame:
+    """Add the rows of which a condition holds once more, with some columns changed."""
+    return rows.unionAll(_with(rows.where(where), "TRUE", **changed))
+
+
+OF_ROW_5 = (
+    f"named_struct('version', {LEFT}.version, 'hash', xxhash64(named_struct('id', 5, 'k', 'e', 't', {at(0)})), "
+    "'number', 1)"
+)
+"""A row that came with row 3, and met its partner in the epoch before."""
+
+FAULTS: dict[str, tuple[str, str, Fault]] = {
+    "a pair more that does not meet": ("inner left full", "ON holds", lambda rows: _crossed(rows, "extra")),
+    "a pair twice": ("inner left full", "twice", lambda rows: _more(rows, "l = 1 AND r = 11")),
+    "no pair": ("inner left full", "two rows that meet are there", lambda rows: rows.where("NOT (l = 1 AND r = 11)")),
+    "alone instead of the pair": (
+        "left full",
+        "meets none",
+        lambda rows: _with(rows, "l = 1 AND r = 11", r="NULL", **{RIGHT: "NULL"}),
+    ),
+    "padded in an inner join": (
+        "inner",
+        "rows are kept",
+        lambda rows: _with(rows, "l = 1 AND r = 11", r="NULL", **{RIGHT: "NULL"}),
+    ),
+    "values of another row": ("inner left full", "shows", lambda rows: _with(rows, "l = 1 AND r = 11", r="12")),
+    "identity of another row": ("inner left full", "ON holds", lambda rows: _crossed(rows, "identity")),
+    "identity of no row": (
+        "inner left full",
+        "came or waited",
+        lambda rows: _with(rows, "l = 1 AND r = 11", **{RIGHT: f"named_struct('version', {RIGHT}.version, 'hash', "
+                                                        f"{RIGHT}.hash + 1, 'number', {RIGHT}.number)"}),
+    ),
+    "alone beside its pair": (
+        "left full",
+        "meets none",
+        lambda rows: _more(rows, "l = 1 AND r = 11", r="NULL", **{RIGHT: "NULL"}),
+    ),
+    "a row that met before alone": (
+        "left full",
+        "meets none",
+        lambda rows: _more(rows, "l = 3", l="5", **{LEFT: OF_ROW_5}),
+    ),
+    "no row alone": ("left full", "goes and met none", lambda rows: rows.where("r IS NOT NULL OR l <> 3")),
+    "no right row alone": ("full", "goes and met none", lambda rows: rows.where("NOT (l IS NULL AND r = 15)")),
+}  # fmt: skip
+
+
+def _crossed(rows: DataFrame, how: str) -> DataFrame:
+    """Give the first pair the right row of another pair: as a further row, or in its identity alone."""
+    other = rows.where("l = 2 AND r = 12").agg(F.max(RIGHT).alias("other"), F.max("r").alias("other_r"))
+    crossed = rows.join(F.broadcast(other), on=F.expr("l = 1 AND r = 11"), how="left")
+    names = rows.columns
+    if how == "identity":
+        return crossed.withColumn(RIGHT, F.coalesce("other", RIGHT)).select(*names)
+    more = crossed.where("other IS NOT NULL").withColumns({RIGHT: F.col("other"), "r": F.col("other_r")})
+    return rows.unionAll(more.select(*names))
+
+
+@pytest.fixture(scope="module")
+def histories(_streams: Streams, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Streams]:
+    """Give lakes by type of join in which an epoch has been and the rows of the next one came."""
+    found = {}
+    for how in ("inner", "left", "full"):
+        lake = Streams(_streams.spark, _streams.copy(tmp_path_factory.mktemp(how) / "lake").folder)
+        join = lake.join(JOIN.replace("LEFT", how.upper()))
+        lake.come("left", (1, "a", 0), (2, "b", 0), (3, "c", 0), (5, "e", 0), second=10)
+        lake.come("right", (10, "e", 1), second=20)
+        join.run(lake.spark)
+        lake.come("right", (11, "a", 5), (12, "b", 6), (15, "d", 6), second=30)
+        lake.come("left", (4, "x", 70), second=40)
+        lake.come("right", (16, "x", 70), second=50)
+        found[how] = lake
+    return found
+
+
+CASES = [
+    pytest.param(fault, how, id=f"{fault}, {how}", marks=[] if how == hows.split()[-1] else pytest.mark.slow)
+    for fault, (hows, _, _) in FAULTS.items()
+    for how in hows.split()
+]
+
+
+@pytest.mark.parametrize(("fault", "how"), CASES)
+def test_a_planted_fault_is_found_and_nothing_is_published(histories: dict[str, Streams], fault: str, how: str) -> None:
+    """One fault of one row in an epoch that is right otherwise."""
+    lake = histories[how]
+    _, words, change = FAULTS[fault]
+    join = lake.join(JOIN.replace("LEFT", how.upper()))
+    before = lake.versions()
+    with planted(change), pytest.raises(GateFailed) as failed:
+        join.run(lake.spark)
+    assert words in failed.value.found
+    after = lake.versions()
+    assert {**after, "lakejoin_ledger": 0} == {**before, "lakejoin_ledger": 0}
+    assert [row.step for row in lake.ledger() if row.epoch == 2 and row.step == COMMITTED] == []
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "full"])
+def test_what_is_right_passes(histories: dict[str, Streams], how: str) -> None:
+    lake = histories[how]
+    lake = Streams(lake.spark, lake.copy(lake.folder.parent / "right").folder)
+    join = lake.join(JOIN.replace("LEFT", how.upper()))
+    assert only(join.run(lake.spark)).outcome == "done"
+    assert {(1, 11), (2, 12), (4, 16)} <= set(lake.found())
+
+
+BOUNDS = "l.n BETWEEN r.n - 3 AND r.n + 6"
+SHAPES: dict[str, tuple[str, str, str]] = {
+    "no equality": ("FULL", BOUNDS, ""),
+    "a filter of the result": ("FULL", f"l.k = r.k AND {BOUNDS}", "WHERE coalesce(l.v, r.v) <> 2"),
+    "bounds in WHERE": ("INNER", "l.k = r.k", f"WHERE {BOUNDS} AND l.v < 4"),
+    "conditions on one side": ("LEFT", f"l.k = r.k AND {BOUNDS} AND l.v > 1 AND r.v < 4", ""),
+    "several times a side": ("FULL", f"l.k = r.k AND {BOUNDS} AND l.m >= r.m - 4", ""),
+    "bounds across": ("RIGHT", "l.k = r.k AND l.n >= r.n - 3 AND r.m >= l.m - 6", ""),
+}
+ALWAYS = "several times a side"
+
+
+@pytest.mark.parametrize(
+    ("shape", "semantics", "ordered"),
+    [
+        pytest.param(shape, semantics, ordered, marks=[] if (shape, ordered) == (ALWAYS, False) else pytest.mark.slow)
+        for shape in SHAPES
+        for semantics in ("strict", "kafka", "kafka-0.10.2", "kafka-0.10.0")
+        for ordered in (False, True)
+        if semantics == "strict" or (ordered and shape in list(SHAPES)[:4])
+    ],
+)
+def test_no_epoch_of_a_random_history_is_refused(lake: Lake, shape: str, semantics: str, *, ordered: bool) -> None:
+    """Late rows, null keys, null times, equal rows, rows without a value: what the joins say of them passes."""
+    how, on, where = SHAPES[shape]
+    random, several = Random(f"{shape}{semantics}{ordered}"), ".m" in on
+    times = {"n": 2, "m": 3} if several and semantics == "strict" else {"n": 2}
+    options = {"key": "id", "kind": "stream", "watermarks": times, "null_value": "v = 0"}
+    options |= {"order_by": "o"} if ordered else {}
+    for name in ("ls", "rs"):
+        lake.create(name, "id INT, k STRING, v INT, n INT, m INT, o INT")
+    sql = f"SELECT l.id AS l, r.id AS r, l.v + r.v AS v FROM ls l {how} JOIN rs r ON {on} {where}"
+    join = lake.pipeline(sql, {name: dict(options) for name in ("ls", "rs")}, semantics=semantics)
+    now, order = 0, 0
+    for _ in range(3):
+        for name in ("ls", "rs", "ls"):
+            now, order, rows = now + random.randint(0, 5), order + 20, []
+            for _ in range(random.randint(2, 6)):
+                number, key = random.randint(1, 9), random.choice(("'a'", "'a'", "'b'", "NULL"))
+                at = [random.choice((now + random.randint(-7, 3),) * 9 + ("NULL",)) for _ in range(2)]
+                rows.append(f"({number}, {key}, {number % 5}, {at[0]}, {at[1]}, {order + random.randint(0, 25)})")
+            lake.sql(f"INSERT INTO {{{name}}} VALUES {', '.join(rows + rows[:1])}", name)
+        assert only(join.run(lake.spark)).outcome == "done"
+    only(join.flush(lake.spark))
