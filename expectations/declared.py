@@ -1,16 +1,20 @@
 """Rows held to expectations that are given by name: those of a pipeline file, and those of a suite of ours."""
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
 from expectations.catalogue import Declared, described, each
 from expectations.validation import Verdict, validated
 
+if TYPE_CHECKING:
+    from great_expectations.expectations.expectation import Expectation
+
 EXAMPLES = 3
 
 
-def judge(about: str, rows: DataFrame, declared: Declared) -> Verdict:
+def judge(about: str, rows: DataFrame, declared: Declared, *, telling: bool = False) -> Verdict:
     """
     Hold rows to expectations, by Spark, whose types and nulls these are about.
 
@@ -18,6 +22,7 @@ def judge(about: str, rows: DataFrame, declared: Declared) -> Verdict:
         about: The join, for errors.
         rows: The rows.
         declared: The expectations: Great Expectations' and our own.
+        telling: Whether the verdict also tells what was found of those that were met.
 
     Raises:
         GateErrored: One could not be evaluated.
@@ -25,14 +30,21 @@ def judge(about: str, rows: DataFrame, declared: Declared) -> Verdict:
     if not declared:
         return Verdict()
 
-    def expected() -> list[Any]:
-        from great_expectations.expectations.registry import get_expectation_impl
+    return validated(about, rows, partial(made, declared), _finding, in_process=False, telling=telling)
 
-        import expectations.own  # noqa: F401  (registers ours, as the other registers its own)
 
-        return [get_expectation_impl(name)(**arguments) for name, arguments in each(declared)]
+def made(declared: Declared) -> list["Expectation"]:
+    """
+    Make expectations of their names and arguments.
 
-    return validated(about, rows, expected, _finding, in_process=False)
+    Args:
+        declared: The expectations: Great Expectations' and our own.
+    """
+    from great_expectations.expectations.registry import get_expectation_impl
+
+    import expectations.own  # noqa: F401  (registers ours, as the other registers its own)
+
+    return [get_expectation_impl(name)(**arguments) for name, arguments in each(declared)]
 
 
 def _finding(result: Any) -> str:

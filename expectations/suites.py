@@ -1,6 +1,6 @@
 """What is expected of the tables of a join by its kind: suites as values, in the form of the pipeline file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Suite = list[dict[str, dict[str, Any]]]
@@ -12,6 +12,27 @@ def of_table(key: Sequence[str]) -> Suite:
     return [
         {"expect_key_to_be_present": {"key_columns": [*key]}},
         {"expect_one_change_per_key": {"key_columns": [*key]}},
+    ]
+
+
+def of_changes(key: Sequence[str], before: Mapping[str, str], operation: str, version: str, known: str) -> Suite:
+    """
+    Expect of the changes of a result with a key that each changes something, and none that of another of its commit.
+
+    Args:
+        key: The columns of the key.
+        before: The columns of the result that can be compared, each with the one that has its value before.
+        operation: The column that says what a change does.
+        version: The column that says which commit made it.
+        known: The column that says whether the key was there before.
+    """
+    changes = {"key_columns": [*key], "operation_column": operation, "tombstones": ["delete"]}
+    compared = {"value_columns": [*before], "before_columns": [*before.values()]}
+    return [
+        {"expect_key_to_be_present": {"key_columns": [*key]}},
+        {"expect_one_change_per_key": {"key_columns": [*key, version]}},
+        {"expect_no_unnecessary_tombstone": {**changes, "order_columns": [version], "present_before_column": known}},
+        {"expect_no_repeated_value": {**changes, **compared, "present_before_column": known}},
     ]
 
 
@@ -41,6 +62,8 @@ def of_changelog(
     position: Sequence[str],
     *,
     strict: bool = True,
+    before: Mapping[str, str] | None = None,
+    known: str = "",
 ) -> Suite:
     """
     Expect of a changelog that its rows have places that differ, and that each changes something.
@@ -51,6 +74,9 @@ def of_changelog(
         operation: The column that says what a row does.
         position: The columns that order the rows.
         strict: Whether none may change nothing; Kafka Streams emits some that do (KIP-77).
+        before: For each of the values the column that has what it was before the first row, where the changelog is
+            not looked at from its beginning.
+        known: The column that says whether the key was there then.
     """
     changes = {"key_columns": [*key], "operation_column": operation, "tombstones": ["tombstone"]}
     in_order = {**changes, "order_columns": [*position]}
@@ -59,7 +85,10 @@ def of_changelog(
         {"expect_positions_to_grow": {"key_columns": [*key], "position_columns": [*position]}},
     ]
     if strict:
-        suite += [{"expect_no_unnecessary_tombstone": in_order}, {"expect_no_tombstone_after_tombstone": in_order}]
+        first = {"present_before_column": known} if known else {}
+        suite.append({"expect_no_unnecessary_tombstone": {**in_order, **first}})
+        suite.append({"expect_no_tombstone_after_tombstone": in_order})
         if values:
-            suite.append({"expect_no_repeated_value": {**in_order, "value_columns": [*values]}})
+            compared = {"before_columns": [before[name] for name in values], **first} if before and known else {}
+            suite.append({"expect_no_repeated_value": {**in_order, "value_columns": [*values], **compared}})
     return suite

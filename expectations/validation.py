@@ -1,6 +1,5 @@
 """Great Expectations at work: a suite over one frame, with one context for the process, one suite at a time."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
+from expectations.told import Told, told
 from lakehouse.errors import GateErrored
 
 if TYPE_CHECKING:
@@ -22,9 +22,16 @@ Finding = Callable[[Any], str]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate found; `findings` names each rule that rows broke, with their number and one example."""
+    """
+    What a gate found.
+
+    Args:
+        findings: Each rule that rows broke, with their number and one example.
+        told: Every expectation with what was found, where a page is made of it.
+    """
 
     findings: tuple[str, ...] = ()
+    told: tuple[Told, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -38,7 +45,6 @@ _one_at_a_time = Lock()
 
 @cache
 def _context() -> "AbstractDataContext":
-    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     import great_expectations as gx
 
     context = gx.get_context(mode="ephemeral")
@@ -53,6 +59,7 @@ def validated(
     finding: Finding,
     *,
     in_process: bool,
+    telling: bool = False,
 ) -> Verdict:
     """
     Hold a frame to expectations.
@@ -63,6 +70,7 @@ def validated(
         expected: Makes the expectations; called where Great Expectations may be imported.
         finding: Says what one that was not met found.
         in_process: Whether its rows, which are few, are judged in this process and not by Spark.
+        telling: Whether the verdict also tells what was found of the expectations that were met.
 
     Raises:
         GateErrored: An expectation could not be evaluated; nothing is said about the rows then.
@@ -81,13 +89,15 @@ def validated(
         suite = gx.ExpectationSuite(name=about)
         for expectation in expected():
             suite.add_expectation(expectation)
-        outcome = whole.validate(suite, result_format="BOOLEAN_ONLY")
-        _refuse_errors(about, outcome)
-        if outcome.success:
-            return Verdict()
+        if not telling:
+            outcome = whole.validate(suite, result_format="BOOLEAN_ONLY")
+            _refuse_errors(about, outcome)
+            if outcome.success:
+                return Verdict()
         details = whole.validate(suite, result_format="SUMMARY")
         _refuse_errors(about, details)
-        return Verdict(tuple(finding(result) for result in details.results if not result.success))
+        findings = tuple(finding(result) for result in details.results if not result.success)
+        return Verdict(findings, tuple(map(told, details.results)) if telling else ())
 
 
 def _in_pandas(batch: DataFrame) -> "pd.DataFrame":

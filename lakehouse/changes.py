@@ -9,12 +9,12 @@ values of the result, but an expression may tell them apart.
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from lakehouse.sqltext import quote, text
-from lakehouse.values import identical, type_sql
+from lakehouse.values import comparable, identical, same, type_sql
 
 
 def key_struct(key: Sequence[str], types: Sequence[DataType], prefix: str = "") -> str:
@@ -93,3 +93,41 @@ def as_feed(changes: DataFrame) -> DataFrame:
     images = "array(named_struct('kind', 'delete', 'row', old), named_struct('kind', 'insert', 'row', new))"
     rows = changes.select(F.explode(F.expr(images)).alias("image")).where("image.row IS NOT NULL")
     return rows.select("image.row.*", F.col("image.kind").alias("_change_type"))
+
+
+def each_change(feed: DataFrame, key: Sequence[str], columns: Mapping[str, DataType]) -> DataFrame:
+    """
+    Give the changes of a feed one by one, each commit for itself.
+
+    What a commit lists as deleted and inserted alike, as an overwrite or a restore does, is no change of it; an update
+    is one even if it changes nothing.
+
+    Args:
+        feed: The columns with `_change_type` and `_commit_version` as Delta names them.
+        key: The key columns.
+        columns: All columns of a row, with their types.
+
+    Returns:
+        `_change_type` (insert, update or delete), `_commit_version`, `old` and `new` (struct of the columns, null if
+        absent). A key that a commit changes more than once has a row for each change.
+    """
+    row = f"named_struct({', '.join(f'{text(name)}, {quote(name)}' for name in columns)})"
+    arrives = "_change_type IN ('insert', 'update_postimage')"
+    images = feed.select(
+        *(F.expr(comparable(quote(name), columns[name])).alias(f"k{place}") for place, name in enumerate(key)),
+        "_commit_version",
+        F.expr(arrives).alias("arrives"),
+        F.expr("_change_type LIKE 'update%'").alias("updates"),
+        F.expr(row).alias("row"),
+    )
+    of_key = ["_commit_version", *(f"k{place}" for place in range(len(key)))]
+    among = Window.partitionBy(*of_key, "arrives").orderBy(F.col("updates").desc())
+    pairs = images.withColumn("number", F.row_number().over(among)).groupBy(*of_key, "number")
+    changes = pairs.agg(
+        F.first(F.expr("IF(arrives, NULL, row)"), ignorenulls=True).alias("old"),
+        F.first(F.expr("IF(arrives, row, NULL)"), ignorenulls=True).alias("new"),
+        F.bool_or("updates").alias("updates"),
+    )
+    kind = "CASE WHEN new IS NULL THEN 'delete' WHEN old IS NULL THEN 'insert' ELSE 'update' END"
+    is_change = f"updates OR NOT {same('old', 'new', StructType([StructField(*item) for item in columns.items()]))}"
+    return changes.where(is_change).select(F.expr(kind).alias("_change_type"), "_commit_version", "old", "new")

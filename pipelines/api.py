@@ -7,11 +7,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pipelines.docs import write_docs
+from pipelines.quality import validate_joins
 from pipelines.replay import Remedy
 from pipelines.report import JoinReport
 from pipelines.run import flush_joins, run_joins
+from pipelines.spans import span_of
 from pipelines.spec import PipelineFile, load
-from pipelines.validate import validate_join
 from pipelines.verify import verify_join
 from pipelines.workspace import Workspace
 
@@ -89,16 +90,34 @@ class Pipeline:
         workspace = self._open(spark)
         return [verify_join(workspace, name) for name in workspace.joins(select)]
 
-    def validate(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
+    def validate(
+        self,
+        spark: SparkSession,
+        select: Collection[str] | None = None,
+        *,
+        epochs: str = "",
+        versions: str = "",
+        docs: str | Path | None = None,
+        write_suites: bool = False,
+    ) -> list[JoinReport]:
         """
         Hold what is published to its gates, and to the expectations of the file, also those about a whole result.
 
+        Args:
+            spark: The caller's session.
+            select: The joins; all without it.
+            epochs: Look at what these epochs published, `3..7`, `3..` or `3`, and not at the tables as they are.
+            versions: The same by versions of the result.
+            docs: Write the site of `docs` into this folder, with pages about what was found.
+            write_suites: Write what each table is held to into `expectations` beside the pipeline file, as JSON.
+
         Raises:
-            GateFailed: A result does not meet them.
-            GateErrored: An expectation could not be evaluated.
+            LakejoinError: The error of the first join that failed, after all were looked at; GateFailed if a result
+                does not meet them.
         """
-        workspace = self._open(spark)
-        return [validate_join(workspace, name) for name in workspace.joins(select)]
+        span = span_of(epochs, versions)
+        folder = None if docs is None else Path(docs)
+        return _or_raise(validate_joins(self._open(spark), select, span, docs=folder, write_suites=write_suites))
 
     def docs(self, spark: SparkSession, folder: str | Path | None = None) -> Path:
         """

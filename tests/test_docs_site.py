@@ -107,6 +107,33 @@ def test_the_pages_are_written_and_clicked_through(
     assert [url for url in asked if not url.startswith("file://")] == []
 
 
+def test_data_docs_are_reached_from_the_overview(
+    run_twice: Lake, browser: Chrome, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a click each, there and back; nothing is fetched from elsewhere."""
+    site = run_twice.folder / "site"
+    assert main(["validate", "-f", str(run_twice.file), "--docs", str(site)]) == 0
+    assert f"page: {site}/data_docs/named.html" in capsys.readouterr().out
+    _clear(browser)
+    browser.get((site / "index.html").as_uri())
+    browser.find_element(By.LINK_TEXT, "Data quality").click()
+    rows = [row.text for row in browser.find_elements(By.CSS_SELECTOR, "tbody tr")]
+    assert [row.split()[:3] for row in rows] == [["result", "met", "result"], ["named", "met", "named"]]
+    browser.find_element(By.LINK_TEXT, "named").click()
+    assert browser.current_url == (site / "data_docs" / "named.html").as_uri()
+    assert browser.find_element(By.CSS_SELECTOR, "tbody th").text.startswith("key k is present in every row")
+    for width in (400, 1400):
+        browser.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+        )
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    browser.find_element(By.LINK_TEXT, "test").click()
+    assert browser.current_url == (site / "index.html").as_uri()
+    assert browser.get_log("browser") == []
+    assert [url for url in _requested(browser) if not url.startswith("file://")] == []
+
+
 def test_the_policy_of_the_pages_stops_a_script_that_is_not_ours(standard: Lake, browser: Chrome) -> None:
     """Were a text ever let through unescaped it would still not run; so the log of the console is one that tells."""
     index = standard.pipeline().docs(standard.spark, standard.folder / "site")

@@ -156,16 +156,50 @@ def verify(given: Given, select: str | None, against: str) -> "Report":
 
 @cli.command()
 @SELECT
+@click.option(
+    "--epochs",
+    default="",
+    metavar="RANGE",
+    help="Look at what these epochs published: 3..7, or 3.. up to the newest, or 3 alone.",
+)
+@click.option("--versions", default="", metavar="RANGE", help="The same by versions of the result: 10..20.")
+@click.option(
+    "--write-suites",
+    is_flag=True,
+    help="Write what each table is held to into `expectations` beside the file.",
+)
+@click.option(
+    "--docs",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write the site of `lakejoin docs` into this folder, with pages about what was found.",
+)
 @reporting("validate")
-def validate(given: Given, select: str | None) -> "Report":
+def validate(
+    given: Given, select: str | None, epochs: str, versions: str, write_suites: bool, docs: Path | None
+) -> "Report":
     """
     Hold what is published to its gates, and to your expectations about the whole result.
 
-    If a result does not meet them the exit code is 3; nothing is written.
+    Without a range the tables are looked at as they are. If they do not meet what is expected the exit code is 3; no
+    table is written.
     """
-    from pipelines.validate import validate_join
+    from pipelines.spans import span_of
 
-    return _each("validate", given, select, validate_join)
+    span = span_of(epochs, versions)
+    workspace = given.open()
+    from pipelines.quality import validate_joins
+    from pipelines.report import Report
+
+    reports = validate_joins(
+        workspace,
+        names(select),
+        span,
+        docs=docs,
+        write_suites=write_suites,
+        looking_at=lambda name: waiting(f"looking at {name}"),
+    )
+    return Report(command="validate", pipeline=workspace.file.pipeline, joins=tuple(reports))
 
 
 @cli.command()
@@ -279,7 +313,7 @@ def _each(
     from pipelines.report import JoinReport, Report
 
     parts: list[Part] = []
-    for name in workspace.joins(names(select)) if command in ("verify", "validate") else workspace.nodes(names(select)):
+    for name in workspace.joins(names(select)) if command == "verify" else workspace.nodes(names(select)):
         try:
             with waiting(f"looking at {name}"):
                 parts.append(report(workspace, name))

@@ -60,7 +60,8 @@ class JoinReport(Facts):
     def text(self) -> str:
         """Render for a person."""
         if self.error is not None:
-            return f"{self.join}: FAILED  {self.error.message.removeprefix(f'{self.join}: ')}"
+            told = self.error.message.removeprefix(f"{self.join}: ")
+            return "\n".join([f"{self.join}: FAILED  {told}", *(f"  {line}" for line in self.details)])
         lines = [f"{self.join}: {self._headline()}"]
         if BUFFERED in self.counts:
             lines += list(self._waiting())

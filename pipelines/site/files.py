@@ -11,13 +11,14 @@ MARK = '<meta name="generator" content="lakejoin">'
 TOP = 1_000
 
 
-def write_files(folder: Path, pages: Mapping[str, str]) -> None:
+def write_files(folder: Path, pages: Mapping[str, str], alone_in: str = "") -> None:
     """
     Write pages into a folder, each as a whole, in their order.
 
     Args:
         folder: The folder; made if it is not there.
         pages: The pages by their paths in it.
+        alone_in: A folder below it in which no page of ours is left that is not one of these; may be empty.
 
     Raises:
         FilesExist: A file that is not ours is where a page belongs; nothing was written.
@@ -33,6 +34,9 @@ def write_files(folder: Path, pages: Mapping[str, str]) -> None:
             )
         for path, text in pages.items():
             _write(folder / path, text)
+        for left in (folder / alone_in).glob("*.html") if alone_in else ():
+            if f"{alone_in}/{left.name}" not in pages and _is_free(left):
+                left.unlink()
     except OSError as error:
         raise LakejoinError("docs", f"cannot write {error.filename or folder}: {error.strerror or error}") from error
 

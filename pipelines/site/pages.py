@@ -19,7 +19,7 @@ from pipelines.site.tables import JoinRow, epoch_table, join_row
 
 INDEX = "index.html"
 DATA_DOCS = "data_docs/index.html"
-"""Where the pages about data quality lie, which somebody else writes, below the folder of ours."""
+"""Where the pages about data quality begin, below the folder of the site; `lakejoin validate` writes them."""
 STEPS = {
     "committed": "its last epoch is published",
     "rejected": "its gate stopped the last attempt; nothing of it was published",
@@ -88,7 +88,7 @@ def index_page(site: SiteFacts) -> str:
     ]
     lines = [Line(join, page(join.name), join_row(join)) for join in site.joins]
     kinds = [(kind, words) for kind, words in KINDS.items() if any(node.kind == kind for node in nodes)]
-    return _render(
+    return render(
         "index.html", site, "", title=site.pipeline, graph=graph(nodes), lines=lines, kinds=kinds, states=STEPS
     )
 
@@ -96,7 +96,7 @@ def index_page(site: SiteFacts) -> str:
 def join_page(site: SiteFacts, join: JoinFacts) -> str:
     """Write the page of a join: what it is, what it reads, and what its epochs did."""
     plots = plots_of(join.epochs)
-    return _render(
+    return render(
         "join.html",
         site,
         "../",
@@ -139,8 +139,16 @@ def versions(read: SourceVersions | None) -> str:
     return f"version {last}" if first == last else f"versions {first} to {last}"
 
 
-def _render(template: str, site: SiteFacts, root: str, **values: object) -> str:
-    """Fill a template; the only script that a browser may run is our own."""
+def render(template: str, site: SiteFacts, root: str, **values: object) -> str:
+    """
+    Fill a template; the only script that a browser may run is our own.
+
+    Args:
+        template: The template.
+        site: What all pages tell.
+        root: The way from the page to the folder of the site.
+        values: What the template asks for besides.
+    """
     script = (files(__package__) / "templates" / "site.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     values |= {

@@ -1,0 +1,129 @@
+"""Which part of what was published is looked at: the changes of some epochs, or of some versions of the result."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from lakehouse.entries import COMMITTED, Entry, JoinHistory
+from lakehouse.errors import FeedUnavailable, LakejoinError
+from lakehouse.tables import Table
+
+
+class BadRange(LakejoinError):
+    """A range of epochs or versions is not one, or holds some that there are not."""
+
+    exit_code = 2
+    code = "BAD_RANGE"
+
+
+@dataclass(frozen=True)
+class Span:
+    """
+    A range as it was asked for.
+
+    Args:
+        unit: What is numbered.
+        first: The first one.
+        last: The last one; None for the newest.
+    """
+
+    unit: Literal["epochs", "versions"]
+    first: int
+    last: int | None
+
+    def __str__(self) -> str:
+        if self.first == self.last:
+            return f"{self.unit.removesuffix('s')} {self.first}"
+        return f"{self.unit} {self.first} to {'the newest' if self.last is None else self.last}"
+
+
+class Stretch(NamedTuple):
+    """What a range is in a result: its versions (after, to], and its committed epochs in their order."""
+
+    after: int
+    to: int
+    epochs: tuple[int, ...]
+
+
+def span_of(epochs: str, versions: str) -> Span | None:
+    """
+    Read a range.
+
+    Args:
+        epochs: `3..7`, `3..` to the newest, or `3` alone; empty if epochs are not asked for.
+        versions: The same of the versions of a result.
+
+    Returns:
+        The range; None if neither is asked for.
+
+    Raises:
+        BadRange: It cannot be read, or both are given.
+    """
+    if epochs and versions:
+        raise BadRange("validate", "a range is of epochs or of versions, not of both", hint="give one of them")
+    if not (epochs or versions):
+        return None
+    unit: Literal["epochs", "versions"] = "epochs" if epochs else "versions"
+    given = epochs or versions
+    parts = re.fullmatch(r"(\d{1,18})(\.\.(\d{1,18})?)?", given)
+    first, last = (int(parts[1]), parts[3] if parts[2] else parts[1]) if parts else (0, None)
+    if not parts or (last is not None and int(last) < first):
+        raise BadRange(
+            "validate",
+            f"`{given}` is no range of {unit}",
+            expected="the first and the last: 3..7, or 3.. up to the newest, or 3 alone",
+        )
+    return Span(unit, first, None if last is None else int(last))
+
+
+def stretch_of(name: str, span: Span, history: JoinHistory, result: Table) -> Stretch:
+    """
+    Find a range in a result.
+
+    Args:
+        name: The join.
+        span: The range.
+        history: The join's ledger.
+        result: The result as it is now.
+
+    Raises:
+        BadRange: There are no such epochs or versions.
+        FeedUnavailable: The epochs wrote to an earlier table of that name.
+    """
+    made = JoinHistory(tuple(e for e in history.entries if e.step == COMMITTED and e.result.id == result.id))
+    if span.unit == "epochs":
+        return _of_epochs(name, span, history, made)
+    last = result.version if span.last is None else span.last
+    if max(span.first, last) > result.version:
+        raise BadRange(name, f"no such range: {span}", expected=f"versions of the result from 0 to {result.version}")
+    epochs = made.between(_number(made.at_result(span.first - 1)), _number(made.at_result(last)))
+    return Stretch(span.first - 1, last, tuple(entry.epoch for entry in epochs))
+
+
+def _of_epochs(name: str, span: Span, history: JoinHistory, made: JoinHistory) -> Stretch:
+    newest = _number(history.committed)
+    last = newest if span.last is None else span.last
+    entries = history.between(span.first - 1, last)
+    if span.first < 1 or max(span.first, last) > newest or not entries:
+        raise BadRange(
+            name,
+            f"no such range: {span}",
+            expected=f"committed epochs from 1 to {newest}",
+            hint=f"`lakejoin history --select {name}` lists them",
+        )
+    held = [entry.epoch for entry in made.entries]
+    gone = [str(entry.epoch) for entry in entries if entry.epoch not in held]
+    if gone:
+        raise FeedUnavailable(
+            name,
+            "the result was dropped and made again since: what earlier epochs published is gone",
+            expected="epochs of the result that is there now",
+            found=f"epoch {', '.join(gone)} of an earlier one",
+        )
+    version = entries[-1].result.version
+    assert version is not None, "a committed epoch knows what its targets became"
+    return Stretch(entries[0].result.base_version, version, tuple(entry.epoch for entry in entries))
+
+
+def _number(entry: Entry | None) -> int:
+    return 0 if entry is None else entry.epoch
