@@ -66,9 +66,9 @@ def gate_change_set(
     names = key.fieldNames()
     own = "named_struct(" + ", ".join(f"'k{n}', key.{quote(name)}" for n, name in enumerate(names)) + ")"
     complete = " AND ".join(f"key.k{n} IS NOT NULL" for n in range(len(names)))
-    lines = (few(changes) if rows <= FEW else changes).selectExpr(
-        f"{own} AS key", "op", "before", "after", "TRUE AS staged"
-    )
+    is_small = sources is not None and sources.are_small
+    staged = few(changes) if rows <= FEW and not is_small else changes
+    lines = staged.selectExpr(f"{own} AS key", "op", "before", "after", "TRUE AS staged")
     # A key with a null matches nothing; that it is there at all is for the first rule to say.
     keys = lines.where(complete).select("key")
     share = max(rows // RECOMPUTED, 1)
@@ -80,14 +80,16 @@ def gate_change_set(
             touched = touched.select(F.col("key").cast(keys.schema["key"].dataType))
             lines = lines.unionByName(touched.join(keys, on="key", how="left_anti"), allowMissingColumns=True)
             chosen, keys = chosen.unionAll(touched), keys.unionAll(touched)
-        chosen = few(chosen.distinct())
-        known = pruning(chosen)
+        if not is_small:
+            chosen = few(chosen.distinct())
+            known = pruning(chosen)
         values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in row)
         made = sources.joined(chosen, known).select(F.struct(*values).alias("made"))
         lines = _beside(lines, made, "made", names)
-    predicate = (known if known is not None and share == 1 else pruning(keys)).predicate(names)
     held = read(spark, result, base_version)
-    held = held if predicate is None else held.where(predicate)
+    if not is_small:
+        predicate = (known if known is not None and share == 1 else pruning(keys)).predicate(names)
+        held = held if predicate is None else held.where(predicate)
     lines = _beside(lines, held.select(F.struct(*(F.col(quote(f.name)) for f in row)).alias("held")), "held", names)
     keeps_key = " AND ".join(same(f"key.k{n}", f"after.{quote(f.name)}", f.dataType) for n, f in enumerate(key))
     broken = {

@@ -7,7 +7,7 @@ It is the plain statement over the few rows that it needs; that no other row mat
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -73,24 +73,29 @@ class Sources:
         inputs: The inputs in the order of FROM.
         members: The places of those that have the result's key.
         references: How the others are found, each after the one that it is found by.
+        are_small: Whether to read them whole costs less than to find out which rows are needed.
     """
 
     statement: Statement
     inputs: Sequence[Rows]
     members: Sequence[int]
-    references: Sequence[Reference] = field(default=())
+    references: Sequence[Reference] = ()
+    are_small: bool = False
 
-    def joined(self, keys: DataFrame, known: Pruning) -> DataFrame:
+    def joined(self, keys: DataFrame, known: Pruning | None) -> DataFrame:
         """
         Evaluate the join for some rows of the result.
 
         Args:
             keys: Their keys, as `key` (struct<k0, …>), none null and none twice.
-            known: What these prune to.
+            known: What these prune to; not asked of small sources.
 
         Returns:
-            The columns of SELECT: the rows with these keys, and no others.
+            The columns of SELECT: the rows with these keys; of small sources all.
         """
+        if known is None:
+            whole = [item.rows.where(f"NOT {null_key(item.key)}") for item in self.inputs]
+            return self.statement.over(whole)
         tables = {place: self._rows(place, keys, known) for place in self.members}
         for reference in self.references:
             referring = tables[reference.over] = few(tables[reference.over])
@@ -105,14 +110,16 @@ class Sources:
         Returns:
             `key` (struct<k0, …>) of all of them, or of some thousands; None if nothing changed, or a key is too large.
         """
-        touched: dict[int, list[DataFrame]] = {
-            place: [item.changed.limit(CHANGED)] for place, item in enumerate(self.inputs) if item.changed is not None
-        }
+        changed = {place: item.changed for place, item in enumerate(self.inputs) if item.changed is not None}
+        touched = {place: [keys if self.are_small else keys.limit(CHANGED)] for place, keys in changed.items()}
         for reference in reversed(self.references):
             if reference.input in touched:
-                keys = few(reduce(DataFrame.unionAll, touched[reference.input]).distinct())
+                keys = reduce(DataFrame.unionAll, touched[reference.input]).distinct()
+                keys = keys if self.are_small else few(keys)
                 touched.setdefault(reference.over, []).append(self._referring(reference, keys))
         frames = [frame for place in self.members for frame in touched.get(place, ())]
+        if self.are_small and frames:
+            return reduce(DataFrame.unionAll, frames).distinct()
         try:  # a limit may choose others whenever it is evaluated
             return brought(reduce(DataFrame.unionAll, frames).distinct().limit(LEFT_OUT)).frame if frames else None
         except TooMuch:
@@ -146,7 +153,7 @@ class Sources:
             F.expr(key_struct(item.key, item.types)).alias("key"), F.expr(self._key_sql(reference)).alias("refers_to")
         )
         found = shown.join(F.broadcast(_named(keys, "refers_to")), on="refers_to", how="left_semi")
-        return found.select("key").limit(LEFT_OUT)
+        return found.select("key") if self.are_small else found.select("key").limit(LEFT_OUT)
 
     def _key_sql(self, reference: Reference) -> str:
         kinds = self.inputs[reference.input].types

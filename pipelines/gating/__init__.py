@@ -1,6 +1,5 @@
 """What an epoch is about to publish, and how it is held against result and sources, by the kind of join."""
 
-from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
 from expectations.gate import gate_change_set, gate_changelog, gate_stream
@@ -58,17 +57,21 @@ def _gate_tables(
     spark, base, is_incremental = workspace.spark, plan.base_version, plan.strategy == "incremental"
     if not rows and not logged and not is_incremental:
         return Verdict()
-    changes = stage.get(spark, "result") if rows else _no_changes(workspace, bound)
-    findings = gate_change_set(spark, changes, rows, bound.result, base, sources_of(workspace, bound, plan)).findings
+    kind, sources = _kind_of_changes(bound), sources_of(workspace, bound, plan)
+    # That nothing is to change is an answer too.
+    changes = stage.get(spark, "result", kind) if rows else spark.createDataFrame([], kind)
+    findings = gate_change_set(spark, changes, rows, bound.result, base, sources).findings
     if (rows or logged) and bound.changelog is not None and is_incremental:
-        changelog, strict = stage.get(spark, "changelog"), bound.semantics == "strict"
-        findings += gate_changelog(spark, changelog, changes, logged, bound.result, base, strict=strict).findings
+        changelog, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small
+        logged_rows = gate_changelog(
+            spark, changelog, changes, logged, bound.result, base, strict=strict, is_small=small
+        )
+        findings += logged_rows.findings
     return Verdict(findings)
 
 
-def _no_changes(workspace: Workspace, bound: BoundJoin) -> DataFrame:
-    """Give a change set without rows: that nothing is to change is an answer too."""
+def _kind_of_changes(bound: BoundJoin) -> StructType:
+    """Give the columns of a staged change set."""
     key = StructType([bound.columns[name] for name in bound.join.key])
     images = [StructField(name, bound.columns) for name in ("before", "after")]
-    schema = StructType([StructField("op", StringType()), StructField("key", key), *images])
-    return workspace.spark.createDataFrame([], schema)
+    return StructType([StructField("op", StringType()), StructField("key", key), *images])

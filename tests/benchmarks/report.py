@@ -44,6 +44,8 @@ GROUPS: dict[str, list[list[str]]] = {
         ["overhead", "--rows", "1000000"],
         ["versions", "--rows", "1000000", "--changes", "40", "--repeat", "1"],
         ["changelog", "--rows", "1000000", "--changes", "1000", "--shape", "recent", "--repeat", "3"],
+        ["gate", "--rows", "2000000", "--changes", "5000", "--shape", "recent"],
+        ["gate", "--rows", "2000000", "--changes", "5000"],
         ["stream_table", "--rows", "10000000", "--repeat", "1"],
         ["stream_table", "--rows", "10000000", "--repeat", "1", "--shape", "skewed"],
         ["stream_stream", "--rows", "5000000"],
@@ -206,6 +208,10 @@ def _single(line: dict[str, Any]) -> list[list[str]]:
                 ("one of the epochs", "epoch_s", "epoch_s"),
             )
         ]
+    if name == "gate":
+        words = f"a run of {line['changes']:,} {line['shape']} changes with its gate / without, {rows}"
+        share = f"+{line['ratio_gate']:.0%}, {line['gate_jobs']} Spark jobs"
+        return [[words, f"{line['gated_s']:.1f} / {line['ungated_s']:.1f}", share]]
     if name == "changelog":
         return [
             [

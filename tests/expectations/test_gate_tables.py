@@ -1,14 +1,24 @@
 """Faults planted into the change sets of joins of tables, their rows before the change left as they are, are found."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from expectations.validation import Verdict
+from lakehouse.entries import Entry
 from lakehouse.errors import GateFailed
-from pipelines import Pipeline
+from lakehouse.publish import STAGED_COUNTS
+from lakehouse.stage import Stage
+from pipelines import Pipeline, execution
+from pipelines.binding import Bound
+from pipelines.gating import gate, tables
+from pipelines.plan import EpochPlan
+from pipelines.sources import SMALL
+from pipelines.workspace import Workspace
 from tests.lake import KEYED, Lake, only
 from tests.planted import planted
 
@@ -34,17 +44,16 @@ KINDS = {
 ROW = "k INT, f INT, v STRING"
 
 
-@pytest.fixture(params=KINDS)
-def loaded(request: pytest.FixtureRequest, lake: Lake) -> Lake:
-    """Give a join that was loaded, and has changes of both sources to come."""
-    kind = KINDS[request.param]
+def _loaded(lake: Lake, kind: Kind) -> Pipeline:
+    """Load a join, and let changes of both sources come."""
     lake.create("left", ROW, "(1, 1, 'a'), (2, 2, 'b'), (3, 3, 'c'), (4, 4, 'd'), (5, 4, 'e'), (6, NULL, 'f')")
     lake.create("right", "k INT, w STRING", "(1, 'A'), (2, 'B'), (3, 'C'), (4, 'D'), (5, 'E')")
-    lake.pipeline(kind.sql, kind.sources).run(lake.spark)
+    pipeline = lake.pipeline(kind.sql, kind.sources)
+    pipeline.run(lake.spark)
     lake.sql("UPDATE {left} SET v = 'changed' WHERE k IN (1, 2)", "left")
     lake.sql("UPDATE {right} SET w = 'changed' WHERE k = 4", "right")
     lake.sql("DELETE FROM {left} WHERE k = 3", "left")
-    return lake
+    return pipeline
 
 
 def _image(changes: DataFrame, **values: str) -> DataFrame:
@@ -81,11 +90,32 @@ FAULTS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-def test_each_fault_is_found_before_anything_is_published(loaded: Lake) -> None:
-    pipeline, before = Pipeline.load(loaded.file), loaded.version()
-    for fault, change in FAULTS.items():
-        with planted(change), pytest.raises(GateFailed, match="nothing was published"):
-            pipeline.run(loaded.spark)
-        assert loaded.ledger()[-1]["step"] == "rejected", fault
-    assert loaded.version() == before
-    assert only(pipeline.run(loaded.spark)).outcome == "done", "what was computed itself passes"
+@pytest.mark.parametrize("small", [SMALL, -1], ids=["small", "large"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, small: int) -> None:
+    """Small sources are read whole, of large ones the rows that are needed; what was computed itself passes."""
+    pipeline = _loaded(lake, KINDS[kind])
+    monkeypatch.setattr(tables, "SMALL", small)
+    found: dict[str, tuple[str, ...]] = {}
+
+    def gate_all(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
+        for number, (fault, change) in enumerate(FAULTS.items()):
+            faulty = Stage(f"{stage.path}-{number}")
+            counts = faulty.put("result", change(stage.get(lake.spark, "result")), STAGED_COUNTS)
+            planted = replace(entry, counts={**entry.counts, **counts})
+            found[fault] = gate(workspace, bound, plan, faulty, planted).findings
+        return gate(workspace, bound, plan, stage, entry)
+
+    monkeypatch.setattr(execution, "gate", gate_all)
+    assert only(pipeline.run(lake.spark)).outcome == "done"
+    assert [fault for fault in FAULTS if not found[fault]] == []
+
+
+def test_what_fails_is_not_published(lake: Lake) -> None:
+    pipeline = _loaded(lake, KINDS["foreign-key"])
+    before = lake.version()
+    with planted(FAULTS["wrong partner"]), pytest.raises(GateFailed, match="what the join makes of its sources"):
+        pipeline.run(lake.spark)
+    assert lake.ledger()[-1]["step"] == "rejected"
+    assert lake.version() == before
+    assert only(pipeline.run(lake.spark)).outcome == "done"
