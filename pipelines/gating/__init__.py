@@ -18,7 +18,7 @@ def gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entr
     appended = entry.counts.get(APPENDED, 0)
     met: tuple[str, ...] = ()
     if isinstance(bound, BoundJoin) and bound.join.window is not None:
-        met = gate_meetings(workspace, bound, plan, stage, entry.counts.get("read", 0)).findings
+        met = gate_meetings(workspace, bound, plan, stage, entry.counts).findings
     if appended:
         epoch = None if plan.strategy == "replay" else plan.epoch
         counted = gate_stream(stage.get(spark, "result"), appended, epoch, *STREAM_COLUMNS)
