@@ -126,9 +126,10 @@ def gate_met(staged: DataFrame, state: DataFrame, known: Sequence[DataFrame], me
     rows = [_identified(_wanted(known[place], looked_at, place, meeting), place, meeting) for place in (0, 1)]
     broken = [_by_rows(looked_at, rows, meeting)]
     if meeting.semantics in ("strict", "kafka"):
-        known = _placed(known, known, meeting)
-        rows = _placed(rows, known, meeting)
-        pairs = _pairs(rows[0], _partners(rows, known, meeting), meeting)
+        marks = _watermarks(known, meeting) if meeting.follows else None
+        partners = _placed(_partners(rows, known, meeting), 1, marks, meeting)
+        rows = [_placed(rows[place], place, marks, meeting) for place in (0, 1)]
+        pairs = _pairs(rows[0], partners, meeting)
         if pairs is not None:
             broken.append(_by_pairs(staged, pairs, meeting))
         for place in meeting.kept:
@@ -226,28 +227,22 @@ def _identified(known: DataFrame, place: int, meeting: Meeting) -> DataFrame:
     row, facts, alias = ROWS[place], FACTS[place], meeting.statement.aliases[place]
     order = (f"{facts}.at", F.desc(f"{facts}.has_value"), F.col(quote(alias)).cast("string"))
     number = F.row_number().over(Window.partitionBy(f"{row}.version", f"{row}.hash").orderBy(*order))
-    numbered = known.withColumn(row, F.col(row).withField("number", F.coalesce(f"{row}.number", number)))
+    came, waited = known.where(f"{facts}.came"), known.where(f"NOT {facts}.came")
+    numbered = came.withColumn(row, F.col(row).withField("number", number)).unionAll(waited)
     return numbered if meeting.semantics == "kafka-0.10.0" else numbered.where(f"{facts}.has_value")
 
 
-def _placed(rows: Sequence[DataFrame], known: Sequence[DataFrame], meeting: Meeting) -> list[DataFrame]:
+def _placed(rows: DataFrame, place: int, marks: DataFrame | None, meeting: Meeting) -> DataFrame:
     """Say of rows whether they were late, and how low the limits were as they came: `late` and `limits` of FACTS."""
-    marks = _watermarks(known, meeting) if meeting.follows else None
-    placed = []
-    for place in (0, 1):
-        facts = FACTS[place]
-        if marks is None:
-            late, limits = "CAST(NULL AS BOOLEAN)", "NULL"
-            found = rows[place]
-        else:
-            below = [f"coalesce({c.time} < w{n}, FALSE)" for n, c in enumerate(meeting.clocks) if c.place == place]
-            late = (" OR ".join(below) or "FALSE") if meeting.semantics == "strict" else "FALSE"
-            limits = f"array({', '.join(_limit(n, meeting) for n in range(len(meeting.clocks)))})"
-            found = rows[place].join(marks, on=F.expr(f"{facts}.at = marked_at"), how="left")
-        late = f"IF({facts}.came, {late}, FALSE)"
-        more = F.col(facts).withField("late", F.expr(late)).withField("limits", F.expr(limits))
-        placed.append(found.select(ROWS[place], more.alias(facts), quote(meeting.statement.aliases[place])))
-    return placed
+    facts, late, limits = FACTS[place], "CAST(NULL AS BOOLEAN)", "NULL"
+    if marks is not None:
+        below = [f"coalesce({c.time} < w{n}, FALSE)" for n, c in enumerate(meeting.clocks) if c.place == place]
+        late = (" OR ".join(below) or "FALSE") if meeting.semantics == "strict" else "FALSE"
+        limits = f"array({', '.join(_limit(n, meeting) for n in range(len(meeting.clocks)))})"
+        rows = rows.join(marks, on=F.expr(f"{facts}.at = marked_at"), how="left")
+    more = F.col(facts).withField("late", F.expr(f"IF({facts}.came, {late}, FALSE)"))
+    more = more.withField("limits", F.expr(limits))
+    return rows.select(ROWS[place], more.alias(facts), quote(meeting.statement.aliases[place]))
 
 
 def _watermarks(known: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
@@ -276,7 +271,7 @@ def _watermarks(known: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
 
 def _partners(rows: Sequence[DataFrame], known: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
     """Give the rows of the right stream that those of the left one that are checked may meet."""
-    if meeting.share == 1:
+    if meeting.share == 1 or not (meeting.keys or meeting.axis):
         return rows[1]
     left = rows[0].where(_is_checked(ROWS[0], meeting))
     near = _in_buckets(known[1], 1, meeting).join(

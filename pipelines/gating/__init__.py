@@ -47,7 +47,7 @@ def _gate_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
         findings = gate_stream(stage.get(workspace.spark, "result"), appended, epoch, *STREAM_COLUMNS).findings
     if bound.join.window is None:
         return Verdict(findings + gate_lookups(workspace, bound, plan, stage, entry).findings)
-    return Verdict(findings + gate_meetings(workspace, bound, plan, stage, entry.counts.get("read", 0)).findings)
+    return Verdict(findings + gate_meetings(workspace, bound, plan, stage, entry.counts).findings)
 
 
 def _gate_tables(

@@ -29,12 +29,14 @@ from pipelines.window_state import BOTH, KNOWN_COLUMNS, SMALL_STATE, STATE_ROWS,
 from pipelines.workspace import Workspace
 
 RECHECKED = 100_000
-"""Of an epoch to which no more rows came all are checked, of a larger one as many as CHECKED."""
+"""Where no more rows came or wait all are checked, else as many as CHECKED: the same ones, whenever that is."""
 
 CHECKED = 10_000
 
 
-def gate_meetings(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, came: int) -> Verdict:
+def gate_meetings(
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, counts: Mapping[str, int]
+) -> Verdict:
     """
     Check what an epoch adds to the result against the rows that came and those that waited.
 
@@ -46,11 +48,12 @@ def gate_meetings(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage
         bound: The join.
         plan: The epoch.
         stage: What it would add.
-        came: How many rows came.
+        counts: What was counted as it was computed.
     """
     if plan.strategy not in ("load", "reset", "incremental", "flush"):
         return Verdict()
-    share = 1 if came <= RECHECKED else came // CHECKED
+    rows = sum(counts.get(name, 0) for name in ("read", "buffered", "buffered_deleted"))
+    share = 1 if rows <= RECHECKED else rows // CHECKED
     staged = stage.get(workspace.spark, "result", bound.columns)
     staged = staged.withColumnsRenamed(dict(zip(ROW_COLUMNS, ROWS, strict=True)))
     known = [_known(workspace, bound, plan, place) for place in (0, 1)]

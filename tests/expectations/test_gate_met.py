@@ -1,6 +1,7 @@
 """The gate of joins of two streams: what is planted is found before anything is published, and nothing else is."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 
 import pytest
@@ -163,7 +164,7 @@ def test_no_epoch_of_a_random_history_is_refused(lake: Lake, shape: str, semanti
     for name in ("ls", "rs"):
         lake.create(name, "id INT, k STRING, v INT, n INT, m INT, o INT")
     sql = f"SELECT l.id AS l, r.id AS r, l.v + r.v AS v FROM ls l {how} JOIN rs r ON {on} {where}"
-    join = lake.pipeline(sql, {name: dict(options) for name in ("ls", "rs")}, semantics=semantics)
+    join = lake.pipeline(sql, {name: deepcopy(options) for name in ("ls", "rs")}, semantics=semantics)
     now, order = 0, 0
     for _ in range(3):
         for name in ("ls", "rs", "ls"):
