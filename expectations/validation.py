@@ -26,7 +26,7 @@ class Verdict:
     What a gate found.
 
     Args:
-        findings: Each rule that rows broke, with their number and one example.
+        findings: Each rule that rows broke, with their number.
         told: Every expectation with what was found, where a page is made of it.
     """
 

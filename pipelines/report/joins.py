@@ -42,7 +42,8 @@ class JoinReport(Facts):
     """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys and files read for look-ups; of a
     changelog source also late, ties and tombstones; of a join with a stream appended, null_values, ignored_changes and
     behind_cut; of a join of two streams also late, buffered (rows that wait after the epoch), buffered_inserted,
-    buffered_updated and buffered_deleted; of verify the rows expected, missing and surplus, and the epochs replayed."""
+    buffered_updated and buffered_deleted; of verify the rows expected, missing and surplus, and the epochs replayed; of
+    validate rows and expectations."""
     seconds: Mapping[str, float] = {}
     """Seconds of each step."""
     error: Failure | None = None
