@@ -5,12 +5,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 from expectations.gate import gate_change_set, gate_changelog, gate_stream
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
+from lakehouse.session import for_few, settings
 from lakehouse.stage import Stage
 from pipelines.binding import Bound, BoundJoin
 from pipelines.gating.looked_up import gate_lookups
 from pipelines.gating.met import gate_meetings
 from pipelines.gating.tables import sources_of
-from pipelines.plan import APPENDED, EpochPlan
+from pipelines.plan import APPENDED, FEW, EpochPlan
 from pipelines.publishing import staged_rows
 from pipelines.spec import STREAM_COLUMNS
 from pipelines.workspace import Workspace
@@ -44,7 +45,9 @@ def _gate_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
     appended = entry.counts.get(APPENDED, 0)
     if appended:
         epoch = None if plan.strategy == "replay" else plan.epoch
-        findings = gate_stream(stage.get(workspace.spark, "result"), appended, epoch, *STREAM_COLUMNS).findings
+        findings = gate_stream(
+            stage.get(workspace.spark, "result", bound.columns), appended, epoch, *STREAM_COLUMNS
+        ).findings
     if bound.join.window is None:
         return Verdict(findings + gate_lookups(workspace, bound, plan, stage, entry).findings)
     return Verdict(findings + gate_meetings(workspace, bound, plan, stage, entry.counts).findings)
@@ -57,16 +60,17 @@ def _gate_tables(
     spark, base, is_incremental = workspace.spark, plan.base_version, plan.strategy == "incremental"
     if not rows and not logged and not is_incremental:
         return Verdict()
-    kind, sources = _kind_of_changes(bound), sources_of(workspace, bound, plan)
-    # That nothing is to change is an answer too.
-    changes = stage.get(spark, "result", kind) if rows else spark.createDataFrame([], kind)
-    findings = gate_change_set(spark, changes, rows, bound.result, base, sources).findings
-    if (rows or logged) and bound.changelog is not None and is_incremental:
-        changelog, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small
-        logged_rows = gate_changelog(
-            spark, changelog, changes, logged, bound.result, base, strict=strict, is_small=small
-        )
-        findings += logged_rows.findings
+    is_few = rows + logged <= FEW and (plan.few or not is_incremental)
+    size = sum(table.size for table in bound.sources)
+    with settings(spark, {**for_few(size), "spark.sql.shuffle.partitions": "2"} if is_few else {}):
+        kind, sources = _kind_of_changes(bound), sources_of(workspace, bound, plan)
+        # That nothing is to change is an answer too.
+        changes = stage.get(spark, "result", kind) if rows else spark.createDataFrame([], kind)
+        findings = gate_change_set(spark, changes, rows, bound.result, base, sources).findings
+        if (rows or logged) and bound.changelog is not None and is_incremental:
+            log, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small
+            verdict = gate_changelog(spark, log, changes, logged, bound.result, base, strict=strict, is_small=small)
+            findings += verdict.findings
     return Verdict(findings)
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType, DateType, StringType, StructField, Struc
 from expectations.gate import Clock, Meeting, gate_met
 from expectations.gate.met import EARLIEST, FACTS, ROWS
 from expectations.validation import Verdict
+from lakehouse.session import for_few, settings
 from lakehouse.small import TooMuch, brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
@@ -22,7 +23,7 @@ from lakehouse.values import hash_of
 from pipelines.arrived import ADDED_COLUMNS, Arrived
 from pipelines.binding import BoundJoin
 from pipelines.gating.tables import statement_of
-from pipelines.plan import EpochPlan
+from pipelines.plan import FEW, EpochPlan
 from pipelines.spec import ROW_COLUMNS
 from pipelines.spec.lengths import DAY
 from pipelines.window_state import BOTH, KNOWN_COLUMNS, SMALL_STATE, STATE_ROWS, state_schema
@@ -53,7 +54,12 @@ def gate_meetings(
     if plan.strategy not in ("load", "reset", "incremental", "flush"):
         return Verdict()
     rows = sum(counts.get(name, 0) for name in ("read", "buffered", "buffered_deleted"))
-    share = 1 if rows <= RECHECKED else rows // CHECKED
+    few = for_few(plan.state_bytes + plan.stream_bytes) | {"spark.sql.shuffle.partitions": "2"}
+    with settings(workspace.spark, few if rows <= FEW else {}):
+        return _gated(workspace, bound, plan, stage, 1 if rows <= RECHECKED else rows // CHECKED)
+
+
+def _gated(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, share: int) -> Verdict:
     staged = stage.get(workspace.spark, "result", bound.columns)
     staged = staged.withColumnsRenamed(dict(zip(ROW_COLUMNS, ROWS, strict=True)))
     known = [_known(workspace, bound, plan, place) for place in (0, 1)]
