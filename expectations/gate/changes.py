@@ -6,6 +6,7 @@ there cannot hide here.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -67,30 +68,32 @@ def gate_change_set(
     own = "named_struct(" + ", ".join(f"'k{n}', key.{quote(name)}" for n, name in enumerate(names)) + ")"
     complete = " AND ".join(f"key.k{n} IS NOT NULL" for n in range(len(names)))
     is_small = sources is not None and sources.are_small
-    staged = few(changes) if rows <= FEW and not is_small else changes
-    lines = staged.selectExpr(f"{own} AS key", "op", "before", "after", "TRUE AS staged")
+    bring = few if rows <= FEW and not is_small else _as_they_are
+    with ThreadPoolExecutor() as beside:
+        looking = None if sources is None else beside.submit(sources.touched)
+        lines = bring(changes).selectExpr(f"{own} AS key", "op", "before", "after", "TRUE AS staged")
+        touched = None if looking is None else looking.result()
     # A key with a null matches nothing; that it is there at all is for the first rule to say.
     keys = lines.where(complete).select("key")
     share = max(rows // RECOMPUTED, 1)
-    known = None
-    if sources is not None:
-        chosen = keys.where(f"pmod(xxhash64(key), {share}) = 0")
-        touched = sources.touched()
-        if touched is not None:
-            touched = touched.select(F.col("key").cast(keys.schema["key"].dataType))
-            lines = lines.unionByName(touched.join(keys, on="key", how="left_anti"), allowMissingColumns=True)
-            chosen, keys = chosen.unionAll(touched), keys.unionAll(touched)
-        if not is_small:
-            chosen = few(chosen.distinct())
-            known = pruning(chosen)
-        values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in row)
-        made = sources.joined(chosen, known).select(F.struct(*values).alias("made"))
-        lines = _beside(lines, made, "made", names)
-    held = read(spark, result, base_version)
+    chosen = keys.where(f"pmod(xxhash64(key), {share}) = 0")
+    if touched is not None:
+        touched = touched.select(F.col("key").cast(keys.schema["key"].dataType))
+        lines = lines.unionByName(touched.join(keys, on="key", how="left_anti"), allowMissingColumns=True)
+        chosen, keys = chosen.unionAll(touched), keys.unionAll(touched)
+    held, known = read(spark, result, base_version), None
     if not is_small:
-        predicate = (known if known is not None and share == 1 else pruning(keys)).predicate(names)
+        chosen = few(chosen.distinct())
+        known = pruning(chosen)
+        predicate = (known if share == 1 else pruning(keys)).predicate(names)
         held = held if predicate is None else held.where(predicate)
-    lines = _beside(lines, held.select(F.struct(*(F.col(quote(f.name)) for f in row)).alias("held")), "held", names)
+    with ThreadPoolExecutor() as beside:
+        holding = beside.submit(bring, held.select(F.struct(*(F.col(quote(f.name)) for f in row)).alias("held")))
+        if sources is not None:
+            values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in row)
+            made = sources.joined(chosen, known).select(F.struct(*values).alias("made"))
+            lines = _beside(lines, made, "made", names)
+        lines = _beside(lines, holding.result(), "held", names)
     keeps_key = " AND ".join(same(f"key.k{n}", f"after.{quote(f.name)}", f.dataType) for n, f in enumerate(key))
     broken = {
         "unnecessary_tombstone": "op = 'delete' AND held IS NULL",
@@ -112,6 +115,10 @@ def gate_change_set(
     return judged(
         batch, names, RULES if sources is None else RULES | SOURCE_RULES, in_process=plain and rows <= IN_PROCESS
     )
+
+
+def _as_they_are(rows: DataFrame) -> DataFrame:
+    return rows
 
 
 def _beside(lines: DataFrame, rows: DataFrame, name: str, key: Sequence[str]) -> DataFrame:

@@ -7,6 +7,7 @@ It is the plain statement over the few rows that it needs; that no other row mat
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 
@@ -96,11 +97,12 @@ class Sources:
         if known is None:
             whole = [item.rows.where(f"NOT {null_key(item.key)}") for item in self.inputs]
             return self.statement.over(whole)
-        tables = {place: self._rows(place, keys, known) for place in self.members}
+        rows = [self._rows(place, keys, known) for place in self.members]
+        with ThreadPoolExecutor() as side_by_side:
+            tables = dict(zip(self.members, side_by_side.map(few, rows), strict=True))
         for reference in self.references:
-            referring = tables[reference.over] = few(tables[reference.over])
-            wanted = few(self._referred(referring, reference).distinct())
-            tables[reference.input] = self._rows(reference.input, wanted, pruning(wanted))
+            wanted = few(self._referred(tables[reference.over], reference).distinct())
+            tables[reference.input] = few(self._rows(reference.input, wanted, pruning(wanted)))
         return self.statement.over([tables[place] for place in range(len(self.inputs))])
 
     def touched(self) -> DataFrame | None:
