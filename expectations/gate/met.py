@@ -38,7 +38,9 @@ ROWS, FACTS = ("_lakejoin_row0", "_lakejoin_row1"), ("_lakejoin_of0", "_lakejoin
 Of rows of the left and of the right stream: their identity (struct of version, hash, number) and what is known of them
 (struct of `at`, which is a struct of time, rank and version; came; has_value; matched).
 """
-MADE, BUCKET = "_lakejoin_made", "_lakejoin_bucket"
+MADE, BUCKET, MARK, HASH, LONE, HAS_MET, OP = (
+    f"_lakejoin_{name}" for name in ("made", "bucket", "mark", "hash", "lone", "met", "op")
+)
 
 EARLIEST = -(2**63)
 """A time before all others."""
@@ -187,27 +189,27 @@ def _by_lone_rows(
     """Check which rows of a stream stand alone."""
     row, other, facts, where = ROWS[place], ROWS[1 - place], FACTS[place], meeting.statement.where
     checked = _is_checked(row, meeting)
-    lone = staged.where(f"{other} IS NULL AND {checked}").select(row, F.lit(True).alias("lone")).distinct()
+    lone = staged.where(f"{other} IS NULL AND {checked}").select(row, F.lit(True).alias(LONE)).distinct()
     met = staged.where(f"{other} IS NOT NULL AND {checked}").select(row)
     all_met = where is None
     if pairs is not None and meeting.share == 1:
         met, all_met = met.unionAll(pairs.select(row)), True
-    becomes = state.where(f"place = {place}").select(F.col("row").alias(row), "op").where(checked)
+    becomes = state.where(f"place = {place}").select(F.col("row").alias(row), F.col("op").alias(OP)).where(checked)
     missing = F.lit(None).cast(rows[1 - place].schema[meeting.statement.aliases[1 - place]].dataType)
     joined = (
         rows[place]
         .where(checked)
         .join(lone, on=row, how="left")
-        .join(met.distinct().withColumn("met", F.lit(True)), on=row, how="left")
+        .join(met.distinct().withColumn(HAS_MET, F.lit(True)), on=row, how="left")
         .join(becomes, on=row, how="left")
         .withColumn(meeting.statement.aliases[1 - place], missing)
     )
-    has_met = f"(met IS NOT NULL OR {facts}.matched)"
-    goes = f"IF({facts}.came, op IS NULL, op <=> 'delete')"
+    has_met = f"({HAS_MET} IS NOT NULL OR {facts}.matched)"
+    goes = f"IF({facts}.came, {OP} IS NULL, {OP} <=> 'delete')"
     return joined.selectExpr(
-        f"""CASE WHEN lone AND {has_met} THEN 'contradicted'
-            WHEN lone AND NOT {goes} THEN 'waits_on'
-            WHEN {all_met} AND lone IS NULL AND {goes} AND NOT {has_met} AND NOT {facts}.late
+        f"""CASE WHEN {LONE} AND {has_met} THEN 'contradicted'
+            WHEN {LONE} AND NOT {goes} THEN 'waits_on'
+            WHEN {all_met} AND {LONE} IS NULL AND {goes} AND NOT {has_met} AND NOT {facts}.late
             THEN CASE WHEN {where or "TRUE"} THEN 'left_alone' END END AS rule""",
         _example(row),
     )
@@ -217,9 +219,9 @@ def _wanted(known: DataFrame, staged: DataFrame, place: int, meeting: Meeting) -
     """Leave out the rows that are neither checked nor part of a staged row that is."""
     if meeting.share == 1:
         return known
-    hashes = staged.selectExpr(f"{ROWS[place]}.hash AS hash").where("hash IS NOT NULL").distinct()
-    found = known.join(F.broadcast(hashes), on=F.expr(f"{ROWS[place]}.hash = hash"), how="left")
-    return found.where(f"hash IS NOT NULL OR {_is_checked(ROWS[place], meeting)}").drop("hash")
+    hashes = staged.selectExpr(f"{ROWS[place]}.hash AS {HASH}").where(f"{HASH} IS NOT NULL").distinct()
+    found = known.join(F.broadcast(hashes), on=F.expr(f"{ROWS[place]}.hash = {HASH}"), how="left")
+    return found.where(f"{HASH} IS NOT NULL OR {_is_checked(ROWS[place], meeting)}").drop(HASH)
 
 
 def _identified(known: DataFrame, place: int, meeting: Meeting) -> DataFrame:
@@ -236,10 +238,10 @@ def _placed(rows: DataFrame, place: int, marks: DataFrame | None, meeting: Meeti
     """Say of rows whether they were late, and how low the limits were as they came: `late` and `limits` of FACTS."""
     facts, late, limits = FACTS[place], "CAST(NULL AS BOOLEAN)", "NULL"
     if marks is not None:
-        below = [f"coalesce({c.time} < w{n}, FALSE)" for n, c in enumerate(meeting.clocks) if c.place == place]
+        below = [f"coalesce({c.time} < {MARK}{n}, FALSE)" for n, c in enumerate(meeting.clocks) if c.place == place]
         late = (" OR ".join(below) or "FALSE") if meeting.semantics == "strict" else "FALSE"
         limits = f"array({', '.join(_limit(n, meeting) for n in range(len(meeting.clocks)))})"
-        rows = rows.join(marks, on=F.expr(f"{facts}.at = marked_at"), how="left")
+        rows = rows.join(marks, on=F.expr(f"{facts}.at = {MARK}"), how="left")
     more = F.col(facts).withField("late", F.expr(f"IF({facts}.came, {late}, FALSE)"))
     more = more.withField("limits", F.expr(limits))
     return rows.select(ROWS[place], more.alias(facts), quote(meeting.statement.aliases[place]))
@@ -255,18 +257,18 @@ def _watermarks(known: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
             is_told = clock.place == place if meeting.semantics == "strict" else bool(own)
             time = clock.time if meeting.semantics == "strict" else f"coalesce({', '.join([*own, 'NULL'])})"
             mark = _less(time, clock.lateness) if is_told else "NULL"
-            marks.append(F.expr(f"CAST({mark} AS BIGINT)").alias(f"w{n}"))
+            marks.append(F.expr(f"CAST({mark} AS BIGINT)").alias(f"{MARK}{n}"))
         came = known[place].where(f"{FACTS[place]}.came")
-        told.append(came.select(F.col(f"{FACTS[place]}.at").alias("marked_at"), *marks))
-    names = [f"w{n}" for n in range(len(meeting.clocks))]
-    positions = told[0].unionAll(told[1]).groupBy("marked_at").agg(*(F.max(name).alias(name) for name in names))
-    before = Window.orderBy("marked_at").rowsBetween(Window.unboundedPreceding, -1)
+        told.append(came.select(F.col(f"{FACTS[place]}.at").alias(MARK), *marks))
+    names = [f"{MARK}{n}" for n in range(len(meeting.clocks))]
+    positions = told[0].unionAll(told[1]).groupBy(MARK).agg(*(F.max(name).alias(name) for name in names))
+    before = Window.orderBy(MARK).rowsBetween(Window.unboundedPreceding, -1)
     floors = [F.lit(EARLIEST if clock.floor is None else clock.floor) for clock in meeting.clocks]
     whole = [
         F.greatest(F.coalesce(F.max(name).over(before), F.lit(EARLIEST)), floor).alias(name)
         for name, floor in zip(names, floors, strict=True)
     ]
-    return F.broadcast(positions.select("marked_at", *whole))
+    return F.broadcast(positions.select(MARK, *whole))
 
 
 def _partners(rows: Sequence[DataFrame], known: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
@@ -336,7 +338,7 @@ def _waits(place: int, meeting: Meeting) -> str:
 
 
 def _limit(clock: int, meeting: Meeting) -> str:
-    limits = [_less(f"w{lesser}", length) for greater, lesser, length in meeting.bounds if greater == clock]
+    limits = [_less(f"{MARK}{lesser}", length) for greater, lesser, length in meeting.bounds if greater == clock]
     return f"greatest({', '.join([*limits, f'{EARLIEST}L', f'{EARLIEST}L'])})"
 
 
