@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
-from expectations.gate.sources import Sources, few
+from expectations.gate.sources import Sources, few, with_keys
 from expectations.validation import Verdict
 from lakehouse.address import Address
 from lakehouse.pruning import pruning
@@ -65,7 +65,7 @@ def gate_change_set(
     """
     key, row = fields_of(changes, "key"), fields_of(changes, "after")
     names = key.fieldNames()
-    own = "named_struct(" + ", ".join(f"'k{n}', key.{quote(name)}" for n, name in enumerate(names)) + ")"
+    own = _key_of(names, "key.")
     complete = " AND ".join(f"key.k{n} IS NOT NULL" for n in range(len(names)))
     is_small = sources is not None and sources.are_small
     bring = few if rows <= FEW and not is_small else _as_they_are
@@ -84,9 +84,12 @@ def gate_change_set(
     held, known = read(spark, result, base_version), None
     if not is_small:
         chosen = few(chosen.distinct())
-        known = pruning(chosen)
-        predicate = (known if share == 1 else pruning(keys)).predicate(names)
-        held = held if predicate is None else held.where(predicate)
+        known = pruning(chosen) if sources is None else sources.pruning(chosen)
+        if share == 1:
+            held = with_keys(held, names, _key_of(names), chosen, known)
+        else:
+            predicate = pruning(keys).predicate(names)
+            held = held if predicate is None else held.where(predicate)
     with ThreadPoolExecutor() as beside:
         holding = beside.submit(bring, held.select(F.struct(*(F.col(quote(f.name)) for f in row)).alias("held")))
         if sources is not None:
@@ -115,6 +118,10 @@ def gate_change_set(
     return judged(
         batch, names, RULES if sources is None else RULES | SOURCE_RULES, in_process=plain and rows <= IN_PROCESS
     )
+
+
+def _key_of(names: Sequence[str], prefix: str = "") -> str:
+    return "named_struct(" + ", ".join(f"'k{n}', {prefix}{quote(name)}" for n, name in enumerate(names)) + ")"
 
 
 def _as_they_are(rows: DataFrame) -> DataFrame:

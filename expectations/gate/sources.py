@@ -26,6 +26,11 @@ CHANGED = 1_000
 LEFT_OUT = 10_000
 """So many result rows at most are looked at for them."""
 
+SMALL = 4 * 2**20
+"""Sources of so many bytes are read whole: to find out which rows are needed costs more."""
+LARGE = 32 * 2**20
+"""Of sources of more bytes literals name the rows that are needed, and skip files; plans without them run faster."""
+
 KEY = "_lakejoin_key"
 """A working column."""
 
@@ -74,14 +79,23 @@ class Sources:
         inputs: The inputs in the order of FROM.
         members: The places of those that have the result's key.
         references: How the others are found, each after the one that it is found by.
-        are_small: Whether to read them whole costs less than to find out which rows are needed.
+        size: How many bytes their tables have.
     """
 
     statement: Statement
     inputs: Sequence[Rows]
     members: Sequence[int]
     references: Sequence[Reference] = ()
-    are_small: bool = False
+    size: int = LARGE + 1
+
+    @property
+    def are_small(self) -> bool:
+        """Whether they are read whole."""
+        return self.size <= SMALL
+
+    def pruning(self, keys: DataFrame) -> Pruning:
+        """Learn by which literals rows with one of the keys are found; by none where the keys alone do as well."""
+        return pruning(keys) if self.size > LARGE else Pruning((), None)
 
     def joined(self, keys: DataFrame, known: Pruning | None) -> DataFrame:
         """
@@ -102,7 +116,7 @@ class Sources:
             tables = dict(zip(self.members, side_by_side.map(few, rows), strict=True))
         for reference in self.references:
             wanted = few(self._referred(tables[reference.over], reference).distinct())
-            tables[reference.input] = few(self._rows(reference.input, wanted, pruning(wanted)))
+            tables[reference.input] = few(self._rows(reference.input, wanted, self.pruning(wanted)))
         return self.statement.over([tables[place] for place in range(len(self.inputs))])
 
     def touched(self) -> DataFrame | None:
@@ -131,14 +145,7 @@ class Sources:
         """Read the rows of an input that have one of the keys."""
         item = self.inputs[place]
         rows = item.rows.where(f"NOT {null_key(item.key)}")
-        predicate = known.predicate(item.key)
-        if predicate is not None:
-            rows = rows.where(predicate)
-        if known.exact:
-            return rows
-        own = F.expr(key_struct(item.key, item.types))
-        wanted = _named(keys, KEY).withColumn(KEY, F.col(KEY).cast(rows.select(own).schema[0].dataType))
-        return rows.withColumn(KEY, own).join(wanted, on=KEY, how="left_semi").drop(KEY)
+        return with_keys(rows, item.key, key_struct(item.key, item.types), keys, known)
 
     def _referred(self, rows: DataFrame, reference: Reference) -> DataFrame:
         """Give the keys that rows refer to."""
@@ -162,6 +169,26 @@ class Sources:
         parts = enumerate(zip(reference.expressions, kinds, strict=True))
         fields = (f"'k{n}', CAST({part} AS {type_sql(kind)})" for n, (part, kind) in parts)
         return f"named_struct({', '.join(fields)})"
+
+
+def with_keys(rows: DataFrame, key: Sequence[str], own: str, keys: DataFrame, known: Pruning) -> DataFrame:
+    """
+    Leave the rows that have one of some keys.
+
+    Args:
+        rows: The rows.
+        key: Their key columns.
+        own: Spark SQL of their key (struct<k0, …>).
+        keys: The keys, as `key`.
+        known: What these prune to.
+    """
+    predicate = known.predicate(key)
+    found = rows if predicate is None else rows.where(predicate)
+    if known.exact:
+        return found
+    kind = found.select(F.expr(own)).schema[0].dataType
+    wanted = keys.select(F.col("key").cast(kind).alias(KEY))
+    return found.withColumn(KEY, F.expr(own)).join(F.broadcast(wanted), on=KEY, how="left_semi").drop(KEY)
 
 
 def _named(keys: DataFrame, name: str) -> DataFrame:

@@ -5,7 +5,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from expectations.gate import gate_change_set, gate_changelog, gate_stream
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
-from lakehouse.session import for_few, settings
+from lakehouse.session import NOT_ADAPTIVE, for_few, settings
 from lakehouse.stage import Stage
 from pipelines.binding import Bound, BoundJoin
 from pipelines.gating.looked_up import gate_lookups
@@ -61,9 +61,10 @@ def _gate_tables(
     if not rows and not logged and not is_incremental:
         return Verdict()
     is_few = rows + logged <= FEW and (plan.few or not is_incremental)
-    size = sum(table.size for table in bound.sources)
-    with settings(spark, {**for_few(size), "spark.sql.shuffle.partitions": "2"} if is_few else {}):
-        kind, sources = _kind_of_changes(bound), sources_of(workspace, bound, plan)
+    kind, sources = _kind_of_changes(bound), sources_of(workspace, bound, plan)
+    # Plans over small sources are interpreted, which costs less than to compile them.
+    few = {**(for_few(0) if sources.are_small else NOT_ADAPTIVE), "spark.sql.shuffle.partitions": "2"}
+    with settings(spark, few if is_few else {}):
         # That nothing is to change is an answer too.
         changes = stage.get(spark, "result", kind) if rows else spark.createDataFrame([], kind)
         findings = gate_change_set(spark, changes, rows, bound.result, base, sources).findings

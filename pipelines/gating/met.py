@@ -29,7 +29,7 @@ from pipelines.spec.lengths import DAY
 from pipelines.window_state import BOTH, KNOWN_COLUMNS, SMALL_STATE, STATE_ROWS, state_schema
 from pipelines.workspace import Workspace
 
-RECHECKED = 100_000
+RECHECKED = 20_000
 """Where no more rows came or wait all are checked, else as many as CHECKED: the same ones, whenever that is."""
 
 CHECKED = 10_000

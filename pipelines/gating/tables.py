@@ -7,7 +7,6 @@ from expectations.gate import Reference, Rows, Sources, Statement
 from lakehouse.changes import key_struct, null_key
 from pipelines.binding import BoundJoin, rows_of
 from pipelines.plan import EpochPlan
-from pipelines.sources import SMALL
 from pipelines.spec import TableJoin
 from pipelines.workspace import Workspace
 
@@ -38,8 +37,8 @@ def sources_of(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Sourc
         rows = rows_of(workspace, item, table, table.version)
         inputs.append(Rows(rows, item.key, bound.types[place], _changed(workspace, bound, plan, place)))
     references = tuple(Reference(link.input, link.over, link.expressions) for link in join.links)
-    are_small = sum(table.size for table in bound.sources) <= SMALL
-    return Sources(statement_of(join), inputs, join.members, references, are_small)
+    size = sum(table.size for table in bound.sources)
+    return Sources(statement_of(join), inputs, join.members, references, size)
 
 
 def _changed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame | None:

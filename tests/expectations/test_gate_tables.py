@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from expectations.gate import sources
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.errors import GateFailed
@@ -15,9 +16,8 @@ from lakehouse.publish import STAGED_COUNTS
 from lakehouse.stage import Stage
 from pipelines import Pipeline, execution
 from pipelines.binding import Bound
-from pipelines.gating import gate, tables
+from pipelines.gating import gate
 from pipelines.plan import EpochPlan
-from pipelines.sources import SMALL
 from pipelines.workspace import Workspace
 from tests.lake import KEYED, Lake, only
 from tests.planted import planted
@@ -90,12 +90,15 @@ FAULTS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("small", [SMALL, -1], ids=["small", "large"])
+@pytest.mark.parametrize("size", ["small", "between", "large"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, small: int) -> None:
-    """Small sources are read whole, of large ones the rows that are needed; what was computed itself passes."""
+def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, size: str) -> None:
+    """Small sources are read whole, of others the rows that are needed; what was computed itself passes."""
     pipeline = _loaded(lake, KINDS[kind])
-    monkeypatch.setattr(tables, "SMALL", small)
+    if size != "small":
+        monkeypatch.setattr(sources, "SMALL", -1)
+    if size == "large":
+        monkeypatch.setattr(sources, "LARGE", -1)
     found: dict[str, tuple[str, ...]] = {}
 
     def gate_all(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
