@@ -90,8 +90,14 @@ FAULTS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("size", ["small", "between", "large"])
-@pytest.mark.parametrize("kind", KINDS)
+OFTEN = [("table-table, full", "large"), ("foreign-key, inner", "small"), ("star", "between")]
+CASES = [(kind, size) for kind in KINDS for size in ("small", "between", "large")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [pytest.param(*case, marks=[] if case in OFTEN else pytest.mark.slow) for case in CASES],
+)
 def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, size: str) -> None:
     """Small sources are read whole, of others the rows that are needed; what was computed itself passes."""
     pipeline = _loaded(lake, KINDS[kind])
