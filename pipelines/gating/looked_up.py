@@ -24,6 +24,9 @@ from pipelines.workspace import Workspace
 RECHECKED = 100_000
 """Where more rows than this came, about so many of them are looked up once more."""
 
+MOST = 1_000_000
+"""Where more rows than this came none is: to read them once more would take as long as to look them up."""
+
 PLACE = "_lakejoin_place"
 """The column with the position of a stream's row; beside it are the user's columns."""
 
@@ -32,9 +35,9 @@ def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
     """
     Look the rows of the stream up once more, in the tables as they were, and hold the staged rows against that.
 
-    Of many rows a sample is taken, by the columns of the stream that the result shows. Nothing is looked up once more
-    where the epoch is a replay, which has done that, and where a table that changed is a changelog source or another
-    join: their changes are not those of their commits.
+    Of many rows a sample is taken, by the columns of the stream that the result shows, of very many none. Nothing is
+    looked up once more where the epoch is a replay, which has done that, and where a table that changed is a changelog
+    source or another join: their changes are not those of their commits.
 
     Args:
         workspace: Where the sources are.
@@ -49,6 +52,8 @@ def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
     if not is_load and not _came(plan, bound.join.inputs[0].source) and not entry.counts.get(APPENDED):
         return Verdict()
     number = entry.counts.get("read", 0)
+    if number > MOST:
+        return Verdict()
     size = sum(table.size for table in bound.sources[1:])
     with settings(workspace.spark, {**for_few(size), "spark.sql.shuffle.partitions": "2"} if number <= FEW else {}):
         came = Arrived(workspace, bound, plan).placed(PLACE)

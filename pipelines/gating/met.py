@@ -34,6 +34,9 @@ RECHECKED = 20_000
 
 CHECKED = 10_000
 
+MOST = 100_000
+"""Of an epoch with more rows than this none is: to read them once more would take as long as to join them."""
+
 
 def gate_meetings(
     workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, counts: Mapping[str, int]
@@ -42,7 +45,7 @@ def gate_meetings(
     Check what an epoch adds to the result against the rows that came and those that waited.
 
     Not checked is: of a stream that another join makes, and of a large epoch that is not ordered by commits, whether
-    rows are late or missing; of a replay, whose rows are of other epochs, anything.
+    rows are late or missing; of a replay, whose rows are of other epochs, and of a very large epoch, anything.
 
     Args:
         workspace: Where to work.
@@ -54,6 +57,8 @@ def gate_meetings(
     if plan.strategy not in ("load", "reset", "incremental", "flush"):
         return Verdict()
     rows = sum(counts.get(name, 0) for name in ("read", "buffered", "buffered_deleted"))
+    if rows > MOST:
+        return Verdict()
     few = for_few(plan.state_bytes + plan.stream_bytes) | {"spark.sql.shuffle.partitions": "2"}
     with settings(workspace.spark, few if rows <= FEW else {}):
         return _gated(workspace, bound, plan, stage, 1 if rows <= RECHECKED else rows // CHECKED)
