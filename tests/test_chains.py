@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from expectations.validation import Verdict
 from lakehouse import writing
+from lakehouse.entries import Entry
 from lakehouse.errors import CannotContinue, ForeignWriter, LakejoinError, PipelineFileError
 from lakehouse.stage import Stage
 from pipelines import Pipeline, execution
@@ -243,12 +244,12 @@ def test_a_join_whose_gate_fails_holds_up_those_that_read_it(
     loaded: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the exit code of the gate; the next run makes up for it."""
-    lake, honest = loaded, execution._gate
+    lake, honest = loaded, execution.gate
 
-    def strict(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, rows: int) -> Verdict:
-        return Verdict(("made up",)) if plan.join == "named" else honest(workspace, bound, plan, stage, rows)
+    def strict(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
+        return Verdict(("made up",)) if plan.join == "named" else honest(workspace, bound, plan, stage, entry)
 
-    monkeypatch.setattr(execution, "_gate", strict)
+    monkeypatch.setattr(execution, "gate", strict)
     lake.sql("UPDATE {payments} SET method = 'gold'", "payments")
     report = called(lake, capsys, "run")
     assert report["exit_code"] == 3

@@ -139,7 +139,7 @@ def test_every_exit_code_is_reached(
     call("verify", "--against", "./nowhere")
     call("verify", "--against", "./lake/left")
     lake.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
-    monkeypatch.setattr(execution, "gate_change_set", lambda *_: Verdict(("made up",)))
+    monkeypatch.setattr(execution, "gate", lambda *_: Verdict(("made up",)))
     call("run")
     monkeypatch.undo()
     monkeypatch.setattr(driver, "compute_changes", another_run_is_quicker)

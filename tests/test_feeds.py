@@ -63,7 +63,7 @@ def test_a_feed_is_read_once_for_all_joins_of_a_run(clicks: Clicks, monkeypatch:
     read.clear()
     kept.clear()
     clicks.joins("all").run(spark)
-    assert (apart["clicks"], apart["users"]) == (2, 3)
+    assert (apart["clicks"], apart["users"]) == (2 * 2, 3 * 2), "each join reads it, and its gate"
     assert (read["clicks"], read["users"]) == (1, 1)
     ((names, frame),) = kept
     assert names == {"id", "u", "price"}, "and not the note, which no join names"

@@ -199,7 +199,7 @@ def test_a_lake_is_followed_from_not_loaded_to_unreadable(
     assert "  left: 1 commit behind, the oldest" in text
 
     with monkeypatch.context() as patched:
-        patched.setattr(execution, "_gate", lambda *_: execution.Verdict(("two rows for a key",)))
+        patched.setattr(execution, "gate", lambda *_: execution.Verdict(("two rows for a key",)))
         call("run", code=3)
     shutil.rmtree(lake.path("right"))
     lake.create("right", "k INT, w STRING")
