@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import numbered, quote, row_struct, struct
 from lakehouse.values import comparable, identical, same, type_sql
 
 
@@ -26,11 +26,7 @@ def key_struct(key: Sequence[str], types: Sequence[DataType], prefix: str = "") 
         types: For each the type in which the sides are compared.
         prefix: What the columns are fields of, with the dot: "r.".
     """
-    parts = ", ".join(
-        f"'k{place}', CAST({prefix}{quote(name)} AS {type_sql(kind)})"
-        for place, (name, kind) in enumerate(zip(key, types, strict=True))
-    )
-    return f"named_struct({parts})"
+    return numbered(f"CAST({prefix}{quote(name)} AS {type_sql(kind)})" for name, kind in zip(key, types, strict=True))
 
 
 def null_key(key: Sequence[str], prefix: str = "") -> str:
@@ -78,7 +74,7 @@ def net(
     others = [F.first(f"v_{column}").alias(f"v_{column}") for column, _, _ in values if column not in as_it_is]
     left_over = rows.groupBy(*same_row).agg(F.sum("arrives").alias("surplus"), *others).where("surplus <> 0")
     carried = (column if column in as_it_is else f"v_{column}" for column, _, _ in values)
-    row = f"named_struct({', '.join(f'{text(name)}, {column}' for name, column in zip(columns, carried, strict=True))})"
+    row = struct(dict(zip(columns, carried, strict=True)))
     return left_over.groupBy(*scope, "key").agg(
         F.first(F.expr(f"IF(surplus < 0, {row}, NULL)"), ignorenulls=True).alias("old"),
         F.first(F.expr(f"IF(surplus > 0, {row}, NULL)"), ignorenulls=True).alias("new"),
@@ -111,7 +107,7 @@ def each_change(feed: DataFrame, key: Sequence[str], columns: Mapping[str, DataT
         `_change_type` (insert, update or delete), `_commit_version`, `old` and `new` (struct of the columns, null if
         absent). A key that a commit changes more than once has a row for each change.
     """
-    row = f"named_struct({', '.join(f'{text(name)}, {quote(name)}' for name in columns)})"
+    row = row_struct(columns)
     arrives = "_change_type IN ('insert', 'update_postimage')"
     images = feed.select(
         *(F.expr(comparable(quote(name), columns[name])).alias(f"k{place}") for place, name in enumerate(key)),

@@ -18,7 +18,7 @@ from lakehouse.conditions import is_conflict
 from lakehouse.errors import AnotherRun, ForeignWriter
 from lakehouse.pruning import pruning
 from lakehouse.session import settings
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import numbered, quote
 from lakehouse.stage import Stage, fields_of
 from lakehouse.tables import UPKEEP_OPERATIONS, Commit, Table, commits_since, refresh
 from lakehouse.values import same
@@ -183,9 +183,7 @@ def merge_statement(
     """
     key = fields_of(changes, "key").fieldNames()
     columns = fields_of(changes, "after")
-    keys = changes.selectExpr(
-        "named_struct(" + ", ".join(f"'k{place}', key.{quote(name)}" for place, name in enumerate(key)) + ") AS key"
-    )
+    keys = changes.select(F.expr(numbered(quote("key", name) for name in key)).alias("key"))
     condition = " AND ".join(f"t.{quote(name)} = s.key.{quote(name)}" for name in key)
     pruned = pruning(keys).predicate(key, "t.")
     values = [name for name in columns.fieldNames() if name not in key]

@@ -1,4 +1,6 @@
-"""Identifiers and strings as Spark SQL text."""
+"""Identifiers, strings and structs as Spark SQL text."""
+
+from collections.abc import Iterable, Mapping
 
 
 def quote(*parts: str) -> str:
@@ -9,3 +11,18 @@ def quote(*parts: str) -> str:
 def text(value: str) -> str:
     """Write a string as a Spark SQL literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def struct(fields: Mapping[str, str]) -> str:
+    """Write a struct of expressions, each under its name."""
+    return f"named_struct({', '.join(f'{text(name)}, {sql}' for name, sql in fields.items())})"
+
+
+def row_struct(columns: Iterable[str], prefix: str = "") -> str:
+    """Write a struct of columns; the prefix says what they are fields of, with the dot: "r."."""
+    return struct({name: f"{prefix}{quote(name)}" for name in columns})
+
+
+def numbered(parts: Iterable[str]) -> str:
+    """Write the struct of a key's parts: struct<k0, k1, …>."""
+    return struct({f"k{place}": part for place, part in enumerate(parts)})

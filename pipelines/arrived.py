@@ -10,7 +10,7 @@ from lakehouse.tables import Commit, Table, commits_since, read
 from lakehouse.times import micros
 from pipelines.binding import BoundJoin
 from pipelines.given import Given, given
-from pipelines.joins.stream_stream import HAS_VALUE
+from pipelines.joins.identity import HAS_VALUE
 from pipelines.joins.stream_table import ALWAYS, POSITION, ignores_null_values
 from pipelines.joins.watermarks import VERSION, as_number
 from pipelines.plan import EpochPlan, SourceRange

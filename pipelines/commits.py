@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.changes import as_feed, key_struct, net
 from lakehouse.feed import read_feed
+from lakehouse.sqltext import numbered
 from lakehouse.tables import Table, read
 from lakehouse.values import type_sql
 from pipelines.binding import BoundJoin
@@ -108,8 +109,7 @@ class CommitSources(EpochSources):
         changes = net(feed, ktable.spec.key, [kinds[name] for name in ktable.spec.key], kinds)
         found = accepted(offered, changes, list(self._kinds(source)))
         places = [ktable.spec.key.index(name) for name in self._key(source)]
-        key = ", ".join(f"'k{part}', key.k{place}" for part, place in enumerate(places))
-        return found.withColumn("key", F.expr(f"named_struct({key})"))
+        return found.withColumn("key", F.expr(numbered(f"key.k{place}" for place in places)))
 
 
 class Commits:
@@ -161,8 +161,6 @@ def key_at(bound: BoundJoin, place: int) -> Column:
     """Give the key of a change as an input compares it; one that changes nothing has no row to take it from."""
     join, item = bound.join, bound.join.inputs[place]
     named = join.inputs[join.places(item.source)[0]].key
-    parts = ", ".join(
-        f"'k{part}', CAST(key.k{named.index(name)} AS {type_sql(kind)})"
-        for part, (name, kind) in enumerate(zip(item.key, bound.types[place], strict=True))
-    )
-    return F.expr(f"named_struct({parts})").alias("key")
+    kinds = zip(item.key, bound.types[place], strict=True)
+    parts = (f"CAST(key.k{named.index(name)} AS {type_sql(kind)})" for name, kind in kinds)
+    return F.expr(numbered(parts)).alias("key")

@@ -21,7 +21,7 @@ from lakehouse.errors import CannotContinue, DuplicateKey
 from lakehouse.publish import OPERATIONS, STAGED_COUNTS
 from lakehouse.session import for_few, settings
 from lakehouse.small import TooMuch
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import quote, row_struct
 from lakehouse.stage import Stage
 from lakehouse.tables import read, read_rows
 from pipelines.binding import BoundJoin, rows_of
@@ -272,7 +272,6 @@ def _in_order(bound: BoundJoin, changes: DataFrame, *, keep_copies: bool = False
     order = bound.columns.fieldNames()
 
     def arranged(image: str) -> str:
-        fields = ", ".join(f"{text(name)}, {image}.{quote(name)}" for name in order)
-        return f"IF({image} IS NULL, NULL, named_struct({fields})) AS {image}"
+        return f"IF({image} IS NULL, NULL, {row_struct(order, f'{image}.')}) AS {image}"
 
     return changes.selectExpr("op", "key", arranged("before"), arranged("after"), *(["copies"] if keep_copies else []))

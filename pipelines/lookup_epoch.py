@@ -24,7 +24,7 @@ from lakehouse.tables import read_rows
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
 from pipelines.epoch import EXAMPLES, check_looked_up, few_or_many, refuse_keys
-from pipelines.joins.stream_stream import HAS_VALUE
+from pipelines.joins.identity import HAS_VALUE
 from pipelines.joins.stream_table import ALWAYS, as_rows, emitted, look_up
 from pipelines.joins.watermarks import VERSION, as_number
 from pipelines.plan import Computed, EpochPlan

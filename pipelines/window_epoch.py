@@ -15,19 +15,18 @@ from lakehouse.entries import Passed
 from lakehouse.errors import BufferFull
 from lakehouse.session import NOT_ADAPTIVE, settings
 from lakehouse.small import brought
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from pipelines.binding import BoundJoin
 from pipelines.epoch import few_or_many
 from pipelines.joins.fates import LONE, OP, alone, fates, most_waiting
+from pipelines.joins.identity import HASH, NUMBER
 from pipelines.joins.meaning import ROW
 from pipelines.joins.stream_stream import (
     AT,
     BY_LEFT,
     FIRST,
-    HASH,
     MATCHED,
-    NUMBER,
     SECOND,
     came,
     is_eager,
@@ -36,11 +35,7 @@ from pipelines.joins.stream_stream import (
     preserved,
     selected,
 )
-from pipelines.joins.watermarks import (
-    NOTHING_YET,
-    SIDE,
-    VERSION,
-)
+from pipelines.joins.watermarks import NOTHING_YET, SIDE, VERSION
 from pipelines.placing import Placing
 from pipelines.plan import Computed, EpochPlan
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS
@@ -253,13 +248,13 @@ class Meetings:
 
 def _identity(prefix: str) -> str:
     """Give the SQL of what the result has of a row's identity."""
-    return f"named_struct('version', {prefix}{VERSION}, 'hash', {prefix}{HASH}, 'number', {prefix}{NUMBER})"
+    return struct({"version": f"{prefix}{VERSION}", "hash": f"{prefix}{HASH}", "number": f"{prefix}{NUMBER}"})
 
 
 def _identities_of(rows: DataFrame) -> DataFrame:
     """Give the identities of both rows of each row of the result, as `pairs` gives them."""
     found = []
     for place, (name, column) in enumerate(zip((FIRST, SECOND), ROW_COLUMNS, strict=True)):
-        fields = (f"'{VERSION}', {column}.version", f"'{HASH}', {column}.hash", f"'{NUMBER}', {column}.number")
-        found.append(F.expr(f"named_struct('{SIDE}', {place}, {', '.join(fields)})").alias(name))
+        parts = {VERSION: f"{column}.version", HASH: f"{column}.hash", NUMBER: f"{column}.number"}
+        found.append(F.expr(struct({SIDE: str(place), **parts})).alias(name))
     return rows.select(*found, F.lit(False).alias(BY_LEFT))

@@ -14,28 +14,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
 
 from lakehouse.small import brought
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from lakehouse.tables import create, drop, find, get, read
 from lakehouse.values import plain_schema
 from pipelines.binding import BoundJoin
 from pipelines.joins.fates import KEEP, OP
-from pipelines.joins.stream_stream import (
-    APART,
-    BELOW,
-    HASH,
-    IDENTITY,
-    LATE,
-    MATCHED,
-    NULL_KEY,
-    NUMBER,
-    both_sides,
-    judged,
-    preserved,
-    waiting,
-    window_of,
-)
-from pipelines.joins.watermarks import NOTHING_YET, SIDE, VERSION, limit, lowest, reached
+from pipelines.joins.identity import HASH, IDENTITY, NUMBER, both_sides
+from pipelines.joins.stream_stream import APART, BELOW, LATE, MATCHED, NULL_KEY, judged, preserved, waiting
+from pipelines.joins.watermarks import NOTHING_YET, SIDE, VERSION, limit, lowest, reached, window_of
 from pipelines.plan import KEPT, WAITING, EpochPlan
 from pipelines.spec import TableJoin
 from pipelines.workspace import Workspace
@@ -190,11 +177,11 @@ def _once(told: DataFrame, join: TableJoin) -> DataFrame:
 
 def _images(told: DataFrame, join: TableJoin) -> DataFrame:
     aliases = [item.alias for item in join.inputs]
-    rows = [f"'{name}', {quote(alias)}" for name, alias in zip(STATE_ROWS, aliases, strict=True)]
-    key = ", ".join(f"'{name}', {name}" for name in IDENTITY)
-    image = "named_struct(" + ", ".join([key, f"'{MATCHED}', {MATCHED}", *rows]) + ")"
+    rows = dict(zip(STATE_ROWS, map(quote, aliases), strict=True))
+    key = {name: name for name in IDENTITY}
+    image = struct({**key, MATCHED: MATCHED, **rows})
     return told.select(
         F.col(OP).alias("op"),
-        F.expr(f"named_struct({key})").alias("key"),
+        F.expr(struct(key)).alias("key"),
         F.expr(f"IF({OP} = 'delete', NULL, {image})").alias("after"),
     )

@@ -9,7 +9,7 @@ from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
 from expectations.validation import Verdict
 from lakehouse.address import Address
 from lakehouse.pruning import pruning
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import numbered, quote
 from lakehouse.stage import fields_of
 from lakehouse.tables import read
 from lakehouse.values import comparable, same
@@ -55,7 +55,7 @@ def gate_changelog(
     names = key.fieldNames()
 
     def named(columns: Sequence[str], prefix: str = "") -> str:
-        return "named_struct(" + ", ".join(f"'k{n}', {prefix}{quote(name)}" for n, name in enumerate(columns)) + ")"
+        return numbered(f"{prefix}{quote(name)}" for name in columns)
 
     values = ", ".join(quote(name) for name in row.fieldNames())
     logged = changelog.select(

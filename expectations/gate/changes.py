@@ -7,16 +7,18 @@ there cannot hide here.
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
 from expectations.gate.sources import Sources, few, with_keys
 from expectations.validation import Verdict
 from lakehouse.address import Address
 from lakehouse.pruning import pruning
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import numbered, quote
 from lakehouse.stage import fields_of
 from lakehouse.tables import read
 from lakehouse.values import comparable, same
@@ -63,75 +65,130 @@ def gate_change_set(
     Returns:
         The verdict. A gate that cannot be evaluated raises; it never passes.
     """
-    key, row = fields_of(changes, "key"), fields_of(changes, "after")
-    names = key.fieldNames()
-    own = _key_of(names, "key.")
-    complete = " AND ".join(f"key.k{n} IS NOT NULL" for n in range(len(names)))
-    is_small = sources is not None and sources.are_small
-    bring = few if rows <= FEW and not is_small else _as_they_are
-    with ThreadPoolExecutor() as beside:
-        looking = None if sources is None else beside.submit(sources.touched)
-        lines = bring(changes).selectExpr(f"{own} AS key", "op", "before", "after", "TRUE AS staged")
-        touched = None if looking is None else looking.result()
-    # A key with a null matches nothing; that it is there at all is for the first rule to say.
-    keys = lines.where(complete).select("key")
-    share = max(rows // RECOMPUTED, 1)
-    chosen = keys.where(f"pmod(xxhash64(key), {share}) = 0")
-    if touched is not None:
-        touched = touched.select(F.col("key").cast(keys.schema["key"].dataType))
-        lines = lines.unionByName(touched.join(keys, on="key", how="left_anti"), allowMissingColumns=True)
-        chosen, keys = chosen.unionAll(touched), keys.unionAll(touched)
-    held, known = read(spark, result, base_version), None
-    if not is_small:
-        chosen = few(chosen.distinct())
-        known = pruning(chosen) if sources is None else sources.pruning(chosen)
-        if share == 1:
-            held = with_keys(held, names, _key_of(names), chosen, known)
-        else:
-            predicate = pruning(keys).predicate(names)
-            held = held if predicate is None else held.where(predicate)
-    with ThreadPoolExecutor() as beside:
-        holding = beside.submit(bring, held.select(F.struct(*(F.col(quote(f.name)) for f in row)).alias("held")))
-        if sources is not None:
-            values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in row)
-            made = sources.joined(chosen, known).select(F.struct(*values).alias("made"))
-            lines = _beside(lines, made, "made", names)
-        lines = _beside(lines, holding.result(), "held", names)
-    keeps_key = " AND ".join(same(f"key.k{n}", f"after.{quote(f.name)}", f.dataType) for n, f in enumerate(key))
-    broken = {
-        "unnecessary_tombstone": "op = 'delete' AND held IS NULL",
-        "update_of_nothing": "op = 'update' AND held IS NULL",
-        "insert_of_present": "op = 'insert' AND held IS NOT NULL",
-        "changes_nothing": f"op = 'update' AND {same('held', 'after', row)}",
-        "before_differs": f"staged AND NOT {same('held', 'before', row)}",
-        "loses_its_key": f"after IS NOT NULL AND NOT ({keeps_key})",
-    }
-    if sources is not None:
-        recomputed = f"pmod(xxhash64(key), {share}) = 0"
-        broken["not_joined"] = f"staged AND {recomputed} AND NOT {same('made', 'after', row)}"
-        broken["left_out"] = f"staged IS NULL AND NOT {same('made', 'held', row)}"
+    staged = _Staged(changes, rows, sources)
+    lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
+    rules = RULES if sources is None else RULES | SOURCE_RULES
+    broken = staged.broken()
     batch = lines.select(
-        *(F.expr(comparable(f"key.k{n}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(key)),
-        *(F.expr(f"coalesce({broken[name]}, FALSE)").alias(name) for name in broken),
+        *(F.expr(comparable(f"key.k{n}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(staged.key)),
+        *(F.expr(f"coalesce({broken[name]}, FALSE)").alias(name) for name in rules),
     )
-    plain = is_alike_in_pandas(field.dataType for field in key)
-    return judged(
-        batch, names, RULES if sources is None else RULES | SOURCE_RULES, in_process=plain and rows <= IN_PROCESS
-    )
+    plain = is_alike_in_pandas(field.dataType for field in staged.key)
+    return judged(batch, staged.names, rules, in_process=plain and rows <= IN_PROCESS)
 
 
-def _key_of(names: Sequence[str], prefix: str = "") -> str:
-    return "named_struct(" + ", ".join(f"'k{n}', {prefix}{quote(name)}" for n, name in enumerate(names)) + ")"
+@dataclass(frozen=True)
+class _Staged:
+    """
+    A staged change set, and what it is held against.
 
+    Args:
+        changes: `op`, `key`, `before`, `after`.
+        rows: How many rows it has.
+        sources: The sources of the join, if they are looked at.
+    """
 
-def _as_they_are(rows: DataFrame) -> DataFrame:
-    return rows
+    changes: DataFrame
+    rows: int
+    sources: Sources | None
 
+    @property
+    def key(self) -> StructType:
+        """The key columns of the result."""
+        return fields_of(self.changes, "key")
 
-def _beside(lines: DataFrame, rows: DataFrame, name: str, key: Sequence[str]) -> DataFrame:
-    """Put rows, as structs under a name, beside the lines of their keys."""
-    same_key = " AND ".join(f"key.k{n} = {name}.{quote(part)}" for n, part in enumerate(key))
-    return lines.join(rows, on=F.expr(same_key), how="left")
+    @property
+    def row(self) -> StructType:
+        """The columns of the result."""
+        return fields_of(self.changes, "after")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the key columns."""
+        return self.key.fieldNames()
+
+    @property
+    def share(self) -> int:
+        """Of how many staged rows one is computed once more."""
+        return max(self.rows // RECOMPUTED, 1)
+
+    @property
+    def _recomputed(self) -> str:
+        return f"pmod(xxhash64(key), {self.share}) = 0"
+
+    def _brought(self, rows: DataFrame) -> DataFrame:
+        """Bring rows to the driver, unless they are many or it costs less to read their few files once more."""
+        is_small = self.sources is not None and self.sources.are_small
+        return few(rows) if self.rows <= FEW and not is_small else rows
+
+    def lines(self) -> DataFrame:
+        """
+        Give the staged changes and, to be looked at beside them, the keys of rows that the sources may have changed.
+
+        Returns:
+            `key` (struct<k0, …>), `op`, `before`, `after`, and `staged`, which is true or null.
+        """
+        with ThreadPoolExecutor() as beside:
+            looking = None if self.sources is None else beside.submit(self.sources.touched)
+            own = numbered(quote("key", name) for name in self.names)
+            lines = self._brought(self.changes).selectExpr(f"{own} AS key", "op", "before", "after", "TRUE AS staged")
+            touched = None if looking is None else looking.result()
+        if touched is None:
+            return lines
+        touched = touched.select(F.col("key").cast(lines.schema["key"].dataType))
+        not_staged = touched.join(self._keys(lines), on="key", how="left_anti")
+        return lines.unionByName(not_staged, allowMissingColumns=True)
+
+    def with_rows(self, lines: DataFrame, published: DataFrame) -> DataFrame:
+        """
+        Put beside lines the published row of their key, `held`, and the one that the join makes of its sources, `made`.
+
+        Args:
+            lines: The lines.
+            published: The result.
+        """
+        keys = self._keys(lines)
+        chosen, known = self._keys(lines.where(f"staged IS NULL OR {self._recomputed}")), None
+        if self.sources is None or not self.sources.are_small:
+            chosen = few(chosen.distinct())
+            known = pruning(chosen) if self.sources is None else self.sources.pruning(chosen)
+            if self.share == 1:
+                own = numbered(map(quote, self.names))
+                published = with_keys(published, self.names, own, chosen, known)
+            else:
+                predicate = pruning(keys).predicate(self.names)
+                published = published if predicate is None else published.where(predicate)
+        with ThreadPoolExecutor() as beside:
+            row = F.struct(*(F.col(quote(field.name)) for field in self.row))
+            holding = beside.submit(self._brought, published.select(row.alias("held")))
+            if self.sources is not None:
+                values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in self.row)
+                made = self.sources.joined(chosen, known).select(F.struct(*values).alias("made"))
+                lines = self._beside(lines, made, "made")
+            return self._beside(lines, holding.result(), "held")
+
+    def broken(self) -> dict[str, str]:
+        """Give for each rule the SQL that tells whether a line breaks it; those about the sources need `made`."""
+        keeps = (same(f"key.k{n}", f"after.{quote(f.name)}", f.dataType) for n, f in enumerate(self.key))
+        return {
+            "unnecessary_tombstone": "op = 'delete' AND held IS NULL",
+            "update_of_nothing": "op = 'update' AND held IS NULL",
+            "insert_of_present": "op = 'insert' AND held IS NOT NULL",
+            "changes_nothing": f"op = 'update' AND {same('held', 'after', self.row)}",
+            "before_differs": f"staged AND NOT {same('held', 'before', self.row)}",
+            "loses_its_key": f"after IS NOT NULL AND NOT ({' AND '.join(keeps)})",
+            "not_joined": f"staged AND {self._recomputed} AND NOT {same('made', 'after', self.row)}",
+            "left_out": f"staged IS NULL AND NOT {same('made', 'held', self.row)}",
+        }
+
+    def _keys(self, lines: DataFrame) -> DataFrame:
+        """Give the keys of lines but those with a null, which match nothing; the first rule speaks of them."""
+        return lines.where(" AND ".join(f"key.k{n} IS NOT NULL" for n in range(len(self.names)))).select("key")
+
+    def _beside(self, lines: DataFrame, rows: DataFrame, name: str) -> DataFrame:
+        """Put rows, as structs under a name, beside the lines of their keys."""
+        same_key = " AND ".join(f"key.k{n} = {quote(name, part)}" for n, part in enumerate(self.names))
+        return lines.join(rows, on=F.expr(same_key), how="left")
 
 
 def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequence[str]) -> Verdict:

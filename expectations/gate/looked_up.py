@@ -21,7 +21,7 @@ from expectations.validation import Verdict
 from lakehouse.changes import null_key
 from lakehouse.feed import FEED_COLUMNS
 from lakehouse.pruning import pruning
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import numbered, quote, row_struct
 from lakehouse.values import comparable, identical
 
 LOOKED_UP_RULES = {
@@ -95,8 +95,7 @@ def gate_looked_up(
 
 def _keys(table: LookedUp, known: Statement, inputs: Sequence[DataFrame]) -> DataFrame:
     """Give the keys that the rows met so far refer to, each once."""
-    parts = ", ".join(f"'k{part}', {sql}" for part, sql in enumerate(table.references))
-    keys = replace(known, outputs=(("key", f"named_struct({parts})"),)).over(inputs)
+    keys = replace(known, outputs=(("key", numbered(table.references)),)).over(inputs)
     return keys.where(" AND ".join(f"key.k{part} IS NOT NULL" for part in range(len(table.references)))).distinct()
 
 
@@ -149,7 +148,7 @@ def _timed(table: LookedUp, feed: DataFrame, wanted: DataFrame) -> DataFrame:
 def _changes(table: LookedUp, feed: DataFrame) -> DataFrame:
     """Give what each commit made of a key: `key`, `version`, `old`, `new`, `at`; not what it only wrote anew."""
     columns = [field for field in feed.schema if field.name not in FEED_COLUMNS]
-    row = f"named_struct({', '.join(f'{text(field.name)}, {quote(field.name)}' for field in columns)})"
+    row = row_struct(field.name for field in columns)
     arrives = "_change_type IN ('insert', 'update_postimage')"
     commits = feed.where(f"NOT {null_key(table.key)}").groupBy(
         F.expr(_key(table.key)).alias("key"), F.col("_commit_version").alias("version")
@@ -164,8 +163,7 @@ def _changes(table: LookedUp, feed: DataFrame) -> DataFrame:
 
 
 def _key(key: Sequence[str], prefix: str = "") -> str:
-    parts = ", ".join(f"'k{part}', {prefix}{quote(name)}" for part, name in enumerate(key))
-    return f"named_struct({parts})"
+    return numbered(f"{prefix}{quote(name)}" for name in key)
 
 
 def _different(expected: DataFrame, staged: DataFrame) -> DataFrame:

@@ -14,9 +14,10 @@ from functools import reduce
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from expectations.gate.judging import IN_PROCESS, judged
 from expectations.gate.statement import Statement
 from expectations.validation import Verdict
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import quote, row_struct, struct
 from lakehouse.stage import fields_of
 from lakehouse.values import same, type_sql
 
@@ -122,8 +123,8 @@ def gate_met(staged: DataFrame, state: DataFrame, known: Sequence[DataFrame], me
             under its alias; the number in the identity is null of one that came.
         meeting: The join.
     """
-    made = ", ".join(f"{text(name)}, {quote(name)}" for name, _ in meeting.statement.outputs)
-    staged = staged.select(*ROWS, F.expr(f"named_struct({made})").alias(MADE))
+    made = row_struct(name for name, _ in meeting.statement.outputs)
+    staged = staged.select(*ROWS, F.expr(made).alias(MADE))
     looked_at = staged.where(_is_checked(f"coalesce({ROWS[0]}, {ROWS[1]})", meeting))
     rows = [_identified(_wanted(known[place], looked_at, place, meeting), place, meeting) for place in (0, 1)]
     broken = [_by_rows(looked_at, rows, meeting)]
@@ -136,11 +137,12 @@ def gate_met(staged: DataFrame, state: DataFrame, known: Sequence[DataFrame], me
             broken.append(_by_pairs(staged, pairs, meeting))
         for place in meeting.kept:
             broken.append(_by_lone_rows(staged, state, rows, pairs, place, meeting))
-    found = reduce(DataFrame.unionAll, broken).where("rule IS NOT NULL").groupBy("rule")
-    told = {row["rule"]: row for row in found.agg(F.count("*").alias("rows"), F.min("example").alias("one")).collect()}
-    findings = {rule: f"{words} ({told[rule]['rows']} rows, such as {told[rule]['one']})" for rule, words in
-                MET_RULES.items() if rule in told}  # fmt: skip
-    return Verdict(tuple(findings.values()))
+    found = reduce(DataFrame.unionAll, broken).where("rule IS NOT NULL")
+    batch = found.select(
+        F.monotonically_increasing_id().alias("key_0"), *(F.expr(f"rule = '{rule}'").alias(rule) for rule in MET_RULES)
+    )
+    verdict = judged(batch.limit(IN_PROCESS), ["row"], MET_RULES, in_process=True)
+    return verdict if verdict.passed else Verdict((*verdict.findings, *_examples(found)))
 
 
 def _by_rows(staged: DataFrame, rows: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
@@ -151,11 +153,9 @@ def _by_rows(staged: DataFrame, rows: Sequence[DataFrame], meeting: Meeting) -> 
     for place in (0, 1):
         joined = joined.join(rows[place], on=ROWS[place], how="left")
     kinds = fields_of(staged, MADE)
-    values = ", ".join(
-        f"{text(field.name)}, CAST({sql} AS {type_sql(field.dataType)})"
-        for field, (_, sql) in zip(kinds, meeting.statement.outputs, strict=True)
-    )
-    shows = same(MADE, f"named_struct({values})", kinds)
+    outputs = zip(kinds, meeting.statement.outputs, strict=True)
+    values = {field.name: f"CAST({sql} AS {type_sql(field.dataType)})" for field, (_, sql) in outputs}
+    shows = same(MADE, struct(values), kinds)
     unknown = [f"({row} IS NOT NULL AND {facts} IS NULL)" for row, facts in zip(ROWS, FACTS, strict=True)]
     not_kept = [f"{ROWS[1 - place]} IS NULL" for place in (0, 1) if place not in meeting.kept]
     return joined.selectExpr(
@@ -353,3 +353,9 @@ def _is_checked(row: str, meeting: Meeting) -> str:
 
 def _example(*rows: str) -> str:
     return f"concat_ws(' and ', {', '.join(f'to_json({row})' for row in rows)}) AS example"
+
+
+def _examples(found: DataFrame) -> list[str]:
+    """Give of each broken rule a row that breaks it."""
+    examples = {row["rule"]: row["one"] for row in found.groupBy("rule").agg(F.min("example").alias("one")).collect()}
+    return [f"{words}: not so of {examples[rule]}" for rule, words in MET_RULES.items() if rule in examples]

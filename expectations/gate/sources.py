@@ -19,6 +19,7 @@ from expectations.gate.statement import Statement
 from lakehouse.changes import key_struct, null_key
 from lakehouse.pruning import Pruning, pruning
 from lakehouse.small import TooMuch, brought
+from lakehouse.sqltext import numbered
 from lakehouse.values import type_sql
 
 CHANGED = 1_000
@@ -166,9 +167,8 @@ class Sources:
 
     def _key_sql(self, reference: Reference) -> str:
         kinds = self.inputs[reference.input].types
-        parts = enumerate(zip(reference.expressions, kinds, strict=True))
-        fields = (f"'k{n}', CAST({part} AS {type_sql(kind)})" for n, (part, kind) in parts)
-        return f"named_struct({', '.join(fields)})"
+        parts = zip(reference.expressions, kinds, strict=True)
+        return numbered(f"CAST({part} AS {type_sql(kind)})" for part, kind in parts)
 
 
 def with_keys(rows: DataFrame, key: Sequence[str], own: str, keys: DataFrame, known: Pruning) -> DataFrame:

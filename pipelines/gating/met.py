@@ -16,7 +16,7 @@ from expectations.gate.met import EARLIEST, FACTS, ROWS
 from expectations.validation import Verdict
 from lakehouse.session import for_few, settings
 from lakehouse.small import TooMuch, brought
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from lakehouse.tables import read
 from lakehouse.values import hash_of
@@ -90,9 +90,9 @@ def _came(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -
     rows = rows.select(time, version, has_value, row)
     hashed = hash_of(quote(item.alias), rows.schema[item.alias].dataType)
     rank = 0 if bound.is_self_join else place
-    at = f"named_struct('time', {time}, 'rank', {rank}, 'version', {version})"
-    facts = f"named_struct('at', {at}, 'came', TRUE, 'has_value', {has_value}, 'matched', FALSE)"
-    identity = f"named_struct('version', {version}, 'hash', {hashed}, 'number', CAST(NULL AS INT))"
+    at = struct({"time": time, "rank": str(rank), "version": version})
+    facts = struct({"at": at, "came": "TRUE", "has_value": has_value, "matched": "FALSE"})
+    identity = _identity(version, hashed, "CAST(NULL AS INT)")
     return rows.select(F.expr(identity).alias(ROWS[place]), F.expr(facts).alias(FACTS[place]), quote(item.alias))
 
 
@@ -100,9 +100,9 @@ def _waited(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int)
     assert bound.state is not None
     side, version, hashed, number, matched = KNOWN_COLUMNS
     rows = read(workspace.spark, bound.state, plan.state_version).where(f"{side} IN ({place}, {BOTH})")
-    at = f"named_struct('time', {EARLIEST}L, 'rank', 0, 'version', 0L)"
-    facts = f"named_struct('at', {at}, 'came', FALSE, 'has_value', TRUE, 'matched', {matched})"
-    identity = f"named_struct('version', {version}, 'hash', {hashed}, 'number', {number})"
+    at = struct({"time": f"{EARLIEST}L", "rank": "0", "version": "0L"})
+    facts = struct({"at": at, "came": "FALSE", "has_value": "TRUE", "matched": matched})
+    identity = _identity(version, hashed, number)
     # A row that waits once for both sides of a stream lies where those of the left one do.
     row = F.coalesce(STATE_ROWS[place], STATE_ROWS[0]) if bound.is_self_join else F.col(STATE_ROWS[place])
     item = bound.join.inputs[place]
@@ -125,8 +125,12 @@ def _becoming(workspace: Workspace, bound: BoundJoin, stage: Stage) -> DataFrame
     key = StructType([state_schema(bound)[name] for name in KNOWN_COLUMNS[:4]])
     state = stage.get(workspace.spark, "state", StructType([StructField("op", StringType()), StructField("key", key)]))
     side, version, hashed, number = (f"key.{name}" for name in KNOWN_COLUMNS[:4])
-    row = f"named_struct('version', {version}, 'hash', {hashed}, 'number', {number}) AS row"
-    return state.selectExpr("op", f"{side} AS place", row)
+    return state.selectExpr("op", f"{side} AS place", f"{_identity(version, hashed, number)} AS row")
+
+
+def _identity(version: str, hashed: str, number: str) -> str:
+    """Give the SQL of what tells rows of a stream apart."""
+    return struct({"version": version, "hash": hashed, "number": number})
 
 
 def _meeting(bound: BoundJoin, plan: EpochPlan, known: list[DataFrame], share: int) -> Meeting:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, TimestampType
 
 from lakehouse.changes import key_struct
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import quote, row_struct
 from pipelines.joins.difference import NEW, OLD, as_image, difference
 from pipelines.joins.emission import TOMBSTONE, UPSERT
 from pipelines.joins.versions import BEGINNING
@@ -128,7 +128,7 @@ def logged_changes(fresh: DataFrame, before: DataFrame, key: Sequence[str], kind
         `old` and `new` (struct of the columns; null if absent). A row of a backfill comes before all others in time.
     """
     types = [kinds[name] for name in key]
-    row = f"named_struct({', '.join(f'{text(name)}, {quote(name)}' for name in kinds)})"
+    row = row_struct(kinds)
 
     def versions(rows: DataFrame, *, are_fresh: bool) -> DataFrame:
         return rows.select(

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import quote, row_struct
 from lakehouse.values import comparable, same
 
 IMAGE = "_lakejoin_image"
@@ -34,7 +34,7 @@ def difference(images: DataFrame, key: Sequence[str], scope: Sequence[str] = ())
     """
     columns = [field for field in images.schema if field.name not in (IMAGE, *scope)]
     keys = [F.expr(comparable(quote(name), images.schema[name].dataType)).alias(f"k{n}") for n, name in enumerate(key)]
-    row = _struct([field.name for field in columns])
+    row = row_struct(field.name for field in columns)
     grouped = (
         images.select(*(F.col(quote(name)) for name in scope), *keys, F.col(IMAGE), F.expr(row).alias("row"))
         .groupBy(*scope, *(f"k{n}" for n in range(len(key))))
@@ -48,12 +48,11 @@ def difference(images: DataFrame, key: Sequence[str], scope: Sequence[str] = ())
     )
     unchanged = same("before", "after", StructType(columns))
     present = "IF(after IS NULL, before, after)"
-    named = ", ".join(f"{text(name)}, {present}.{quote(name)}" for name in key)
     op = "CASE WHEN before IS NULL THEN 'insert' WHEN after IS NULL THEN 'delete' ELSE 'update' END"
     return grouped.where(f"NOT {unchanged} OR copies > 1").select(
         *(F.col(quote(name)) for name in scope),
         F.expr(op).alias("op"),
-        F.expr(f"named_struct({named})").alias("key"),
+        F.expr(row_struct(key, f"{present}.")).alias("key"),
         "before",
         "after",
         "copies",
@@ -74,7 +73,7 @@ def bag_difference(expected: DataFrame, found: DataFrame, scope: Sequence[str] =
         `found` holds the row than `expected` does; negative where rows are missing, never 0.
     """
     fields = [field for field in expected.schema if field.name not in scope]
-    row = _struct([field.name for field in fields])
+    row = row_struct(field.name for field in fields)
     sides = [
         frame.select(
             *(F.col(quote(name)) for name in scope),
@@ -92,7 +91,3 @@ def bag_difference(expected: DataFrame, found: DataFrame, scope: Sequence[str] =
         .where("surplus <> 0")
         .select(*(F.col(quote(name)) for name in scope), "row", "surplus")
     )
-
-
-def _struct(names: Sequence[str]) -> str:
-    return "named_struct(" + ", ".join(f"{text(name)}, {quote(name)}" for name in names) + ")"

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import quote, struct, text
 from lakehouse.values import same, type_sql
 from pipelines.joins.versions import BEGINNING
 from pipelines.spec import Semantics, TableJoin
@@ -62,17 +62,14 @@ def emitted(
         F.lag("reference").over(in_order).alias("referred"),
     ).where(F.col("position") > BEGINNING)
     sources = ", ".join(text(item.source) for item in join.inputs)
-    keys = ", ".join(
-        f"{text(name)}, coalesce(new.{quote(name)}, old.{quote(name)}, "
-        f"CAST(key.k{place} AS {type_sql(columns[name].dataType)}))"
-        for place, name in enumerate(join.key)
-    )
+    named = ((name, f"CAST(key.k{place} AS {type_sql(columns[name].dataType)})") for place, name in enumerate(join.key))
+    keys = {name: f"coalesce(new.{quote(name)}, old.{quote(name)}, {given})" for name, given in named}
     return pairs.where(_emits(join, columns, semantics)).select(
         *scopes,
         "position",
         F.expr(f"element_at(array({sources}), cause + 1)").alias("cause"),
         F.expr(f"IF(new IS NULL, '{TOMBSTONE}', '{UPSERT}')").alias("op"),
-        F.expr(f"named_struct({keys})").alias("key"),
+        F.expr(struct(keys)).alias("key"),
         "old",
         "new",
     )

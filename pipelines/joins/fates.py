@@ -12,20 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.sqltext import quote
+from pipelines.joins.identity import HAS_VALUE, IDENTITY
 from pipelines.joins.meaning import PREFIX
-from pipelines.joins.stream_stream import (
-    APART,
-    AT,
-    BELOW,
-    HAS_VALUE,
-    IDENTITY,
-    MATCHED,
-    WAITED,
-    below,
-    is_eager,
-    preserved,
-    window_of,
-)
+from pipelines.joins.stream_stream import APART, AT, BELOW, MATCHED, WAITED, below, is_eager, preserved
 from pipelines.joins.watermarks import (
     PLACE,
     SIDE,
@@ -38,6 +27,7 @@ from pipelines.joins.watermarks import (
     running_sum,
     steps_of,
     value,
+    window_of,
 )
 from pipelines.spec import Semantics, TableJoin
 from pipelines.spec import Window as Bounded

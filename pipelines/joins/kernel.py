@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse.changes import key_struct
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import numbered, quote
 from lakehouse.values import type_sql
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
 from pipelines.joins.meaning import meaning
@@ -127,11 +127,9 @@ def levels(join: TableJoin) -> Iterator[list[Link]]:
 
 def reference(link: Link, types: Sequence[DataType]) -> str:
     """Give the SQL of the key that a row refers to: struct<k0, …>, over the columns of the referencing input."""
-    parts = (
-        f"'k{place}', CAST({expression} AS {type_sql(kind)})"
-        for place, (expression, kind) in enumerate(zip(link.expressions, types, strict=True))
+    return numbered(
+        f"CAST({expression} AS {type_sql(kind)})" for expression, kind in zip(link.expressions, types, strict=True)
     )
-    return f"named_struct({', '.join(parts)})"
 
 
 def null_reference(link: Link) -> str:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakehouse.changes import key_struct, null_key
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import quote, row_struct, struct
 from lakehouse.values import identical, same
 from pipelines.spec import Changelog
 from pipelines.spec.names import DELETED, ORDER
@@ -55,14 +55,12 @@ def offers(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ()) -> 
         F.expr(f"coalesce({changelog.tombstone}, false)").alias("dead"),
         F.struct(*(F.col(quote(name)) for name in changelog.columns)).alias("raw"),
     )
-    fields = [
-        f"{text(name)}, {value if name in changelog.key else f'IF(dead, NULL, {value})'}"
-        for name, value in ((name, quote("raw", name)) for name in changelog.columns)
-    ]
-    row = f"named_struct({', '.join(fields)}, '{DELETED}', dead, '{ORDER}', ord)"
-    values = (f"'c{n}', {identical(quote('raw', name), kind)}" for n, (name, kind) in enumerate(kinds.items()))
+    values = {name: quote("raw", name) for name in changelog.columns}
+    fields = {name: value if name in changelog.key else f"IF(dead, NULL, {value})" for name, value in values.items()}
+    row = struct({**fields, DELETED: "dead", ORDER: "ord"})
+    in_order = {f"c{n}": identical(values[name], kind) for n, (name, kind) in enumerate(kinds.items())}
     return taken.groupBy(*scope, "key", "ord", VERSION).agg(
-        F.max_by(F.expr(row), F.expr(f"named_struct('dead', dead, {', '.join(values)})")).alias("row"),
+        F.max_by(F.expr(row), F.expr(struct({"dead": "dead", **in_order}))).alias("row"),
         F.count(F.lit(1)).alias("number"),
     )
 
@@ -105,11 +103,10 @@ def latest(offered: DataFrame, held: DataFrame, key: Sequence[str], scope: Seque
         )
     )
     wins = f"NOT {_is_older(f'after.{ORDER}', f'before.{ORDER}')} AND NOT {same('before', 'after', columns)}"
-    named = ", ".join(f"{text(name)}, after.{quote(name)}" for name in key)
     return newest.select(
         *(F.col(quote(name)) for name in scope),
         F.expr(f"CASE WHEN before IS NULL THEN 'insert' WHEN {wins} THEN 'update' END").alias("op"),
-        F.expr(f"named_struct({named})").alias("key"),
+        F.expr(row_struct(key, "after.")).alias("key"),
         "before",
         "after",
         "late",
@@ -134,8 +131,7 @@ def accepted(offered: DataFrame, changes: DataFrame, columns: Sequence[str]) -> 
     """
 
     def live(row: str) -> str:
-        values = ", ".join(f"{text(name)}, {row}.{quote(name)}" for name in columns)
-        return f"IF(coalesce({row}.{DELETED}, true), NULL, named_struct({values}))"
+        return f"IF(coalesce({row}.{DELETED}, true), NULL, {row_struct(columns, f'{row}.')})"
 
     came = Window.partitionBy("key").orderBy(VERSION, "ord")
     earlier = came.rowsBetween(Window.unboundedPreceding, -1)

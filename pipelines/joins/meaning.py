@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import quote, struct
 from pipelines.spec import TableJoin
 
 PREFIX = "_lakejoin_"
@@ -84,8 +84,8 @@ def met(found: DataFrame, join: TableJoin) -> DataFrame:
         before.append(item.alias)
     if join.where is not None:
         state = state.withColumn(PRESENT, F.expr(f"IF({PRESENT}, coalesce({join.where}, FALSE), FALSE)"))
-    outputs = ", ".join(f"{text(output.name)}, {output.expression}" for output in join.outputs)
-    return state.withColumn(ROW, F.expr(f"IF({PRESENT}, named_struct({outputs}), NULL)"))
+    row = struct({output.name: output.expression for output in join.outputs})
+    return state.withColumn(ROW, F.expr(f"IF({PRESENT}, {row}, NULL)"))
 
 
 def _kept_if(state: DataFrame, condition: str, aliases: Sequence[str]) -> DataFrame:

@@ -13,12 +13,12 @@ limits decide who waits, and a pair needs no more than ON, two rows that were no
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType, MapType, StructType
+from pyspark.sql.types import StructType
 
-from lakehouse.sqltext import quote, text
-from lakehouse.values import contains, hash_of
+from lakehouse.sqltext import quote, struct
+from pipelines.joins.identity import HAS_VALUE, IDENTITY
 from pipelines.joins.meaning import PREFIX, ROW
 from pipelines.joins.watermarks import (
     NOTHING_YET,
@@ -30,16 +30,13 @@ from pipelines.joins.watermarks import (
     limit,
     reached,
     value,
+    window_of,
 )
 from pipelines.spec import Semantics, TableJoin
 from pipelines.spec import Window as Bounded
 
-HASH, NUMBER = f"{PREFIX}hash", f"{PREFIX}number"
-IDENTITY = (SIDE, VERSION, HASH, NUMBER)
-"""What tells stored rows apart: side, version of the source, hash of the columns, and the number among equal rows."""
-
-HAS_VALUE, WAITED, MATCHED, NULL_KEY, LATE, APART, BELOW, ID = (
-    f"{PREFIX}{name}" for name in ("has_value", "waited", "matched", "null_key", "late", "apart", "below", "id")
+WAITED, MATCHED, NULL_KEY, LATE, APART, BELOW, ID = (
+    f"{PREFIX}{name}" for name in ("waited", "matched", "null_key", "late", "apart", "below", "id")
 )
 AT = f"{PREFIX}at"
 FIRST, SECOND, BY_LEFT = (f"{PREFIX}{name}" for name in ("first", "second", "by_left"))
@@ -50,76 +47,6 @@ GREATEST = 2**63 - 1
 
 WIDER = 4
 """With an equality in ON a bucket of time is so many times as wide as the bound: fewer rows are in two."""
-
-
-def hashed(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:
-    """
-    Wrap the rows that came to a stream, each with the hash of its columns.
-
-    Args:
-        rows: The scope columns, TIME (bigint, its time in the order), VERSION (bigint, its commit), HAS_VALUE (boolean)
-            and the columns that the join uses.
-        join: The join.
-        place: The place of the stream in FROM.
-        scope: Columns that keep independent histories apart.
-
-    Returns:
-        The scope columns, PLACE, IDENTITY but for NUMBER, HAS_VALUE, and the row as a struct under its alias.
-    """
-    item = join.inputs[place]
-    row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
-    scopes = [F.col(quote(name)) for name in scope]
-    rank = 0 if window_of(join).is_self_join else place
-    placed = (F.lit(place).alias(SIDE), F.lit(rank).alias(RANK), TIME, VERSION)
-    wrapped = rows.select(*scopes, *placed, HAS_VALUE, row)
-    return wrapped.withColumn(HASH, F.expr(hash_of(quote(item.alias), wrapped.schema[item.alias].dataType)))
-
-
-def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:
-    """Complete the IDENTITY of rows that `hashed` gives: a NUMBER tells equal rows of a commit apart."""
-    kind = rows.schema[join.inputs[place].alias].dataType
-    order = [F.col(TIME), F.desc(HAS_VALUE)]
-    if contains(kind, (FloatType, DoubleType, MapType)):
-        # Equal values may be written otherwise, 0.0 and -0.0: each is to have its number whenever it is read.
-        order.append(F.col(quote(join.inputs[place].alias)).cast("string"))
-    equal = Window.partitionBy(*scope, SIDE, VERSION, HASH).orderBy(*order)
-    return rows.withColumn(NUMBER, F.row_number().over(equal))
-
-
-def identified_by_hash(rows: DataFrame) -> DataFrame | None:
-    """
-    Complete the IDENTITY of rows that `hashed` gives, of one stream, without sorting them: their hashes differ.
-
-    Returns:
-        The rows; None where some share a hash.
-    """
-    shared = rows.groupBy(VERSION, HASH).count().where("count > 1").limit(1)
-    return None if shared.count() else rows.withColumn(NUMBER, F.lit(1))
-
-
-def both_sides(rows: DataFrame, join: TableJoin) -> DataFrame:
-    """
-    Give rows of a stream that is joined with itself to both sides.
-
-    Args:
-        rows: Rows with the struct of the left alias, as `identified` gives them.
-        join: The join.
-
-    Returns:
-        Each row twice: on the left side, and on the right one under the alias of that.
-    """
-    row = f"{PREFIX}row"
-    others = [F.col(quote(name)) for name in rows.columns if name not in (SIDE, *(one.alias for one in join.inputs))]
-    twice = rows.select(
-        *others, F.col(quote(join.inputs[0].alias)).alias(row), F.explode(F.array(F.lit(0), F.lit(1))).alias(SIDE)
-    )
-    sides = [F.expr(f"IF({SIDE} = {place}, {row}, NULL)").alias(one.alias) for place, one in enumerate(join.inputs)]
-    return twice.select(*others, SIDE, *sides)
-
-
-def together(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Put the rows of both streams into one frame, a null in the place of the other's row."""
-    return left.unionByName(right, allowMissingColumns=True)
 
 
 def timed(rows: DataFrame, join: TableJoin) -> DataFrame:
@@ -284,8 +211,7 @@ def selected(found: DataFrame, join: TableJoin) -> DataFrame:
     Returns:
         The columns with ROW (struct of the SELECT list): null where WHERE is not true.
     """
-    outputs = ", ".join(f"{text(output.name)}, {output.expression}" for output in join.outputs)
-    row = f"named_struct({outputs})"
+    row = struct({output.name: output.expression for output in join.outputs})
     return found.withColumn(ROW, F.expr(row if join.where is None else f"IF({join.where}, {row}, NULL)"))
 
 
@@ -344,12 +270,6 @@ def _axis(window: Bounded) -> tuple[int, int, int, int] | None:
                 if (other.greater, other.lesser) == (bound.lesser, bound.greater):
                     found.append((bound.greater, bound.lesser, bound.allowance, other.allowance))
     return min(found, key=lambda axis: axis[2] + axis[3], default=None)
-
-
-def window_of(join: TableJoin) -> Bounded:
-    """Give what bounds a join of two streams in time."""
-    assert join.window is not None
-    return join.window
 
 
 def _side(place: int) -> str:

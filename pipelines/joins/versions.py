@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse.changes import key_struct, null_key
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import quote, row_struct
 from pipelines.joins.kernel import unchanged_rows
 from pipelines.spec import Input
 
@@ -134,4 +134,4 @@ def versions(
 
 
 def _row(side: Input, prefix: str) -> str:
-    return f"named_struct({', '.join(f'{text(name)}, {prefix}{quote(name)}' for name in side.columns)})"
+    return row_struct(side.columns, prefix)

@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType, DateType, TimestampNTZType, TimestampTyp
 
 from lakehouse.sqltext import quote
 from pipelines.joins.meaning import PREFIX
-from pipelines.spec import Semantics
+from pipelines.spec import Semantics, TableJoin
 from pipelines.spec import Window as Bounded
 from pipelines.spec.lengths import DAY
 
@@ -31,6 +31,12 @@ that is joined with itself 0), its commit.
 """
 
 SPAN, BEGIN = f"{PREFIX}span", f"{PREFIX}begin"
+
+
+def window_of(join: TableJoin) -> Bounded:
+    """Give what bounds a join of two streams in time."""
+    assert join.window is not None
+    return join.window
 
 
 def value(number: int) -> str:

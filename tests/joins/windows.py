@@ -16,22 +16,8 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, S
 
 from lakehouse.small import brought
 from pipelines.joins.fates import OP, alone, fates, most_waiting
-from pipelines.joins.stream_stream import (
-    AT,
-    HAS_VALUE,
-    HASH,
-    MATCHED,
-    NUMBER,
-    came,
-    hashed,
-    identified,
-    judged,
-    marks_of,
-    pairs,
-    timed,
-    together,
-    waiting,
-)
+from pipelines.joins.identity import HAS_VALUE, HASH, NUMBER, hashed, identified, together
+from pipelines.joins.stream_stream import AT, MATCHED, came, judged, marks_of, pairs, timed, waiting
 from pipelines.joins.watermarks import (
     NOTHING_YET,
     RANK,

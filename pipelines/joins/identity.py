@@ -1,0 +1,94 @@
+"""
+The rows of two streams, told apart: by side, commit, hash, and a number among equal rows of a commit.
+
+So a row is the same one whenever it is read, in the epoch that it came in and in each in which it waits.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, FloatType, MapType
+
+from lakehouse.sqltext import quote
+from lakehouse.values import contains, hash_of
+from pipelines.joins.meaning import PREFIX
+from pipelines.joins.watermarks import RANK, SIDE, TIME, VERSION, window_of
+from pipelines.spec import TableJoin
+
+HAS_VALUE = f"{PREFIX}has_value"
+"""Whether a row has a value: null among the records of Kafka is none."""
+
+HASH, NUMBER = f"{PREFIX}hash", f"{PREFIX}number"
+IDENTITY = (SIDE, VERSION, HASH, NUMBER)
+"""What tells stored rows apart: side, version of the source, hash of the columns, and the number among equal rows."""
+
+
+def hashed(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Wrap the rows that came to a stream, each with the hash of its columns.
+
+    Args:
+        rows: The scope columns, TIME (bigint, its time in the order), VERSION (bigint, its commit), HAS_VALUE (boolean)
+            and the columns that the join uses.
+        join: The join.
+        place: The place of the stream in FROM.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        The scope columns, PLACE, IDENTITY but for NUMBER, HAS_VALUE, and the row as a struct under its alias.
+    """
+    item = join.inputs[place]
+    row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
+    scopes = [F.col(quote(name)) for name in scope]
+    rank = 0 if window_of(join).is_self_join else place
+    placed = (F.lit(place).alias(SIDE), F.lit(rank).alias(RANK), TIME, VERSION)
+    wrapped = rows.select(*scopes, *placed, HAS_VALUE, row)
+    return wrapped.withColumn(HASH, F.expr(hash_of(quote(item.alias), wrapped.schema[item.alias].dataType)))
+
+
+def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:
+    """Complete the IDENTITY of rows that `hashed` gives: a NUMBER tells equal rows of a commit apart."""
+    kind = rows.schema[join.inputs[place].alias].dataType
+    order = [F.col(TIME), F.desc(HAS_VALUE)]
+    if contains(kind, (FloatType, DoubleType, MapType)):
+        # Equal values may be written otherwise, 0.0 and -0.0: each is to have its number whenever it is read.
+        order.append(F.col(quote(join.inputs[place].alias)).cast("string"))
+    equal = Window.partitionBy(*scope, SIDE, VERSION, HASH).orderBy(*order)
+    return rows.withColumn(NUMBER, F.row_number().over(equal))
+
+
+def identified_by_hash(rows: DataFrame) -> DataFrame | None:
+    """
+    Complete the IDENTITY of rows that `hashed` gives, of one stream, without sorting them: their hashes differ.
+
+    Returns:
+        The rows; None where some share a hash.
+    """
+    shared = rows.groupBy(VERSION, HASH).count().where("count > 1").limit(1)
+    return None if shared.count() else rows.withColumn(NUMBER, F.lit(1))
+
+
+def both_sides(rows: DataFrame, join: TableJoin) -> DataFrame:
+    """
+    Give rows of a stream that is joined with itself to both sides.
+
+    Args:
+        rows: Rows with the struct of the left alias, as `identified` gives them.
+        join: The join.
+
+    Returns:
+        Each row twice: on the left side, and on the right one under the alias of that.
+    """
+    row = f"{PREFIX}row"
+    others = [F.col(quote(name)) for name in rows.columns if name not in (SIDE, *(one.alias for one in join.inputs))]
+    twice = rows.select(
+        *others, F.col(quote(join.inputs[0].alias)).alias(row), F.explode(F.array(F.lit(0), F.lit(1))).alias(SIDE)
+    )
+    sides = [F.expr(f"IF({SIDE} = {place}, {row}, NULL)").alias(one.alias) for place, one in enumerate(join.inputs)]
+    return twice.select(*others, SIDE, *sides)
+
+
+def together(left: DataFrame, right: DataFrame) -> DataFrame:
+    """Put the rows of both streams into one frame, a null in the place of the other's row."""
+    return left.unionByName(right, allowMissingColumns=True)
