@@ -1,5 +1,6 @@
 """Rows held to expectations that are given by name: those of a pipeline file, and those of a suite of ours."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from expectations.catalogue import Declared, described, each
 from expectations.validation import Verdict, validated
+from lakehouse.errors import GateErrored
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
@@ -39,12 +41,29 @@ def made(declared: Declared) -> list["Expectation"]:
 
     Args:
         declared: The expectations: Great Expectations' and our own.
-    """
-    from great_expectations.expectations.registry import get_expectation_impl
 
+    Raises:
+        GateErrored: Arguments do not go together, as a least value above the greatest.
+    """
     import expectations.own  # noqa: F401  (registers ours, as the other registers its own)
 
-    return [get_expectation_impl(name)(**arguments) for name, arguments in each(declared)]
+    return [_one(name, arguments) for name, arguments in each(declared)]
+
+
+def _one(name: str, arguments: Mapping[str, Any]) -> "Expectation":
+    from great_expectations.compatibility import pydantic
+    from great_expectations.expectations.registry import get_expectation_impl
+
+    try:
+        expectation: Expectation = get_expectation_impl(name)(**arguments)
+    except pydantic.ValidationError as error:
+        raise GateErrored(
+            described(name, arguments),
+            "its arguments do not go together",
+            found="; ".join(part["msg"] for part in error.errors()),
+            hint="correct the expectation in the pipeline file",
+        ) from error
+    return expectation
 
 
 def _finding(result: Any) -> str:

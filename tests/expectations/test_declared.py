@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from expectations import catalogue
-from expectations.catalogue import of_rows, of_whole
+from expectations import catalogue, cataloguing
+from expectations.catalogue import argument_faults, columns_of, of_rows, of_whole
+from expectations.declared import made
 from lakehouse.errors import GateErrored, GateFailed, NotLoaded, PipelineFileError
 from pipelines import Pipeline
 from pipelines.explain import explain
@@ -20,8 +21,8 @@ WINDOWED = "SELECT l.id, r.id AS r, l.v FROM left l LEFT JOIN right r ON r.t BET
 
 
 def test_the_catalogue_is_that_of_the_great_expectations_that_is_installed() -> None:
-    """`python -m expectations.catalogue` writes it."""
-    assert catalogue.made() == catalogue._catalogue()
+    """`python -m expectations.cataloguing` writes it."""
+    assert cataloguing.made() == catalogue._catalogue()
 
 
 def test_a_share_of_rows_and_uniqueness_are_about_the_whole_table() -> None:
@@ -30,6 +31,19 @@ def test_a_share_of_rows_and_uniqueness_are_about_the_whole_table() -> None:
     rows: dict[str, Any] = {"expect_table_row_count_to_be_between": {"min_value": 1}}
     declared = [BETWEEN, share, unique, rows]
     assert (of_rows(declared), of_whole(declared)) == ([BETWEEN], [share, unique, rows])
+
+
+def test_ours_are_known_by_name_too() -> None:
+    """Their columns are columns of the result; what they have from Great Expectations and fix is no argument."""
+    present, once = ({f"expect_{name}": {"key_columns": ["k"]}} for name in ("key_to_be_present", "one_change_per_key"))
+    assert (of_rows([present, once]), of_whole([present, once])) == ([present], [once])
+    (fault,) = argument_faults("expect_one_change_per_key", {"key_columns": ["k"], "mostly": 0.5})
+    assert (fault.argument, fault.problem, "key_columns" in fault.known) == ("mostly", "no such argument", True)
+    answered = {"reference_columns": ["k"], "answer_columns": ["v"], "partner_columns": ["w", "x"], "found_column": "f"}
+    assert columns_of(answered) == ("k", "v", "w", "x", "f")
+    with pytest.raises(GateErrored, match="do not go together") as caught:
+        made([{"expect_foreign_key_to_be_answered": answered}])
+    assert "not as many columns" in caught.value.found
 
 
 @pytest.mark.parametrize("name", ["missing", "V"])
@@ -50,7 +64,8 @@ def test_a_loaded_result_that_does_not_meet_them_is_dropped(priced: Lake) -> Non
 
 def test_rows_that_do_not_meet_them_are_not_published(priced: Lake) -> None:
     """Neither what is published already is looked at, nor deletes; the next run is judged anew."""
-    join = declared(priced, BETWEEN, {"expect_table_row_count_to_equal": {"value": 99}})
+    present: dict[str, Any] = {"expect_key_to_be_present": {"key_columns": ["k"]}}
+    join = declared(priced, BETWEEN, present, {"expect_table_row_count_to_equal": {"value": 99}})
     assert only(join.run(priced.spark)).outcome == "done", "those about the whole table are for `validate`"
     with pytest.raises(GateFailed, match=r"row_count_to_equal\(value: 99\): 2"):
         join.validate(priced.spark)

@@ -1,0 +1,101 @@
+"""
+Make the list of the expectations that there are: those of the Great Expectations that is installed, and ours.
+
+    python -m expectations.cataloguing > expectations/catalogue.json
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import great_expectations.expectations  # noqa: F401  (registers them)
+from great_expectations.expectations.registry import (
+    get_expectation_impl,
+    list_registered_expectation_implementations,
+)
+
+import expectations.own  # noqa: F401  (registers ours)
+
+ROW_BY_ROW = ("ColumnMapExpectation", "ColumnPairMapExpectation", "MulticolumnMapExpectation")
+"""What Great Expectations calls expectations that judge rows."""
+
+OF_A_WHOLE = frozenset(
+    {
+        "expect_column_value_z_scores_to_be_less_than",
+        "expect_column_values_to_be_decreasing",
+        "expect_column_values_to_be_in_type_list",
+        "expect_column_values_to_be_increasing",
+        "expect_column_values_to_be_of_type",
+        "expect_column_values_to_be_unique",
+        "expect_column_values_to_not_be_outliers",
+        "expect_compound_columns_to_be_unique",
+        "expect_no_padded_row_with_match",
+        "expect_no_repeated_value",
+        "expect_no_tombstone_after_tombstone",
+        "expect_no_unnecessary_tombstone",
+        "expect_one_change_per_key",
+        "expect_positions_to_grow",
+    }
+)
+"""Of these the ones that judge a row by others, or a column."""
+
+OF_OTHER_TABLES = frozenset({"expect_query_results_to_match_comparison", "expect_table_row_count_to_equal_other_table"})
+"""Expectations about tables that a gate does not have."""
+
+MACHINERY = ("batch_id", "catch_exceptions", "id", "metadata", "rendered_content", "result_format", "windows")
+"""Arguments that are for Great Expectations' own use."""
+
+FIXED = ("column_list", "ignore_row_if", "mostly")
+"""Arguments that ours have from Great Expectations and that stay as they are."""
+
+
+def made() -> dict[str, dict[str, Any]]:
+    """Make the catalogue from the Great Expectations that is installed, and ours."""
+    found = {}
+    for name in sorted(list_registered_expectation_implementations()):
+        made_by = get_expectation_impl(name)
+        package, _, module = made_by.__module__.partition(".")
+        is_ours = package == "expectations" and module.startswith("own.")
+        if name in OF_OTHER_TABLES or not (is_ours or package == "great_expectations"):
+            continue
+        judges_rows = any(base.__name__ in ROW_BY_ROW for base in made_by.__mro__)
+        arguments = _arguments(made_by.schema(), FIXED if is_ours else ())
+        found[name] = {"row_level": judges_rows and name not in OF_A_WHOLE, "arguments": arguments}
+    return found
+
+
+def _arguments(schema: Mapping[str, Any], fixed: Sequence[str]) -> dict[str, Any]:
+    """Reduce the schema of an expectation to what a person gives."""
+    given = {name: form for name, form in schema["properties"].items() if name not in (*MACHINERY, *fixed)}
+    properties = {name: _form(form, schema["definitions"]) for name, form in given.items()}
+    required = schema.get("required", [])
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _form(argument: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """Reduce the schema of an argument to the plain forms that it may have."""
+    choices = [*_choices(argument, definitions)]
+    forms = sorted({choice["type"] for choice in choices if "type" in choice})
+    plain = [form for form in forms if form != "object"] or forms  # a mapping names a parameter, which nobody gives
+    made: dict[str, Any] = {"type": plain[0] if len(plain) == 1 else plain} if plain else {}
+    for choice in choices:
+        if choice.get("type") in plain:
+            made |= {rule: choice[rule] for rule in ("enum", "minimum", "maximum", "minLength") if rule in choice}
+    return made
+
+
+def _choices(argument: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Give each schema of which an argument may meet one."""
+    if "$ref" in argument:
+        argument = definitions[argument["$ref"].rpartition("/")[2]]
+    several = [choice for kind in ("anyOf", "oneOf", "allOf") for choice in argument.get(kind, ())]
+    for choice in several:
+        yield from _choices(choice, definitions)
+    if not several:
+        yield argument
+
+
+if __name__ == "__main__":
+    lines = (f"{json.dumps(name)}: {json.dumps(known)}" for name, known in made().items())
+    sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")
