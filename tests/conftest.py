@@ -21,6 +21,8 @@ settings.load_profile("lakejoin")
 FOR_TINY_DATA = {
     "spark.driver.extraJavaOptions": LOCAL_SETTINGS["spark.driver.extraJavaOptions"]
     + " -XX:ReservedCodeCacheSize=512m",
+    # Delta remembers each table for an hour, with plans of some 4 MB: the tables of two thousand tests fill the memory.
+    "spark.databricks.delta.delta.log.cacheSize": "20",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
