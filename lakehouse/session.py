@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.errors import LakejoinError
 
@@ -20,6 +21,9 @@ JAVA = Path(sys.prefix) / "share" / "lakejoin" / "java"
 
 QUIET = Path(__file__).with_name("log4j2.properties")
 
+GIVEN_BY = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION")
+"""Set where Spark is there already: over Connect, under spark-submit, on Databricks. Its settings are not ours."""
+
 LOCAL_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -29,6 +33,8 @@ LOCAL_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.databricks.delta.snapshotPartitions": "2",
+    # VACUUM lists files in so many tasks, otherwise in 10,000.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(os.cpu_count() or 2),
     # An epoch runs some 160 generated classes; of the 100 that are kept otherwise the next one finds none again.
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.locality.wait": "0s",
@@ -62,7 +68,7 @@ LOSSY_SETTINGS = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreC
 
 def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     """
-    Start Spark with Delta on this machine, or return the session that runs already, as it is.
+    Start Spark with Delta on this machine, or return the session that is given or runs already, as it is.
 
     Args:
         settings: Spark settings that come on top of ours, such as `spark.driver.memory`.
@@ -75,12 +81,12 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
         return running
     if JAVA.exists():
         os.environ.setdefault("JAVA_HOME", str(JAVA))
-    if importlib.util.find_spec("delta") is None:
-        raise LakejoinError(
-            "local session", "Delta Lake for Spark is not installed", hint="run `pip install 'lakejoin[local]'`"
-        )
     builder = SparkSession.builder.appName("lakejoin")
-    if not os.environ.get("SPARK_REMOTE"):
+    if not any(os.environ.get(name) for name in GIVEN_BY):
+        if importlib.util.find_spec("delta") is None:
+            raise LakejoinError(
+                "local session", "Delta Lake for Spark is not installed", hint="run `pip install 'lakejoin[local]'`"
+            )
         builder = builder.master("local[*]")
         for name, value in {**LOCAL_SETTINGS, **(settings or {})}.items():
             builder = builder.config(name, value)
@@ -133,6 +139,28 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
         session.conf.set(name, value)
     session.conf.set("spark.sql.session.timeZone", timezone)
     return session
+
+
+def persisted(frame: DataFrame) -> DataFrame:
+    """Keep what a frame is computed to for later reads, where that can be had: Databricks serverless refuses it."""
+    with _unless_refused():
+        frame.persist()
+    return frame
+
+
+def let_go(frame: DataFrame) -> None:
+    """Keep a frame no longer."""
+    with _unless_refused():
+        frame.unpersist()
+
+
+@contextmanager
+def _unless_refused() -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as error:
+        if "NOT_SUPPORTED" not in (error.getCondition() or ""):
+            raise
 
 
 def for_few(size: int) -> dict[str, str]:

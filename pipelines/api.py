@@ -1,12 +1,14 @@
 """The Python face of lakejoin: load a pipeline file, run it with your own session."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 from pyspark.sql import SparkSession
 
 from pipelines.docs import write_docs
+from pipelines.maintain import maintain_joins
 from pipelines.quality import validate_joins
 from pipelines.replay import Remedy
 from pipelines.report import JoinReport
@@ -14,6 +16,7 @@ from pipelines.run import flush_joins, run_joins
 from pipelines.spans import span_of
 from pipelines.spec import PipelineFile, load
 from pipelines.verify import verify_join
+from pipelines.watch import PATIENCE, watch_joins
 from pipelines.workspace import Workspace
 
 
@@ -56,6 +59,33 @@ class Pipeline:
             LakejoinError: The error of the first join that failed, after all of them were tried.
         """
         return _or_raise(run_joins(self._open(spark), select))
+
+    def watch(
+        self,
+        spark: SparkSession,
+        every: float,
+        select: Collection[str] | None = None,
+        *,
+        stop: Event | None = None,
+        patience: int = PATIENCE,
+    ) -> Iterator[list[JoinReport]]:
+        """
+        Bring the joins up to date again and again: `for reports in pipeline.watch(spark, 30): ...`.
+
+        Args:
+            spark: The caller's session, whose settings are not touched.
+            every: Seconds from the beginning of a round to that of the next.
+            select: The joins; all without it.
+            stop: Ends the loop once the round at work is through.
+            patience: How many rounds in a row may fail with an error that may pass, such as AnotherRun.
+
+        Yields:
+            The reports of each round, with its errors.
+
+        Raises:
+            LakejoinError: An error that does not pass by itself, or one too many, after the reports of its round.
+        """
+        return watch_joins(self._open(spark), every, select, stop=stop, patience=patience)
 
     def backfill(
         self, spark: SparkSession, select: Collection[str] | None = None, *, remedy: Remedy = ""
@@ -118,6 +148,15 @@ class Pipeline:
         span = span_of(epochs, versions)
         folder = None if docs is None else Path(docs)
         return _or_raise(validate_joins(self._open(spark), select, span, docs=folder, write_suites=write_suites))
+
+    def maintain(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
+        """
+        Make the files of what lakejoin keeps few and clustered, and delete those and the stages that nothing needs.
+
+        Raises:
+            LakejoinError: The error of the first join that failed, after all were maintained.
+        """
+        return _or_raise(maintain_joins(self._open(spark), select))
 
     def docs(self, spark: SparkSession, folder: str | Path | None = None) -> Path:
         """

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.feed import FEED_COLUMNS, read_feed
+from lakehouse.session import let_go, persisted
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table
 
@@ -57,7 +58,7 @@ class Feeds:
             also = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
             names = list(dict.fromkeys((*columns, *also)))
             self._forget(source)  # it was read, and one goes on with the next range
-            kept = read_feed(self._spark, table.address, after, to, names, table.where).persist()
+            kept = persisted(read_feed(self._spark, table.address, after, to, names, table.where))
             self._kept[source] = (after, to, kept)
         if not set(columns) <= set(kept.columns):
             return read_feed(self._spark, table.address, after, to, columns, table.where)
@@ -66,4 +67,4 @@ class Feeds:
     def _forget(self, source: str) -> None:
         """Let go what is kept of a source."""
         if source in self._kept:
-            self._kept.pop(source)[2].unpersist()
+            let_go(self._kept.pop(source)[2])

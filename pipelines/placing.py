@@ -15,22 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from lakehouse.entries import Passed
+from lakehouse.session import let_go, persisted
 from lakehouse.small import brought, literal
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
+from pipelines.joins.identity import both_sides, hashed, identified, identified_by_hash, together
 from pipelines.joins.positions import Position, marks_at, risen, together_at, walked
-from pipelines.joins.stream_stream import (
-    LATE,
-    NULL_KEY,
-    both_sides,
-    hashed,
-    identified,
-    identified_by_hash,
-    judged,
-    timed,
-    together,
-    window_of,
-)
+from pipelines.joins.stream_stream import LATE, NULL_KEY, judged, timed
 from pipelines.joins.stream_table import POSITION
 from pipelines.joins.watermarks import (
     NOTHING_YET,
@@ -47,6 +38,7 @@ from pipelines.joins.watermarks import (
     passed,
     reached,
     value,
+    window_of,
     with_watermarks,
 )
 from pipelines.plan import EpochPlan
@@ -112,7 +104,7 @@ class Placing:
         elif not self._is_by_commit:
             self._counted = rows.agg(*self._asked).collect()[0].asDict()
         else:
-            rows = self._remembered = rows.persist()
+            rows = self._remembered = persisted(rows)
         for arrived in self.arrived:
             arrived.facts()
         return rows
@@ -120,7 +112,7 @@ class Placing:
     def release(self) -> None:
         """Let go what was remembered of the rows for those that read them; they have been read."""
         if self._remembered is not None:
-            self._remembered.unpersist()
+            let_go(self._remembered)
 
     @property
     def rows_counted(self) -> DataFrame:

@@ -31,6 +31,7 @@ ORDER = (
     "merge",
     "verify",
     "validate",
+    "maintain",
 )
 """All steps that are timed, in the order in which a reader is told their seconds."""
 

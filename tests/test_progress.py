@@ -7,7 +7,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from pipelines.cli.progress import Bars, ToStderr, _display, announce, shown, waiting
+from pipelines.cli.logs import ToStderr
+from pipelines.cli.progress import Bars, _display, announce, shown, waiting
 from pipelines.progress import ORDER, SILENT, STEPS, Progress, position
 from pipelines.publishing import Stopwatch
 

@@ -8,9 +8,10 @@ import click
 
 from lakehouse.errors import LakejoinError
 from pipelines.cli.commands import cli
+from pipelines.cli.logs import tell
 from pipelines.cli.options import Unexpected, misused
 
-__all__ = ["cli", "main"]
+__all__ = ["cli", "job", "main"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code = cli.main(argv, prog_name="lakejoin", standalone_mode=False)
     except LakejoinError as error:
-        click.echo(error.message, err=True)
+        tell(error.message, logging.ERROR, code=error.code, exit_code=error.exit_code)
         return error.exit_code
     except click.ClickException as error:
         if document := misused(error, sys.argv[1:] if argv is None else argv):
@@ -43,6 +44,17 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except Exception as error:
         logging.getLogger("pipelines").debug("unexpected", exc_info=True)
-        click.echo(Unexpected(error).message, err=True)
+        tell(Unexpected(error).message, logging.ERROR, code=Unexpected.code, exit_code=1)
         return 1
     return code if isinstance(code, int) else 0
+
+
+def job() -> None:
+    """
+    Run a command as a task of a job, whose scheduler calls this function and looks at no exit code of it.
+
+    Raises:
+        SystemExit: The command did not end well; with its exit code.
+    """
+    if code := main():
+        raise SystemExit(code)

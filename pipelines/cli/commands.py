@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from lakehouse.errors import LakejoinError
-from pipelines.cli.options import FILE, SELECT, VAR, Given, names, reporting
-from pipelines.cli.progress import ToStderr, shown, waiting
+from pipelines.cli.logs import log_to_stderr, tell
+from pipelines.cli.options import FILE, SELECT, VAR, Given, in_one_line, names, reporting, seconds
+from pipelines.cli.progress import shown, waiting
+from pipelines.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from pipelines.replay import Remedy
@@ -28,15 +30,16 @@ class InOrder(click.Group):
 @click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="lakejoin")
 @click.option("-v", "--verbose", is_flag=True, help="Log each write to stderr.")
-def cli(verbose: bool) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of all that goes to stderr; as JSON an object a line.",
+)
+def cli(verbose: bool, log_format: str) -> None:
     """Keep joins between Delta tables up to date from their change feeds."""
-    handler = ToStderr()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    for package in ("lakehouse", "pipelines", "expectations"):
-        logger = logging.getLogger(package)
-        logger.setLevel(logging.DEBUG if verbose else logging.WARNING)
-        logger.handlers = [handler]
-        logger.propagate = False
+    log_to_stderr(verbose=verbose, as_json=log_format == "json")
 
 
 @cli.command()
@@ -91,10 +94,17 @@ def plan(given: Given, select: str | None) -> "Report":
 
 @cli.command()
 @SELECT
+@click.option(
+    "--watch",
+    "every",
+    metavar="TIME",
+    callback=lambda _context, _option, given: seconds(given),
+    help="Run again and again, so far apart (30s, 5m), until SIGTERM or Ctrl+C; a line for each run.",
+)
 @reporting("run")
-def run(given: Given, select: str | None) -> "Report":
+def run(given: Given, select: str | None, every: float | None) -> "Report":
     """Bring the results up to date; the first time, load them."""
-    return _run("run", given, select)
+    return _run("run", given, select) if every is None else _watch(given, select, every)
 
 
 @cli.command()
@@ -228,6 +238,25 @@ def history(given: Given, select: str | None, limit: int) -> "Report":
 
 
 @cli.command()
+@SELECT
+@reporting("maintain")
+def maintain(given: Given, select: str | None) -> "Report":
+    """
+    Keep the tables of joins, the ledger and the stages in shape.
+
+    Small files become few clustered ones, and files that no readable version needs are deleted, but for those of
+    changes that a join has yet to read. Stages of runs that came to nothing are deleted after a day. No row changes.
+    """
+    workspace = given.open()
+    from pipelines.maintain import maintain_joins
+    from pipelines.report import Report
+
+    with waiting("maintaining"):
+        reports = maintain_joins(workspace, names(select))
+    return Report(command="maintain", pipeline=workspace.file.pipeline, joins=tuple(reports))
+
+
+@cli.command()
 @FILE
 @VAR
 @click.option(
@@ -303,6 +332,27 @@ def _run(command: "Command", given: Given, select: str | None, remedy: "Remedy" 
         is_backfill = command == "backfill"
         reports = run_joins(workspace, names(select), backfill=is_backfill, remedy=remedy, progress=progress)
     return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(reports))
+
+
+def _watch(given: Given, select: str | None, every: float) -> "Report":
+    """Run until a signal or an error ends it, and print a line for each run."""
+    workspace, context = given.open(), click.get_current_context()
+    from pipelines.report import Report
+    from pipelines.watch import watch_joins
+
+    rounds, code = 0, 0
+    with stopped_by_signals() as stop:
+        try:
+            for reports in watch_joins(workspace, every, names(select), stop=stop):
+                rounds += 1
+                report = Report(command="run", pipeline=workspace.file.pipeline, joins=tuple(reports))
+                click.echo(in_one_line(report, context.params["output"]))
+        except LakejoinError as error:
+            if not rounds:
+                raise
+            tell(error.message, logging.ERROR, code=error.code, exit_code=error.exit_code)
+            code = error.exit_code
+    context.exit(code)
 
 
 def _each(

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from lakehouse.errors import LakejoinError
+from pipelines.cli.logs import tell
 from pipelines.cli.progress import announce
 
 if TYPE_CHECKING:
@@ -44,6 +46,10 @@ SELECT = click.option(
 OUTPUT = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form of the report."
 )
+
+
+LENGTHS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+"""Units of time, in seconds."""
 
 
 class Unexpected(LakejoinError):
@@ -126,19 +132,39 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Report"]], Callabl
             try:
                 report = function(given, **options)
                 shown = _shown(report, output)
-            except click.ClickException:
+            except (click.ClickException, click.exceptions.Exit):
                 raise
             except (Exception, KeyboardInterrupt) as error:
                 logging.getLogger("pipelines").debug("%s failed", command, exc_info=True)
                 report = _failed(command, _known(error), given.pipeline)
                 shown = _shown(report, output)
-            if shown:
-                click.echo(shown, err=output == "text" and report.error is not None)
+            if shown and output == "text" and report.error is not None:
+                tell(shown, logging.ERROR, code=report.error.code, exit_code=report.exit_code)
+            elif shown:
+                click.echo(shown)
             click.get_current_context().exit(report.exit_code)
 
         return invoke
 
     return decorate
+
+
+def seconds(given: str | None) -> float | None:
+    """Read a length of time: `30s`, `5m`, `1h`, `500ms`; without a unit seconds."""
+    if given is None:
+        return None
+    parts = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|)\s*", given)
+    length = float(parts[1]) * LENGTHS[parts[2]] if parts else 0.0
+    if not length:
+        raise click.BadParameter(f"`{given}` is no length of time; `30s`, `5m` and `1h` are")
+    return length
+
+
+def in_one_line(report: "Report", output: str) -> str:
+    """Write the report of one run of many as a line: for a person with the time, or as JSON."""
+    if output == "json":
+        return json.dumps(report.machine(), allow_nan=False)
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  {report.line()}"
 
 
 def names(select: str | None) -> list[str] | None:

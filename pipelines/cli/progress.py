@@ -4,15 +4,13 @@ What a command shows on stderr while it is at work: bars on a terminal, plain li
 `rich` is imported only where a bar is drawn, for help must not wait for it.
 """
 
-import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
+from pipelines.cli.logs import is_json, tell
 from pipelines.progress import STEPS, Progress, position
 
 if TYPE_CHECKING:
@@ -21,21 +19,18 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
-class ToStderr(logging.Handler):
-    """Log to what is `sys.stderr` when the line comes: while bars are shown, they have it go above them."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print one line."""
-        print(self.format(record), file=sys.stderr)
-
-
 class Lines(Progress):
-    """A line for each epoch that begins, for logs."""
+    """A line for each epoch that begins, for logs; as JSON one for each join that is through, too."""
 
     def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """Print the epoch."""
         what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy} ({reason})"
-        click.echo(f"{join}: {what}", err=True)
+        tell(f"{join}: {what}", join=join, epoch=epoch, strategy=strategy, reason=reason)
+
+    def finished(self, join: str, outcome: str) -> None:
+        """Say how a join ended, where a machine reads it: a person has the report."""
+        if is_json():
+            tell(f"{join}: {outcome}", join=join, outcome=outcome)
 
 
 class Bars(Progress):
@@ -109,11 +104,11 @@ def announce(what: str) -> None:
     It is for the start of Spark: its JVM writes to the terminal by itself, and would tear what moves there.
     """
     if _on_terminal():
-        click.echo(what, err=True)
+        tell(what)
 
 
 def _on_terminal() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+    return not is_json() and sys.stderr.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
 def _stderr() -> "Console":

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+from lakehouse.errors import printable
 from pipelines.plan import EpochPlan, SourceRange, Strategy
 from pipelines.report.facts import Facts, Failure
 
 Outcome = Literal["done", "nothing", "failed", "skipped"]
 COUNTED = ("inserted", "updated", "deleted")
 APPENDED, BUFFERED = "appended", "buffered"
-LOOKS = {"verify": "verified", "validate": "validated"}
-"""What commands that change nothing did, by their strategy."""
+LOOKS = {"verify": "verified", "validate": "validated", "maintain": "maintained"}
+"""What commands did that change no row, by their strategy."""
 PASSED_OVER = {
     "null_values": "rows of the stream have no value and took no part",
     "ignored_changes": "rows of the stream were updated or deleted, and passed over",
@@ -33,8 +34,8 @@ class JoinReport(Facts):
     epoch: int = 0
     """The epoch's number; of a join without news the number that the next will have."""
     strategy: str = ""
-    """nothing, resume, load, incremental, reconcile, verify or validate, of a join with a stream also replay, accept,
-    reset or flush; empty for an error."""
+    """nothing, resume, load, incremental, reconcile, verify, validate or maintain, of a join with a stream also replay,
+    accept, reset or flush; empty for an error."""
     reason: str = ""
     """Why this strategy, or why it was skipped: a stable code, a colon, and words. Of verify and validate: what was
     looked at."""
@@ -43,7 +44,7 @@ class JoinReport(Facts):
     changelog source also late, ties and tombstones; of a join with a stream appended, null_values, ignored_changes and
     behind_cut; of a join of two streams also late, buffered (rows that wait after the epoch), buffered_inserted,
     buffered_updated and buffered_deleted; of verify the rows expected, missing and surplus, and the epochs replayed; of
-    validate rows and expectations."""
+    validate rows and expectations; of maintain files_removed, files_added, files_deleted and stages_deleted."""
     seconds: Mapping[str, float] = {}
     """Seconds of each step."""
     error: Failure | None = None
@@ -78,6 +79,12 @@ class JoinReport(Facts):
         lines += [f"  warning: {finding}" for finding in self.warnings]
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
 
+    def line(self) -> str:
+        """Render in one line."""
+        if self.error is not None:
+            return f"{self.join} FAILED, {self.error.code}: {printable(self.error.problem)}"
+        return f"{self.join} {self._headline()}"
+
     def _waiting(self) -> Iterator[str]:
         """Say what a join of two streams holds, and which rows had no part in it."""
         yield f"  {self.counts[BUFFERED]:,} rows wait for rows of the other stream"
@@ -87,7 +94,7 @@ class JoinReport(Facts):
             yield f"  {self.counts['null_keys']:,} rows have a null key or time and meet nothing"
 
     def _headline(self) -> str:
-        if self.strategy in LOOKS:
+        if self.strategy in LOOKS and self.outcome != "nothing":
             return f"{LOOKS[self.strategy]} ({self.reason}); {sum(self.seconds.values()):.1f} s"
         if self.outcome == "skipped":
             return f"skipped ({self.reason})"

@@ -17,7 +17,7 @@ from pipelines.report.query import QueryReport
 from pipelines.report.status import JoinStatus
 
 Command = Literal[
-    "check", "explain", "plan", "run", "backfill", "flush", "verify", "validate", "status", "history", "sql"
+    "check", "explain", "plan", "run", "backfill", "flush", "verify", "validate", "status", "history", "maintain", "sql"
 ]
 Part = JoinReport | PlanReport | JoinExplanation | JoinStatus | JoinHistoryReport
 
@@ -50,6 +50,11 @@ class Report(Facts):
             return f"{self.pipeline}: no faults; joins: {', '.join(part.join for part in self.joins)}"
         parts = [part.text() for part in self.joins]
         return "\n".join([*parts, *([self.query.text()] if self.query else [])])
+
+    def line(self) -> str:
+        """Render a run in one line."""
+        parts = [part.line() for part in self.joins if isinstance(part, JoinReport)]
+        return f"{self.pipeline}: {' | '.join(parts)}"
 
     def machine(self) -> dict[str, Any]:
         """Render for a machine."""

@@ -1,0 +1,176 @@
+"""
+Upkeep of what lakejoin keeps: files made few and clustered, files and stages that nothing needs removed.
+
+    tables of each join ─► OPTIMIZE ─► VACUUM, unless a join has yet to read what it would remove
+    the ledger          ─► OPTIMIZE ─► VACUUM
+    stages              ─► those that no epoch needs
+
+No row of any table changes, and runs go on beside it.
+"""
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lakehouse.address import Address
+from lakehouse.entries import CHANGELOG, PUBLISHING, REJECTED, Entry, JoinHistory
+from lakehouse.errors import AnotherRun, LakejoinError
+from lakehouse.ledger import NAME as LEDGER
+from lakehouse.stage import Stage
+from lakehouse.tables import find
+from lakehouse.times import FILE_RETENTION, retention_seconds
+from lakehouse.upkeep import optimize, vacuum
+from pipelines.publishing import Stopwatch
+from pipelines.report import JoinReport
+from pipelines.report.wording import duration, moment
+from pipelines.spec import changelogs_of, reads
+from pipelines.workspace import Workspace
+
+YOUNG = 86_400.0
+"""A stage of so many seconds may be that of a run at work."""
+
+
+def maintain_joins(workspace: Workspace, select: Collection[str] | None = None) -> list[JoinReport]:
+    """
+    Maintain the tables of joins, the ledger, and the stages.
+
+    Args:
+        workspace: Where to work.
+        select: Names of joins; all of the file if None.
+
+    Returns:
+        A report for each join, for each changelog source that they read, and for the ledger, with `counts` files_added,
+        files_removed (of the newest version), files_deleted (of the storage) and stages_deleted; an error of one does
+        not keep the others from being maintained.
+    """
+    histories = workspace.ledger.of_all()
+    reports = [_report(workspace, name, histories) for name in workspace.nodes(select)]
+    return [*reports, _of_ledger(workspace)]
+
+
+def _report(workspace: Workspace, name: str, histories: Mapping[str, JoinHistory]) -> JoinReport:
+    watch, history = Stopwatch(), histories.get(name, JoinHistory(()))
+    try:
+        with watch.step("maintain"):
+            counts, details = _maintained(workspace, name, history, histories)
+    except LakejoinError as error:
+        return JoinReport(join=name, outcome="failed", error=error)
+    last = history.committed
+    return JoinReport(
+        join=name,
+        outcome="done" if last else "nothing",
+        epoch=last.epoch if last else 0,
+        strategy="maintain",
+        reason=_told(counts) if last else "not-loaded: it has no tables yet",
+        counts=counts,
+        seconds=dict(watch.seconds),
+        details=details,
+    )
+
+
+def _maintained(
+    workspace: Workspace, name: str, history: JoinHistory, histories: Mapping[str, JoinHistory]
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Maintain the tables of a join; say what was left undone, and why."""
+    if history.open is not None:
+        raise AnotherRun(
+            name,
+            f"epoch {history.open.epoch} is being published, or was left open",
+            hint=f"let that run finish, or run `lakejoin run --select {name}`; then maintain again",
+        )
+    counts = {"files_removed": 0, "files_added": 0, "files_deleted": 0, "stages_deleted": 0}
+    details = []
+    targets = () if history.committed is None else history.committed.targets
+    unread = _oldest_unread(workspace, name, history, histories)
+    for target in targets:
+        table = find(workspace.spark, target.address)
+        if table is None or table.id != target.id:
+            raise LakejoinError(
+                target.address.label,
+                "it is not the table that the last epoch wrote",
+                hint=f"`lakejoin status --select {name}` says more",
+            )
+        counts |= {part: counts[part] + files for part, files in optimize(workspace.spark, target.address).items()}
+        left = _left_undone(target.address, retention_seconds(table.properties), unread)
+        if left:
+            details.append(left)
+        else:
+            counts["files_deleted"] += vacuum(workspace.spark, target.address)
+    stale = [*_stale(workspace, name, history)]
+    for stage in stale:
+        stage.delete()
+    counts["stages_deleted"] = len(stale)
+    return counts, tuple(details)
+
+
+def _of_ledger(workspace: Workspace) -> JoinReport:
+    """Maintain the ledger; it keeps its rows, of which a run reads those of its joins."""
+    watch, address = Stopwatch(), workspace.table(LEDGER)
+    if find(workspace.spark, address) is None:
+        return JoinReport(join=LEDGER, outcome="nothing", strategy="maintain", reason="not-loaded: there is none yet")
+    try:
+        with watch.step("maintain"):
+            files = optimize(workspace.spark, address)
+            counts = {**files, "files_deleted": vacuum(workspace.spark, address)}
+    except LakejoinError as error:
+        return JoinReport(join=LEDGER, outcome="failed", error=error)
+    told = {"reason": _told(counts), "counts": counts, "seconds": dict(watch.seconds)}
+    return JoinReport(join=LEDGER, outcome="done", strategy="maintain", **told)
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    words = f"{counts['files_removed']:,} files rewritten as {counts['files_added']:,}"
+    words += f", {counts['files_deleted']:,} deleted"
+    return words + (f", {counts['stages_deleted']:,} stages deleted" if counts.get("stages_deleted") else "")
+
+
+def _oldest_unread(
+    workspace: Workspace, name: str, history: JoinHistory, histories: Mapping[str, JoinHistory]
+) -> tuple[str, datetime] | None:
+    """Find, of all joins that read this one, the one that is furthest behind, and since when its changes wait."""
+    waiting = []
+    for reader in workspace.file.joins:
+        last = histories.get(reader, JoinHistory(())).committed
+        if last is None or name not in (*reads(workspace.file, reader), *changelogs_of(workspace.file, reader)):
+            continue
+        seen = min((_epoch_read(history, name, last)), default=0)
+        later = [entry.at for entry in history.entries if entry.step == PUBLISHING and entry.epoch > seen and entry.at]
+        waiting += [(min(later), reader)] if later else []
+    return (min(waiting)[1], min(waiting)[0]) if waiting else None
+
+
+def _epoch_read(history: JoinHistory, name: str, reader: Entry) -> Iterator[int]:
+    """Give up to which epoch of a join another one has read its tables."""
+    for source in reader.sources:
+        if source.name == name:
+            known = history.at_result(source.to_version)
+            yield source.to_epoch or (0 if known is None else known.epoch)
+        elif source.name == name + CHANGELOG:
+            yield history.epoch_of_changelog(source.to_version)
+
+
+def _left_undone(address: Address, retention: float | None, unread: tuple[str, datetime] | None) -> str:
+    """Say why files of a table may not be removed; empty if they may."""
+    if unread is None:
+        return ""
+    reader, since = unread
+    if retention is not None and (datetime.now(UTC) - since).total_seconds() < retention:
+        return ""
+    kept = "its retention is not known" if retention is None else f"changes are kept for {duration(retention)}"
+    return (
+        f"{address.label}: old files are kept, for {reader} has yet to read changes since {moment(since)} and {kept}:"
+        f" run `lakejoin run --select {reader}`, or raise {FILE_RETENTION}"
+    )
+
+
+def _stale(workspace: Workspace, name: str, history: JoinHistory) -> Iterator[Stage]:
+    """Find the stages that no epoch needs: of closed epochs, and old ones of attempts that came to nothing."""
+    kept = {entry.stage for entry in history.entries if entry.step == REJECTED and entry.epoch >= history.next_epoch}
+    folder = Path(workspace.stages) / name
+    for attempt in sorted(folder.iterdir()) if folder.is_dir() else ():
+        epoch = attempt.name.partition("-")[0]
+        is_closed = epoch.isdecimal() and int(epoch) < history.next_epoch
+        is_old = time.time() - attempt.stat().st_mtime > YOUNG
+        if attempt.is_dir() and (is_closed or (is_old and str(attempt) not in kept)):
+            yield Stage(str(attempt))
