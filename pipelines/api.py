@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pipelines.docs import write_docs
 from pipelines.maintain import maintain_joins
 from pipelines.quality import validate_joins
+from pipelines.rehearsal import rehearse_joins
 from pipelines.replay import Remedy
 from pipelines.report import JoinReport
 from pipelines.run import flush_joins, run_joins
@@ -88,17 +89,24 @@ class Pipeline:
         return watch_joins(self._open(spark), every, select, stop=stop, patience=patience)
 
     def backfill(
-        self, spark: SparkSession, select: Collection[str] | None = None, *, remedy: Remedy = ""
+        self,
+        spark: SparkSession,
+        select: Collection[str] | None = None,
+        *,
+        remedy: Remedy = "",
+        dry_run: bool = False,
     ) -> list[JoinReport]:
         """
         Load results that are not there and reconcile those that are with the sources as they are now.
 
         The result of a join with a stream gets the rows that its recorded epochs lack; with `remedy` `accept` it is
-        taken as it is, with `reset` begun anew.
+        taken as it is, with `reset` begun anew. A dry run writes nothing, and reports what would be written.
 
         Raises:
             LakejoinError: As `run`.
         """
+        if dry_run:
+            return _or_raise(rehearse_joins(self._open(spark), select))
         return _or_raise(run_joins(self._open(spark), select, backfill=True, remedy=remedy))
 
     def flush(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:

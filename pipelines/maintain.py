@@ -84,19 +84,21 @@ def _maintained(
     targets = () if history.committed is None else history.committed.targets
     unread = _oldest_unread(workspace, name, history, histories)
     for target in targets:
-        table = find(workspace.spark, target.address)
+        # Where the file says that it lies: a lake may have been moved since.
+        address = workspace.table(target.address.label)
+        table = find(workspace.spark, address)
         if table is None or table.id != target.id:
             raise LakejoinError(
-                target.address.label,
+                address.label,
                 "it is not the table that the last epoch wrote",
                 hint=f"`lakejoin status --select {name}` says more",
             )
-        counts |= {part: counts[part] + files for part, files in optimize(workspace.spark, target.address).items()}
-        left = _left_undone(target.address, retention_seconds(table.properties), unread)
+        counts |= {part: counts[part] + files for part, files in optimize(workspace.spark, address).items()}
+        left = _left_undone(address, retention_seconds(table.properties), unread)
         if left:
             details.append(left)
         else:
-            counts["files_deleted"] += vacuum(workspace.spark, target.address)
+            counts["files_deleted"] += vacuum(workspace.spark, address)
     stale = [*_stale(workspace, name, history)]
     for stage in stale:
         stage.delete()

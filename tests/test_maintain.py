@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,17 @@ def test_stages_that_no_epoch_needs_are_deleted(loaded: Lake) -> None:
     assert report.counts["stages_deleted"] == 2
     assert [one.name for one in stages.iterdir()] == ["2-young"]
     assert "2 stages deleted" in report.text()
+
+
+def test_a_lake_that_was_copied_is_maintained_and_not_the_one_it_was_copied_from(loaded: Lake) -> None:
+    """The ledger names tables where they lay when their epochs ran."""
+    original = Path(loaded.ledger()[-1]["targets"][-1]["path"])
+    assert original != Path(loaded.path("result"))
+    commits = sorted((original / "_delta_log").iterdir())
+    version = loaded.version()
+    loaded.pipeline().maintain(loaded.spark)
+    assert loaded.version() > version
+    assert sorted((original / "_delta_log").iterdir()) == commits
 
 
 def test_an_open_epoch_is_left_alone(loaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,8 +113,9 @@ def run(given: Given, select: str | None, every: float | None) -> "Report":
     "--accept", "remedy", flag_value="accept", default="", help="Of a join with a stream: take its result as it is."
 )
 @click.option("--reset", "remedy", flag_value="reset", help="Of a join with a stream: begin its result anew.")
+@click.option("--dry-run", is_flag=True, help="Say how many rows would change; write nothing.")
 @reporting("backfill")
-def backfill(given: Given, select: str | None, remedy: "Remedy") -> "Report":
+def backfill(given: Given, select: str | None, remedy: "Remedy", dry_run: bool) -> "Report":
     """
     Load results, or reconcile them with their sources.
 
@@ -122,7 +123,7 @@ def backfill(given: Given, select: str | None, remedy: "Remedy") -> "Report":
     the rows that its recorded epochs lack; where it holds others, or an epoch can no longer be read, you decide by
     `--accept` or `--reset`.
     """
-    return _run("backfill", given, select, remedy)
+    return _rehearse(given, select, remedy) if dry_run else _run("backfill", given, select, remedy)
 
 
 @cli.command()
@@ -332,6 +333,18 @@ def _run(command: "Command", given: Given, select: str | None, remedy: "Remedy" 
         is_backfill = command == "backfill"
         reports = run_joins(workspace, names(select), backfill=is_backfill, remedy=remedy, progress=progress)
     return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(reports))
+
+
+def _rehearse(given: Given, select: str | None, remedy: "Remedy") -> "Report":
+    if remedy:
+        raise click.UsageError(f"--dry-run says what a backfill would append; it goes without --{remedy}")
+    workspace = given.open()
+    from pipelines.rehearsal import rehearse_joins
+    from pipelines.report import Report
+
+    with waiting("computing what would change"):
+        reports = rehearse_joins(workspace, names(select))
+    return Report(command="backfill", pipeline=workspace.file.pipeline, joins=tuple(reports))
 
 
 def _watch(given: Given, select: str | None, every: float) -> "Report":

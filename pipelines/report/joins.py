@@ -53,6 +53,8 @@ class JoinReport(Facts):
     """Which of your own expectations rows did not meet, where `on_failed_gate: warn` lets them be published."""
     details: tuple[str, ...] = ()
     """Further lines for a reader."""
+    dry_run: bool = False
+    """Whether this is what would be done: nothing was written."""
 
     @property
     def changed(self) -> int:
@@ -103,7 +105,8 @@ class JoinReport(Facts):
         counted = (APPENDED,) if APPENDED in self.counts else COUNTED
         changes = ", ".join(f"{self.counts.get(name, 0):,} {name}" for name in counted)
         took = f"{sum(self.seconds.values()):.1f} s"
-        return f"epoch {self.epoch} ({self.strategy}): {changes}; {took}"
+        told = f"epoch {self.epoch} ({self.strategy}): {changes}; {took}"
+        return f"would be {told}; nothing was written" if self.dry_run else told
 
 
 def joined_reports(reports: Sequence[JoinReport]) -> JoinReport:

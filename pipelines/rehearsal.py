@@ -1,0 +1,85 @@
+"""What a backfill would change: computed as it would be, and thrown away."""
+
+import uuid
+from collections.abc import Collection
+from dataclasses import replace
+
+from lakehouse.conditions import reading
+from lakehouse.errors import LakejoinError
+from lakehouse.publish import OPERATIONS
+from lakehouse.stage import Stage
+from pipelines.binding import BoundJoin
+from pipelines.epoch import check_sources, compute_reconciliation, expected_rows
+from pipelines.lookup_epoch import Lookups
+from pipelines.nodes import prepare_node
+from pipelines.plan import APPENDED, EpochPlan
+from pipelines.prepare import Prepared, must_be_bound
+from pipelines.publishing import Stopwatch
+from pipelines.replay import compute_replay, plan_replay
+from pipelines.report import JoinReport
+from pipelines.window_epoch import Meetings
+from pipelines.workspace import Workspace
+
+
+def rehearse_joins(workspace: Workspace, select: Collection[str] | None = None) -> list[JoinReport]:
+    """
+    Say what a backfill of joins would change; no table, no ledger and no file that stays is written.
+
+    Args:
+        workspace: Where to work.
+        select: Names of joins; all of the file if None.
+
+    Returns:
+        A report for each join, with the counts that a backfill would have. A join is looked at with those that it reads
+        as they are, not as their own backfill would make them.
+    """
+    return [_rehearsed(workspace, name) for name in workspace.joins(select)]
+
+
+def _rehearsed(workspace: Workspace, name: str) -> JoinReport:
+    watch = Stopwatch()
+    try:
+        with watch.step("plan"), reading(name):
+            prepared = prepare_node(workspace, name, backfill=True)
+        if prepared.plan.strategy == "resume":
+            reason = f"{prepared.plan.reason}; that is finished before anything else is looked at"
+            return JoinReport(join=name, outcome="nothing", epoch=prepared.plan.epoch, reason=reason, dry_run=True)
+        with watch.step("compute"), reading(name):
+            plan, counts = _computed(workspace, prepared)
+    except LakejoinError as error:
+        return JoinReport(join=name, outcome="failed", error=error, dry_run=True)
+    return JoinReport(
+        join=name,
+        outcome="done",
+        epoch=plan.epoch,
+        strategy=plan.strategy,
+        reason=plan.reason,
+        counts=counts,
+        seconds=dict(watch.seconds),
+        dry_run=True,
+    )
+
+
+def _computed(workspace: Workspace, prepared: Prepared) -> tuple[EpochPlan, dict[str, int]]:
+    """Compute what would be written into a stage that is deleted; give the plan, and what it would count."""
+    plan, bound = prepared.plan, must_be_bound(prepared)
+    stage = Stage.of(workspace.stages, plan.join, plan.epoch, f"dry-{uuid.uuid4().hex}")
+    try:
+        if plan.strategy == "load":
+            return plan, _load_counts(workspace, bound, plan, stage)
+        if bound.streams:
+            plan, bound = plan_replay(workspace, plan.join, "")
+            return plan, dict(compute_replay(workspace, bound, plan, stage).counts)
+        if not plan.changelog_id:  # it would be made first
+            bound = replace(bound, changelog=None)
+        return plan, compute_reconciliation(workspace, bound, plan, stage)
+    finally:
+        stage.delete()
+
+
+def _load_counts(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
+    if bound.streams:
+        kind = Lookups if bound.join.window is None else Meetings
+        return {APPENDED: kind(workspace, bound, plan, stage, few=False).rows().count()}
+    counts = {"null_keys": check_sources(workspace, bound), **dict.fromkeys(OPERATIONS.values(), 0)}
+    return {**counts, "inserted": expected_rows(workspace, bound).count()}
