@@ -31,6 +31,11 @@ from lakehouse.writing import write
 
 NAME = "lakejoin_ledger"
 
+COMPACTED = {"delta.autoOptimize.autoCompact": "true"}
+"""Each step is a file of its own, and every run reads all: Delta makes one of them when there are `FILES`."""
+
+FILES = {"spark.databricks.delta.autoCompact.minNumFiles": "20"}
+
 SCHEMA = """
     join_name STRING, epoch BIGINT, step STRING, run_id STRING, at TIMESTAMP, strategy STRING, reason STRING,
     definition STRING,
@@ -61,7 +66,7 @@ class Ledger:
         """The ledger's table id, which every fence names. The ledger is created if it is not there."""
         known = table_id(self._spark, self._address)
         if known is None:
-            create(self._spark, self._address, _frame(self._spark).schema, ())
+            create(self._spark, self._address, _frame(self._spark).schema, (), properties=COMPACTED)
             known = table_id(self._spark, self._address)
         assert known is not None
         return known
@@ -105,7 +110,7 @@ class Ledger:
         writer = writer.option("userMetadata", mark)
         to = self._address
         try:
-            with settings(self._spark, INTERPRETED):
+            with settings(self._spark, INTERPRETED | FILES):
                 write(
                     f"ledger: {entry.step} epoch {entry.epoch} of {entry.join}",
                     lambda: writer.save(to.path) if to.path else writer.saveAsTable(to.table),

@@ -258,7 +258,15 @@ def at_rest(spark: SparkSession, table: Table, version: int) -> Table:
     return replace(table, version=max(quiet, default=version))
 
 
-def create(spark: SparkSession, address: Address, schema: StructType, key: Sequence[str], *, feed: bool = True) -> None:
+def create(
+    spark: SparkSession,
+    address: Address,
+    schema: StructType,
+    key: Sequence[str],
+    *,
+    feed: bool = True,
+    properties: Mapping[str, str] | None = None,
+) -> None:
     """
     Create an empty table that lakejoin keeps, unless it is there, with deletion vectors on.
 
@@ -270,16 +278,17 @@ def create(spark: SparkSession, address: Address, schema: StructType, key: Seque
         schema: The columns, the key first.
         key: The columns to cluster by; those without statistics are passed over, four at most are taken.
         feed: Whether its change feed is on.
+        properties: Table properties that it has besides.
     """
-    properties = {CHANGE_FEED: str(feed).lower(), "delta.enableDeletionVectors": "true"}
+    given = {CHANGE_FEED: str(feed).lower(), "delta.enableDeletionVectors": "true", **(properties or {})}
     if any(SPECIAL_IN_COLUMN_NAMES.search(name) for name in names_in(schema)):
-        properties["delta.columnMapping.mode"] = "name"
+        given["delta.columnMapping.mode"] = "name"
     columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)
     statement = f"CREATE TABLE IF NOT EXISTS {address.sql} ({columns}) USING delta"
     clustered = [name for name in key if isinstance(schema[name].dataType, CLUSTERABLE)][:4]
     if clustered and all(schema.fieldNames().index(name) < 32 for name in clustered):
         statement += f" CLUSTER BY ({', '.join(map(quote, clustered))})"
-    statement += f" TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in properties.items())})"
+    statement += f" TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in given.items())})"
     write(f"create table {address.label}", lambda: spark.sql(statement).collect())
 
 

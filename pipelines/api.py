@@ -13,7 +13,7 @@ from pipelines.quality import validate_joins
 from pipelines.rehearsal import rehearse_joins
 from pipelines.replay import Remedy
 from pipelines.report import JoinReport
-from pipelines.run import flush_joins, run_joins
+from pipelines.run import backfill_part, flush_joins, run_joins
 from pipelines.spans import span_of
 from pipelines.spec import PipelineFile, load
 from pipelines.verify import verify_join
@@ -95,18 +95,23 @@ class Pipeline:
         *,
         remedy: Remedy = "",
         dry_run: bool = False,
+        where: str = "",
     ) -> list[JoinReport]:
         """
         Load results that are not there and reconcile those that are with the sources as they are now.
 
         The result of a join with a stream gets the rows that its recorded epochs lack; with `remedy` `accept` it is
         taken as it is, with `reset` begun anew. A dry run writes nothing, and reports what would be written.
+        With `where`, a condition on the columns of one result, only rows that meet it are mended, and the sources are
+        read as the last epoch read them.
 
         Raises:
             LakejoinError: As `run`.
         """
         if dry_run:
-            return _or_raise(rehearse_joins(self._open(spark), select))
+            return _or_raise(rehearse_joins(self._open(spark), select, where))
+        if where:
+            return _or_raise(backfill_part(self._open(spark), where, select))
         return _or_raise(run_joins(self._open(spark), select, backfill=True, remedy=remedy))
 
     def flush(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:

@@ -17,8 +17,8 @@ from pyspark.sql.types import (
 
 from expectations.catalogue import columns_of
 from lakehouse.address import Address
-from lakehouse.entries import STATE, JoinHistory
-from lakehouse.errors import Fault, PipelineFileError
+from lakehouse.entries import STATE, JoinHistory, SourceVersions
+from lakehouse.errors import Fault, PipelineFileError, SourceRecreated
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, read_rows
 from lakehouse.values import common_type, incomparable, plain_schema
@@ -295,3 +295,26 @@ def _result_schema(workspace: Workspace, join: TableJoin, tables: Mapping[str, T
 def _refused_by_spark(workspace: Workspace, join: TableJoin, error: AnalysisException) -> PipelineFileError:
     fault = Fault(f"joins.{join.name}.sql", f"Spark refuses it: {str(error).strip().splitlines()[0]}")
     return PipelineFileError(workspace.file.pipeline, [fault])
+
+
+def at_recorded(bound: BoundJoin, recorded: tuple[SourceVersions, ...]) -> BoundJoin:
+    """
+    Put the sources back to the versions that an epoch read.
+
+    Raises:
+        SourceRecreated: One is another table by now.
+    """
+    versions = {source.name: source for source in recorded}
+    tables = []
+    for table in bound.sources:
+        before = versions[table.address.label]
+        if before.id != table.id:
+            raise SourceRecreated(
+                bound.join.name,
+                f"{table.address.label} was dropped and created again",
+                expected=f"the table with id {before.id}",
+                found=f"id {table.id}",
+                hint=f"run `lakejoin backfill --select {bound.join.name}`",
+            )
+        tables.append(replace(table, version=before.to_version))
+    return replace(bound, sources=tuple(tables))

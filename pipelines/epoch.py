@@ -31,6 +31,7 @@ from pipelines.joins.difference import NEW, OLD, as_image, difference
 from pipelines.joins.emission import emitted
 from pipelines.joins.kernel import change_set, touched_keys
 from pipelines.joins.meaning import meaning
+from pipelines.joins.subset import Subset
 from pipelines.joins.timeline import timeline
 from pipelines.plan import EpochPlan
 from pipelines.sources import EpochSources
@@ -124,9 +125,18 @@ def _changelog(bound: BoundJoin, plan: EpochPlan, commits: Commits, touched: Dat
     return changelog_rows(timed, bound.join.key, bound.columns, plan.epoch).orderBy("_position")
 
 
-def compute_reconciliation(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
+def compute_reconciliation(
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, subset: Subset | None = None
+) -> dict[str, int]:
     """
     Compute what the result differs by from the meaning at the pinned versions into the stage's part `result`.
+
+    Args:
+        workspace: Where to work.
+        bound: The join.
+        plan: The epoch.
+        stage: Where to.
+        subset: The part of the result that it is about; all of it if None.
 
     Returns:
         Counts: null_keys (source rows without a key), inserted, updated, deleted, and changelog: the rows of the part
@@ -142,7 +152,11 @@ def compute_reconciliation(workspace: Workspace, bound: BoundJoin, plan: EpochPl
     names = bound.columns.fieldNames()
     old = held.select(*(F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in bound.columns))
     new = expected.select(*(F.col(quote(name)) for name in names))
+    if subset is not None:
+        old, new = subset.rows(old), subset.rows(new)
     changes = difference(as_image(old, OLD).unionAll(as_image(new, NEW)), bound.join.key)
+    if subset is not None:
+        changes = subset.changes(changes)
     facts = {**STAGED_COUNTS, "copies": "max(copies)"}
     found = stage.put("result", _in_order(bound, changes, keep_copies=True), facts)
     if (found.pop("copies") or 0) > 1:
@@ -156,7 +170,7 @@ def compute_reconciliation(workspace: Workspace, bound: BoundJoin, plan: EpochPl
         )
     if bound.changelog is not None:
         logged = changelog_before(workspace, bound.changelog, plan.changelog_version, plan.join, plan.epoch)
-        rows = missing_rows(logged, expected, bound.join.key, bound.columns, plan.epoch)
+        rows = missing_rows(logged, expected, bound.join.key, bound.columns, plan.epoch, subset)
         found |= stage.put("changelog", rows, {"changelog": "count(1)"})
     return {**counts, **found}
 

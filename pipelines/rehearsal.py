@@ -17,26 +17,29 @@ from pipelines.prepare import Prepared, must_be_bound
 from pipelines.publishing import Stopwatch
 from pipelines.replay import compute_replay, plan_replay
 from pipelines.report import JoinReport
+from pipelines.subset import plan_subset, the_only_join
 from pipelines.window_epoch import Meetings
 from pipelines.workspace import Workspace
 
 
-def rehearse_joins(workspace: Workspace, select: Collection[str] | None = None) -> list[JoinReport]:
+def rehearse_joins(workspace: Workspace, select: Collection[str] | None = None, where: str = "") -> list[JoinReport]:
     """
     Say what a backfill of joins would change; no table, no ledger and no file that stays is written.
 
     Args:
         workspace: Where to work.
         select: Names of joins; all of the file if None.
+        where: A condition on the columns of one result, to which the backfill would be limited.
 
     Returns:
         A report for each join, with the counts that a backfill would have. A join is looked at with those that it reads
         as they are, not as their own backfill would make them.
     """
-    return [_rehearsed(workspace, name) for name in workspace.joins(select)]
+    names = [the_only_join(workspace, select)] if where else workspace.joins(select)
+    return [_rehearsed(workspace, name, where) for name in names]
 
 
-def _rehearsed(workspace: Workspace, name: str) -> JoinReport:
+def _rehearsed(workspace: Workspace, name: str, where: str) -> JoinReport:
     watch = Stopwatch()
     try:
         with watch.step("plan"), reading(name):
@@ -45,7 +48,7 @@ def _rehearsed(workspace: Workspace, name: str) -> JoinReport:
             reason = f"{prepared.plan.reason}; that is finished before anything else is looked at"
             return JoinReport(join=name, outcome="nothing", epoch=prepared.plan.epoch, reason=reason, dry_run=True)
         with watch.step("compute"), reading(name):
-            plan, counts = _computed(workspace, prepared)
+            plan, counts = _computed(workspace, prepared, where)
     except LakejoinError as error:
         return JoinReport(join=name, outcome="failed", error=error, dry_run=True)
     return JoinReport(
@@ -60,9 +63,11 @@ def _rehearsed(workspace: Workspace, name: str) -> JoinReport:
     )
 
 
-def _computed(workspace: Workspace, prepared: Prepared) -> tuple[EpochPlan, dict[str, int]]:
+def _computed(workspace: Workspace, prepared: Prepared, where: str) -> tuple[EpochPlan, dict[str, int]]:
     """Compute what would be written into a stage that is deleted; give the plan, and what it would count."""
-    plan, bound = prepared.plan, must_be_bound(prepared)
+    plan, bound, subset = prepared.plan, must_be_bound(prepared), None
+    if where:
+        plan, bound, subset = plan_subset(workspace, prepared, where)
     stage = Stage.of(workspace.stages, plan.join, plan.epoch, f"dry-{uuid.uuid4().hex}")
     try:
         if plan.strategy == "load":
@@ -72,7 +77,7 @@ def _computed(workspace: Workspace, prepared: Prepared) -> tuple[EpochPlan, dict
             return plan, dict(compute_replay(workspace, bound, plan, stage).counts)
         if not plan.changelog_id:  # it would be made first
             bound = replace(bound, changelog=None)
-        return plan, compute_reconciliation(workspace, bound, plan, stage)
+        return plan, compute_reconciliation(workspace, bound, plan, stage, subset)
     finally:
         stage.delete()
 

@@ -12,9 +12,11 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from lakehouse.conditions import reading
+from lakehouse.entries import Entry
 from lakehouse.errors import FeedUnavailable, GateFailed, LakejoinError
 from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import create, get
@@ -37,6 +39,7 @@ from pipelines.report import JoinReport, joined_reports
 from pipelines.spec import changelogs_of, is_stream, reads, statement_of
 from pipelines.stream_epoch import compute_epoch, plan_flush, plan_reset, way_on_of_stream
 from pipelines.stream_epoch import made_ready as stream_made_ready
+from pipelines.subset import plan_subset, the_only_join
 from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)
@@ -100,6 +103,37 @@ def _one_after_the_other(
             reports[name] = JoinReport(join=name, outcome="failed", error=error)
         progress.finished(name, reports[name].outcome)
     return list(reports.values())
+
+
+def backfill_part(
+    workspace: Workspace, where: str, select: Collection[str] | None = None, *, progress: Progress = SILENT
+) -> list[JoinReport]:
+    """
+    Reconcile a part of a result with its sources, at the versions that the last epoch read.
+
+    Args:
+        workspace: Where to work.
+        where: A condition on the columns of the result: rows are mended that meet it as they are or as they are to be.
+        select: The name of one join; needed where the file has several.
+        progress: Hears of each epoch and step as it begins.
+
+    Returns:
+        The report of the join; an error is in it.
+
+    Raises:
+        LakejoinError: The selection is wrong.
+    """
+
+    def run(name: str) -> JoinReport:
+        watch = Stopwatch(lambda step: progress.step(name, step))
+        prepared, _ = _after_the_open_one(workspace, name, watch, progress, backfill=True, abandon_broken=False)
+        with _planning(workspace, name, watch):
+            plan, bound, subset = plan_subset(workspace, prepared, where)
+        _begun(progress, plan)
+        compute = counts_only(partial(compute_reconciliation, subset=subset))
+        return carry_out(workspace, bound, plan, compute, watch)
+
+    return _one_after_the_other(workspace, [the_only_join(workspace, select)], run, progress)
 
 
 def flush_joins(
@@ -186,15 +220,9 @@ def run_join(
         LakejoinError: A subclass says what stopped it; nothing is half applied.
     """
     watch = Stopwatch(lambda step: progress.step(name, step))
-    with _planning(workspace, name, watch):
-        prepared = prepare_node(workspace, name, backfill=backfill, goal=goal or None)
-    finished = None
-    if prepared.plan.strategy == "resume":
-        _begun(progress, prepared.plan)
-        with way_on_of_stream(name) if _is_stream(workspace, name) else nullcontext():
-            finished = finish_open(workspace, prepared, watch, abandon_broken=backfill)
-        with _planning(workspace, name, watch):
-            prepared = prepare_node(workspace, name, backfill=backfill, goal=goal or None)
+    prepared, finished = _after_the_open_one(
+        workspace, name, watch, progress, backfill=backfill, abandon_broken=backfill, goal=goal
+    )
     plan = prepared.plan
     is_stream = isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None
     if backfill and is_stream and plan.strategy != "load":
@@ -226,6 +254,28 @@ def run_join(
     if plan.strategy == "load":
         return report_on(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     return _change(workspace, prepared, watch)
+
+
+def _after_the_open_one(
+    workspace: Workspace,
+    name: str,
+    watch: Stopwatch,
+    progress: Progress,
+    *,
+    backfill: bool,
+    abandon_broken: bool,
+    goal: Mapping[str, int] | None = None,
+) -> tuple[Prepared, Entry | None]:
+    """Plan the next epoch, once that which a killed run left open is finished, and give that one's row if it is."""
+    with _planning(workspace, name, watch):
+        prepared = prepare_node(workspace, name, backfill=backfill, goal=goal or None)
+    if prepared.plan.strategy != "resume":
+        return prepared, None
+    _begun(progress, prepared.plan)
+    with way_on_of_stream(name) if _is_stream(workspace, name) else nullcontext():
+        finished = finish_open(workspace, prepared, watch, abandon_broken=abandon_broken)
+    with _planning(workspace, name, watch):
+        return prepare_node(workspace, name, backfill=backfill, goal=goal or None), finished
 
 
 @contextmanager

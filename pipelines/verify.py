@@ -1,17 +1,14 @@
 """Compare a table with the meaning of its join, both ways, by recomputing it."""
 
-from dataclasses import replace
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.address import Address
 from lakehouse.conditions import reading
-from lakehouse.entries import SourceVersions
-from lakehouse.errors import Drifted, LakejoinError, SchemaBroken, SourceRecreated
+from lakehouse.errors import Drifted, LakejoinError, SchemaBroken
 from lakehouse.sqltext import quote
 from lakehouse.tables import get, read
-from pipelines.binding import BoundJoin, bind_join
+from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.comparison import counted, examples_of
 from pipelines.epoch import expected_rows
 from pipelines.joins.changelog import last_rows
@@ -58,7 +55,7 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
             hint = f"run `lakejoin backfill --select {name}`, or compare a table as it is by `--against`"
             check_definition(name, bound.definition, last.definition, hint)
         if last is not None and last.result.version is not None:
-            bound = _at_recorded(bound, last.sources)
+            bound = at_recorded(bound, last.sources)
             address, version = bound.result, last.result.version
             which = f"epoch {last.epoch}"
         else:
@@ -105,24 +102,6 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
             *(["the changelog leads to them"] if replayed is not None else []),
         ),
     )
-
-
-def _at_recorded(bound: BoundJoin, recorded: tuple[SourceVersions, ...]) -> BoundJoin:
-    """Put the sources back to the versions that the ledger names."""
-    versions = {source.name: source for source in recorded}
-    tables = []
-    for table in bound.sources:
-        before = versions[table.address.label]
-        if before.id != table.id:
-            raise SourceRecreated(
-                bound.join.name,
-                f"{table.address.label} was dropped and created again",
-                expected=f"the table with id {before.id}",
-                found=f"id {table.id}",
-                hint=f"run `lakejoin backfill --select {bound.join.name}`",
-            )
-        tables.append(replace(table, version=before.to_version))
-    return replace(bound, sources=tuple(tables))
 
 
 def _address(workspace: Workspace, against: str) -> Address:

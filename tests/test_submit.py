@@ -1,5 +1,6 @@
 """Sessions that are given: under spark-submit the master and the settings are those of its command line."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +18,11 @@ def submitted(tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[s
     given = {name: LOCAL_SETTINGS[name] for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")}
     given |= {"spark.driver.extraClassPath": f"{JARS}/*", "spark.sql.shuffle.partitions": "1"}
     settings = [part for name, value in given.items() for part in ("--conf", f"{name}={value}")]
-    program = Path(sys.executable).with_name("spark-submit")
-    command = [str(program), "--master", "local[1]", *settings, str(application), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    here = Path(sys.executable).parent
+    command = [str(here / "spark-submit"), "--master", "local[1]", *settings, str(application), *arguments]
+    # As with an activated environment: the script looks for pyspark with the first python3 of the path.
+    activated = {**os.environ, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=activated)
 
 
 @pytest.mark.slow

@@ -113,9 +113,15 @@ def run(given: Given, select: str | None, every: float | None) -> "Report":
     "--accept", "remedy", flag_value="accept", default="", help="Of a join with a stream: take its result as it is."
 )
 @click.option("--reset", "remedy", flag_value="reset", help="Of a join with a stream: begin its result anew.")
+@click.option(
+    "--where",
+    default="",
+    metavar="CONDITION",
+    help="Mend only rows that meet it, with the sources as the last epoch read them; for one join of tables.",
+)
 @click.option("--dry-run", is_flag=True, help="Say how many rows would change; write nothing.")
 @reporting("backfill")
-def backfill(given: Given, select: str | None, remedy: "Remedy", dry_run: bool) -> "Report":
+def backfill(given: Given, select: str | None, remedy: "Remedy", where: str, dry_run: bool) -> "Report":
     """
     Load results, or reconcile them with their sources.
 
@@ -123,7 +129,11 @@ def backfill(given: Given, select: str | None, remedy: "Remedy", dry_run: bool) 
     the rows that its recorded epochs lack; where it holds others, or an epoch can no longer be read, you decide by
     `--accept` or `--reset`.
     """
-    return _rehearse(given, select, remedy) if dry_run else _run("backfill", given, select, remedy)
+    if where and remedy:
+        raise click.UsageError(f"--where is for joins of tables, --{remedy} for joins with a stream")
+    if dry_run:
+        return _rehearse(given, select, remedy, where)
+    return _backfill_part(given, select, where) if where else _run("backfill", given, select, remedy)
 
 
 @cli.command()
@@ -335,7 +345,17 @@ def _run(command: "Command", given: Given, select: str | None, remedy: "Remedy" 
     return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(reports))
 
 
-def _rehearse(given: Given, select: str | None, remedy: "Remedy") -> "Report":
+def _backfill_part(given: Given, select: str | None, where: str) -> "Report":
+    workspace = given.open()
+    from pipelines.report import Report
+    from pipelines.run import backfill_part
+
+    with shown() as progress:
+        reports = backfill_part(workspace, where, names(select), progress=progress)
+    return Report(command="backfill", pipeline=workspace.file.pipeline, joins=tuple(reports))
+
+
+def _rehearse(given: Given, select: str | None, remedy: "Remedy", where: str) -> "Report":
     if remedy:
         raise click.UsageError(f"--dry-run says what a backfill would append; it goes without --{remedy}")
     workspace = given.open()
@@ -343,7 +363,7 @@ def _rehearse(given: Given, select: str | None, remedy: "Remedy") -> "Report":
     from pipelines.report import Report
 
     with waiting("computing what would change"):
-        reports = rehearse_joins(workspace, names(select))
+        reports = rehearse_joins(workspace, names(select), where)
     return Report(command="backfill", pipeline=workspace.file.pipeline, joins=tuple(reports))
 
 

@@ -15,6 +15,7 @@ from lakehouse.changes import key_struct
 from lakehouse.sqltext import quote, row_struct
 from pipelines.joins.difference import NEW, OLD, as_image, difference
 from pipelines.joins.emission import TOMBSTONE, UPSERT
+from pipelines.joins.subset import Subset
 from pipelines.joins.versions import BEGINNING
 from pipelines.spec import CHANGELOG_COLUMNS
 
@@ -65,7 +66,12 @@ def changelog_rows(rows: DataFrame, key: Sequence[str], columns: StructType, epo
 
 
 def missing_rows(
-    changelog: DataFrame, result: DataFrame, key: Sequence[str], columns: StructType, epoch: int
+    changelog: DataFrame,
+    result: DataFrame,
+    key: Sequence[str],
+    columns: StructType,
+    epoch: int,
+    subset: Subset | None = None,
 ) -> DataFrame:
     """
     Give what a reconciliation appends: what the last rows differ by from the result, before all changes of an epoch.
@@ -76,13 +82,15 @@ def missing_rows(
         key: The names of the key columns.
         columns: The result's columns, the key first.
         epoch: The epoch's number.
+        subset: The part of the result that it is about; all of it if None.
 
     Returns:
         Rows of the changelog, with `backfill` as their cause.
     """
     wanted = result.select(*(F.col(quote(name)) for name in columns.fieldNames()))
     images = as_image(last_rows(changelog, columns, key), OLD).unionAll(as_image(wanted, NEW))
-    changes = difference(images, key).select(
+    differing = difference(images, key)
+    changes = (differing if subset is None else subset.changes(differing)).select(
         F.lit(BEGINNING).cast("bigint").alias("position"),
         F.current_timestamp().alias("at"),
         F.lit(BACKFILL).alias("cause"),

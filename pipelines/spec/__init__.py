@@ -3,6 +3,7 @@
 from pipelines.spec.bind import bind
 from pipelines.spec.chains import is_stream, keeps_changelog, reading_alike, reads, statement_of
 from pipelines.spec.changelog import Changelog, bind_changelog, changelogs, changelogs_of
+from pipelines.spec.condition import Condition, bind_condition, of_struct
 from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin, Time, Watermark, Window, Within
 from pipelines.spec.fingerprint import changelog_fingerprint, fingerprint
 from pipelines.spec.load import find, load
@@ -21,6 +22,7 @@ __all__ = [
     "ROW_COLUMNS",
     "STREAM_COLUMNS",
     "Changelog",
+    "Condition",
     "How",
     "Input",
     "Join",
@@ -43,6 +45,7 @@ __all__ = [
     "added_columns",
     "bind",
     "bind_changelog",
+    "bind_condition",
     "bind_result",
     "bind_stream",
     "changelog_fingerprint",
@@ -54,6 +57,7 @@ __all__ = [
     "is_stream",
     "keeps_changelog",
     "load",
+    "of_struct",
     "parse",
     "reading_alike",
     "reads",

@@ -97,6 +97,25 @@ def bind_condition(
     return Condition(render(expression.transform(resolved)), tuple(used)), ()
 
 
+def of_struct(condition: Condition, struct: str) -> str:
+    """
+    Write a bound condition over the fields of a struct in place of the columns.
+
+    Args:
+        condition: The condition.
+        struct: The column with the struct; the fields have the names of the condition's columns.
+    """
+    expression, _ = read_expression(condition.sql)
+    assert expression is not None
+
+    def within(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column):
+            return node
+        return fields_of(exp.column(exp.to_identifier(struct)), [part.name for part in node.parts])
+
+    return render(expression.transform(within))
+
+
 def _unknown(name: str, expression: exp.Expr, columns: Sequence[str]) -> Iterator[Objection]:
     real = {column.lower(): column for column in columns}
     for column in expression.find_all(exp.Column):
