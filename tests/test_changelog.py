@@ -51,7 +51,9 @@ def test_a_load_begins_the_changelog(kept: Lake) -> None:
     assert "the changelog leads to them" in report.text()
 
 
-@pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
+@pytest.mark.parametrize(
+    "few", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["through the driver", "through the stage"]
+)
 def test_every_commit_has_its_rows(kept: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """One epoch of five commits: each change with its cause in the order of time, also what nets to nothing."""
     monkeypatch.setattr(EpochPlan, "few", few)
@@ -149,6 +151,7 @@ def test_rows_of_epochs_to_come_are_refused(kept: Lake) -> None:
     kept.pipeline(changelog=True).verify(kept.spark)
 
 
+@pytest.mark.slow
 def test_an_open_epoch_without_its_changelog_is_let_go_by_a_backfill(kept: Lake) -> None:
     """Killed before its rows were appended, and the changelog dropped: run says so, a backfill begins it anew."""
     kept.sql("UPDATE {left} SET v = 'B' WHERE k = 2")

@@ -207,6 +207,7 @@ def test_a_first_load_takes_what_the_join_before_it_has(shop: Shop) -> None:
     assert [report.outcome for report in join.verify(spark)] == ["done", "done"]
 
 
+@pytest.mark.slow
 def test_a_stream_that_looks_up_passes_its_watermark_on_with_rows_or_without(shop: Shop) -> None:
     """An order of no shop is dropped, and tells how late it is all the same; a table is then met as it was."""
     spark, random = shop.spark, Random(3)

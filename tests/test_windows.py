@@ -420,6 +420,7 @@ def test_an_epoch_that_is_let_go_puts_back_what_waited(
     assert streams.waits() == [1, 2, 9]
 
 
+@pytest.mark.slow
 def test_an_epoch_whose_stage_lost_a_part_is_let_go_by_a_backfill(streams: Streams) -> None:
     """A run says what is missing and publishes nothing; the epoch that comes instead takes the same rows."""
     spark, join = streams.spark, streams.join()

@@ -58,7 +58,8 @@ SOME = ("no row", "no rows", "partner of another", "partner of before")
 @pytest.mark.parametrize(
     ("how", "kind", "faults"),
     [
-        ("LEFT", "table", tuple(FAULTS)),
+        ("LEFT", "table", SOME),
+        pytest.param("LEFT", "table", tuple(set(FAULTS) - set(SOME)), marks=pytest.mark.slow),
         pytest.param("INNER", "table", SOME, marks=pytest.mark.slow),
         pytest.param("LEFT", "global_table", SOME, marks=pytest.mark.slow),
     ],

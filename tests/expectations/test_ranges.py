@@ -93,6 +93,7 @@ def test_the_first_row_of_a_key_in_a_range_is_compared_with_what_was_before(
     assert only(join.validate(lake.spark, epochs="2")).outcome == "done"
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_stream_are_those_of_the_epochs(lake: Lake) -> None:
     lake.create("clicks", "id INT, k INT", "(1, 1)")
     lake.create("names", "k INT, w STRING", "(1, 'a')")
