@@ -32,9 +32,7 @@ from lakehouse.writing import write
 NAME = "lakejoin_ledger"
 
 COMPACTED = {"delta.autoOptimize.autoCompact": "true"}
-"""Each step is a file of its own, and every run reads all: Delta makes one of them when there are `FILES`."""
-
-FILES = {"spark.databricks.delta.autoCompact.minNumFiles": "20"}
+"""Each step is a file of its own, and every run reads all: Delta makes one of fifty."""
 
 SCHEMA = """
     join_name STRING, epoch BIGINT, step STRING, run_id STRING, at TIMESTAMP, strategy STRING, reason STRING,
@@ -110,7 +108,7 @@ class Ledger:
         writer = writer.option("userMetadata", mark)
         to = self._address
         try:
-            with settings(self._spark, INTERPRETED | FILES):
+            with settings(self._spark, INTERPRETED):
                 write(
                     f"ledger: {entry.step} epoch {entry.epoch} of {entry.join}",
                     lambda: writer.save(to.path) if to.path else writer.saveAsTable(to.table),
