@@ -297,16 +297,23 @@ def _refused_by_spark(workspace: Workspace, join: TableJoin, error: AnalysisExce
     return PipelineFileError(workspace.file.pipeline, [fault])
 
 
-def at_recorded(bound: BoundJoin, recorded: tuple[SourceVersions, ...]) -> BoundJoin:
+def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions], backfill: str = "backfill") -> BoundJoin:
     """
-    Put the sources back to the versions that an epoch read.
+    Put the sources, and the changelogs of joins among them, back to the versions that an epoch read.
+
+    A changelog that it did not read is left out: the join keeps one only since then.
+
+    Args:
+        bound: The join, with its sources as they are now.
+        recorded: What the epoch read.
+        backfill: The command that helps where that is not possible.
 
     Raises:
         SourceRecreated: One is another table by now.
     """
     versions = {source.name: source for source in recorded}
-    tables = []
-    for table in bound.sources:
+
+    def put(table: Table) -> Table:
         before = versions[table.address.label]
         if before.id != table.id:
             raise SourceRecreated(
@@ -314,7 +321,9 @@ def at_recorded(bound: BoundJoin, recorded: tuple[SourceVersions, ...]) -> Bound
                 f"{table.address.label} was dropped and created again",
                 expected=f"the table with id {before.id}",
                 found=f"id {table.id}",
-                hint=f"run `lakejoin backfill --select {bound.join.name}`",
+                hint=f"run `lakejoin {backfill} --select {bound.join.name}`",
             )
-        tables.append(replace(table, version=before.to_version))
-    return replace(bound, sources=tuple(tables))
+        return replace(table, version=before.to_version)
+
+    logs = {name: put(log) for name, log in bound.logs.items() if log.address.label in versions}
+    return replace(bound, sources=tuple(map(put, bound.sources)), logs=logs)

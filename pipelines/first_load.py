@@ -17,11 +17,11 @@ from expectations.gate import gate_loaded
 from expectations.validation import Verdict
 from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
-from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed
+from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
 from lakehouse.publish import Fence, append, check_owner
 from lakehouse.sqltext import quote
 from lakehouse.tables import create, drop, find, get, read
-from pipelines.binding import BoundJoin, bind_join
+from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.epoch import changelog_before, check_sources, expected_rows
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan import Computed, EpochPlan
@@ -60,16 +60,11 @@ def load(workspace: Workspace, plan: EpochPlan, bound: BoundJoin, watch: Stopwat
 def resume_load(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | None:
     """Finish a first load at its recorded versions, or let it go where they or the definition are no longer there."""
     bound = bind_join(workspace, entry.join)
-    recorded = {source.name: source for source in entry.sources}
-    same = bound.definition == entry.definition and all(
-        table.id == recorded[table.address.label].id for table in bound.sources
-    )
-    if same:
-        pinned = tuple(replace(table, version=recorded[table.address.label].to_version) for table in bound.sources)
+    if bound.definition == entry.definition:
         try:
             with reading(entry.join):
-                return _write_load(workspace, replace(bound, sources=pinned), entry, watch)
-        except FeedUnavailable:
+                return _write_load(workspace, at_recorded(bound, entry.sources), entry, watch)
+        except (FeedUnavailable, SourceRecreated):
             log.warning("%s: the versions of the interrupted load are gone; loading anew", entry.join)
     _drop(workspace, entry)
     workspace.ledger.append(replace(entry, step=ABANDONED, message="the load could not be finished as it was begun"))

@@ -17,12 +17,12 @@ from pyspark.sql import functions as F
 
 from lakehouse.conditions import reading
 from lakehouse.entries import COMMITTED, Entry
-from lakehouse.errors import CannotContinue, Drifted, FeedUnavailable, SourceRecreated
+from lakehouse.errors import CannotContinue, Drifted, FeedUnavailable
 from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import Table, find, get, read
-from pipelines.binding import BoundJoin, bind_join
+from lakehouse.tables import find, get, read
+from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.comparison import counted, examples_of
 from pipelines.joins.difference import bag_difference
 from pipelines.lookup_epoch import Lookups
@@ -128,7 +128,8 @@ class Replay:
         return bag_difference(rows.where("false").select(*map(quote, self.names)), rows)
 
     def _expected(self, entry: Entry, stage: Stage) -> DataFrame:
-        bound, ranges = _at(self.bound, entry), tuple(map(SourceRange.recorded, entry.sources))
+        bound = at_recorded(self.bound, entry.sources, "backfill --reset")
+        ranges = tuple(map(SourceRange.recorded, entry.sources))
         strategies: Mapping[str, Strategy] = {"incremental": "incremental", "flush": "flush"}
         strategy = strategies.get(entry.strategy, "load")
         clocks = {} if strategy == "load" else self.history.clocks_before(entry.epoch)
@@ -280,26 +281,6 @@ def _needs_a_person(join: str, problem: str, found: str) -> CannotContinue:
         hint=f"`lakejoin backfill --accept --select {join}` takes the result as it is; `--reset` begins it anew from "
         "the stream and the tables as they are now",
     )
-
-
-def _at(bound: BoundJoin, entry: Entry) -> BoundJoin:
-    """Put the sources back to the versions of an epoch."""
-    recorded = {source.name: source for source in entry.sources}
-
-    def put(table: Table) -> Table:
-        before = recorded[table.address.label]
-        if before.id != table.id:
-            raise SourceRecreated(
-                bound.join.name,
-                f"{table.address.label} was dropped and created again",
-                expected=f"the table with id {before.id}",
-                found=f"id {table.id}",
-                hint=f"run `lakejoin backfill --reset --select {bound.join.name}`",
-            )
-        return replace(table, version=before.to_version)
-
-    logs = {name: put(log) for name, log in bound.logs.items()}
-    return replace(bound, sources=tuple(map(put, bound.sources)), logs=logs)
 
 
 @contextmanager
