@@ -7,13 +7,14 @@ from threading import Event
 
 from pyspark.sql import SparkSession
 
+from pipelines.backfill import Backfill, Remedy
 from pipelines.docs import write_docs
+from pipelines.flush import flush_joins
 from pipelines.maintain import maintain_joins
 from pipelines.quality import validate_joins
 from pipelines.rehearsal import rehearse_joins
-from pipelines.replay import Remedy
 from pipelines.report import JoinReport
-from pipelines.run import backfill_part, flush_joins, run_joins
+from pipelines.run import run_joins
 from pipelines.spans import span_of
 from pipelines.spec import PipelineFile, load
 from pipelines.verify import verify_join
@@ -95,7 +96,7 @@ class Pipeline:
         *,
         remedy: Remedy = "",
         dry_run: bool = False,
-        where: str = "",
+        where: str | None = None,
     ) -> list[JoinReport]:
         """
         Load results that are not there and reconcile those that are with the sources as they are now.
@@ -106,13 +107,13 @@ class Pipeline:
         read as the last epoch read them.
 
         Raises:
+            WrongOptions: They do not go together.
             LakejoinError: As `run`.
         """
-        if dry_run:
-            return _or_raise(rehearse_joins(self._open(spark), select, where))
-        if where:
-            return _or_raise(backfill_part(self._open(spark), where, select))
-        return _or_raise(run_joins(self._open(spark), select, backfill=True, remedy=remedy))
+        asked = Backfill(remedy, where, dry_run)
+        if asked.dry_run:
+            return _or_raise(rehearse_joins(self._open(spark), select, asked.where))
+        return _or_raise(run_joins(self._open(spark), select, backfill=asked))
 
     def flush(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """

@@ -22,7 +22,9 @@ from pipelines.window_epoch import Meetings
 from pipelines.workspace import Workspace
 
 
-def rehearse_joins(workspace: Workspace, select: Collection[str] | None = None, where: str = "") -> list[JoinReport]:
+def rehearse_joins(
+    workspace: Workspace, select: Collection[str] | None = None, where: str | None = None
+) -> list[JoinReport]:
     """
     Say what a backfill of joins would change; no table, no ledger and no file that stays is written.
 
@@ -35,11 +37,13 @@ def rehearse_joins(workspace: Workspace, select: Collection[str] | None = None, 
         A report for each join, with the counts that a backfill would have. A join is looked at with those that it reads
         as they are, not as their own backfill would make them.
     """
-    names = [the_only_join(workspace, select)] if where else workspace.joins(select)
+    names = workspace.joins(select)
+    if where is not None:
+        names = [the_only_join(workspace, names)]
     return [_rehearsed(workspace, name, where) for name in names]
 
 
-def _rehearsed(workspace: Workspace, name: str, where: str) -> JoinReport:
+def _rehearsed(workspace: Workspace, name: str, where: str | None) -> JoinReport:
     watch = Stopwatch()
     try:
         with watch.step("plan"), reading(name):
@@ -63,10 +67,10 @@ def _rehearsed(workspace: Workspace, name: str, where: str) -> JoinReport:
     )
 
 
-def _computed(workspace: Workspace, prepared: Prepared, where: str) -> tuple[EpochPlan, dict[str, int]]:
+def _computed(workspace: Workspace, prepared: Prepared, where: str | None) -> tuple[EpochPlan, dict[str, int]]:
     """Compute what would be written into a stage that is deleted; give the plan, and what it would count."""
     plan, bound, subset = prepared.plan, must_be_bound(prepared), None
-    if where:
+    if where is not None:
         plan, bound, subset = plan_subset(workspace, prepared, where)
     stage = Stage.of(workspace.stages, plan.join, plan.epoch, f"dry-{uuid.uuid4().hex}")
     try:

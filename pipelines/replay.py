@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,6 +21,7 @@ from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import find, get, read
+from pipelines.backfill import Remedy
 from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.comparison import counted, examples_of
 from pipelines.joins.difference import bag_difference
@@ -39,9 +39,6 @@ BEGINNINGS = ("load", "reset", "accept")
 """Strategies of epochs behind which no replay looks."""
 
 log = logging.getLogger(__name__)
-
-Remedy = Literal["", "accept", "reset"]
-"""What a person decided about a result that a replay cannot mend: to take it as it is, or to begin it anew."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ ledger's row and the stage alone.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,13 +17,15 @@ from typing import TypeVar
 
 from lakehouse.conditions import reading
 from lakehouse.entries import Entry
-from lakehouse.errors import FeedUnavailable, GateFailed, LakejoinError
+from lakehouse.errors import FeedUnavailable, LakejoinError
 from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import create, get
+from pipelines.backfill import Backfill, Remedy
 from pipelines.binding import BoundJoin
 from pipelines.epoch import compute_changes, compute_reconciliation
 from pipelines.execution import carry_out, counts_only, finish_open, report_on
 from pipelines.first_load import load
+from pipelines.in_order import one_after_the_other
 from pipelines.joins.changelog import changelog_schema
 from pipelines.ktable import BoundKTable, way_on
 from pipelines.ktable_epoch import compute_ktable, made_ready
@@ -34,10 +36,10 @@ from pipelines.plan import EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
 from pipelines.publishing import Stopwatch
-from pipelines.replay import Remedy, compute_replay, plan_replay
+from pipelines.replay import compute_replay, plan_replay
 from pipelines.report import JoinReport, joined_reports
-from pipelines.spec import changelogs_of, is_stream, reads, statement_of
-from pipelines.stream_epoch import compute_epoch, plan_flush, plan_reset, way_on_of_stream
+from pipelines.spec import is_stream
+from pipelines.stream_epoch import compute_epoch, plan_reset, way_on_of_stream
 from pipelines.stream_epoch import made_ready as stream_made_ready
 from pipelines.subset import plan_subset, the_only_join
 from pipelines.workspace import Workspace
@@ -51,8 +53,7 @@ def run_joins(
     workspace: Workspace,
     select: Collection[str] | None = None,
     *,
-    backfill: bool = False,
-    remedy: Remedy = "",
+    backfill: Backfill | None = None,
     progress: Progress = SILENT,
 ) -> list[JoinReport]:
     """
@@ -62,9 +63,8 @@ def run_joins(
         workspace: Where to work.
         select: Names of joins; all of the file if None.
         backfill: Reconcile with the sources as they are now, whatever the record says; a join with a stream gets the
-            rows that its recorded epochs lack.
-        remedy: With `backfill`, what is to become of the result of a join with a stream: `accept` takes it as it is,
-            `reset` begins it anew.
+            rows that its recorded epochs lack. With a condition only that part of one result is mended, with the
+            sources at the versions that the last epoch read.
         progress: Hears of each epoch and step as it begins, and of each join that is through.
 
     Returns:
@@ -76,138 +76,26 @@ def run_joins(
         LakejoinError: The selection is wrong.
     """
     names = workspace.joins(select)
+    nodes = workspace.nodes(select)
+    if backfill is not None and backfill.where is not None:
+        nodes = [the_only_join(workspace, names)]
     goal = common_goal(workspace, names)
 
     def run(name: str) -> JoinReport:
         if name in workspace.file.joins:
-            return run_join(workspace, name, backfill=backfill, remedy=remedy, progress=progress, goal=goal)
+            return run_join(workspace, name, backfill=backfill, progress=progress, goal=goal)
         with way_on(workspace, name):
             return run_join(workspace, name, backfill=backfill, progress=progress)
 
     with workspace.feeds.shared(shared_reads(workspace.file, names)):
-        return _one_after_the_other(workspace, workspace.nodes(select), run, progress)
-
-
-def _one_after_the_other(
-    workspace: Workspace, names: Sequence[str], run: Callable[[str], JoinReport], progress: Progress
-) -> list[JoinReport]:
-    """Run joins in their order; one that reads what failed is skipped. An error is in the report."""
-    reports: dict[str, JoinReport] = {}
-    for name in names:
-        behind = (reports[other] for other in _read_by(workspace, name) if other in reports)
-        stopped = next((report for report in behind if report.outcome in ("failed", "skipped")), None)
-        try:
-            reports[name] = run(name) if stopped is None else _skipped(name, stopped)
-        except LakejoinError as error:
-            log.info("%s failed", name, exc_info=True)
-            reports[name] = JoinReport(join=name, outcome="failed", error=error)
-        progress.finished(name, reports[name].outcome)
-    return list(reports.values())
-
-
-def backfill_part(
-    workspace: Workspace, where: str, select: Collection[str] | None = None, *, progress: Progress = SILENT
-) -> list[JoinReport]:
-    """
-    Reconcile a part of a result with its sources, at the versions that the last epoch read.
-
-    Args:
-        workspace: Where to work.
-        where: A condition on the columns of the result: rows are mended that meet it as they are or as they are to be.
-        select: The name of one join; needed where the file has several.
-        progress: Hears of each epoch and step as it begins.
-
-    Returns:
-        The report of the join; an error is in it.
-
-    Raises:
-        LakejoinError: The selection is wrong.
-    """
-
-    def run(name: str) -> JoinReport:
-        watch = Stopwatch(lambda step: progress.step(name, step))
-        prepared, _ = _after_the_open_one(workspace, name, watch, progress, backfill=True, abandon_broken=False)
-        with _planning(workspace, name, watch):
-            plan, bound, subset = plan_subset(workspace, prepared, where)
-        _begun(progress, plan)
-        compute = counts_only(partial(compute_reconciliation, subset=subset))
-        return carry_out(workspace, bound, plan, compute, watch)
-
-    return _one_after_the_other(workspace, [the_only_join(workspace, select)], run, progress)
-
-
-def flush_joins(
-    workspace: Workspace, select: Collection[str] | None = None, *, progress: Progress = SILENT
-) -> list[JoinReport]:
-    """
-    Let all rows go that wait in joins of two streams, as an epoch of its own: null-padded where they are kept.
-
-    Each join is brought up to date before that, and so are joins with a stream that read what left one of them.
-
-    Args:
-        workspace: Where to work.
-        select: Names of joins; all joins of two streams of the file if None.
-        progress: Hears of each epoch and step as it begins, and of each join that is through.
-
-    Returns:
-        A report for each join. One that reads what failed is skipped, and says so.
-
-    Raises:
-        LakejoinError: The selection is wrong.
-    """
-    file, names, reading = workspace.file, workspace.joins(select), set[str]()
-    goal = common_goal(workspace, names)
-    for name in names:
-        goes_on = is_stream(file, name) and any(other in reading for other in reads(file, name))
-        if statement_of(file, name).is_windowed or goes_on:
-            reading.add(name)
-
-    def flush(name: str) -> JoinReport:
-        if statement_of(file, name).is_windowed:
-            return _flush(workspace, name, goal, progress)
-        if name in reading:
-            return run_join(workspace, name, progress=progress, goal=goal)
-        raise LakejoinError(name, "nothing waits in it", expected="a join of two streams", hint="leave it out")
-
-    todo = [name for name in names if select is not None or name in reading]
-    return _one_after_the_other(workspace, todo, flush, progress)
-
-
-def _flush(workspace: Workspace, name: str, goal: Mapping[str, int], progress: Progress) -> JoinReport:
-    # What has come is taken first: else the rows that it would meet were gone.
-    run_join(workspace, name, progress=progress, goal=goal)
-    watch = Stopwatch(lambda step: progress.step(name, step))
-    with _planning(workspace, name, watch):
-        plan, bound = plan_flush(workspace, name)
-    _begun(progress, plan)
-    with way_on_of_stream(name):
-        return carry_out(workspace, bound, plan, compute_epoch, watch)
-
-
-def _read_by(workspace: Workspace, name: str) -> tuple[str, ...]:
-    """Name what must run before a join: the changelog sources and the joins that it reads."""
-    return (*changelogs_of(workspace.file, name), *reads(workspace.file, name)) if name in workspace.file.joins else ()
-
-
-def _skipped(name: str, upstream: JoinReport) -> JoinReport:
-    """Report on a join that cannot run, for one that it reads did not."""
-    error = upstream.error
-    if error is None:
-        reason = f"upstream-skipped: {upstream.join} was skipped ({upstream.reason})"
-    elif isinstance(error, GateFailed):
-        reason = f"upstream-rejected: {upstream.join} did not pass its gate"
-    else:
-        about = "" if error.where == upstream.join else f"{error.where}: "
-        reason = f"upstream-failed: {upstream.join} failed: {about}{error.problem}"
-    return JoinReport(join=name, outcome="skipped", reason=reason)
+        return one_after_the_other(workspace, nodes, run, progress)
 
 
 def run_join(
     workspace: Workspace,
     name: str,
     *,
-    backfill: bool = False,
-    remedy: Remedy = "",
+    backfill: Backfill | None = None,
     progress: Progress = SILENT,
     goal: Mapping[str, int] | None = None,
 ) -> JoinReport:
@@ -220,17 +108,17 @@ def run_join(
         LakejoinError: A subclass says what stopped it; nothing is half applied.
     """
     watch = Stopwatch(lambda step: progress.step(name, step))
-    prepared, finished = _after_the_open_one(
-        workspace, name, watch, progress, backfill=backfill, abandon_broken=backfill, goal=goal
-    )
+    prepared, finished = _after_the_open_one(workspace, name, watch, progress, backfill=backfill, goal=goal)
     plan = prepared.plan
+    if backfill is not None and backfill.where is not None:
+        return _mended_part(workspace, prepared, backfill.where, watch, progress)
     is_stream = isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None
-    if backfill and is_stream and plan.strategy != "load":
-        return _mended(workspace, prepared, remedy, watch, progress)
-    if remedy and not is_stream:
+    if backfill is not None and is_stream and plan.strategy != "load":
+        return _mended(workspace, prepared, backfill.remedy, watch, progress)
+    if backfill is not None and backfill.remedy and not is_stream:
         raise LakejoinError(
             name,
-            f"`--{remedy}` is for joins with a stream",
+            f"`--{backfill.remedy}` is for joins with a stream",
             hint=f"run `lakejoin backfill --select {name}`: it reconciles the result with its sources",
         )
     if plan.strategy == "nothing":
@@ -244,7 +132,7 @@ def run_join(
             reason=plan.reason,
             seconds=dict(watch.seconds),
         )
-    _begun(progress, plan)
+    tell_begun(progress, plan)
     if isinstance(prepared.bound, BoundKTable):
         ready = made_ready(workspace, prepared.bound, plan)
         return carry_out(workspace, prepared.bound, ready, counts_only(compute_ktable), watch)
@@ -262,24 +150,24 @@ def _after_the_open_one(
     watch: Stopwatch,
     progress: Progress,
     *,
-    backfill: bool,
-    abandon_broken: bool,
+    backfill: Backfill | None,
     goal: Mapping[str, int] | None = None,
 ) -> tuple[Prepared, Entry | None]:
     """Plan the next epoch, once that which a killed run left open is finished, and give that one's row if it is."""
-    with _planning(workspace, name, watch):
-        prepared = prepare_node(workspace, name, backfill=backfill, goal=goal or None)
+    asked, is_whole = backfill is not None, backfill is not None and backfill.where is None
+    with planning(workspace, name, watch):
+        prepared = prepare_node(workspace, name, backfill=asked, goal=goal or None)
     if prepared.plan.strategy != "resume":
         return prepared, None
-    _begun(progress, prepared.plan)
+    tell_begun(progress, prepared.plan)
     with way_on_of_stream(name) if _is_stream(workspace, name) else nullcontext():
-        finished = finish_open(workspace, prepared, watch, abandon_broken=abandon_broken)
-    with _planning(workspace, name, watch):
-        return prepare_node(workspace, name, backfill=backfill, goal=goal or None), finished
+        finished = finish_open(workspace, prepared, watch, abandon_broken=is_whole)
+    with planning(workspace, name, watch):
+        return prepare_node(workspace, name, backfill=asked, goal=goal or None), finished
 
 
 @contextmanager
-def _planning(workspace: Workspace, name: str, watch: Stopwatch) -> Iterator[None]:
+def planning(workspace: Workspace, name: str, watch: Stopwatch) -> Iterator[None]:
     """Time the look at a join's tables, whose queries are small, and say of what cannot be read what helps."""
     with watch.step("plan"), reading(name), settings(workspace.spark, INTERPRETED):
         yield
@@ -289,7 +177,8 @@ def _is_stream(workspace: Workspace, name: str) -> bool:
     return name in workspace.file.joins and is_stream(workspace.file, name)
 
 
-def _begun(progress: Progress, plan: EpochPlan) -> None:
+def tell_begun(progress: Progress, plan: EpochPlan) -> None:
+    """Tell that an epoch begins."""
     progress.begun(plan.join, plan.epoch, plan.strategy, plan.reason)
 
 
@@ -328,11 +217,11 @@ def _epochs_of_stream(
         if not plan.more:
             return joined_reports(reports)
         watch = Stopwatch(lambda step: progress.step(name, step))
-        with _planning(workspace, name, watch):
+        with planning(workspace, name, watch):
             prepared = prepare_node(workspace, name, goal=newest)
         if prepared.plan.strategy != "incremental":  # another run was quicker, or what waits came out of order
             return joined_reports(reports)
-        _begun(progress, prepared.plan)
+        tell_begun(progress, prepared.plan)
 
 
 def _mended(
@@ -340,13 +229,23 @@ def _mended(
 ) -> JoinReport:
     """Append what the result of a join with a stream lacks of its recorded epochs, or do what a person decided."""
     name = prepared.plan.join
-    with _planning(workspace, name, watch):
+    with planning(workspace, name, watch):
         if remedy == "reset":
             plan, bound = plan_reset(workspace, name, prepared.history)
         else:
             plan, bound = plan_replay(workspace, name, remedy)
-    _begun(progress, plan)
+    tell_begun(progress, plan)
     return carry_out(workspace, bound, plan, compute_epoch if remedy == "reset" else compute_replay, watch)
+
+
+def _mended_part(
+    workspace: Workspace, prepared: Prepared, where: str, watch: Stopwatch, progress: Progress
+) -> JoinReport:
+    """Reconcile the rows of a result that meet a condition, at the versions that its last epoch read."""
+    with planning(workspace, prepared.plan.join, watch):
+        plan, bound, subset = plan_subset(workspace, prepared, where)
+    tell_begun(progress, plan)
+    return carry_out(workspace, bound, plan, counts_only(partial(compute_reconciliation, subset=subset)), watch)
 
 
 def _with_new_changelog(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:

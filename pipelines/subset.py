@@ -1,6 +1,6 @@
 """The backfill of a part of a result, at the versions that the result is of."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.errors import AnalysisException
@@ -25,14 +25,13 @@ class BadCondition(LakejoinError):
     code = "BAD_CONDITION"
 
 
-def the_only_join(workspace: Workspace, select: Collection[str] | None) -> str:
+def the_only_join(workspace: Workspace, names: Sequence[str]) -> str:
     """
-    Name the join that a condition is about.
+    Give of the selected joins the one that a condition is about.
 
     Raises:
         BadCondition: There are several: a condition is about the columns of one.
     """
-    names = workspace.joins(select)
     if len(names) != 1:
         raise BadCondition(
             workspace.file.pipeline,

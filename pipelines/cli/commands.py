@@ -14,7 +14,7 @@ from pipelines.cli.progress import shown, waiting
 from pipelines.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
-    from pipelines.replay import Remedy
+    from pipelines.backfill import Backfill, Remedy
     from pipelines.report import Command, Part, Report
     from pipelines.workspace import Workspace
 
@@ -115,13 +115,12 @@ def run(given: Given, select: str | None, every: float | None) -> "Report":
 @click.option("--reset", "remedy", flag_value="reset", help="Of a join with a stream: begin its result anew.")
 @click.option(
     "--where",
-    default="",
     metavar="CONDITION",
     help="Mend only rows that meet it, with the sources as the last epoch read them; for one join of tables.",
 )
 @click.option("--dry-run", is_flag=True, help="Say how many rows would change; write nothing.")
 @reporting("backfill")
-def backfill(given: Given, select: str | None, remedy: "Remedy", where: str, dry_run: bool) -> "Report":
+def backfill(given: Given, select: str | None, remedy: "Remedy", where: str | None, dry_run: bool) -> "Report":
     """
     Load results, or reconcile them with their sources.
 
@@ -129,11 +128,10 @@ def backfill(given: Given, select: str | None, remedy: "Remedy", where: str, dry
     the rows that its recorded epochs lack; where it holds others, or an epoch can no longer be read, you decide by
     `--accept` or `--reset`.
     """
-    if where and remedy:
-        raise click.UsageError(f"--where is for joins of tables, --{remedy} for joins with a stream")
-    if dry_run:
-        return _rehearse(given, select, remedy, where)
-    return _backfill_part(given, select, where) if where else _run("backfill", given, select, remedy)
+    from pipelines.backfill import Backfill
+
+    asked = Backfill(remedy, where, dry_run)
+    return _rehearse(given, select, asked) if asked.dry_run else _run("backfill", given, select, asked)
 
 
 @cli.command()
@@ -147,8 +145,8 @@ def flush(given: Given, select: str | None) -> "Report":
     Watermarks stay: later rows are taken as ever, and meet none of these.
     """
     workspace = given.open()
+    from pipelines.flush import flush_joins
     from pipelines.report import Report
-    from pipelines.run import flush_joins
 
     with shown() as progress:
         reports = flush_joins(workspace, names(select), progress=progress)
@@ -334,36 +332,23 @@ def demo(folder: Path) -> None:
     run_demo(local_session, folder, click.echo)
 
 
-def _run(command: "Command", given: Given, select: str | None, remedy: "Remedy" = "") -> "Report":
+def _run(command: "Command", given: Given, select: str | None, backfill: "Backfill | None" = None) -> "Report":
     workspace = given.open()
     from pipelines.report import Report
     from pipelines.run import run_joins
 
     with shown() as progress:
-        is_backfill = command == "backfill"
-        reports = run_joins(workspace, names(select), backfill=is_backfill, remedy=remedy, progress=progress)
+        reports = run_joins(workspace, names(select), backfill=backfill, progress=progress)
     return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(reports))
 
 
-def _backfill_part(given: Given, select: str | None, where: str) -> "Report":
-    workspace = given.open()
-    from pipelines.report import Report
-    from pipelines.run import backfill_part
-
-    with shown() as progress:
-        reports = backfill_part(workspace, where, names(select), progress=progress)
-    return Report(command="backfill", pipeline=workspace.file.pipeline, joins=tuple(reports))
-
-
-def _rehearse(given: Given, select: str | None, remedy: "Remedy", where: str) -> "Report":
-    if remedy:
-        raise click.UsageError(f"--dry-run says what a backfill would append; it goes without --{remedy}")
+def _rehearse(given: Given, select: str | None, asked: "Backfill") -> "Report":
     workspace = given.open()
     from pipelines.rehearsal import rehearse_joins
     from pipelines.report import Report
 
     with waiting("computing what would change"):
-        reports = rehearse_joins(workspace, names(select), where)
+        reports = rehearse_joins(workspace, names(select), asked.where)
     return Report(command="backfill", pipeline=workspace.file.pipeline, joins=tuple(reports))
 
 
