@@ -12,7 +12,10 @@ COMMITTED: Literal["committed"] = "committed"
 REJECTED: Literal["rejected"] = "rejected"
 ABANDONED: Literal["abandoned"] = "abandoned"
 BROKEN: Literal["broken"] = "broken"
-Step = Literal["publishing", "committed", "rejected", "abandoned", "broken"]
+SLICE: Literal["slice"] = "slice"
+Step = Literal["publishing", "committed", "rejected", "abandoned", "broken", "slice"]
+MOST_SLICES = 1_000
+"""Of one backfill."""
 CLOSING = (COMMITTED, ABANDONED)
 CHANGELOG, STATE = "__changelog", "__state"
 """How the names of the tables end that are kept beside a result."""
@@ -63,6 +66,20 @@ class TargetVersions:
 
 
 @dataclass(frozen=True)
+class Slice:
+    """
+    A range of the key space of a result.
+
+    Args:
+        condition: A condition on a key column, as SQL; each key meets that of one slice.
+        rows: How many rows of the result met it when it was cut.
+    """
+
+    condition: str
+    rows: int
+
+
+@dataclass(frozen=True)
 class Entry:
     """
     One row of the ledger.
@@ -70,7 +87,7 @@ class Entry:
     Args:
         join: The join's name.
         epoch: Its number, from 1.
-        step: publishing, committed, rejected, abandoned or broken.
+        step: publishing, committed, rejected, abandoned, broken or slice.
         run_id: The run that took the step; a resuming run keeps the id of the run it finishes.
         strategy: load, incremental or reconcile; of a join with a stream also replay, accept, reset or flush.
         reason: Why this strategy, as a code with words.
@@ -85,6 +102,8 @@ class Entry:
         clocks: Of a join with a stream: for each source the greatest time in its order so far, in microseconds since
             1970 or as its `order_by` counts; of two streams also the greatest value of each watermarked column.
         positions: Of a join with a stream, in their order, the positions that the epoch passed; a first load is one.
+        slices: Of a backfill that goes slice by slice: its slices.
+        slice: Which of them the row is about, from 0; None for all rows but those.
         at: When the row was written, UTC.
     """
 
@@ -103,6 +122,8 @@ class Entry:
     message: str = ""
     clocks: Mapping[str, int] = field(default_factory=dict)
     positions: tuple[Passed, ...] = ()
+    slices: tuple[Slice, ...] = ()
+    slice: int | None = None
     at: datetime | None = None
 
     @property
@@ -126,7 +147,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class JoinHistory:
-    """What the ledger knows of one join; each field is the entry of the highest epoch that has one."""
+    """
+    What the ledger knows of one join; each field is the entry of the highest epoch that has one.
+
+    Args:
+        entries: Its rows, but for those about single slices.
+    """
 
     entries: tuple[Entry, ...]
 

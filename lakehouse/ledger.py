@@ -3,6 +3,7 @@ The ledger: one Delta table with a row for each step that an epoch takes, never 
 
     publishing  ->  committed            the way of a good epoch
     publishing  ->  broken  -> abandoned what the commit changed is not what was staged; a person decided
+    publishing  ->  slice, slice, ...  ->  committed     a backfill that goes slice by slice of the key space
     rejected                             a gate failed; uses up no number
 
 The *publishing* row decides who publishes an epoch: it is appended under an application id of its own with the epoch as
@@ -14,6 +15,7 @@ import json
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,7 +24,17 @@ from pyspark.sql.types import Row
 
 from lakehouse.address import Address
 from lakehouse.conditions import is_conflict, is_missing
-from lakehouse.entries import CLOSING, PUBLISHING, Entry, JoinHistory, Passed, SourceVersions, TargetVersions
+from lakehouse.entries import (
+    CLOSING,
+    PUBLISHING,
+    SLICE,
+    Entry,
+    JoinHistory,
+    Passed,
+    Slice,
+    SourceVersions,
+    TargetVersions,
+)
 from lakehouse.errors import AnotherRun
 from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import COMMITS_AT_ONCE, create, history, table_id
@@ -42,7 +54,8 @@ SCHEMA = """
     targets ARRAY<STRUCT<name: STRING, path: STRING, table_name: STRING, id: STRING, base_version: BIGINT,
                          version: BIGINT>>,
     stage STRING, counts MAP<STRING, BIGINT>, seconds MAP<STRING, DOUBLE>, message STRING, clocks MAP<STRING, BIGINT>,
-    positions ARRAY<STRUCT<time: BIGINT, watermarks: MAP<STRING, BIGINT>>>
+    positions ARRAY<STRUCT<time: BIGINT, watermarks: MAP<STRING, BIGINT>>>,
+    slices ARRAY<STRUCT<condition: STRING, rows: BIGINT>>, slice BIGINT
 """
 
 
@@ -77,17 +90,27 @@ class Ledger:
         """Read what is known of all joins, by their names, at once."""
         return self._histories(F.lit(True))
 
+    def slices_done(self, entry: Entry) -> set[int]:
+        """Tell which slices of an epoch that goes slice by slice are written."""
+        own = (F.col("join_name") == entry.join) & (F.col("epoch") == entry.epoch)
+        rows = self._entries(own)
+        return {row.slice for row in rows if row.step == SLICE and row.run_id == entry.run_id and row.slice is not None}
+
     def _histories(self, condition: Column) -> dict[str, JoinHistory]:
+        found: dict[str, list[Entry]] = {}
+        for entry in self._entries(condition):
+            if entry.step != SLICE:
+                found.setdefault(entry.join, []).append(entry)
+        return {join: JoinHistory(tuple(entries)) for join, entries in found.items()}
+
+    def _entries(self, condition: Column) -> list[Entry]:
         try:
             rows = self._spark.sql(f"SELECT * FROM {self._address.sql}").where(condition).collect()
         except PySparkException as error:
             if is_missing(error):
-                return {}
+                return []
             raise
-        found: dict[str, list[Entry]] = {}
-        for entry in sorted(map(_entry, rows), key=lambda entry: (entry.epoch, entry.at)):
-            found.setdefault(entry.join, []).append(entry)
-        return {join: JoinHistory(tuple(entries)) for join, entries in found.items()}
+        return sorted(map(_entry, rows), key=lambda entry: (entry.epoch, entry.at))
 
     def append(self, entry: Entry) -> Entry:
         """
@@ -129,7 +152,8 @@ class Ledger:
         if any(commit.metadata == mark for commit in history(self._spark, self._address, COMMITS_AT_ONCE)):
             return
         steps = CLOSING if entry.step in CLOSING else (entry.step,)
-        known = [e for e in self.of(entry.join).entries if e.epoch == entry.epoch and e.step in steps]
+        rows = self._entries(F.col("join_name") == entry.join)
+        known = [e for e in rows if e.epoch == entry.epoch and e.step in steps]
         if not any(e.run_id == entry.run_id and e.step == entry.step for e in known):
             others = ", ".join(f"{e.step} by run {e.run_id}" for e in known) or "a step of another run"
             raise AnotherRun(
@@ -178,6 +202,8 @@ def _row(entry: Entry) -> dict[str, object]:
         "message": entry.message,
         "clocks": dict(entry.clocks),
         "positions": [{"time": passed.time, "watermarks": dict(passed.watermarks)} for passed in entry.positions],
+        "slices": [asdict(part) for part in entry.slices],
+        "slice": entry.slice,
     }
 
 
@@ -201,10 +227,17 @@ def _entry(row: Row) -> Entry:
         counts=dict(row["counts"] or {}),
         seconds=dict(row["seconds"] or {}),
         message=row["message"] or "",
-        clocks=dict(row["clocks"] or {}) if "clocks" in row else {},
-        positions=tuple(map(_passed, (row["positions"] or ()) if "positions" in row else ())),
+        clocks=dict(_later(row, "clocks") or {}),
+        positions=tuple(map(_passed, _later(row, "positions") or ())),
+        slices=tuple(Slice(part["condition"], part["rows"]) for part in (_later(row, "slices") or ())),
+        slice=_later(row, "slice"),
         at=utc(row["at"]),
     )
+
+
+def _later(row: Row, name: str) -> Any:
+    """Give a column that a ledger of an earlier version of lakejoin may lack."""
+    return row.asDict().get(name)
 
 
 def _source(row: Row) -> SourceVersions:

@@ -88,14 +88,14 @@ class Pruning:
         for item in self.wanted:
             column = prefix + quote(columns[item.part])
             parts = [
-                f"{column} = {_literal(low, item.kind)}"
+                f"{column} = {literal(low, item.kind)}"
                 if low == high
-                else f"{column} BETWEEN {_literal(low, item.kind)} AND {_literal(high, item.kind)}"
+                else f"{column} BETWEEN {literal(low, item.kind)} AND {literal(high, item.kind)}"
                 for low, high in item.ranges
             ]
             conjuncts.append("(" + " OR ".join(parts) + ")")
             if item.values is not None and len(item.values) > len(item.ranges):
-                conjuncts.append(f"{column} IN ({', '.join(_literal(value, item.kind) for value in item.values)})")
+                conjuncts.append(f"{column} IN ({', '.join(literal(value, item.kind) for value in item.values)})")
         return " AND ".join(conjuncts) or None
 
 
@@ -115,7 +115,7 @@ def pruning(keys: DataFrame) -> Pruning:
     kinds = [(place, field.dataType) for place, field in enumerate(struct) if isinstance(field.dataType, PRUNABLE)]
     if not kinds:
         return Pruning((), 0 if keys.isEmpty() else None)
-    flat = keys.select(*(F.expr(_carried(f"key.k{place}", kind)).alias(f"k{place}") for place, kind in kinds))
+    flat = keys.select(*(F.expr(carried(f"key.k{place}", kind)).alias(f"k{place}") for place, kind in kinds))
     budget = max(RANGES // len(kinds), 1)
     listed = flat.limit(LISTED_KEYS + 1).collect()
     wanted = []
@@ -126,14 +126,14 @@ def pruning(keys: DataFrame) -> Pruning:
         else:
             values = []
             pairs = _buckets(flat, f"k{place}", kind)
-        if not pairs or not all(_representable(value, kind) for pair in pairs for value in pair):
+        if not pairs or not all(representable(value, kind) for pair in pairs for value in pair):
             continue
         wanted.append(Wanted(place, kind, tuple(_ranges(pairs, budget)), tuple(values) or None))
     number = len(listed) if len(listed) <= LISTED_KEYS else None
     return Pruning(tuple(wanted), number, exact=number is not None and len(struct) == len(wanted) == 1)
 
 
-def _carried(column: str, kind: DataType) -> str:
+def carried(column: str, kind: DataType) -> str:
     """Give the SQL that brings a value to the driver exactly, whatever the time zone of the Python process."""
     if isinstance(kind, DateType):
         return f"unix_date({column})"
@@ -173,7 +173,8 @@ def _placing(values: Sequence[Any]) -> Callable[[Any], Any]:
     return lambda value: int.from_bytes(value.encode()[shared : shared + 8].ljust(8, b"\0"), "big")
 
 
-def _representable(value: Any, kind: DataType) -> bool:
+def representable(value: Any, kind: DataType) -> bool:
+    """Tell whether a value that was brought by `carried` can be written as a literal."""
     if isinstance(kind, DateType):
         return bool(-719_162 <= value <= 2_932_896)
     if isinstance(kind, TimestampType):
@@ -183,7 +184,8 @@ def _representable(value: Any, kind: DataType) -> bool:
     return not (isinstance(value, Decimal) and not value.is_finite())
 
 
-def _literal(value: Any, kind: DataType) -> str:
+def literal(value: Any, kind: DataType) -> str:
+    """Write a value that was brought by `carried` as Spark SQL."""
     if isinstance(kind, INTEGRAL):
         return f"{value}{INTEGRAL_SUFFIX.get(type(kind), '')}"
     if isinstance(kind, DateType):

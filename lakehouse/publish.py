@@ -30,7 +30,8 @@ OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
 STAGED_COUNTS = {name: f"count_if(op = '{op}')" for op, name in OPERATIONS.items()}
 """What is counted while a change set is staged, as SQL by name."""
 
-SLICES = 1_000_000
+EPOCHS_APART = 1_000_000
+"""Delta's transaction versions of one epoch: far more than it has slices."""
 ATTEMPTS = 5
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -43,22 +44,34 @@ class Fence:
     Args:
         app_id: Delta's application id: the ledger's table id and the join.
         epoch: The epoch.
-        run_id: The run that owns the epoch; written into the commit's user metadata.
+        run_id: The run that owns the epoch.
+        slice: Which slice of a backfill it is, from 0; None for an epoch that is one commit.
     """
 
     app_id: str
     epoch: int
     run_id: str
+    slice: int | None = None
 
     @property
     def version(self) -> str:
-        """Delta's transaction version: the epoch x 1,000,000, room for the slices of a backfill."""
-        return str(self.epoch * SLICES)
+        """Delta's transaction version: the epoch x 1,000,000, plus the number of the slice."""
+        return str(self.epoch * EPOCHS_APART + (self.slice or 0))
+
+    @property
+    def mark(self) -> str:
+        """What the commit carries as its user metadata: the run, and of which slice it is."""
+        return self.run_id if self.slice is None else f"{self.run_id}/{self.slice}"
+
+
+def run_of(commit: Commit) -> str | None:
+    """Give the run that made a commit, whichever slice it wrote; of somebody else's commit what that says."""
+    return None if commit.metadata is None else commit.metadata.partition("/")[0]
 
 
 def append(frame: DataFrame, address: Address, fence: Fence, *, overwrite: bool = False) -> None:
     """
-    Append a frame exactly once per epoch, whatever the number of attempts; columns are matched by name.
+    Append a frame exactly once per epoch and slice, whatever the number of attempts; columns are matched by name.
 
     Args:
         frame: The rows.
@@ -68,7 +81,7 @@ def append(frame: DataFrame, address: Address, fence: Fence, *, overwrite: bool 
     """
     writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
     writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
-    writer = writer.option("userMetadata", fence.run_id)
+    writer = writer.option("userMetadata", fence.mark)
     save = (lambda: writer.save(address.path)) if address.path else (lambda: writer.saveAsTable(address.table))
     write(f"load {address.label}", save)
 
@@ -95,7 +108,7 @@ def check_owner(
     label = table.address.label
     commits = commits_since(spark, table, since)
     for commit in commits:
-        if commit.metadata not in run_ids and commit.operation not in UPKEEP_OPERATIONS:
+        if run_of(commit) not in run_ids and commit.operation not in UPKEEP_OPERATIONS:
             raise ForeignWriter(
                 label,
                 "somebody else wrote to this table, which lakejoin keeps",
@@ -146,7 +159,7 @@ def merge(
     options = {
         "spark.databricks.delta.write.txnAppId": fence.app_id,
         "spark.databricks.delta.write.txnVersion": fence.version,
-        "spark.databricks.delta.commitInfo.userMetadata": fence.run_id,
+        "spark.databricks.delta.commitInfo.userMetadata": fence.mark,
     }
     for attempt in range(1, ATTEMPTS + 1):
         check_owner(spark, table, base_version, {fence.run_id}, join)
@@ -164,7 +177,7 @@ def merge(
         raise _another_run(address.label, fence)
     commits = check_owner(spark, refresh(spark, table), base_version, {fence.run_id}, join)
     # The newest: an epoch that is let go may have put the table back, under its run id too.
-    return next((commit for commit in reversed(commits) if commit.metadata == fence.run_id), None)
+    return next((commit for commit in reversed(commits) if commit.metadata == fence.mark), None)
 
 
 def merge_statement(

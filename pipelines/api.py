@@ -97,6 +97,7 @@ class Pipeline:
         remedy: Remedy = "",
         dry_run: bool = False,
         where: str | None = None,
+        slices: int = 0,
     ) -> list[JoinReport]:
         """
         Load results that are not there and reconcile those that are with the sources as they are now.
@@ -104,13 +105,14 @@ class Pipeline:
         The result of a join with a stream gets the rows that its recorded epochs lack; with `remedy` `accept` it is
         taken as it is, with `reset` begun anew. A dry run writes nothing, and reports what would be written.
         With `where`, a condition on the columns of one result, only rows that meet it are mended, and the sources are
-        read as the last epoch read them.
+        read as the last epoch read them. A large result is reconciled slice by slice of its key space, each as one
+        commit, and a backfill that was stopped goes on with the slices that are left; `slices` says into how many.
 
         Raises:
             WrongOptions: They do not go together.
             LakejoinError: As `run`.
         """
-        asked = Backfill(remedy, where, dry_run)
+        asked = Backfill(remedy, where, dry_run, slices)
         if asked.dry_run:
             return _or_raise(rehearse_joins(self._open(spark), select, asked.where))
         return _or_raise(run_joins(self._open(spark), select, backfill=asked))

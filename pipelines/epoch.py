@@ -15,23 +15,17 @@ from functools import partial, reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.address import Address
-from lakehouse.changes import null_key
-from lakehouse.errors import CannotContinue, DuplicateKey
+from lakehouse.errors import DuplicateKey
 from lakehouse.publish import OPERATIONS, STAGED_COUNTS
 from lakehouse.session import for_few, settings
 from lakehouse.small import TooMuch
-from lakehouse.sqltext import quote, row_struct
+from lakehouse.sqltext import row_struct
 from lakehouse.stage import Stage
-from lakehouse.tables import read, read_rows
-from pipelines.binding import BoundJoin, rows_of
+from pipelines.binding import BoundJoin
 from pipelines.commits import Commits, CommitSources
-from pipelines.joins.changelog import changelog_rows, missing_rows
-from pipelines.joins.difference import NEW, OLD, as_image, difference
+from pipelines.joins.changelog import changelog_rows
 from pipelines.joins.emission import emitted
 from pipelines.joins.kernel import change_set, touched_keys
-from pipelines.joins.meaning import meaning
-from pipelines.joins.subset import Subset
 from pipelines.joins.timeline import timeline
 from pipelines.plan import EpochPlan
 from pipelines.sources import EpochSources
@@ -101,7 +95,7 @@ def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Sta
     number = 0 if touched is None else sources.pruning(touched).keys
     if touched is None or number == 0:
         return none
-    result = _in_order(bound, change_set(bound.join, bound.types, sources, touched))
+    result = in_order(bound, change_set(bound.join, bound.types, sources, touched))
     changelog = None if commits is None else _changelog(bound, plan, commits, touched)
     with ThreadPoolExecutor(max_workers=1) as beside:
         checked = beside.submit(check_looked_up, bound, sources)
@@ -123,105 +117,6 @@ def _changelog(bound: BoundJoin, plan: EpochPlan, commits: Commits, touched: Dat
     at = commits.order.select(F.col("position").alias("at_position"), "at")
     timed = rows.join(at, on=F.expr("position = at_position"), how="inner")
     return changelog_rows(timed, bound.join.key, bound.columns, plan.epoch).orderBy("_position")
-
-
-def compute_reconciliation(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, subset: Subset | None = None
-) -> dict[str, int]:
-    """
-    Compute what the result differs by from the meaning at the pinned versions into the stage's part `result`.
-
-    Args:
-        workspace: Where to work.
-        bound: The join.
-        plan: The epoch.
-        stage: Where to.
-        subset: The part of the result that it is about; all of it if None.
-
-    Returns:
-        Counts: null_keys (source rows without a key), inserted, updated, deleted, and changelog: the rows of the part
-        `changelog`, if one is kept.
-
-    Raises:
-        DuplicateKey: A source, or the result, holds a key twice, or the result holds rows without a key.
-    """
-    counts = {"null_keys": check_sources(workspace, bound)}
-    held = read(workspace.spark, bound.result, plan.base_version)
-    _refuse_keyless(bound, held)
-    expected = expected_rows(workspace, bound)
-    names = bound.columns.fieldNames()
-    old = held.select(*(F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in bound.columns))
-    new = expected.select(*(F.col(quote(name)) for name in names))
-    if subset is not None:
-        old, new = subset.rows(old), subset.rows(new)
-    changes = difference(as_image(old, OLD).unionAll(as_image(new, NEW)), bound.join.key)
-    if subset is not None:
-        changes = subset.changes(changes)
-    facts = {**STAGED_COUNTS, "copies": "max(copies)"}
-    found = stage.put("result", _in_order(bound, changes, keep_copies=True), facts)
-    if (found.pop("copies") or 0) > 1:
-        staged = stage.get(workspace.spark, "result")
-        twice = staged.where("copies > 1").select("key").limit(EXAMPLES).collect()
-        raise DuplicateKey(
-            bound.result.label,
-            "the result holds a key more than once",
-            found=_examples([row["key"] for row in twice]),
-            hint="remove the surplus rows, or drop the table and run `lakejoin backfill` again",
-        )
-    if bound.changelog is not None:
-        logged = changelog_before(workspace, bound.changelog, plan.changelog_version, plan.join, plan.epoch)
-        rows = missing_rows(logged, expected, bound.join.key, bound.columns, plan.epoch, subset)
-        found |= stage.put("changelog", rows, {"changelog": "count(1)"})
-    return {**counts, **found}
-
-
-def changelog_before(workspace: Workspace, changelog: Address, version: int, join: str, epoch: int) -> DataFrame:
-    """
-    Read a changelog that an epoch is to bring up to date with a result.
-
-    Raises:
-        CannotContinue: It holds rows of that epoch or a later one: what is appended would not be its last rows.
-    """
-    rows = read(workspace.spark, changelog, version)
-    newest = rows.agg(F.max("_epoch")).collect()[0][0]
-    if newest is not None and newest >= epoch:
-        raise CannotContinue(
-            changelog.label,
-            "the changelog holds rows of epochs that the ledger does not know",
-            expected=f"rows of epochs before {epoch}",
-            found=f"rows of epoch {newest}",
-            hint=f"drop the changelog, then run `lakejoin backfill --select {join}`, which begins it anew",
-        )
-    return rows
-
-
-def expected_rows(workspace: Workspace, bound: BoundJoin) -> DataFrame:
-    """Give the meaning of the join at the pinned versions: the columns of the result, the key first."""
-    inputs = [(item, bound.table(place)) for place, item in enumerate(bound.join.inputs)]
-    rows = meaning([rows_of(workspace, item, table, table.version) for item, table in inputs], bound.join)
-    return rows.select(*(F.col(quote(name)) for name in bound.columns.fieldNames()))
-
-
-def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
-    """
-    Look through whole sources for keys that are there twice.
-
-    Returns:
-        How many rows have no key; they take no part.
-
-    Raises:
-        DuplicateKey: With examples.
-    """
-    without_key = 0
-    for source, table in zip(bound.join.sources, bound.sources, strict=True):
-        key = bound.join.inputs[bound.join.places(source)[0]].key
-        rows = read_rows(workspace.spark, table, table.version)
-        # Where the table's statistics say that there is none, no file is read.
-        without_key += rows.where(null_key(key)).count()
-        parts = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
-        twice = rows.where(f"NOT {null_key(key)}").groupBy(*parts).count().where("count > 1").drop("count")
-        refuse_keys(table.address.label, [tuple(row) for row in twice.limit(EXAMPLES).collect()])
-    return without_key
 
 
 def check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
@@ -261,27 +156,17 @@ def refuse_keys(label: str, examples: Sequence[Sequence[object]], hint: str = RE
             label,
             "a key is there more than once",
             expected="at most one row for each key",
-            found=_examples(examples),
+            found=listed(examples),
             hint=hint,
         )
 
 
-def _refuse_keyless(bound: BoundJoin, held: DataFrame) -> None:
-    number = held.where(null_key(bound.join.key)).count()
-    if number:
-        raise DuplicateKey(
-            bound.result.label,
-            "the result holds rows without a key",
-            found=f"{number} rows with a null in {', '.join(bound.join.key)}",
-            hint="remove these rows, or drop the table and run `lakejoin backfill` again",
-        )
-
-
-def _examples(keys: Sequence[Sequence[object]]) -> str:
+def listed(keys: Sequence[Sequence[object]]) -> str:
+    """Write keys for a message."""
     return "; ".join(", ".join(str(part) for part in key) for key in keys)
 
 
-def _in_order(bound: BoundJoin, changes: DataFrame, *, keep_copies: bool = False) -> DataFrame:
+def in_order(bound: BoundJoin, changes: DataFrame, *, keep_copies: bool = False) -> DataFrame:
     """Bring a change set's rows into the column order of the result."""
     order = bound.columns.fieldNames()
 

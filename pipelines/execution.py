@@ -101,10 +101,7 @@ def _published(
 ) -> JoinReport:
     """Gate a staged change set and publish it."""
     with watch.step("gate"):
-        verdict, warned, hint = gate(workspace, bound, plan, stage, entry), Verdict(), OF_OURS
-        if verdict.passed and (staged_rows(entry) or entry.counts.get(APPENDED)):
-            verdict, warned = gate_of_yours(workspace, plan.join, lambda: _staged(workspace, stage, entry))
-            hint = OF_YOURS
+        verdict, warned, hint = gated(workspace, bound, plan, stage, entry)
     if not verdict.passed:
         workspace.ledger.append(
             replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))
@@ -123,6 +120,21 @@ def _published(
         stage.delete()
         raise
     return report_on(publish(workspace, entry, watch), watch, plan.strategy)
+
+
+def gated(
+    workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry
+) -> tuple[Verdict, Verdict, str]:
+    """
+    Hold a staged change set to its gates.
+
+    Returns:
+        What stops it, what is only warned of, and what to do about the first.
+    """
+    verdict = gate(workspace, bound, plan, stage, entry)
+    if not verdict.passed or not (staged_rows(entry) or entry.counts.get(APPENDED)):
+        return verdict, Verdict(), OF_OURS
+    return *gate_of_yours(workspace, plan.join, lambda: _staged(workspace, stage, entry)), OF_YOURS
 
 
 def _staged(workspace: Workspace, stage: Stage, entry: Entry) -> DataFrame:
@@ -150,8 +162,8 @@ def finish_open(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, a
     """
     entry = prepared.history.open
     assert entry is not None
-    if abandon_broken and (prepared.history.broken is not None or _is_gone(workspace, entry)):
-        _abandon(workspace, entry, "broken, or its table is gone")
+    if abandon_broken and (prepared.history.broken is not None or is_gone(workspace, entry)):
+        abandon(workspace, entry, "broken, or its table is gone")
         return None
     if entry.strategy == "load" and entry.result.base_version < 0:
         return resume_load(workspace, entry, watch)
@@ -177,11 +189,11 @@ def finish_open(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, a
         stopped.__cause__ = error
     if not abandon_broken:
         raise stopped
-    _abandon(workspace, entry, stopped.problem)
+    abandon(workspace, entry, stopped.problem)
     return None
 
 
-def _abandon(workspace: Workspace, entry: Entry, why: str) -> None:
+def abandon(workspace: Workspace, entry: Entry, why: str) -> None:
     """
     Let an open epoch go; what it has written already is mended by the backfill that follows.
 
@@ -193,7 +205,7 @@ def _abandon(workspace: Workspace, entry: Entry, why: str) -> None:
     Stage(entry.stage).delete()
 
 
-def _is_gone(workspace: Workspace, entry: Entry) -> bool:
+def is_gone(workspace: Workspace, entry: Entry) -> bool:
     """Tell whether a table that an open epoch is to write was dropped; those of a first load need not be there yet."""
     return any(target.base_version >= 0 and find(workspace.spark, target.address) is None for target in entry.targets)
 

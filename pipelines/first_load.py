@@ -18,14 +18,14 @@ from expectations.validation import Verdict
 from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
-from lakehouse.publish import Fence, append, check_owner
+from lakehouse.publish import append, check_owner
 from lakehouse.sqltext import quote
 from lakehouse.tables import create, drop, find, get, read
 from pipelines.binding import BoundJoin, at_recorded, bind_join
-from pipelines.epoch import changelog_before, check_sources, expected_rows
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan import Computed, EpochPlan
-from pipelines.publishing import Stopwatch, append_rows, close, gate_of_yours, publishing_entry
+from pipelines.publishing import Stopwatch, append_rows, close, fence_of, gate_of_yours, publishing_entry
+from pipelines.reconciliation import changelog_before, check_sources, expected_rows
 from pipelines.workspace import Workspace
 
 BYTES_PER_FILE = 32 * 2**20
@@ -82,7 +82,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
             keys = [F.col(quote(name)) for name in key]
             files = 1 + sum(table.size for table in bound.sources) // BYTES_PER_FILE
             rows = expected_rows(workspace, bound).repartitionByRange(files, *keys).sortWithinPartitions(*keys)
-            append(rows, bound.result, Fence(f"{ledger.id}/{entry.join}", entry.epoch, entry.run_id))
+            append(rows, bound.result, fence_of(workspace, entry))
         table = get(spark, bound.result)
         commits = check_owner(spark, table, 0, {entry.run_id})
     commit = next((commit for commit in commits if commit.metadata == entry.run_id), None)

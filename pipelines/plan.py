@@ -218,7 +218,13 @@ def plan_epoch(
                 f"epoch {waiting.epoch} is broken: {history.broken.message}",
                 hint=f"run `lakejoin backfill --select {join}` to reconcile the result",
             )
-        return EpochPlan(join, waiting.epoch, "resume", f"open-epoch: run {waiting.run_id} did not finish it")
+        if waiting.slices:
+            reason = (
+                f"open-backfill: the slices of run {waiting.run_id} are not all written; `lakejoin backfill` does it"
+            )
+        else:
+            reason = f"open-epoch: run {waiting.run_id} did not finish it"
+        return EpochPlan(join, waiting.epoch, "resume", reason)
     last = history.committed
     if result is None and (last is None or backfill):
         if refresh == "incremental" and not backfill:

@@ -1,6 +1,8 @@
 """What a run tells while it is at work, to whoever shows it; what is shown, and how, is decided elsewhere."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 
 STEPS: Mapping[str, tuple[str, ...]] = {
     "incremental": ("plan", "compute", "gate", "ledger", "merge", "ledger"),
@@ -36,6 +38,31 @@ ORDER = (
 """All steps that are timed, in the order in which a reader is told their seconds."""
 
 
+@dataclass(frozen=True)
+class Sliced:
+    """
+    How far a backfill is that goes slice by slice.
+
+    Args:
+        number: The slice that begins, from 0.
+        of: How many there are.
+        rows: How many rows of the result were in the slices before it.
+        of_rows: How many there are in all.
+        left: About how many seconds the rest takes; None until a slice of this run is through.
+    """
+
+    number: int
+    of: int
+    rows: int
+    of_rows: int
+    left: float | None
+
+    def __str__(self) -> str:
+        """Write it for a person."""
+        left = "" if self.left is None else f", about {timedelta(seconds=round(self.left))} left"
+        return f"slice {self.number + 1} of {self.of}, {self.rows:,} of {self.of_rows:,} rows done{left}"
+
+
 class Progress:
     """The listener of a run; this one hears everything and shows nothing."""
 
@@ -52,6 +79,9 @@ class Progress:
 
     def step(self, join: str, name: str) -> None:
         """Take note that a step begins; `plan` begins before its epoch does."""
+
+    def slice(self, join: str, at: Sliced) -> None:
+        """Take note that a slice of a backfill begins."""
 
     def finished(self, join: str, outcome: str) -> None:
         """Take note that a join is through: done, nothing, failed or skipped."""

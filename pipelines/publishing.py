@@ -130,6 +130,19 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
         ForeignWriter: Somebody else wrote to the result since the epoch was computed.
         AnotherRun: Another run finished the epoch meanwhile.
     """
+    return close(workspace, entry, write_staged(workspace, entry, watch), watch)
+
+
+def write_staged(workspace: Workspace, entry: Entry, watch: Stopwatch) -> tuple[TargetVersions, ...]:
+    """
+    Write what an epoch, or one slice of it, has staged into its tables.
+
+    Returns:
+        The tables, with the versions that they have now.
+
+    Raises:
+        BrokenEpoch, ForeignWriter, AnotherRun: As `publish`.
+    """
     version = entry.result.base_version
     besides = []
     state = entry.state
@@ -149,7 +162,7 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
     if staged_rows(entry):
         with watch.step("merge"):
             version = _merge(workspace, entry, entry.result, "result", OPERATIONS)
-    return close(workspace, entry, (*besides, replace(entry.result, version=version)), watch)
+    return (*besides, replace(entry.result, version=version))
 
 
 def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) -> int:
@@ -233,15 +246,16 @@ def append_rows(
         BrokenEpoch: The table was replaced.
     """
 
+    fence = fence_of(workspace, entry)
+
     def own(table: Table) -> Commit | None:
         commits = check_owner(workspace.spark, table, target.base_version, {entry.run_id}, entry.join)
-        ours = [commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data]
+        ours = [commit for commit in commits if commit.metadata == fence.mark and commit.changes_data]
         if ours and ours[-1].operation == "RESTORE":  # it was being let go
             raise broken(workspace, entry, "its rows", f"they were taken back in version {ours[-1].version}")
         return ours[-1] if ours else None
 
-    table = _is_still(workspace, target, entry.join)
-    fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)
+    table = is_still(workspace, target, entry.join)
     made, left = own(table), ATTEMPTS
     while made is None:
         is_beaten, left = False, left - 1
@@ -269,6 +283,11 @@ def _unless_finished(workspace: Workspace, entry: Entry, action: Callable[[], T]
             raise
         # The stage went with the epoch.
         raise another_run(entry) from error
+
+
+def fence_of(workspace: Workspace, entry: Entry) -> Fence:
+    """Tell whose the commits of an epoch are, or those of one of its slices."""
+    return Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id, entry.slice)
 
 
 def broken(workspace: Workspace, entry: Entry, staged: str, found: str) -> BrokenEpoch:
@@ -301,8 +320,8 @@ def _merge(
     telling: Sequence[str] = (),
 ) -> int:
     """Merge a part of the stage into a target, unless that is done, and give the target's version afterwards."""
-    table = _is_still(workspace, target, entry.join)
-    fence = Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id)
+    table = is_still(workspace, target, entry.join)
+    fence = fence_of(workspace, entry)
     staged = {name: entry.counts[name] for name in operations.values()}
     ops = [op for op, name in operations.items() if staged[name]]
 
@@ -337,8 +356,13 @@ def _is_open(workspace: Workspace, entry: Entry) -> bool:
     return waiting is not None and waiting.epoch == entry.epoch and waiting.run_id == entry.run_id
 
 
-def _is_still(workspace: Workspace, target: TargetVersions, join: str) -> Table:
-    """See that the table to merge into is the one that the epoch was computed against."""
+def is_still(workspace: Workspace, target: TargetVersions, join: str) -> Table:
+    """
+    Look a table up that an epoch writes.
+
+    Raises:
+        BrokenEpoch: It is not the one that the epoch was computed against.
+    """
     table = get(workspace.spark, target.address)
     if table.id != target.id:
         raise BrokenEpoch(

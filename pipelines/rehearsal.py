@@ -9,12 +9,12 @@ from lakehouse.errors import LakejoinError
 from lakehouse.publish import OPERATIONS
 from lakehouse.stage import Stage
 from pipelines.binding import BoundJoin
-from pipelines.epoch import check_sources, compute_reconciliation, expected_rows
 from pipelines.lookup_epoch import Lookups
 from pipelines.nodes import prepare_node
 from pipelines.plan import APPENDED, EpochPlan
 from pipelines.prepare import Prepared, must_be_bound
 from pipelines.publishing import Stopwatch
+from pipelines.reconciliation import check_sources, compute_reconciliation, expected_rows
 from pipelines.replay import compute_replay, plan_replay
 from pipelines.report import JoinReport
 from pipelines.subset import plan_subset, the_only_join

@@ -22,7 +22,7 @@ from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import create, get
 from pipelines.backfill import Backfill, Remedy
 from pipelines.binding import BoundJoin
-from pipelines.epoch import compute_changes, compute_reconciliation
+from pipelines.epoch import compute_changes
 from pipelines.execution import carry_out, counts_only, finish_open, report_on
 from pipelines.first_load import load
 from pipelines.in_order import one_after_the_other
@@ -36,8 +36,10 @@ from pipelines.plan import EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, prepare
 from pipelines.progress import SILENT, Progress
 from pipelines.publishing import Stopwatch
+from pipelines.reconciliation import compute_reconciliation
 from pipelines.replay import compute_replay, plan_replay
 from pipelines.report import JoinReport, joined_reports
+from pipelines.slices import backfill_in_slices, refuse_open, resume_slices, slices_for
 from pipelines.spec import is_stream
 from pipelines.stream_epoch import compute_epoch, plan_reset, way_on_of_stream
 from pipelines.stream_epoch import made_ready as stream_made_ready
@@ -109,6 +111,8 @@ def run_join(
     """
     watch = Stopwatch(lambda step: progress.step(name, step))
     prepared, finished = _after_the_open_one(workspace, name, watch, progress, backfill=backfill, goal=goal)
+    if finished is not None and finished.slices:
+        return report_on(finished, watch, "resume")
     plan = prepared.plan
     if backfill is not None and backfill.where is not None:
         return _mended_part(workspace, prepared, backfill.where, watch, progress)
@@ -141,6 +145,12 @@ def run_join(
             return _epochs_of_stream(workspace, prepared, watch, progress, goal or {})
     if plan.strategy == "load":
         return report_on(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
+    if backfill is not None:
+        number = slices_for(must_be_bound(prepared), backfill.slices)
+        if number > 1:
+            plan = _with_changelog(workspace, must_be_bound(prepared), plan)
+            made = backfill_in_slices(workspace, replace(prepared, plan=plan), number, watch, progress)
+            return report_on(made, watch, plan.strategy)
     return _change(workspace, prepared, watch)
 
 
@@ -159,9 +169,18 @@ def _after_the_open_one(
         prepared = prepare_node(workspace, name, backfill=asked, goal=goal or None)
     if prepared.plan.strategy != "resume":
         return prepared, None
+    waiting = prepared.history.open
+    assert waiting is not None
+    if not is_whole:
+        refuse_open(waiting)
     tell_begun(progress, prepared.plan)
-    with way_on_of_stream(name) if _is_stream(workspace, name) else nullcontext():
-        finished = finish_open(workspace, prepared, watch, abandon_broken=is_whole)
+    if waiting.slices:
+        finished = resume_slices(workspace, prepared.history, watch, progress)
+    else:
+        with way_on_of_stream(name) if _is_stream(workspace, name) else nullcontext():
+            finished = finish_open(workspace, prepared, watch, abandon_broken=is_whole)
+    if finished is not None and finished.slices:
+        return prepared, finished
     with planning(workspace, name, watch):
         return prepare_node(workspace, name, backfill=asked, goal=goal or None), finished
 
@@ -199,8 +218,7 @@ def _change(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinR
 
 def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinReport:
     plan, bound = prepared.plan, must_be_bound(prepared)
-    if bound.changelog is not None and not plan.changelog_id:
-        plan = _with_new_changelog(workspace, bound, plan)
+    plan = _with_changelog(workspace, bound, plan)
     compute = compute_changes if plan.strategy == "incremental" else compute_reconciliation
     return carry_out(workspace, bound, plan, counts_only(compute), watch)
 
@@ -248,9 +266,10 @@ def _mended_part(
     return carry_out(workspace, bound, plan, counts_only(partial(compute_reconciliation, subset=subset)), watch)
 
 
-def _with_new_changelog(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
-    """Create the changelog of a result that had none; empty as it is, a crash after this does no harm."""
-    assert bound.changelog is not None
+def _with_changelog(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
+    """Create the changelog of a result that is to keep one and has none; empty, a crash after this does no harm."""
+    if bound.changelog is None or plan.changelog_id:
+        return plan
     create(workspace.spark, bound.changelog, changelog_schema(bound.columns), bound.join.key)
     made = get(workspace.spark, bound.changelog)
     return replace(plan, changelog_id=made.id, changelog_version=made.version)

@@ -10,11 +10,11 @@ from lakehouse.sqltext import quote
 from lakehouse.tables import get, read
 from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.comparison import counted, examples_of
-from pipelines.epoch import expected_rows
 from pipelines.joins.changelog import last_rows
 from pipelines.joins.difference import bag_difference
 from pipelines.plan import check_definition
 from pipelines.publishing import Stopwatch
+from pipelines.reconciliation import expected_rows
 from pipelines.replay import verify_stream
 from pipelines.report import JoinReport
 from pipelines.spec import is_stream

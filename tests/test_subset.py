@@ -4,24 +4,28 @@ import shutil
 
 import pytest
 
+from lakehouse import writing
 from lakehouse.errors import DefinitionChanged, ForeignWriter, LakejoinError, NotLoaded
+from pipelines import Pipeline
+from pipelines.cli import main
 from pipelines.subset import BadCondition
 from tests.lake import JOIN, Lake, only
 
+FIRST = "SELECT l.k, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
 DRIFT = ("DELETE FROM {result} WHERE k = 1", "UPDATE {result} SET v = 'x' WHERE k = 2")
 
 
 def drift(lake: Lake, *statements: str) -> None:
-    """Change rows of the result so that nobody notices: under the id of the run that wrote it, then an epoch."""
+    """Change rows of what the join keeps so that nobody notices: under the id of its last run, then an epoch."""
     setting = "spark.databricks.delta.commitInfo.userMetadata"
     lake.spark.conf.set(setting, lake.ledger()[-1]["run_id"])
     try:
         for statement in statements:
-            lake.sql(statement)
+            lake.sql(statement, "result__changelog")
     finally:
         lake.spark.conf.unset(setting)
     lake.sql("INSERT INTO {left} VALUES (9, 'nine')")
-    lake.pipeline().run(lake.spark)
+    Pipeline.load(lake.file).run(lake.spark)
 
 
 def test_rows_that_meet_the_condition_are_mended_and_no_others(loaded: Lake) -> None:
@@ -64,14 +68,54 @@ def test_what_somebody_else_wrote_is_mended_where_all_of_it_meets_the_condition(
 
 
 def test_the_changelog_is_compared_for_the_same_part(loaded: Lake) -> None:
-    """It gets a row where its last one differs, which here it does not."""
+    """Each by itself: one lacks a row that the other has."""
     lake, join = loaded, loaded.pipeline(JOIN, changelog=True)
     join.backfill(lake.spark)
+    drift(lake, DRIFT[0], "DELETE FROM {result__changelog} WHERE k > 1")
+    for where, inserted, logged in (("k = 1", 1, []), ("k = 2", 0, [(2, "b", "x", "upsert", "backfill")])):
+        before = lake.rows("result__changelog")
+        report = only(join.backfill(lake.spark, where=where))
+        assert (report.counts["inserted"], report.counts["changelog"]) == (inserted, len(logged))
+        assert [row[:5] for row in lake.rows("result__changelog") if row not in before] == logged
+
+
+def test_the_command_takes_a_condition(loaded: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    lake, right = loaded, loaded.rows()
     lake.sql(DRIFT[0])
-    before = lake.rows("result__changelog")
-    report = only(join.backfill(lake.spark, where="k = 1"))
-    assert (report.counts["inserted"], report.counts["changelog"]) == (1, 0)
-    assert lake.rows("result__changelog") == before
+    assert main(["backfill", "--where", "k = 1", "-f", str(lake.file)]) == 0
+    assert "backfill-where: asked for by a person: k = 1" in capsys.readouterr().out
+    assert lake.rows() == right
+
+
+def test_an_epoch_that_was_killed_is_finished_before(loaded: Lake) -> None:
+    lake, join = loaded, loaded.pipeline()
+    lake.sql("INSERT INTO {left} VALUES (9, 'nine')")
+
+    def stop(when: str, what: str) -> None:
+        if when == "before" and what.startswith("merge"):
+            raise KeyboardInterrupt
+
+    writing.observers.append(stop)
+    with pytest.raises(KeyboardInterrupt):
+        join.run(lake.spark)
+    writing.observers.clear()
+    assert only(join.backfill(lake.spark, where="k = 1")).changed == 0
+    assert (9, "nine", None) in lake.rows()
+    assert [row["step"] for row in lake.ledger()][-4:] == ["publishing", "committed"] * 2
+
+
+def test_of_a_chain_one_result_is_mended_at_the_epoch_of_the_other_that_it_read(lake: Lake) -> None:
+    lake.create("left", "k INT, v STRING", "(1, 'a'), (2, 'b')")
+    lake.create("right", "k INT, w STRING", "(2, 'x')")
+    chain = lake.pipeline("SELECT f.k, f.v, r.w FROM first f LEFT JOIN right r ON f.k = r.k", further={"first": FIRST})
+    chain.run(lake.spark)
+    lake.sql("INSERT INTO {left} VALUES (3, 'c')")
+    chain.run(lake.spark, ["first"])
+    lake.sql("DELETE FROM {result} WHERE k = 2")
+    chain.backfill(lake.spark, ["result"], where="k > 0")
+    assert lake.rows() == [(1, "a", None), (2, "b", "x")]
+    chain.run(lake.spark)
+    assert lake.rows() == [(1, "a", None), (2, "b", "x"), (3, "c", None)]
 
 
 def test_what_is_no_condition_on_the_result_is_refused(loaded: Lake) -> None:

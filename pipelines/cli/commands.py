@@ -118,19 +118,28 @@ def run(given: Given, select: str | None, every: float | None) -> "Report":
     metavar="CONDITION",
     help="Mend only rows that meet it, with the sources as the last epoch read them; for one join of tables.",
 )
+@click.option(
+    "--slices",
+    type=click.IntRange(1, 1_000),
+    default=None,
+    help="Cut the key space of a result into so many; without it by size.",
+)
 @click.option("--dry-run", is_flag=True, help="Say how many rows would change; write nothing.")
 @reporting("backfill")
-def backfill(given: Given, select: str | None, remedy: "Remedy", where: str | None, dry_run: bool) -> "Report":
+def backfill(
+    given: Given, select: str | None, remedy: "Remedy", where: str | None, slices: int | None, dry_run: bool
+) -> "Report":
     """
     Load results, or reconcile them with their sources.
 
-    The sources are read as they are now, and only rows that differ are written. The result of a join with a stream gets
+    The sources are read as they are now, and only rows that differ are written. A large result is reconciled slice by
+    slice of its key space; a backfill that was stopped goes on where it was. The result of a join with a stream gets
     the rows that its recorded epochs lack; where it holds others, or an epoch can no longer be read, you decide by
     `--accept` or `--reset`.
     """
     from pipelines.backfill import Backfill
 
-    asked = Backfill(remedy, where, dry_run)
+    asked = Backfill(remedy, where, dry_run, slices or 0)
     return _rehearse(given, select, asked) if asked.dry_run else _run("backfill", given, select, asked)
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pipelines.cli.logs import is_json, tell
-from pipelines.progress import STEPS, Progress, position
+from pipelines.progress import STEPS, Progress, Sliced, position
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +26,10 @@ class Lines(Progress):
         """Print the epoch."""
         what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy} ({reason})"
         tell(f"{join}: {what}", join=join, epoch=epoch, strategy=strategy, reason=reason)
+
+    def slice(self, join: str, at: Sliced) -> None:
+        """Print the slice."""
+        tell(f"{join}: {at}", join=join, slice=at.number + 1, slices=at.of, rows=at.rows, of_rows=at.of_rows)
 
     def finished(self, join: str, outcome: str) -> None:
         """Say how a join ended, where a machine reads it: a person has the report."""
@@ -46,6 +50,7 @@ class Bars(Progress):
         self._tasks: dict[str, TaskID] = {}
         self._steps: dict[str, tuple[str, ...]] = {}
         self._at: dict[str, int] = {}
+        self._sliced: dict[str, Sliced] = {}
 
     def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """Give the bar its length; the first step, `plan`, was taken to learn it."""
@@ -54,11 +59,19 @@ class Bars(Progress):
         self._display.update(self._task(join), total=len(STEPS[strategy]), completed=1, what=what)
 
     def step(self, join: str, name: str) -> None:
-        """Move the bar to the step; until the epoch is known the bar has no length."""
+        """Move the bar to the step; until the epoch is known, and over slices, its length is another."""
+        if join in self._sliced:
+            self._display.update(self._task(join), step=f"{self._sliced[join]}: {name}")
+            return
         steps = self._steps.get(join, ())
         self._at[join] = position(steps, name, self._at.get(join, -1))
         place = f"{self._at[join] + 1}/{len(steps)} " if steps else ""
         self._display.update(self._task(join), completed=self._at[join], step=f"{place}{name}")
+
+    def slice(self, join: str, at: Sliced) -> None:
+        """Let the bar show how many rows of the result are through."""
+        self._sliced[join] = at
+        self._display.update(self._task(join), total=at.of_rows, completed=at.rows, step=str(at))
 
     def finished(self, join: str, outcome: str) -> None:
         """Fill the bar, or leave it where the join failed or was skipped, and stop its clock."""
@@ -66,7 +79,8 @@ class Bars(Progress):
         if outcome in ("failed", "skipped"):
             self._display.update(task, step=outcome)
         else:
-            total = len(self._steps.get(join, ())) or 1
+            at = self._sliced.get(join)
+            total = at.of_rows if at is not None else len(self._steps.get(join, ())) or 1
             self._display.update(task, total=total, completed=total, step=outcome)
         self._display.stop_task(task)
 

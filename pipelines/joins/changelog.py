@@ -13,9 +13,8 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 
 from lakehouse.changes import key_struct
 from lakehouse.sqltext import quote, row_struct
-from pipelines.joins.difference import NEW, OLD, as_image, difference
 from pipelines.joins.emission import TOMBSTONE, UPSERT
-from pipelines.joins.subset import Subset
+from pipelines.joins.subset import Subset, differing
 from pipelines.joins.versions import BEGINNING
 from pipelines.spec import CHANGELOG_COLUMNS
 
@@ -88,9 +87,8 @@ def missing_rows(
         Rows of the changelog, with `backfill` as their cause.
     """
     wanted = result.select(*(F.col(quote(name)) for name in columns.fieldNames()))
-    images = as_image(last_rows(changelog, columns, key), OLD).unionAll(as_image(wanted, NEW))
-    differing = difference(images, key)
-    changes = (differing if subset is None else subset.changes(differing)).select(
+    logged = changelog if subset is None else subset.rows(changelog)
+    changes = differing(last_rows(logged, columns, key), wanted, key, subset).select(
         F.lit(BEGINNING).cast("bigint").alias("position"),
         F.current_timestamp().alias("at"),
         F.lit(BACKFILL).alias("cause"),

@@ -1,9 +1,11 @@
 """A part of a result, by a condition on its columns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from pipelines.joins.difference import NEW, OLD, as_image, difference
 from pipelines.spec import Condition, of_struct
 
 
@@ -22,8 +24,33 @@ class Subset:
 
     def rows(self, rows: DataFrame) -> DataFrame:
         """Leave out those rows of a state of the result that by their key cannot matter."""
-        return rows.where(self.condition.sql) if set(self.condition.columns) <= set(self.key) else rows
+        return rows.where(self.condition.sql) if self._is_of_keys else rows
 
     def changes(self, changes: DataFrame) -> DataFrame:
-        """Pick the rows of a change set: `before` or `after` meets the condition."""
+        """Pick the rows of a change set of what `rows` left: `before` or `after` meets the condition."""
+        if self._is_of_keys:
+            return changes
         return changes.where(" OR ".join(f"({of_struct(self.condition, image)})" for image in ("before", "after")))
+
+    @property
+    def _is_of_keys(self) -> bool:
+        return set(self.condition.columns) <= set(self.key)
+
+
+def differing(old: DataFrame, new: DataFrame, key: Sequence[str], subset: Subset | None) -> DataFrame:
+    """
+    Compare two states of a result, or a part of them.
+
+    Args:
+        old: The rows as they are: the columns of the result.
+        new: The rows as they are to be.
+        key: The result's key columns.
+        subset: The part; all of them if None.
+
+    Returns:
+        What `difference` finds.
+    """
+    if subset is not None:
+        old, new = subset.rows(old), subset.rows(new)
+    changes = difference(as_image(old, OLD).unionAll(as_image(new, NEW)), key)
+    return changes if subset is None else subset.changes(changes)

@@ -1,0 +1,52 @@
+"""The key space of a table, cut into ranges that hold about as many rows each."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.entries import MOST_SLICES, Slice
+from lakehouse.pruning import carried, literal, representable
+from lakehouse.sqltext import quote
+from lakehouse.values import PRUNABLE
+
+
+def slices_of(rows: DataFrame, key: Sequence[str], number: int) -> tuple[Slice, ...]:
+    """
+    Cut a table's key space by the first key column that has literals in order.
+
+    Args:
+        rows: The table.
+        key: Its key columns; no row has a null in them.
+        number: How many slices there should be, at most 1,000.
+
+    Returns:
+        Slices of which each key meets one, whether it is in the table or not. They are fewer where one value is in many
+        rows, and one where no key column has such literals.
+    """
+    column = next((name for name in key if isinstance(rows.schema[name].dataType, PRUNABLE)), None)
+    if column is None or number == 1:
+        return (Slice("true", rows.count()),)
+    kind = rows.schema[column].dataType
+    ranged = rows.select(F.col(quote(column)).alias("value")).repartitionByRange(min(number, MOST_SLICES), "value")
+    parts = ranged.groupBy(F.spark_partition_id()).agg(F.min("value").alias("low"), F.count(F.lit(1)).alias("rows"))
+    bounds: list[str] = []
+    sizes: list[int] = []
+    for low, size in parts.orderBy("low").selectExpr(carried("low", kind), "rows").collect():
+        if not sizes:
+            sizes.append(size)
+        elif representable(low, kind):
+            bounds.append(literal(low, kind))
+            sizes.append(size)
+        else:
+            sizes[-1] += size
+    name = quote(column)
+    if not bounds:
+        return (Slice("true", sum(sizes)),)
+    conditions = [
+        f"{name} < {bounds[0]}",
+        *(f"{name} >= {low} AND {name} < {high}" for low, high in pairwise(bounds)),
+        f"{name} >= {bounds[-1]}",
+    ]
+    return tuple(Slice(condition, size) for condition, size in zip(conditions, sizes, strict=True))
