@@ -73,6 +73,10 @@ class Lake:
         """Give a table's folder."""
         return str(self.folder / "lake" / name)
 
+    def is_there(self, name: str) -> bool:
+        """Tell whether there is a table of that name."""
+        return (self.folder / "lake" / name / "_delta_log").exists()
+
     def at(self, name: str) -> str:
         """Give a table for an SQL statement."""
         return f"delta.{quote(self.path(name))}"

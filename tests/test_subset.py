@@ -83,7 +83,7 @@ def test_the_command_takes_a_condition(loaded: Lake, capsys: pytest.CaptureFixtu
     lake, right = loaded, loaded.rows()
     lake.sql(DRIFT[0])
     assert main(["backfill", "--where", "k = 1", "-f", str(lake.file)]) == 0
-    assert "backfill-where: asked for by a person: k = 1" in capsys.readouterr().out
+    assert "backfill-where: asked for by a person: k = 1" in capsys.readouterr().err
     assert lake.rows() == right
 
 
