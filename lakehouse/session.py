@@ -141,6 +141,11 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     return session
 
 
+def is_over_connect(spark: SparkSession) -> bool:
+    """Tell whether a session is one of Spark Connect; its client takes no frame twice into a plan that is observed."""
+    return "connect" in type(spark).__module__
+
+
 def persisted(frame: DataFrame) -> DataFrame:
     """Keep what a frame is computed to for later reads, where that can be had: Databricks serverless refuses it."""
     with _unless_refused():

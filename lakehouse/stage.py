@@ -50,7 +50,7 @@ class Stage:
         rows = frame.observe(seen, *aggregates) if aggregates else frame
         write(
             f"stage {part}",
-            lambda: rows.write.mode("append" if add else "errorifexists").parquet(f"{self.path}/{part}"),
+            lambda: rows.write.mode("append" if add else "error").parquet(f"{self.path}/{part}"),
         )
         return dict(seen.get) if aggregates else {}
 

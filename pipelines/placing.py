@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from lakehouse.entries import Passed
-from lakehouse.session import let_go, persisted
+from lakehouse.session import is_over_connect, let_go, persisted
 from lakehouse.small import brought, literal
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
@@ -98,7 +98,7 @@ class Placing:
             events = self._marked.unionByName(self._floor, allowMissingColumns=True)
             placed, keep = with_watermarks(events, self._window, self._order_span), True
         rows = judged(placed, self._bound.join, self._bound.semantics)
-        if keep:
+        if keep or is_over_connect(self._workspace.spark):
             rows = self._kept("arrived", rows.observe(self._seen, *self._asked).drop(*unused))
             self._counted = self._seen.get
         elif not self._is_by_commit:

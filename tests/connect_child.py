@@ -1,0 +1,77 @@
+"""A small pipeline of each kind over Spark Connect: SPARK_REMOTE names the server, the argument an empty folder."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lakehouse.session import local_session
+from pipelines import Pipeline
+from pipelines.report import JoinReport
+from tests.lake import JOIN, Lake
+
+KINDS = {
+    "one_key": "SELECT l.k, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k",
+    "foreign_key": "SELECT o.id, o.v, l.v AS of FROM orders o JOIN left l ON o.k = l.k",
+    "stream_table": "SELECT c.id, r.w FROM clicks c LEFT JOIN right r ON c.k = r.k",
+    "two_streams": "SELECT c.id, s.id AS sale FROM clicks c LEFT JOIN sales s ON c.k = s.k "
+    "AND s.t BETWEEN c.t AND c.t + INTERVAL 10 MINUTES",
+}
+
+
+def stream() -> dict[str, object]:
+    return {"key": "id", "kind": "stream", "watermarks": {"t": "5 minutes"}}
+
+
+def prepare(lake: Lake) -> Pipeline:
+    """Create the sources and the pipeline file."""
+    lake.create("left", "k INT, v STRING", "(1, 'a'), (2, 'b'), (3, 'c')")
+    lake.create("right", "k INT, w STRING", "(2, 'x'), (3, 'y')")
+    lake.create("orders", "id INT, k INT, v STRING", "(10, 1, 'o'), (11, 2, 'p'), (12, 9, 'q')")
+    for name, row in (("clicks", f"(1, 2, {at(0)})"), ("sales", f"(5, 2, {at(3)})")):
+        lake.create(name, "id INT, k INT, t TIMESTAMP", row)
+    sources = {"left": "k", "right": "k", "orders": "id", "clicks": stream(), "sales": stream()}
+    return lake.pipeline(JOIN, sources, "logged", further=KINDS, changelog=True)
+
+
+def at(minute: int) -> str:
+    """Write a time for SQL."""
+    return f"TIMESTAMP'{datetime(2026, 3, 1, 12, minute, tzinfo=UTC).isoformat(' ')}'"
+
+
+def tell(reports: list[JoinReport], *outcomes: str) -> None:
+    """Print reports, all of which end in one of some ways."""
+    for report in reports:
+        print(report.text())
+    assert {report.outcome for report in reports} <= set(outcomes), outcomes
+
+
+def main() -> None:
+    spark = local_session()
+    assert "connect" in type(spark).__module__, type(spark)
+    lake = Lake(spark, Path(sys.argv[1]))
+    pipeline = prepare(lake)
+    tell(pipeline.run(spark), "done")
+    assert lake.rows("two_streams") == []  # what may still be met waits
+    lake.sql("INSERT INTO {left} VALUES (7, 'n')")
+    lake.sql("DELETE FROM {right} WHERE k = 2", "right")
+    lake.sql("UPDATE {orders} SET k = 1 WHERE id = 12", "orders")
+    lake.sql(f"INSERT INTO {{clicks}} VALUES (2, 3, {at(30)})", "clicks")
+    lake.sql(f"INSERT INTO {{sales}} VALUES (6, 4, {at(31)})", "sales")
+    tell(pipeline.run(spark), "done")
+    expected = [(1, "a", None), (2, "b", None), (3, "c", "y"), (7, "n", None)]
+    assert lake.rows("logged") == lake.rows("one_key") == expected
+    assert lake.rows("foreign_key") == [(10, "o", "a"), (11, "p", "b"), (12, "q", "a")]
+    assert [row[:2] for row in lake.rows("stream_table")] == [(1, "x"), (2, "y")]
+    assert [row[:2] for row in lake.rows("two_streams")] == [(1, 5)]
+    tell(pipeline.verify(spark), "done")
+    tell(pipeline.run(spark), "nothing")
+    lake.sql("DELETE FROM {one_key} WHERE k = 1", "one_key")
+    (told,) = pipeline.backfill(spark, ["one_key"], dry_run=True)
+    assert told.counts["inserted"] == 1
+    tell(pipeline.backfill(spark, ["one_key"]), "done")
+    assert lake.rows("one_key") == expected
+    tell(pipeline.validate(spark, ["logged"]), "done")
+
+
+if __name__ == "__main__":
+    main()
