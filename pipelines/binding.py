@@ -20,11 +20,12 @@ from lakehouse.address import Address
 from lakehouse.entries import STATE, JoinHistory, SourceVersions
 from lakehouse.errors import Fault, PipelineFileError, SourceRecreated
 from lakehouse.sqltext import quote
-from lakehouse.tables import Table, read_rows
+from lakehouse.tables import Table, find, read_rows
 from lakehouse.values import common_type, incomparable, plain_schema
 from pipelines.joins.meaning import meaning
 from pipelines.ktable import BoundKTable
 from pipelines.optimizer import is_read_once, is_single_store
+from pipelines.shape import Found, begun_anew, gained, held_columns
 from pipelines.spec import (
     CHANGELOG_COLUMNS,
     ROW_COLUMNS,
@@ -110,6 +111,11 @@ class BoundJoin:
         return self.sources[self.join.sources.index(self.join.inputs[place].source)]
 
     @property
+    def anew(self) -> str:
+        """Say what gives the result other columns."""
+        return begun_anew(self.join.name, [self.result] if self.changelog is None else [self.result, self.changelog])
+
+    @property
     def newest(self) -> dict[str, int]:
         """The versions at which the sources were found, by name."""
         return {table.address.label: max(table.version, *(c.version for c in table.commits)) for table in self.sources}
@@ -127,21 +133,36 @@ Bound = BoundJoin | BoundKTable
 """What an epoch is computed for."""
 
 
-def bind_join(workspace: Workspace, name: str) -> BoundJoin:
+def notes_on(bound: Bound | None) -> tuple[str, ...]:
+    """Say which columns the sources of a join have gained that its result does not take over."""
+    return gained(bound.join.passed_over, bound.anew) if isinstance(bound, BoundJoin) else ()
+
+
+def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> BoundJoin:
     """
     Pin a join's sources to their newest versions and resolve its statement against their columns.
 
-    Other joins that it reads are sources too, pinned to what their last committed epochs made.
+    Other joins that it reads are sources too, pinned to what their last committed epochs made. What `*` stands for is
+    fixed by the columns of the result, once there is one.
+
+    Args:
+        workspace: Where to work.
+        name: The join.
+        found: Gives the result and what the ledger knows of it, where somebody looks at both anyway.
 
     Raises:
         LakejoinError: A source does not exist, or a join has no committed epoch.
         PipelineFileError: A column is unknown, or of a type that cannot be compared.
     """
     statement = statement_of(workspace.file, name)
+    definition = fingerprint(workspace.file, name)
+    found = found or (lambda: (find(workspace.spark, workspace.table(name)), workspace.ledger.of(name)))
     with ThreadPoolExecutor() as side_by_side:
-        found = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)
-        tables = dict(zip(statement.sources, found, strict=True))
-    join = bind(statement, {source: table.schema.fieldNames() for source, table in tables.items()})
+        begun_with = side_by_side.submit(held_columns, statement, definition, found)
+        inputs = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)
+        tables = dict(zip(statement.sources, inputs, strict=True))
+    columns = {source: table.schema.fieldNames() for source, table in tables.items()}
+    join = bind(statement, columns, begun_with.result())
     streams: tuple[Stream, ...] = ()
     times: Mapping[str, str] = {}
     if statement.reads_stream:
@@ -166,7 +187,7 @@ def bind_join(workspace: Workspace, name: str) -> BoundJoin:
     }
     return BoundJoin(
         join,
-        fingerprint(workspace.file, name),
+        definition,
         sources,
         types,
         plain_schema([*ordered, *added]),

@@ -23,7 +23,7 @@ from lakehouse.errors import AnotherRun, CannotContinue, GateFailed, LakejoinErr
 from lakehouse.session import NOT_ADAPTIVE, settings
 from lakehouse.stage import Stage
 from lakehouse.tables import find
-from pipelines.binding import Bound, BoundJoin
+from pipelines.binding import Bound, BoundJoin, notes_on
 from pipelines.first_load import resume_load
 from pipelines.gating import gate
 from pipelines.ktable import BoundKTable
@@ -119,7 +119,7 @@ def _published(
     except AnotherRun:
         stage.delete()
         raise
-    return report_on(publish(workspace, entry, watch), watch, plan.strategy)
+    return report_on(publish(workspace, entry, watch), watch, plan.strategy, notes_on(bound))
 
 
 def gated(
@@ -210,7 +210,7 @@ def is_gone(workspace: Workspace, entry: Entry) -> bool:
     return any(target.base_version >= 0 and find(workspace.spark, target.address) is None for target in entry.targets)
 
 
-def report_on(entry: Entry | None, watch: Stopwatch, strategy: str) -> JoinReport:
+def report_on(entry: Entry | None, watch: Stopwatch, strategy: str, details: tuple[str, ...] = ()) -> JoinReport:
     """Report on an epoch that is committed."""
     assert entry is not None
     return JoinReport(
@@ -222,4 +222,5 @@ def report_on(entry: Entry | None, watch: Stopwatch, strategy: str) -> JoinRepor
         counts=dict(entry.counts),
         seconds=dict(watch.seconds),
         warnings=tuple(entry.message.splitlines()),
+        details=details,
     )

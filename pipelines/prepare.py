@@ -45,8 +45,9 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
         looked_at = beside.submit(find, workspace.spark, workspace.table(name))
         address = workspace.changelog(name)
         logged_at = None if address is None else beside.submit(find, workspace.spark, address)
-        binding = beside.submit(bind_join, workspace, name)
-        history = workspace.ledger.of(name)
+        known = beside.submit(workspace.ledger.of, name)
+        binding = beside.submit(bind_join, workspace, name, lambda: (looked_at.result(), known.result()))
+        history = known.result()
         if history.open is not None:
             # Nothing else matters to an open epoch, not even that a source is gone.
             return Prepared(plan_epoch(name, "", refresh, history, (), None, backfill=backfill), history, None)

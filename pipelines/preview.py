@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from pipelines.binding import notes_on
 from pipelines.nodes import prepare_node
 from pipelines.report import JoinReport, PlanReport
 from pipelines.spec import reads
@@ -28,7 +29,8 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
     read = reads(workspace.file, name) if name in workspace.file.joins else ()
     before = tuple(other for other in read if other in selected)
     try:
-        return PlanReport.of(prepare_node(workspace, name).plan, before)
+        prepared = prepare_node(workspace, name)
+        return PlanReport.of(prepared.plan, before, notes_on(prepared.bound))
     except NotYetRun as error:
         if error.where not in before:
             raise

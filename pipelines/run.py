@@ -21,7 +21,7 @@ from lakehouse.errors import FeedUnavailable, LakejoinError
 from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import create, get
 from pipelines.backfill import Backfill, Remedy
-from pipelines.binding import BoundJoin
+from pipelines.binding import BoundJoin, notes_on
 from pipelines.epoch import compute_changes
 from pipelines.execution import carry_out, counts_only, finish_open, report_on
 from pipelines.first_load import load
@@ -135,6 +135,7 @@ def run_join(
             strategy=plan.strategy,
             reason=plan.reason,
             seconds=dict(watch.seconds),
+            details=notes_on(prepared.bound),
         )
     tell_begun(progress, plan)
     if isinstance(prepared.bound, BoundKTable):

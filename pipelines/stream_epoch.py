@@ -78,10 +78,11 @@ def _prepared(
 ) -> Prepared:
     with ThreadPoolExecutor() as beside:
         looked_at = beside.submit(find, workspace.spark, workspace.table(name))
-        binding = beside.submit(bind_join, workspace, name)
+        known = beside.submit(workspace.ledger.of, name)
+        binding = beside.submit(bind_join, workspace, name, lambda: (looked_at.result(), known.result()))
         is_windowed = statement_of(workspace.file, name).is_windowed
         waits = beside.submit(find, workspace.spark, workspace.table(name + STATE)) if is_windowed else None
-        history = workspace.ledger.of(name)
+        history = known.result()
         if history.open is not None:
             return Prepared(plan_epoch(name, "", options.refresh, history, (), None, backfill=backfill), history, None)
         result, bound = looked_at.result(), binding.result()

@@ -533,3 +533,23 @@ def test_soak(streams: Streams) -> None:
     found = soak(streams, seed=3, commits=18, seconds=600)
     assert found["commits"] >= 18
     assert found["epochs"] > 1
+
+
+def test_a_star_goes_on_without_a_new_column_and_what_waits_is_found_again(streams: Streams) -> None:
+    """Rows of before and after it meet, and the column is read of neither."""
+    spark, join = (
+        streams.spark,
+        streams.join(f"SELECT l.*, r.id AS r FROM left l LEFT JOIN right r ON l.k = r.k AND {WITHIN}"),
+    )
+    streams.come("left", (1, "a", 0))
+    join.run(spark)
+    for name in ("left", "right"):
+        streams.sql(f"ALTER TABLE {{{name}}} ADD COLUMNS (more STRING)")
+    streams.sql(f"INSERT INTO {{right}} VALUES (10, 'a', {at(5)}, 'm')")
+    report = only(join.run(spark))
+    assert (report.counts["appended"], [line.split(":")[0] for line in report.details]) == (
+        1,
+        ["left has come to have `more`"],
+    )
+    assert [row[:2] for row in streams.rows()] == [(1, "a")]
+    only(join.verify(spark))

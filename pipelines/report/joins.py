@@ -142,10 +142,12 @@ class PlanReport(Facts):
     """The version of the result that the epoch is computed against; -1 before the load."""
     after: tuple[str, ...] = ()
     """The joins that it reads and that run first: the plan is made from what they have committed so far."""
+    details: tuple[str, ...] = ()
+    """Further lines for a reader."""
 
     @staticmethod
-    def of(plan: EpochPlan, after: tuple[str, ...] = ()) -> "PlanReport":
-        """Report a plan, with the joins that run first."""
+    def of(plan: EpochPlan, after: tuple[str, ...] = (), details: tuple[str, ...] = ()) -> "PlanReport":
+        """Report a plan, with the joins that run first, and further lines."""
         return PlanReport(
             join=plan.join,
             epoch=plan.epoch,
@@ -154,6 +156,7 @@ class PlanReport(Facts):
             sources=plan.sources,
             base_version=plan.base_version,
             after=after,
+            details=details,
         )
 
     def text(self) -> str:
@@ -161,7 +164,7 @@ class PlanReport(Facts):
         lines = [f"{self.join}: {self.strategy}, epoch {self.epoch} ({self.reason})"]
         lines += [f"  {source.name}: {self._reads(source)}" for source in self.sources]
         lines += [f"  {name} runs first; this is planned from what it has committed so far" for name in self.after]
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"  {line}" for line in self.details)])
 
     def _reads(self, source: SourceRange) -> str:
         if self.strategy in ("load", "reconcile"):

@@ -1,6 +1,6 @@
 """A statement and the columns of its tables become the definition of a join."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 
@@ -9,7 +9,7 @@ from pipelines.spec.definition import Input, Link, Output, Step, TableJoin, Wate
 from pipelines.spec.dialect import as_written, render
 from pipelines.spec.names import nearest
 from pipelines.spec.objection import Objection, faults_of
-from pipelines.spec.outputs import bad_names
+from pipelines.spec.outputs import bad_names, is_star
 from pipelines.spec.produced import carried
 from pipelines.spec.scope import Scope, Table
 from pipelines.spec.semantics import added_columns
@@ -18,13 +18,15 @@ from pipelines.spec.statement import Statement
 from pipelines.spec.windows import watermarks_of, window_of
 
 
-def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoin:
+def bind(statement: Statement, columns: Mapping[str, Sequence[str]], held: Collection[str] | None = None) -> TableJoin:
     """
     Resolve all names of a statement.
 
     Args:
         statement: The statement, from `parse`.
         columns: For each source and join that the statement names, its columns in the order of the table.
+        held: The columns of a result that this statement has made; None where there is none. A star stands for those
+            of them that no other item makes: what a source has gained since is passed over.
 
     Returns:
         The definition that everything else works with.
@@ -38,7 +40,8 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
     missing = [objection for table in tables for objection in _missing_keys(table)]
     if missing:
         raise _refused(statement, dict.fromkeys(missing))
-    scope = Scope(statement, tables)
+    added = added_columns(statement.sides)
+    scope = Scope(statement, tables, None if held is None else _of_stars(statement, held, added))
     expanded = [(item, output) for item in statement.select for output in _outputs(item, scope)]
     selected = [output for _, output in expanded]
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
@@ -46,7 +49,6 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
     links = list(_links(statement, scope))
     window = window_of(statement, scope) if statement.is_windowed else None
     looking_up = tuple(watermarks_of(tables[:1])) if statement.reads_stream and not window else ()
-    added = added_columns(statement.sides)
     objections = [*scope.objections, *bad_names(((name, item) for item, (name, _) in expanded), added)]
     if objections:
         raise _refused(statement, objections)
@@ -65,7 +67,14 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]]) -> TableJoi
         window=window,
         looking_up=looking_up,
         carried=tuple(_carried(statement, window.watermarks if window else looking_up, names)),
+        passed_over=tuple(dict.fromkeys(scope.passed_over)),
     )
+
+
+def _of_stars(statement: Statement, held: Collection[str], added: Collection[str]) -> set[str]:
+    """Name the columns of a result, in lower case, that only a star can have made."""
+    named = {item.alias_or_name.lower() for item in statement.select if not is_star(item)}
+    return {name.lower() for name in held} - named - set(added)
 
 
 def _carried(
@@ -164,7 +173,7 @@ def _star(star: exp.Star, alias: exp.Expr | None, scope: Scope) -> list[tuple[st
             expanded.append((owner.real(name), owner.column(name) if alias is not None else scope.merged(name)))
     for table in tables:
         rest = [column for column in table.columns if not scope.is_merged(column) and column.lower() not in dropped]
-        expanded += [(column, table.column(column)) for column in rest]
+        expanded += [(column, table.column(column)) for column in rest if scope.stands_for(table, column)]
     return expanded
 
 

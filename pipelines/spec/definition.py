@@ -165,6 +165,7 @@ class TableJoin:
         window: Of a join of two streams what bounds it in time; else None.
         looking_up: Of a join of a stream with tables the watermarked columns of the stream.
         carried: Of a join with a stream: the outputs that go on with a watermark, each with its place in `watermarks`.
+        passed_over: The columns, each after its source, that a star would stand for and that are not in the result.
     """
 
     name: str
@@ -178,6 +179,7 @@ class TableJoin:
     window: Window | None = None
     looking_up: tuple[Watermark, ...] = ()
     carried: tuple[tuple[str, int], ...] = ()
+    passed_over: tuple[tuple[str, str], ...] = ()
 
     @property
     def watermarks(self) -> tuple[Watermark, ...]:

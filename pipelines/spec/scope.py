@@ -1,6 +1,6 @@
 """Which column a name means, once the columns of the tables are known: as Spark resolves it, case aside."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sqlglot import exp
 
@@ -44,14 +44,24 @@ class Scope:
     Args:
         statement: The statement.
         tables: The inputs with their columns, in the order of FROM.
+        of_stars: The columns that stars stand for, in lower case; None if for all that the tables have.
     """
 
-    def __init__(self, statement: Statement, tables: Sequence[Table]) -> None:
+    def __init__(self, statement: Statement, tables: Sequence[Table], of_stars: Collection[str] | None = None) -> None:
         self.how = statement.steps[0].how
         self.tables = tuple(tables)
         self.using = tuple(name for name in statement.using if all(table.has(name) for table in tables))
         self._merged = {name.lower() for name in self.using}
+        self._of_stars = of_stars
         self.objections: list[Objection] = []
+        self.passed_over: list[tuple[str, str]] = []
+
+    def stands_for(self, table: Table, column: str) -> bool:
+        """Tell whether a star stands for a column of a table, and remember the column if it does not."""
+        if self._of_stars is None or column.lower() in self._of_stars:
+            return True
+        self.passed_over.append((table.side.source, column))
+        return False
 
     def resolve(self, expression: exp.Expr) -> exp.Expr:
         """

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lakehouse.errors import PipelineFileError
 from pipelines.spec import Input, Link, Output, Source, Step, TableJoin, bind, parse
 
 from .examples import ODD, ON, bound, complaints, misfits, outputs
@@ -269,3 +270,16 @@ def test_a_column_without_alias_that_is_not_of_the_input_that_it_seems_to_be_of(
     joins = "flights f JOIN planes p ON f.tailnum = p.tailnum JOIN crews c ON f.flight_id = seats"
     (fault,) = misfits(f"SELECT c.num, c.on_day FROM {joins}")
     assert "`seats` is not a column of the input that keys the result | write an alias" in fault
+
+
+def test_a_star_is_fixed_by_the_columns_of_a_result_and_tells_what_it_passes_over():
+    """Case aside; columns of other items and those that lakejoin adds are no star's."""
+    columns = {"flights": ["flight_id", "Delay", "gate", "note"], "status": ["flight_id", "state", "since"]}
+    sql = f"SELECT f.*, s.state AS gate, s.* EXCEPT (flight_id) {ON}"
+    statement = parse("j", sql, {"flights": Source(key="flight_id"), "status": Source(key="flight_id")})
+    join = bind(statement, columns, ["FLIGHT_ID", "delay", "gate", "since"])
+    assert [output.name for output in join.outputs] == ["flight_id", "Delay", "gate", "since"]
+    assert join.passed_over == (("flights", "gate"), ("flights", "note"), ("status", "state"))
+    assert join.inputs[0].columns == ("flight_id", "Delay"), "what is passed over is not read"
+    with pytest.raises(PipelineFileError, match="two outputs are called `gate`"):
+        bind(statement, columns)
