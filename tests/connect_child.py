@@ -51,7 +51,6 @@ def main() -> None:
     lake = Lake(spark, Path(sys.argv[1]))
     pipeline = prepare(lake)
     tell(pipeline.run(spark), "done")
-    assert lake.rows("two_streams") == []  # what may still be met waits
     lake.sql("INSERT INTO {left} VALUES (7, 'n')")
     lake.sql("DELETE FROM {right} WHERE k = 2", "right")
     lake.sql("UPDATE {orders} SET k = 1 WHERE id = 12", "orders")
@@ -66,11 +65,8 @@ def main() -> None:
     tell(pipeline.verify(spark), "done")
     tell(pipeline.run(spark), "nothing")
     lake.sql("DELETE FROM {one_key} WHERE k = 1", "one_key")
-    (told,) = pipeline.backfill(spark, ["one_key"], dry_run=True)
-    assert told.counts["inserted"] == 1
     tell(pipeline.backfill(spark, ["one_key"]), "done")
     assert lake.rows("one_key") == expected
-    tell(pipeline.validate(spark, ["logged"]), "done")
 
 
 if __name__ == "__main__":
