@@ -116,6 +116,13 @@ class BoundJoin:
         return begun_anew(self.join.name, [self.result] if self.changelog is None else [self.result, self.changelog])
 
     @property
+    def reshaped(self) -> str:
+        """Say what helps where the result has other columns than the statement makes."""
+        new = ", ".join(f"{source}.{quote(column)}" for source, column in self.join.passed_over)
+        told = f" (there is {new} now)" if new else ""
+        return f"write a SELECT list that makes the columns as they are{told}, or {self.anew}"
+
+    @property
     def newest(self) -> dict[str, int]:
         """The versions at which the sources were found, by name."""
         return {table.address.label: max(table.version, *(c.version for c in table.commits)) for table in self.sources}

@@ -38,6 +38,11 @@ class BoundKTable:
     columns: StructType
     result: Address
 
+    @property
+    def reshaped(self) -> str:
+        """Say what helps where the KTable has other columns than its source."""
+        return _rebuild(self.result)
+
 
 def ktable_address(workspace: Workspace, source: str) -> Address:
     """Address the KTable of a source."""

@@ -64,7 +64,7 @@ def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False) -
         facts = source_facts(workspace, name, bound.source, history, "", backfill=found is None)
         plan = plan_epoch(name, bound.definition, refresh, history, [facts], facts_of(found), backfill=anew)
         if found is not None:
-            check_columns(name, "table kept of this changelog source", bound.columns, found.schema)
+            check_columns(name, "table kept of this changelog source", bound.columns, found.schema, bound.reshaped)
             check_result(workspace, name, bound, found, history, backfill=False)
         return Prepared(plan, history, bound)
 

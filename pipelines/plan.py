@@ -75,6 +75,23 @@ class ResultFacts:
 
 
 @dataclass(frozen=True)
+class Redefined:
+    """
+    What a changed definition changes, as far as it shows: the ledger keeps a fingerprint, not the definition.
+
+    Args:
+        changes: A clause for each column of the result and each source that is another.
+        way: What helps, if something else than a backfill in place.
+    """
+
+    changes: tuple[str, ...]
+    way: str = ""
+
+    def __str__(self) -> str:
+        return "; ".join(self.changes) or "the same columns of the same sources, by other expressions or options"
+
+
+@dataclass(frozen=True)
 class SourceRange:
     """
     The versions of a source that an epoch accounts for.
@@ -189,6 +206,7 @@ def plan_epoch(
     changelog: ResultFacts | None = None,
     keeps_changelog: bool = False,
     backfill: bool = False,
+    redefined: Redefined | None = None,
 ) -> EpochPlan:
     """
     Decide what the next epoch does.
@@ -203,6 +221,7 @@ def plan_epoch(
         changelog: Its changelog, None where there is none.
         keeps_changelog: Whether epochs append to the changelog.
         backfill: A person asked for a reconciliation: differences to the record are what it is there to mend.
+        redefined: What shows of a changed definition, where somebody has looked.
 
     Returns:
         The plan.
@@ -250,7 +269,7 @@ def plan_epoch(
         )
     if keeps_changelog:
         _check_changelog(join, last.changelog, changelog)
-    plan = _continue(join, definition, refresh, history, sources, result)
+    plan = _continue(join, definition, refresh, history, sources, result, redefined)
     return _with_changelog(plan, changelog if keeps_changelog else None)
 
 
@@ -297,7 +316,7 @@ def backfill_hint(join: str) -> str:
     return f"run `lakejoin backfill --select {join}` to reconcile the result with the sources as they are now"
 
 
-def check_definition(join: str, definition: str, recorded: str, hint: str) -> None:
+def check_definition(join: str, definition: str, recorded: str, hint: str, redefined: Redefined | None = None) -> None:
     """
     See that a join is defined as when its last epoch ran.
 
@@ -306,6 +325,7 @@ def check_definition(join: str, definition: str, recorded: str, hint: str) -> No
         definition: Fingerprint of its definition in the pipeline file.
         recorded: That of its last epoch.
         hint: What to do if they differ.
+        redefined: What shows of the changes, where somebody has looked.
 
     Raises:
         DefinitionChanged: They differ.
@@ -315,8 +335,8 @@ def check_definition(join: str, definition: str, recorded: str, hint: str) -> No
             join,
             "the join is defined otherwise than when its last epoch ran",
             expected=f"the definition with fingerprint {recorded}",
-            found=f"fingerprint {definition}",
-            hint=hint,
+            found=f"fingerprint {definition}" + ("" if redefined is None else f": {redefined}"),
+            hint=redefined.way if redefined is not None and redefined.way else hint,
         )
 
 
@@ -327,13 +347,15 @@ def _continue(
     history: JoinHistory,
     sources: Sequence[SourceFacts],
     result: ResultFacts | None,
+    redefined: Redefined | None,
 ) -> EpochPlan:
     last = history.committed
     assert last is not None
     backfill = backfill_hint(join)
     check_is_still(join, "the result table", None if result is None else result.id, last.result.id, backfill)
     assert result is not None
-    check_definition(join, definition, last.definition, backfill)
+    rewrites = f"`lakejoin backfill --dry-run --select {join}` counts the rows that a backfill would rewrite"
+    check_definition(join, definition, last.definition, f"{rewrites}; without `--dry-run` it writes them", redefined)
     recorded = {versions.name: versions for versions in last.sources}
     ranges = []
     for source in sources:

@@ -9,11 +9,11 @@ from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.publish import TRANSACTION_RETENTION, check_owner
-from lakehouse.sqltext import quote
 from lakehouse.tables import Table, commits_since, find
 from pipelines.binding import Bound, BoundJoin, bind_join
 from pipelines.joins.changelog import changelog_schema
-from pipelines.plan import EpochPlan, ResultFacts, SourceFacts, plan_epoch
+from pipelines.plan import EpochPlan, Redefined, ResultFacts, SourceFacts, plan_epoch
+from pipelines.shape import differences, listed
 from pipelines.workspace import Workspace
 
 
@@ -68,6 +68,7 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
         changelog=facts_of(changelog),
         keeps_changelog=bound.changelog is not None,
         backfill=backfill,
+        redefined=seen_changes(bound, result, history),
     )
     if changelog is not None:
         _check_changelog(workspace, bound, changelog, history, backfill=backfill)
@@ -120,7 +121,7 @@ def _check_changelog(
     recorded = last.changelog if last is not None else None
     if recorded is not None and recorded.version is not None and not backfill:
         check_owner(workspace.spark, changelog, recorded.version, history.run_ids(), bound.join.name)
-    check_columns(bound.join.name, "changelog", changelog_schema(bound.columns), changelog.schema)
+    check_columns(bound.join.name, "changelog", changelog_schema(bound.columns), changelog.schema, bound.reshaped)
 
 
 def check_result(
@@ -137,7 +138,7 @@ def check_result(
             hint=f"ALTER TABLE {bound.result.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true)",
         )
     refuse_forgetting(name, result)
-    check_columns(name, "result", bound.columns, result.schema)
+    check_columns(name, "result", bound.columns, result.schema, bound.reshaped)
 
 
 def refuse_forgetting(name: str, table: Table) -> None:
@@ -157,28 +158,52 @@ def refuse_forgetting(name: str, table: Table) -> None:
         )
 
 
-def check_columns(join: str, which: str, columns: StructType, found: StructType) -> None:
+def check_columns(join: str, which: str, columns: StructType, found: StructType, way: str) -> None:
     """
-    See that a table has the columns that a join writes.
+    See that a table has the columns that belong there.
+
+    Args:
+        join: The join, or the changelog source.
+        which: What the table is to it.
+        columns: The columns that belong there.
+        found: Those of the table.
+        way: What helps.
 
     Raises:
         SchemaBroken: One is missing, too many, or of another type.
     """
-
-    def types(schema: StructType) -> dict[str, str]:
-        return {field.name.lower(): field.dataType.simpleString() for field in schema}
-
-    def listed(schema: StructType) -> str:
-        return ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema)
-
-    if types(columns) != types(found):
+    differ = differences(columns, found)
+    if differ:
         raise SchemaBroken(
             join,
             f"the columns of the {which} are not those that belong there",
             expected=listed(columns),
-            found=listed(found),
-            hint=f"name the columns in the SELECT list, or drop the table and run `lakejoin backfill --select {join}`",
+            found="; ".join(differ),
+            hint=way,
         )
+
+
+def seen_changes(bound: BoundJoin, result: Table | None, history: JoinHistory) -> Redefined | None:
+    """
+    Say what a changed definition changes, as far as the result and the ledger show it, and what helps.
+
+    Args:
+        bound: The join as it is defined now.
+        result: Its result; None where there is none.
+        history: What the ledger knows.
+
+    Returns:
+        The changes; None where the last epoch had this definition, or there is nothing to compare.
+    """
+    last = history.committed
+    if result is None or last is None or last.definition == bound.definition:
+        return None
+    columns = differences(bound.columns, result.schema)
+    read = [table.address.label for table in (*bound.sources, *bound.logs.values())]
+    before = [source.name for source in last.sources]
+    came = [f"it reads {name}, too" for name in read if name not in before]
+    went = [f"it reads {name} no more" for name in before if name not in read]
+    return Redefined((*columns, *came, *went), bound.reshaped if columns else "")
 
 
 def is_only_created(table: Table, history: JoinHistory) -> bool:

@@ -27,6 +27,7 @@ from pipelines.comparison import counted, examples_of
 from pipelines.joins.difference import bag_difference
 from pipelines.lookup_epoch import Lookups
 from pipelines.plan import APPENDED, FEW, Computed, EpochPlan, SourceRange, Strategy, check_definition
+from pipelines.prepare import check_columns
 from pipelines.publishing import Stopwatch
 from pipelines.report import JoinReport
 from pipelines.spec import STREAM_COLUMNS
@@ -87,6 +88,7 @@ class Replay:
         self.last = last
         self.version = get(workspace.spark, self.bound.result).version if version is None else version
         self.held = read(workspace.spark, self.bound.result, self.version)
+        check_columns(name, "result", self.bound.columns, self.held.schema, self.bound.reshaped)
         self.names = self.bound.columns.fieldNames()
 
     def entries(self) -> list[Entry]:

@@ -40,6 +40,7 @@ from pipelines.prepare import (
     is_only_created,
     must_be_bound,
     refuse_forgetting,
+    seen_changes,
     source_facts,
 )
 from pipelines.spec import STREAM_COLUMNS, Join, statement_of
@@ -102,7 +103,8 @@ def _prepared(
     pins = None
     if last is not None and not anew:
         # What is recorded of a source must be there to go on from.
-        check_definition(name, bound.definition, last.definition, backfill_hint(name))
+        redefined = seen_changes(bound, result, history)
+        check_definition(name, bound.definition, last.definition, backfill_hint(name), redefined)
         recorded = {source.name: source for source in last.sources}
         came, bound = arrivals(workspace, bound, upstream, recorded, clocks, goes_on=goal is not None)
         pins = pin(came, options.max_versions, options.max_bytes)
@@ -159,7 +161,7 @@ def checked_state(
     try:
         check_owner(workspace.spark, table, recorded.version, history.run_ids(let_go=True), name)
         refuse_forgetting(name, table)
-        check_columns(name, "table of rows that wait", state_schema(bound), table.schema)
+        check_columns(name, "table of rows that wait", state_schema(bound), table.schema, hint)
     except CannotContinue as error:
         error.hint = hint
         error.args = (error.message,)
@@ -196,7 +198,7 @@ def way_on_of_stream(name: str) -> Iterator[None]:
 def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[EpochPlan, BoundJoin]:
     """Plan the epoch that begins a result anew: from the stream and its tables as they are now, over all it holds."""
     bound, table = up_to(bind_join(workspace, name), {}), get(workspace.spark, workspace.table(name))
-    check_columns(name, "result", bound.columns, table.schema)
+    check_columns(name, "result", bound.columns, table.schema, bound.reshaped)
     read = (*bound.sources, *bound.logs.values())
     epochs = Upstream.of(workspace, bound).epochs(bound)
     ranges = tuple(
@@ -267,7 +269,7 @@ def made_ready(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Epoch
         return plan
     create(workspace.spark, bound.result, bound.columns, STREAM_COLUMNS)
     table = get(workspace.spark, bound.result)
-    check_columns(bound.join.name, "result", bound.columns, table.schema)
+    check_columns(bound.join.name, "result", bound.columns, table.schema, bound.reshaped)
     plan = replace(plan, result_id=table.id, base_version=table.version)
     return plan if bound.state is None else create_state(workspace, bound, plan)
 

@@ -13,6 +13,7 @@ from pipelines.comparison import counted, examples_of
 from pipelines.joins.changelog import last_rows
 from pipelines.joins.difference import bag_difference
 from pipelines.plan import check_definition
+from pipelines.prepare import check_columns
 from pipelines.publishing import Stopwatch
 from pipelines.reconciliation import expected_rows
 from pipelines.replay import verify_stream
@@ -57,6 +58,8 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
         if last is not None and last.result.version is not None:
             bound = at_recorded(bound, last.sources)
             address, version = bound.result, last.result.version
+            held = read(workspace.spark, address, version).schema
+            check_columns(name, "result", bound.columns, held, bound.reshaped)
             which = f"epoch {last.epoch}"
         else:
             address = _address(workspace, against) if against else bound.result

@@ -362,7 +362,7 @@ def test_columns_that_change_and_another_definition_wait_for_a_person(followed: 
     assert changed.value.where == "orders_raw"
     pipeline(lake)
     lake.sql("ALTER TABLE {orders_raw} ADD COLUMNS (note STRING)", "orders_raw")
-    with pytest.raises(SchemaBroken, match="note string") as broken:
+    with pytest.raises(SchemaBroken, match="it lacks the column `note` string") as broken:
         run(lake)
     assert broken.value.exit_code == 4
 

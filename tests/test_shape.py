@@ -1,14 +1,18 @@
 """Sources that change their shape under a join: columns that come, go, are renamed or widened."""
 
 import shutil
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import pytest
 
+from lakehouse.errors import DefinitionChanged, PipelineFileError, SchemaBroken
 from pipelines import Pipeline
 from pipelines.preview import preview
 from pipelines.report import PlanReport
 from pipelines.workspace import Workspace
-from tests.lake import Lake, only
+from tests.lake import JOIN, KEYED, Lake, only
 
 STAR = "SELECT l.*, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
 ALL = "SELECT * FROM left l LEFT JOIN right r USING (k)"
@@ -87,3 +91,92 @@ def test_a_star_over_a_stream_stays_what_it_was_too(evolving: Lake) -> None:
     shutil.rmtree(lake.path("result"))
     assert only(pipeline.backfill(lake.spark)).strategy == "load"
     assert lake.rows()[-1][:5] == (3, "c", 30, "m", None)
+
+
+@pytest.mark.parametrize(
+    ("change", "found", "hint"),
+    [
+        ("DROP COLUMN n", "nothing makes its column `n` int", "makes the columns as they are, or drop"),
+        ("RENAME COLUMN n TO m", "nothing makes its column `n` int", "(there is left.`m` now), or drop"),
+        ("ALTER COLUMN n TYPE BIGINT", "its column `n` int would be bigint", "or drop"),
+    ],
+    ids=["dropped", "renamed", "widened"],
+)
+@pytest.mark.parametrize("sources", [KEYED, BY_STREAM], ids=["tables", "stream"])
+def test_a_column_of_a_star_that_is_another_waits_for_a_person(
+    evolving: Lake, sources: Mapping[str, Any], change: str, found: str, hint: str
+) -> None:
+    """Every command names it and what helps, before anything is written; what helps does."""
+    lake, pipeline = evolving, evolving.pipeline(STAR, sources)
+    pipeline.run(lake.spark)
+    lake.sql(f"ALTER TABLE {{left}} {change}")
+    versions = lake.versions()
+    plan = partial(planned, lake, pipeline)
+    for command in (plan, *(partial(each, lake.spark) for each in (pipeline.run, pipeline.backfill, pipeline.verify))):
+        with pytest.raises(SchemaBroken) as broken:
+            command()
+        assert (broken.value.exit_code, broken.value.found) == (4, found)
+        assert hint in broken.value.hint
+        assert f"drop {lake.path('result')} and run `lakejoin backfill" in broken.value.hint
+    assert lake.versions() == versions
+    shutil.rmtree(lake.path("result"))
+    assert only(pipeline.backfill(lake.spark)).strategy == "load"
+
+
+@pytest.mark.parametrize(
+    ("change", "items", "new"),
+    [
+        ("RENAME COLUMN n TO m", "l.* EXCEPT (m), l.m AS n", "m"),
+        ("ALTER COLUMN n TYPE BIGINT", "l.* EXCEPT (n), CAST(l.n AS INT) AS n", "n"),
+    ],
+    ids=["renamed", "widened"],
+)
+def test_a_select_list_that_makes_the_columns_as_they_are_keeps_the_result(
+    evolving: Lake, change: str, items: str, new: str
+) -> None:
+    lake = evolving
+    lake.pipeline(STAR).run(lake.spark)
+    lake.sql(f"ALTER TABLE {{left}} {change}")
+    pipeline = lake.pipeline(STAR.replace("l.*", items))
+    assert only(pipeline.backfill(lake.spark)).changed == 0
+    lake.sql(f"UPDATE {{left}} SET {new} = 11 WHERE k = 1")
+    assert only(pipeline.run(lake.spark)).counts["updated"] == 1
+
+
+def test_a_column_that_the_statement_names_is_a_fault_of_the_file_once_it_is_gone(evolving: Lake) -> None:
+    lake, pipeline = evolving, evolving.pipeline(STAR.replace("l.*", "l.k, l.n"))
+    pipeline.run(lake.spark)
+    lake.sql("ALTER TABLE {left} DROP COLUMN v")
+    assert only(pipeline.run(lake.spark)).outcome == "nothing", "nobody reads it"
+    lake.sql("ALTER TABLE {left} DROP COLUMN n")
+    with pytest.raises(PipelineFileError, match="left has no column `n`"):
+        pipeline.run(lake.spark)
+
+
+@pytest.mark.parametrize(
+    ("sql", "found", "is_in_place"),
+    [
+        (JOIN.replace("r.w", "upper(r.w) AS w"), "the same columns of the same sources, by other expressions", True),
+        (JOIN.replace("right r", "more r"), "it reads more, too; it reads right no more", True),
+        (JOIN.replace(", r.w", ""), "nothing makes its column `w` string", False),
+        (JOIN.replace("l.v", "l.k AS v, r.w AS x"), "`v` string would be int; it lacks the column `x` string", False),
+    ],
+    ids=["expression", "source", "fewer", "others"],
+)
+def test_a_changed_definition_says_what_shows_of_it_and_what_a_backfill_would_rewrite(
+    loaded: Lake, sql: str, found: str, is_in_place: bool
+) -> None:
+    lake = loaded
+    lake.create("more", "k INT, w STRING", "(2, 'y')")
+    pipeline = lake.pipeline(sql, {**KEYED, "more": "k"})
+    with pytest.raises(DefinitionChanged) as changed:
+        planned(lake, pipeline)
+    assert changed.value.exit_code == 4
+    assert found in changed.value.found
+    if is_in_place:
+        assert changed.value.hint.startswith("`lakejoin backfill --dry-run --select result` counts the rows")
+        assert only(pipeline.backfill(lake.spark, dry_run=True)).changed == 2
+    else:
+        assert f"drop {lake.path('result')} and run `lakejoin backfill --select result`" in changed.value.hint
+        with pytest.raises(SchemaBroken, match="drop"):
+            pipeline.backfill(lake.spark, dry_run=True)
