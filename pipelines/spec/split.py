@@ -155,7 +155,8 @@ class Chain:
     def _found(self, column: exp.Column) -> Column | None:
         """Tell which column one is, by the alias before it."""
         first, *others = (part.name.lower() for part in column.parts)
-        return (self._places[first], others[0]) if others and first in self._places else None
+        is_named = all(isinstance(part, exp.Identifier) for part in column.parts)
+        return (self._places[first], others[0]) if is_named and others and first in self._places else None
 
     def _kept(self, part: int) -> list[Column]:
         """Name the columns that a part gives: those of the inputs so far that a later one uses."""

@@ -184,6 +184,10 @@ def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Object
     for clause, expression in parts:
         for found in refused(expression) if expression else ():
             yield found._replace(problem=f"{clause}: {found.problem}")
+    for column in select.find_all(exp.Column):
+        for part in column.parts:
+            if isinstance(part, exp.Literal):
+                yield Objection(f"the text {part.sql()} in the place of a name", f"write `{part.name}`", column)
     yield from _intervals(select, tokens)
 
 

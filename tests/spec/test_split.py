@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlglot import exp, parse_one
 
@@ -459,6 +459,7 @@ def test_splitting_is_the_same_each_time(tmp_path):
     words=st.lists(st.sampled_from(sorted(TOKENS)), max_size=8).map(" ".join),
     place=st.sampled_from(["SELECT o.id", "o.id = d.id", "LEFT JOIN returns", "r.at", "d.at", "orders"]),
 )
+@example(words='. "d"', place="SELECT o.id")
 def test_any_words_in_a_statement_of_several_streams(tmp_path, words, place):
     """It is split or refused at its own path, and the parts of a file that was loaded can be read."""
     sql = SHOP.replace(place, f"{place} {words}", 1) if place in SHOP else f"{SHOP} WHERE {words}"
