@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from expectations.catalogue import argument_faults, names
+from pipelines.spec.handed_on import faults_of_sql
 from pipelines.spec.names import nearest
 
 
@@ -39,3 +40,5 @@ def _misfits(path: tuple[str, ...], name: str, arguments: Mapping[str, Any]) -> 
     for fault in argument_faults(name, arguments):
         hint = nearest(fault.argument, fault.known) or (f"there are {', '.join(fault.known)}" if fault.known else "")
         yield Misfit((*path, fault.argument), fault.problem, hint)
+    for argument, problem in faults_of_sql(arguments):
+        yield Misfit((*path, argument), problem)
