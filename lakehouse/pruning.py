@@ -2,8 +2,8 @@
 Literal predicates that let Delta skip files.
 
 Delta skips files by the smallest and largest member of an IN list and by nothing else of it, so a predicate carries
-both: ORed ranges cut at the widest gaps between the wanted values, which skip files, and, while it is short enough,
-the IN list, which drops rows before a shuffle. A predicate is always implied by the keys it was made from.
+both: while it is short enough the IN list, which drops rows before a shuffle, and ORed ranges cut at the widest gaps
+between the wanted values, which skip files. A predicate is always implied by the keys it was made from.
 """
 
 from collections.abc import Callable, Sequence
@@ -93,9 +93,10 @@ class Pruning:
                 else f"{column} BETWEEN {literal(low, item.kind)} AND {literal(high, item.kind)}"
                 for low, high in item.ranges
             ]
-            conjuncts.append("(" + " OR ".join(parts) + ")")
+            # Looked up first: a set tells of a row at once what the ranges, which are there for files, tell one by one.
             if item.values is not None and len(item.values) > len(item.ranges):
                 conjuncts.append(f"{column} IN ({', '.join(literal(value, item.kind) for value in item.values)})")
+            conjuncts.append("(" + " OR ".join(parts) + ")")
         return " AND ".join(conjuncts) or None
 
 

@@ -9,6 +9,7 @@ asked for a backfill and it cannot be finished.
 
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +17,7 @@ from typing import TypeVar
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
+from expectations.gate import Ahead
 from expectations.validation import Verdict
 from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, REJECTED, Entry
@@ -25,7 +27,7 @@ from lakehouse.stage import Stage
 from lakehouse.tables import find
 from pipelines.binding import Bound, BoundJoin, notes_on
 from pipelines.first_load import resume_load
-from pipelines.gating import gate
+from pipelines.gating import gate, look_ahead
 from pipelines.ktable import BoundKTable
 from pipelines.plan import APPENDED, FEW, Computed, EpochPlan
 from pipelines.prepare import Prepared
@@ -85,23 +87,31 @@ def carry_out(
     """
     run_id = uuid.uuid4().hex
     stage = Stage.of(workspace.stages, plan.join, plan.epoch, run_id)
-    try:
-        with watch.step("compute"), reading(plan.join):
-            computed = compute(workspace, bound, plan, stage)
-    except BaseException:
-        stage.delete()
-        raise
-    entry = publishing_entry(bound, plan, run_id, stage.path, computed)
-    with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= FEW else {}):
-        return _published(workspace, bound, plan, stage, entry, watch)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        ahead = beside.submit(look_ahead, workspace, bound, plan)
+        try:
+            with watch.step("compute"), reading(plan.join):
+                computed = compute(workspace, bound, plan, stage)
+        except BaseException:
+            stage.delete()
+            raise
+        entry = publishing_entry(bound, plan, run_id, stage.path, computed)
+        with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= FEW else {}):
+            return _published(workspace, bound, plan, stage, entry, watch, ahead)
 
 
 def _published(
-    workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, watch: Stopwatch
+    workspace: Workspace,
+    bound: Bound,
+    plan: EpochPlan,
+    stage: Stage,
+    entry: Entry,
+    watch: Stopwatch,
+    ahead: Future[Ahead | None],
 ) -> JoinReport:
     """Gate a staged change set and publish it."""
     with watch.step("gate"):
-        verdict, warned, hint = gated(workspace, bound, plan, stage, entry)
+        verdict, warned, hint = gated(workspace, bound, plan, stage, entry, ahead.result())
     if not verdict.passed:
         workspace.ledger.append(
             replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))
@@ -123,15 +133,23 @@ def _published(
 
 
 def gated(
-    workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry
+    workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, ahead: Ahead | None = None
 ) -> tuple[Verdict, Verdict, str]:
     """
     Hold a staged change set to its gates.
 
+    Args:
+        workspace: Where to work.
+        bound: The join, or the KTable.
+        plan: The epoch.
+        stage: What it would write.
+        entry: Its row for the ledger, with its counts.
+        ahead: What was read for the gate while the epoch was computed.
+
     Returns:
         What stops it, what is only warned of, and what to do about the first.
     """
-    verdict = gate(workspace, bound, plan, stage, entry)
+    verdict = gate(workspace, bound, plan, stage, entry, ahead)
     if not verdict.passed or not (staged_rows(entry) or entry.counts.get(APPENDED)):
         return verdict, Verdict(), OF_OURS
     return *gate_of_yours(workspace, plan.join, lambda: _staged(workspace, stage, entry)), OF_YOURS

@@ -14,9 +14,7 @@ from pyspark.sql import SparkSession
 
 from expectations.validation import Verdict
 from lakehouse import writing
-from lakehouse.entries import Entry
 from lakehouse.errors import CannotContinue, ForeignWriter, LakejoinError, PipelineFileError
-from lakehouse.stage import Stage
 from pipelines import Pipeline, execution
 from pipelines.binding import BoundJoin
 from pipelines.cli import main
@@ -246,8 +244,8 @@ def test_a_join_whose_gate_fails_holds_up_those_that_read_it(
     """With the exit code of the gate; the next run makes up for it."""
     lake, honest = loaded, execution.gate
 
-    def strict(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
-        return Verdict(("made up",)) if plan.join == "named" else honest(workspace, bound, plan, stage, entry)
+    def strict(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, *staged: Any) -> Verdict:
+        return Verdict(("made up",)) if plan.join == "named" else honest(workspace, bound, plan, *staged)
 
     monkeypatch.setattr(execution, "gate", strict)
     lake.sql("UPDATE {payments} SET method = 'gold'", "payments")

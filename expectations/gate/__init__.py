@@ -6,7 +6,7 @@ It shares no code with the joins, so that a mistake there cannot hide here.
 
 from expectations.gate.appended import gate_stream
 from expectations.gate.changelog import gate_changelog
-from expectations.gate.changes import gate_change_set, gate_loaded
+from expectations.gate.changes import Ahead, gate_change_set, gate_loaded, read_ahead
 from expectations.gate.judging import IN_PROCESS
 from expectations.gate.looked_up import LookedUp, gate_looked_up
 from expectations.gate.met import Clock, Meeting, gate_met
@@ -15,6 +15,7 @@ from expectations.gate.statement import Statement
 
 __all__ = [
     "IN_PROCESS",
+    "Ahead",
     "Clock",
     "LookedUp",
     "Meeting",
@@ -28,4 +29,5 @@ __all__ = [
     "gate_looked_up",
     "gate_met",
     "gate_stream",
+    "read_ahead",
 ]

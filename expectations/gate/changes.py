@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
 from expectations.gate.sources import Sources, few, with_keys
@@ -42,6 +42,49 @@ RECOMPUTED = 50_000
 """So many rows are computed once more; of a larger change set a share of about so many."""
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """
+    What was read of result and sources before the change set was known: all on the driver.
+
+    Args:
+        keys: `key` (struct<k0, …>) of the rows of the result that the sources may have changed.
+        held: `held`, the published rows with these keys.
+        made: `made`, those that the join makes of its sources.
+    """
+
+    keys: DataFrame
+    held: DataFrame
+    made: DataFrame
+
+
+def read_ahead(
+    spark: SparkSession, kind: StructType, result: Address, base_version: int, sources: Sources
+) -> Ahead | None:
+    """
+    Read what a small change set will be held against, while it is computed.
+
+    Args:
+        spark: Our session.
+        kind: The columns of the change set: `op`, `key`, `before`, `after`.
+        result: The result table.
+        base_version: Its version.
+        sources: The sources of the join as the epoch pinned them.
+
+    Returns:
+        All of it; None if the sources changed nothing, or more than the gate looks at, or where it costs less to read
+        them with the change set.
+    """
+    touched = None if sources.are_small else sources.touched()
+    if touched is None:
+        return None
+    staged = _Staged(spark.createDataFrame([], kind), 0, sources)
+    keys = touched.select(F.col("key").cast(staged.numbered_key))
+    held, made = staged.looked_up(keys, keys, read(spark, result, base_version))
+    assert made is not None, "there are sources"
+    return Ahead(keys, held, few(made))
+
+
 def gate_change_set(
     spark: SparkSession,
     changes: DataFrame,
@@ -49,6 +92,7 @@ def gate_change_set(
     result: Address,
     base_version: int,
     sources: Sources | None = None,
+    ahead: Ahead | None = None,
 ) -> Verdict:
     """
     Check a staged change set against the result at the version that it was computed against, and the sources.
@@ -61,11 +105,12 @@ def gate_change_set(
         base_version: Its version.
         sources: The sources of the join as the epoch pinned them; without them nothing is said about the rows after
             the change, but that they have their keys.
+        ahead: What was read of both already.
 
     Returns:
         The verdict. A gate that cannot be evaluated raises; it never passes.
     """
-    staged = _Staged(changes, rows, sources)
+    staged = _Staged(changes, rows, sources, ahead)
     lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
     rules = RULES if sources is None else RULES | SOURCE_RULES
     broken = staged.broken()
@@ -86,11 +131,13 @@ class _Staged:
         changes: `op`, `key`, `before`, `after`.
         rows: How many rows it has.
         sources: The sources of the join, if they are looked at.
+        ahead: What was read of them already.
     """
 
     changes: DataFrame
     rows: int
     sources: Sources | None
+    ahead: Ahead | None = None
 
     @property
     def key(self) -> StructType:
@@ -106,6 +153,11 @@ class _Staged:
     def names(self) -> list[str]:
         """The names of the key columns."""
         return self.key.fieldNames()
+
+    @property
+    def numbered_key(self) -> StructType:
+        """The key columns under the names that they have in `key` of lines."""
+        return StructType([StructField(f"k{n}", field.dataType) for n, field in enumerate(self.key)])
 
     @property
     def share(self) -> int:
@@ -129,15 +181,20 @@ class _Staged:
             `key` (struct<k0, …>), `op`, `before`, `after`, and `staged`, which is true or null.
         """
         with ThreadPoolExecutor() as beside:
-            looking = None if self.sources is None else beside.submit(self.sources.touched)
+            looking = beside.submit(self._touched)
             own = numbered(quote("key", name) for name in self.names)
             lines = self._brought(self.changes).selectExpr(f"{own} AS key", "op", "before", "after", "TRUE AS staged")
-            touched = None if looking is None else looking.result()
+            touched = looking.result()
         if touched is None:
             return lines
-        touched = touched.select(F.col("key").cast(lines.schema["key"].dataType))
+        touched = touched.select(F.col("key").cast(self.numbered_key))
         not_staged = touched.join(self._keys(lines), on="key", how="left_anti")
         return lines.unionByName(not_staged, allowMissingColumns=True)
+
+    def _touched(self) -> DataFrame | None:
+        if self.ahead is not None:
+            return self.ahead.keys
+        return None if self.sources is None else self.sources.touched()
 
     def with_rows(self, lines: DataFrame, published: DataFrame) -> DataFrame:
         """
@@ -147,8 +204,31 @@ class _Staged:
             lines: The lines.
             published: The result.
         """
-        keys = self._keys(lines)
-        chosen, known = self._keys(lines.where(f"staged IS NULL OR {self._recomputed}")), None
+        held, made = self._beside_each(lines, published)
+        if made is not None:
+            lines = self._beside(lines, made, "made")
+        return self._beside(lines, held, "held")
+
+    def _beside_each(self, lines: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+        keys, ahead = self._keys(lines), self.ahead
+        if ahead is not None and keys.join(ahead.keys, on="key", how="left_anti").isEmpty():
+            return ahead.held, ahead.made
+        chosen = self._keys(lines.where(f"staged IS NULL OR {self._recomputed}"))
+        return self.looked_up(keys, chosen, published)
+
+    def looked_up(self, keys: DataFrame, chosen: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+        """
+        Give published rows, as `held`, and those that the join makes of its sources, as `made`.
+
+        Args:
+            keys: The keys of the first.
+            chosen: The keys of the second.
+            published: The result.
+
+        Returns:
+            Both; None in the place of the second where no sources are looked at.
+        """
+        known = None
         if self.sources is None or not self.sources.are_small:
             chosen = few(chosen.distinct())
             known = pruning(chosen) if self.sources is None else self.sources.pruning(chosen)
@@ -161,11 +241,11 @@ class _Staged:
         with ThreadPoolExecutor() as beside:
             row = F.struct(*(F.col(quote(field.name)) for field in self.row))
             holding = beside.submit(self._brought, published.select(row.alias("held")))
+            made = None
             if self.sources is not None:
                 values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in self.row)
                 made = self.sources.joined(chosen, known).select(F.struct(*values).alias("made"))
-                lines = self._beside(lines, made, "made")
-            return self._beside(lines, holding.result(), "held")
+            return holding.result(), made
 
     def broken(self) -> dict[str, str]:
         """Give for each rule the SQL that tells whether a line breaks it; those about the sources need `made`."""

@@ -22,10 +22,8 @@ from lakehouse.small import TooMuch, brought
 from lakehouse.sqltext import numbered
 from lakehouse.values import type_sql
 
-CHANGED = 1_000
-"""So many changed keys of each source are looked at for result rows that the change set leaves out."""
 LEFT_OUT = 10_000
-"""So many result rows at most are looked at for them."""
+"""So many changed keys of each source at most, and rows of the result, are looked at for rows that are left out."""
 
 SMALL = 4 * 2**20
 """Sources of so many bytes are read whole: to find out which rows are needed costs more."""
@@ -125,10 +123,10 @@ class Sources:
         Name rows of the result that the changes of the sources could alter.
 
         Returns:
-            `key` (struct<k0, …>) of all of them, or of some thousands; None if nothing changed, or a key is too large.
+            `key` (struct<k0, …>) of all of them, or of so many; None if nothing changed, or a key is too large.
         """
         changed = {place: item.changed for place, item in enumerate(self.inputs) if item.changed is not None}
-        touched = {place: [keys if self.are_small else keys.limit(CHANGED)] for place, keys in changed.items()}
+        touched = {place: [keys if self.are_small else keys.limit(LEFT_OUT)] for place, keys in changed.items()}
         for reference in reversed(self.references):
             if reference.input in touched:
                 keys = reduce(DataFrame.unionAll, touched[reference.input]).distinct()

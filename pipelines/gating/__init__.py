@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from expectations.gate import gate_change_set, gate_changelog, gate_stream
+from expectations.gate import Ahead, gate_change_set, gate_changelog, gate_stream, read_ahead
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.session import NOT_ADAPTIVE, for_few, settings
@@ -17,7 +17,27 @@ from pipelines.spec import STREAM_COLUMNS
 from pipelines.workspace import Workspace
 
 
-def gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
+def look_ahead(workspace: Workspace, bound: Bound, plan: EpochPlan) -> Ahead | None:
+    """
+    Read of result and sources what a small epoch of a join of tables will be held against, while it is computed.
+
+    Args:
+        workspace: Where both are.
+        bound: The join, or the KTable.
+        plan: The epoch.
+
+    Returns:
+        What was read; None where the gate reads all itself.
+    """
+    if not isinstance(bound, BoundJoin) or bound.streams or plan.strategy != "incremental" or not plan.few:
+        return None
+    sources = sources_of(workspace, bound, plan)
+    return read_ahead(workspace.spark, _kind_of_changes(bound), bound.result, plan.base_version, sources)
+
+
+def gate(
+    workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, ahead: Ahead | None = None
+) -> Verdict:
     """
     Hold what an epoch has staged against the result, and what that is made of.
 
@@ -27,12 +47,13 @@ def gate(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entr
         plan: The epoch.
         stage: What it would write.
         entry: Its row for the ledger, with its counts.
+        ahead: What `look_ahead` has read.
     """
     rows = staged_rows(entry)
     if isinstance(bound, BoundJoin) and bound.streams:
         return _gate_stream(workspace, bound, plan, stage, entry)
     if isinstance(bound, BoundJoin):
-        return _gate_tables(workspace, bound, plan, stage, rows, entry.counts.get("changelog", 0))
+        return _gate_tables(workspace, bound, plan, stage, rows, entry.counts.get("changelog", 0), ahead)
     if not rows:
         return Verdict()
     changes = stage.get(workspace.spark, "result")
@@ -54,7 +75,13 @@ def _gate_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
 
 
 def _gate_tables(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, rows: int, logged: int
+    workspace: Workspace,
+    bound: BoundJoin,
+    plan: EpochPlan,
+    stage: Stage,
+    rows: int,
+    logged: int,
+    ahead: Ahead | None,
 ) -> Verdict:
     """Gate the change set of a join of tables, and its changelog where that follows the sources commit by commit."""
     spark, base, is_incremental = workspace.spark, plan.base_version, plan.strategy == "incremental"
@@ -67,7 +94,7 @@ def _gate_tables(
     with settings(spark, few if is_few else {}):
         # That nothing is to change is an answer too.
         changes = stage.get(spark, "result", kind) if rows else spark.createDataFrame([], kind)
-        findings = gate_change_set(spark, changes, rows, bound.result, base, sources).findings
+        findings = gate_change_set(spark, changes, rows, bound.result, base, sources, ahead).findings
         if (rows or logged) and bound.changelog is not None and is_incremental:
             log, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small
             verdict = gate_changelog(spark, log, changes, logged, bound.result, base, strict=strict, is_small=small)

@@ -2,7 +2,8 @@
 
 import shutil
 import statistics
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -79,6 +80,12 @@ def overhead(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
     }
 
 
+@contextmanager
+def _without_gate() -> Iterator[None]:
+    with patch.object(execution, "gate", return_value=Verdict()), patch.object(execution, "look_ahead"):
+        yield
+
+
 def gate(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
     """Take runs with the gate and runs without it, in turn; each has as many changes as the others."""
     workload.fill(lake)
@@ -89,7 +96,7 @@ def gate(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str,
     for turn in range(2 * repeat + 2):
         workload.change(lake, turn)
         way = ("ungated", "gated")[turn % 2]
-        with patch.object(execution, "gate", return_value=Verdict()) if way == "ungated" else nullcontext():
+        with _without_gate() if way == "ungated" else nullcontext():
             cost, report = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
         if turn > 1:
             seconds[way].append(cost.seconds)

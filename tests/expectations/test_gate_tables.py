@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.gate import sources
+from expectations.gate import Ahead, sources
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.errors import GateFailed
@@ -99,7 +99,7 @@ CASES = [(kind, size) for kind in KINDS for size in ("small", "between", "large"
     [pytest.param(*case, marks=[] if case in OFTEN else pytest.mark.slow) for case in CASES],
 )
 def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, size: str) -> None:
-    """Small sources are read whole, of others the rows that are needed; what was computed itself passes."""
+    """Small sources are read whole, of others what is needed, ahead or not; what was computed itself passes."""
     pipeline = _loaded(lake, KINDS[kind])
     if size != "small":
         monkeypatch.setattr(sources, "SMALL", -1)
@@ -107,13 +107,18 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
         monkeypatch.setattr(sources, "LARGE", -1)
     found: dict[str, tuple[str, ...]] = {}
 
-    def gate_all(workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
+    def gate_all(
+        workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, ahead: Ahead | None
+    ) -> Verdict:
+        assert (ahead is None) == (size == "small")
         for number, (fault, change) in enumerate(FAULTS.items()):
             faulty = Stage(f"{stage.path}-{number}")
             counts = faulty.put("result", change(stage.get(lake.spark, "result")), STAGED_COUNTS)
             planted = replace(entry, counts={**entry.counts, **counts})
-            found[fault] = gate(workspace, bound, plan, faulty, planted).findings
-        return gate(workspace, bound, plan, stage, entry)
+            found[fault] = gate(workspace, bound, plan, faulty, planted, ahead).findings
+            if ahead is not None:
+                assert set(gate(workspace, bound, plan, faulty, planted).findings) == set(found[fault])
+        return gate(workspace, bound, plan, stage, entry, ahead)
 
     monkeypatch.setattr(execution, "gate", gate_all)
     assert only(pipeline.run(lake.spark)).outcome == "done"
