@@ -145,6 +145,7 @@ def write_staged(workspace: Workspace, entry: Entry, watch: Stopwatch) -> tuple[
     """
     version = entry.result.base_version
     besides = []
+    _must_be_ours(workspace, entry)
     state = entry.state
     if state is not None:
         with watch.step("state"):
@@ -163,6 +164,13 @@ def write_staged(workspace: Workspace, entry: Entry, watch: Stopwatch) -> tuple[
         with watch.step("merge"):
             version = _merge(workspace, entry, entry.result, "result", OPERATIONS)
     return (*besides, replace(entry.result, version=version))
+
+
+def _must_be_ours(workspace: Workspace, entry: Entry) -> None:
+    """See that nobody else wrote to the result, before anything of the epoch goes into the tables beside it."""
+    if len(entry.targets) > 1:
+        result = is_still(workspace, entry.result, entry.join)
+        check_owner(workspace.spark, result, entry.result.base_version, {entry.run_id}, entry.join)
 
 
 def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) -> int:

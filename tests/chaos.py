@@ -128,7 +128,7 @@ def _killing(number: int) -> writing.Observer:
         nonlocal left
         with lock:
             left -= when == "before"
-            is_last = left == 0
+            is_last = when == "before" and left == 0
         if is_last:
             raise Killed(what)
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from lakehouse import writing
 from lakehouse.session import LOCAL_SETTINGS, local_session
 from tests.lake import Lake
+from tests.printed import PRINTED
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 settings.register_profile("lakejoin", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -88,3 +89,12 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _no_observers() -> Iterator[None]:
     yield
     writing.observers.clear()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests recorded for that, in whichever process they ran."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, ())]
+    for report in reports:
+        for name, value in report.user_properties:
+            if name == PRINTED and report.when == "call":
+                terminalreporter.write_line(str(value))
