@@ -73,10 +73,12 @@ class Slice:
     Args:
         condition: A condition on a key column, as SQL; each key meets that of one slice.
         rows: How many rows of the result met it when it was cut.
+        where: Which rows with such a key it is about, as SQL on columns of the result; all of them where it is empty.
     """
 
     condition: str
     rows: int
+    where: str = ""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ SCHEMA = """
                          version: BIGINT>>,
     stage STRING, counts MAP<STRING, BIGINT>, seconds MAP<STRING, DOUBLE>, message STRING, clocks MAP<STRING, BIGINT>,
     positions ARRAY<STRUCT<time: BIGINT, watermarks: MAP<STRING, BIGINT>>>,
-    slices ARRAY<STRUCT<condition: STRING, rows: BIGINT>>, slice BIGINT
+    slices ARRAY<STRUCT<condition: STRING, rows: BIGINT, where: STRING>>, slice BIGINT
 """
 
 
@@ -229,7 +229,7 @@ def _entry(row: Row) -> Entry:
         message=row["message"] or "",
         clocks=dict(_later(row, "clocks") or {}),
         positions=tuple(map(_passed, _later(row, "positions") or ())),
-        slices=tuple(Slice(part["condition"], part["rows"]) for part in (_later(row, "slices") or ())),
+        slices=tuple(Slice(part["condition"], part["rows"], part["where"]) for part in (_later(row, "slices") or ())),
         slice=_later(row, "slice"),
         at=utc(row["at"]),
     )

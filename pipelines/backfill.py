@@ -46,8 +46,8 @@ class Backfill:
             raise _wrong(problem, "leave one out")
         if self.where is not None and not self.where.strip():
             raise _wrong("--where is empty", "give a condition on the columns of the result, or leave it out")
-        if self.slices and (self.remedy or self.dry_run or self.where is not None):
-            raise _wrong("--slices is for the backfill of whole results of joins of tables", "leave it out")
+        if self.slices and (self.remedy or self.dry_run):
+            raise _wrong("--slices is for a backfill of joins of tables that writes", "leave it out")
         if not 0 <= self.slices <= MOST_SLICES:
             raise _wrong(f"--slices is a number from 1 to {MOST_SLICES:,}", "leave it out for slices by size")
 

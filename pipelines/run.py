@@ -115,7 +115,7 @@ def run_join(
         return report_on(finished, watch, "resume")
     plan = prepared.plan
     if backfill is not None and backfill.where is not None:
-        return _mended_part(workspace, prepared, backfill.where, watch, progress)
+        return _mended_part(workspace, prepared, backfill.where, backfill.slices, watch, progress)
     is_stream = isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None
     if backfill is not None and is_stream and plan.strategy != "load":
         return _mended(workspace, prepared, backfill.remedy, watch, progress)
@@ -147,11 +147,11 @@ def run_join(
     if plan.strategy == "load":
         return report_on(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     if backfill is not None:
-        number = slices_for(must_be_bound(prepared), backfill.slices)
+        bound = must_be_bound(prepared)
+        number = slices_for(bound, backfill.slices)
         if number > 1:
-            plan = _with_changelog(workspace, must_be_bound(prepared), plan)
-            made = backfill_in_slices(workspace, replace(prepared, plan=plan), number, watch, progress)
-            return report_on(made, watch, plan.strategy)
+            plan = _with_changelog(workspace, bound, plan)
+            return report_on(backfill_in_slices(workspace, bound, plan, number, watch, progress), watch, plan.strategy)
     return _change(workspace, prepared, watch)
 
 
@@ -258,12 +258,16 @@ def _mended(
 
 
 def _mended_part(
-    workspace: Workspace, prepared: Prepared, where: str, watch: Stopwatch, progress: Progress
+    workspace: Workspace, prepared: Prepared, where: str, slices: int, watch: Stopwatch, progress: Progress
 ) -> JoinReport:
     """Reconcile the rows of a result that meet a condition, at the versions that its last epoch read."""
     with planning(workspace, prepared.plan.join, watch):
         plan, bound, subset = plan_subset(workspace, prepared, where)
     tell_begun(progress, plan)
+    number = slices_for(bound, slices)
+    if number > 1:
+        made = backfill_in_slices(workspace, bound, plan, number, watch, progress, *subset.conditions)
+        return report_on(made, watch, plan.strategy)
     return carry_out(workspace, bound, plan, counts_only(partial(compute_reconciliation, subset=subset)), watch)
 
 

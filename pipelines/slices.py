@@ -25,11 +25,11 @@ from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.execution import gated
 from pipelines.joins.subset import Subset
 from pipelines.plan import Computed, EpochPlan, SourceRange, check_definition
-from pipelines.prepare import Prepared, must_be_bound
 from pipelines.progress import Progress, Sliced
 from pipelines.publishing import Stopwatch, close, is_still, publishing_entry, write_staged
 from pipelines.reconciliation import check_whole, compute_differences
 from pipelines.spec import Condition
+from pipelines.subset import condition_of
 from pipelines.workspace import Workspace
 
 BYTES_PER_SLICE = 2**30
@@ -56,17 +56,25 @@ def slices_for(bound: BoundJoin, asked: int) -> int:
 
 
 def backfill_in_slices(
-    workspace: Workspace, prepared: Prepared, number: int, watch: Stopwatch, progress: Progress
+    workspace: Workspace,
+    bound: BoundJoin,
+    plan: EpochPlan,
+    number: int,
+    watch: Stopwatch,
+    progress: Progress,
+    where: Condition | None = None,
 ) -> Entry:
     """
-    Reconcile a result with its sources, slice by slice.
+    Reconcile a result, or a part of it, with its sources, slice by slice.
 
     Args:
         workspace: Where to work.
-        prepared: The backfill of all of it.
+        bound: The join, its sources at the versions of the plan.
+        plan: The backfill of all of it.
         number: How many slices there should be.
         watch: Times the steps.
         progress: Hears of each slice as it begins.
+        where: Which rows it is about; all of them if None.
 
     Returns:
         The committed row; its counts are those of all slices.
@@ -77,11 +85,12 @@ def backfill_in_slices(
         ForeignWriter: Somebody else wrote to the result meanwhile.
         AnotherRun: Another run began an epoch meanwhile.
     """
-    plan, bound = prepared.plan, must_be_bound(prepared)
     with watch.step("check"), reading(plan.join):
         counts = check_whole(workspace, bound, plan)
         held = read(workspace.spark, bound.result, plan.base_version)
-        slices = slices_of(held, bound.join.key, number)
+        slices = slices_of(held if where is None else held.where(where.sql), bound.join.key, number)
+    if where is not None:
+        slices = tuple(replace(part, where=where.sql) for part in slices)
     entry = publishing_entry(bound, plan, uuid.uuid4().hex, "", Computed(counts))
     entry = replace(entry, slices=slices, reason=f"{plan.reason}, in {len(slices)} slices")
     with watch.step("ledger"):
@@ -143,7 +152,11 @@ def _write_slice(workspace: Workspace, bound: BoundJoin, entry: Entry, number: i
     name, key = entry.join, bound.join.key
     tables = [_own(workspace, entry, target)[0] for target in entry.targets]
     plan = _plan(entry, tables)
-    subset = Subset(Condition(entry.slices[number].condition, key), key)
+    part = entry.slices[number]
+    conditions = [Condition(part.condition, key)]
+    if part.where:
+        conditions.append(condition_of(workspace, bound, part.where, plan.base_version))
+    subset = Subset(tuple(conditions), key)
     stage = Stage.of(workspace.stages, name, entry.epoch, f"{entry.run_id}-{number}-{uuid.uuid4().hex[:8]}")
     try:
         with watch.step("compute"), reading(name):

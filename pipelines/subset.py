@@ -73,14 +73,14 @@ def plan_subset(workspace: Workspace, prepared: Prepared, where: str) -> tuple[E
     check_is_still(name, "the result table", prepared.plan.result_id, last.result.id, backfill_hint(name))
     if bound.changelog is not None:
         _check_changelog(workspace, bound, prepared, last)
-    condition = _condition(workspace, bound, where, prepared.plan.base_version)
+    condition = condition_of(workspace, bound, where, prepared.plan.base_version)
     _check_rest(workspace, bound, prepared, last, condition)
     plan = replace(
         prepared.plan,
         reason=f"backfill-where: asked for by a person: {' '.join(where.split())}",
         sources=tuple(SourceRange.nothing_after(source) for source in last.sources),
     )
-    return plan, at_recorded(bound, last.sources), Subset(condition, bound.join.key)
+    return plan, at_recorded(bound, last.sources), Subset((condition,), bound.join.key)
 
 
 def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared, last: Entry) -> None:
@@ -94,8 +94,13 @@ def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared,
     check_owner(workspace.spark, changelog, recorded.version, prepared.history.run_ids(), name)
 
 
-def _condition(workspace: Workspace, bound: BoundJoin, where: str, version: int) -> Condition:
-    """Resolve the condition, and let Spark see whether it is one."""
+def condition_of(workspace: Workspace, bound: BoundJoin, where: str, version: int) -> Condition:
+    """
+    Resolve a condition on the columns of a result, and let Spark see whether it is one.
+
+    Raises:
+        BadCondition: It is none.
+    """
     name, columns = bound.join.name, bound.columns.fieldNames()
     condition, faults = bind_condition(name, "--where", where, columns)
     wrong = "; ".join(fault.problem + (f" ({fault.hint})" if fault.hint else "") for fault in faults)

@@ -209,6 +209,7 @@ def stopped(at: str) -> Iterator[None]:
         writing.observers.remove(kill)
 
 
+@pytest.mark.slow
 def test_a_join_that_fails_holds_up_those_that_read_it_and_no_others(
     loaded: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def test_every_commit_has_its_rows(kept: Lake, monkeypatch: pytest.MonkeyPatch, 
     kept.pipeline(changelog=True).verify(kept.spark)
 
 
+@pytest.mark.slow
 def test_an_epoch_that_nets_to_nothing_is_logged(kept: Lake) -> None:
     """There and back: the result gets no commit, the changelog both steps."""
     before = kept.version()
@@ -89,6 +90,7 @@ def test_an_epoch_that_nets_to_nothing_is_logged(kept: Lake) -> None:
     assert kept.ledger()[-1]["step"] == "committed"
 
 
+@pytest.mark.slow
 def test_times_are_those_of_the_commits(kept: Lake) -> None:
     """`_at` is the time of the commit that caused the row."""
     kept.sql("UPDATE {left} SET v = 'B' WHERE k = 2")
@@ -111,6 +113,7 @@ def test_switched_on_later(loaded: Lake) -> None:
     assert logged(loaded)[-1][:5] == (1, None, None, "tombstone", "left")
 
 
+@pytest.mark.slow
 def test_backfill_appends_each_real_difference(kept: Lake) -> None:
     """What changed while the changelog was off comes as one row for each key, and nothing for what came back."""
     kept.sql("UPDATE {left} SET v = 'B' WHERE k = 2")
@@ -184,6 +187,7 @@ def test_verify_replays_the_changelog(kept: Lake) -> None:
         kept.pipeline(changelog=True).verify(kept.spark)
 
 
+@pytest.mark.slow
 def test_a_key_twice_for_a_moment_is_refused(kept: Lake) -> None:
     """A key that two commits held twice makes no timeline: the gate stops the epoch, and a backfill goes on."""
     kept.sql("INSERT INTO {left} VALUES (1, 'again')")
@@ -271,6 +275,7 @@ def test_a_chain_follows_the_changelog_of_what_it_reads(lake: Lake) -> None:
     assert {report.outcome for report in pipeline.run(lake.spark)} == {"nothing"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("semantics", ["kafka", pytest.param("kafka-0.10.0", marks=pytest.mark.slow)])
 def test_semantics_through_delta(lake: Lake, semantics: str) -> None:
     """Rows that meet nothing come and go: 0.10.0 sends a tombstone each time, kafka only where a row goes."""
@@ -295,6 +300,7 @@ def test_semantics_through_delta(lake: Lake, semantics: str) -> None:
     pipeline.verify(lake.spark)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("semantics", ["kafka", pytest.param("strict", marks=pytest.mark.slow)])
 def test_rows_of_a_changelog_source(lake: Lake, semantics: str) -> None:
     """

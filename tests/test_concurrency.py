@@ -246,6 +246,7 @@ def optimized(lake: Lake) -> set[str]:
     return {name for name in before if after[name] > before[name]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["publishing", pytest.param("to_result", marks=pytest.mark.slow)])
 def test_optimize_of_every_table_after_an_epoch_is_computed_disturbs_nothing(
     ready: Ready, tmp_path: Path, moment: str

@@ -209,6 +209,7 @@ def test_show_lays_out_joins_of_two_streams(spark, capsys):
     assert capsys.readouterr().out.count("-->") == 1
 
 
+@pytest.mark.slow
 @recorded
 def test_through_delta(spark, capsys):
     """A case driven through real tables gives the recorded state after each epoch, and a feed of real changes only."""

@@ -186,7 +186,7 @@ def is_slow(prepare: Callable[[Lake, Lake], Lake]) -> Any:
     [
         is_slow(before_the_load),
         is_slow(before_an_epoch),
-        is_slow(before_an_epoch_with_a_changelog),
+        before_an_epoch_with_a_changelog,
         is_slow(before_an_epoch_by_a_foreign_key),
         is_slow(before_an_epoch_of_a_star),
         is_slow(before_an_epoch_of_a_chain),
@@ -196,7 +196,7 @@ def is_slow(prepare: Callable[[Lake, Lake], Lake]) -> Any:
         is_slow(before_an_epoch_of_a_stream_and_a_global_table),
         is_slow(before_the_load_of_two_streams),
         is_slow(before_an_epoch_of_a_chain_of_streams),
-        before_an_epoch_of_two_streams,
+        is_slow(before_an_epoch_of_two_streams),
     ],
 )
 def test_killed_at_every_write(

@@ -39,6 +39,7 @@ def clicks(spark: SparkSession, tmp_path: Path) -> Clicks:
     return lake
 
 
+@pytest.mark.slow
 def test_a_feed_is_read_once_for_all_joins_of_a_run(clicks: Clicks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the columns that any of them uses; what was kept is let go with the run."""
     spark, read, kept = clicks.spark, Counter[str](), []

@@ -65,6 +65,7 @@ def test_a_second_run_has_nothing_to_do_and_adds_no_version_to_any_table(loaded:
     assert lake.versions() == versions
 
 
+@pytest.mark.slow
 def test_overwrites_and_restores_that_change_no_row_leave_no_row_in_the_results_feed(loaded: Lake) -> None:
     """Identical rows written again, and an earlier version restored and taken back: read, counted, and no change."""
     lake, pipeline = loaded, loaded.pipeline()

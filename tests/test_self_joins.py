@@ -51,6 +51,7 @@ def visits(spark: SparkSession, tmp_path: Path) -> Visits:
     return lake
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["inner", pytest.param("full", marks=pytest.mark.slow)])
@@ -136,6 +137,7 @@ def test_two_names_of_one_table_are_one_stream(visits: Visits) -> None:
     assert visits.sql("SELECT count(*) FROM {result} WHERE _left_row = _right_row")[0][0] == 2
 
 
+@pytest.mark.slow
 def test_one_store_halves_what_waits_and_what_is_read(visits: Visits) -> None:
     """The claim of KIP-862, measured: with bounds alike both ways each row waits on both sides as long."""
     spark = visits.spark

@@ -133,6 +133,7 @@ def test_each_slice_is_a_commit_and_a_step_of_one_epoch(drifted: Lake) -> None:
     assert only(Pipeline.load(lake.file).run(lake.spark)).outcome == "nothing"
 
 
+@pytest.mark.slow
 def test_of_a_right_result_no_row_is_written_and_the_ledger_moves_on(right: Lake) -> None:
     versions = right.versions()
     assert backfill(right).changed == 0
@@ -140,6 +141,7 @@ def test_of_a_right_result_no_row_is_written_and_the_ledger_moves_on(right: Lake
     assert right.versions() == {**versions, "lakejoin_ledger": versions["lakejoin_ledger"] + 4}
 
 
+@pytest.mark.slow
 def test_the_changelog_gets_a_row_for_each_difference_of_its_own(drifted: Lake) -> None:
     """The result had drifted, which the changelog had not."""
     lake, before = drifted, drifted.rows("result__changelog")
@@ -175,10 +177,28 @@ def test_a_backfill_that_was_killed_goes_on_with_the_slices_that_are_left(drifte
     Pipeline.load(lake.file).verify(lake.spark)
 
 
+def test_a_part_of_a_result_goes_slice_by_slice_as_well(drifted: Lake) -> None:
+    """Rows that do not meet the condition stay as they are; where it was stopped it goes on, about the same rows."""
+    lake = drifted
+    lake.sql("UPDATE {result} SET w = 'z' WHERE k IN (0, 4)")
+    with pytest.raises(ForeignWriter):
+        Pipeline.load(lake.file).backfill(lake.spark, where="k < 5", slices=3)
+    kill_at(2, "after", "ledger: slice")
+    part = "k IN (0, 1, 4, 9) OR v = 'v6'"
+    with pytest.raises(Killed):
+        Pipeline.load(lake.file).backfill(lake.spark, where=part, slices=3)
+    writing.observers.clear()
+    heard = Heard()
+    assert backfill(lake, progress=heard).changed == 5
+    assert [at.number for at in heard.slices] == [2]
+    assert lake.rows() == RIGHT
+    assert lake.ledger()[-1]["reason"] == f"backfill-where: asked for by a person: {part}, in 3 slices"
+
+
 @pytest.mark.parametrize(
     ("moment", "what"),
     [
-        ("after", "merge into"),
+        pytest.param("after", "merge into", marks=pytest.mark.slow),
         pytest.param("before", "", marks=pytest.mark.slow),
         pytest.param("after", "", marks=pytest.mark.slow),
     ],
@@ -209,6 +229,7 @@ def changelog(lake: Lake) -> list[tuple[object, ...]]:
     return [row[:-1] for row in lake.rows("result__changelog")]
 
 
+@pytest.mark.slow
 def test_what_it_was_begun_with_is_gone_and_it_begins_anew(drifted: Lake) -> None:
     lake = drifted
     assert killed(lake, 1, "after", "ledger: slice")
@@ -219,6 +240,7 @@ def test_what_it_was_begun_with_is_gone_and_it_begins_anew(drifted: Lake) -> Non
     assert [row["step"] for row in lake.ledger()][-5:].count("abandoned") == 1
 
 
+@pytest.mark.slow
 def test_somebody_else_writes_meanwhile_and_the_next_backfill_begins_anew(drifted: Lake) -> None:
     lake = drifted
 
@@ -234,6 +256,7 @@ def test_somebody_else_writes_meanwhile_and_the_next_backfill_begins_anew(drifte
     assert lake.rows() == RIGHT
 
 
+@pytest.mark.slow
 def test_a_slice_that_does_not_pass_its_gate_ends_the_backfill(drifted: Lake) -> None:
     lake = drifted
     lake.pipeline(changelog=True, expectations=[{"expect_column_values_to_not_be_null": {"column": "w"}}])
@@ -266,8 +289,8 @@ def test_the_command_goes_slice_by_slice_and_says_so(drifted: Lake, capsys: pyte
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"slices": 2, "where": "k = 1"}, "whole results"),
-        ({"slices": 2, "dry_run": True}, "whole results"),
+        ({"slices": 2, "remedy": "reset"}, "joins of tables"),
+        ({"slices": 2, "dry_run": True}, "that writes"),
         ({"slices": 1_001}, "from 1 to 1,000"),
         ({"where": " "}, "is empty"),
         ({"where": "k = 1", "remedy": "reset"}, "for joins of tables"),

@@ -122,6 +122,7 @@ def free() -> tuple[Any, Any]:
     return {side: lambda values: True for side in "lr"}, {side: lambda values: values["k"] is None for side in "lr"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
 def test_what_one_join_makes_the_next_one_takes_as_it_came(
@@ -162,6 +163,7 @@ def test_what_one_join_makes_the_next_one_takes_as_it_came(
     assert [report.outcome for report in join.verify(spark)] == ["done", "done"]
 
 
+@pytest.mark.slow
 def test_an_epoch_that_only_moves_a_watermark_makes_the_next_join_emit_what_is_due(shop: Shop) -> None:
     """The orders, deliveries and returns of the Hazelcast design: what can meet nothing more is told as it is due."""
     spark, join = shop.spark, shop.chain("INNER", "FULL", whole=True)
@@ -357,6 +359,7 @@ def test_a_reset_of_the_first_join_is_one_for_the_next_as_well(shop: Shop) -> No
     assert {report.outcome for report in join.run(spark)} == {"nothing"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "write",
     [

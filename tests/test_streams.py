@@ -173,8 +173,8 @@ def test_several_tables_and_a_global_one_in_one_statement(clicks: Clicks) -> Non
     assert only(pipeline.run(clicks.spark)).outcome == "nothing", "a global table triggers nothing"
 
 
-@pytest.mark.parametrize("first", ["clicks", "users"])
-@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("first", ["clicks", pytest.param("users", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("epochs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_row_and_a_change_of_the_same_instant(loaded_clicks: Clicks, first: str, epochs: int) -> None:
     """At the same time the table's change comes first; an epoch that ended before it came has not seen it."""
     lake, pipeline = loaded_clicks, loaded_clicks.stream()

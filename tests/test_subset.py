@@ -67,6 +67,7 @@ def test_what_somebody_else_wrote_is_mended_where_all_of_it_meets_the_condition(
     assert only(join.run(lake.spark)).outcome == "nothing"
 
 
+@pytest.mark.slow
 def test_the_changelog_is_compared_for_the_same_part(loaded: Lake) -> None:
     """Each by itself: one lacks a row that the other has."""
     lake, join = loaded, loaded.pipeline(JOIN, changelog=True)
@@ -104,6 +105,7 @@ def test_an_epoch_that_was_killed_is_finished_before(loaded: Lake) -> None:
     assert [row["step"] for row in lake.ledger()][-4:] == ["publishing", "committed"] * 2
 
 
+@pytest.mark.slow
 def test_of_a_chain_one_result_is_mended_at_the_epoch_of_the_other_that_it_read(lake: Lake) -> None:
     lake.create("left", "k INT, v STRING", "(1, 'a'), (2, 'b')")
     lake.create("right", "k INT, w STRING", "(2, 'x')")

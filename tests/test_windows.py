@@ -120,6 +120,7 @@ def test_the_fault_tolerance_example_of_the_hazelcast_design(streams: Streams) -
     assert streams.found() == [(1, 1)], "not l2 alone, beside r1 that had left"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "few", [pytest.param(True, marks=pytest.mark.slow), False], ids=["through the driver", "through the stage"]
 )
@@ -263,6 +264,7 @@ def never_alone_and_joined(lake: Streams, result: str = "result") -> bool:
     return all(lake.spark.sql(query).count() == 0 for query in both)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_equal_rows_are_rows_of_their_own(streams: Streams, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each meets and each stands alone; they differ by their number alone, in a first load of many rows too."""
@@ -278,6 +280,7 @@ def test_equal_rows_are_rows_of_their_own(streams: Streams, few: bool, monkeypat
     assert streams.found() == [(1, 9), (1, 9), (2, None), (2, None)]
 
 
+@pytest.mark.slow
 def test_more_rows_than_may_wait_stop_the_epoch_before_anything_is_published(streams: Streams) -> None:
     """It counts after each position: three rows wait at once although none does at the end."""
     spark = streams.spark
@@ -293,6 +296,7 @@ def test_more_rows_than_may_wait_stop_the_epoch_before_anything_is_published(str
     assert only(streams.join(max_buffered_rows=3).run(spark)).counts["buffered"] == 2
 
 
+@pytest.mark.slow
 def test_a_backfill_appends_what_is_missing_and_a_reset_begins_result_and_state_anew(streams: Streams) -> None:
     spark, join = streams.spark, streams.join()
     join.run(spark)
@@ -337,6 +341,7 @@ def test_order_by_takes_rows_one_by_one_and_kafka_has_one_time(streams: Streams)
     assert only(join.verify(streams.spark)).counts["missing"] == 0
 
 
+@pytest.mark.slow
 def test_what_is_seen_of_one_stream_is_seen_although_the_other_one_is_empty(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,6 +394,7 @@ def test_times_of_other_types_than_their_bounds_are_faults(streams: Streams) -> 
         streams.join(number).run(streams.spark)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("merged", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_epoch_that_is_let_go_puts_back_what_waited(
     streams: Streams, merged: bool, monkeypatch: pytest.MonkeyPatch

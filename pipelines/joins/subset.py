@@ -1,4 +1,4 @@
-"""A part of a result, by a condition on its columns."""
+"""A part of a result, by conditions on its columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,29 +12,32 @@ from pipelines.spec import Condition, of_struct
 @dataclass(frozen=True)
 class Subset:
     """
-    Those keys of a result whose row meets a condition, as it is or as it is to be.
+    Those keys of a result whose row meets some conditions, as it is or as it is to be.
 
     Args:
-        condition: The condition, over the columns of the result.
+        conditions: The conditions, over the columns of the result.
         key: The result's key columns.
     """
 
-    condition: Condition
+    conditions: tuple[Condition, ...]
     key: tuple[str, ...]
 
     def rows(self, rows: DataFrame) -> DataFrame:
         """Leave out those rows of a state of the result that by their key cannot matter."""
-        return rows.where(self.condition.sql) if self._is_of_keys else rows
+        for condition in self.conditions:
+            rows = rows.where(condition.sql) if self._is_of_keys(condition) else rows
+        return rows
 
     def changes(self, changes: DataFrame) -> DataFrame:
-        """Pick the rows of a change set of what `rows` left: `before` or `after` meets the condition."""
-        if self._is_of_keys:
+        """Pick the rows of a change set of what `rows` left: `before` or `after` meets the other conditions."""
+        others = [condition for condition in self.conditions if not self._is_of_keys(condition)]
+        if not others:
             return changes
-        return changes.where(" OR ".join(f"({of_struct(self.condition, image)})" for image in ("before", "after")))
+        images = (" AND ".join(f"({of_struct(one, image)})" for one in others) for image in ("before", "after"))
+        return changes.where(" OR ".join(f"({image})" for image in images))
 
-    @property
-    def _is_of_keys(self) -> bool:
-        return set(self.condition.columns) <= set(self.key)
+    def _is_of_keys(self, condition: Condition) -> bool:
+        return set(condition.columns) <= set(self.key)
 
 
 def differing(old: DataFrame, new: DataFrame, key: Sequence[str], subset: Subset | None) -> DataFrame:

@@ -55,6 +55,7 @@ def test_a_column_that_the_result_does_not_have_is_a_fault_of_the_file(priced: L
     assert not Path(priced.path("result")).exists()
 
 
+@pytest.mark.slow
 def test_a_loaded_result_that_does_not_meet_them_is_dropped(priced: Lake) -> None:
     priced.sql("UPDATE {right} SET v = -1 WHERE k = 2")
     with pytest.raises(GateFailed, match=r"min_value: 0.0\): 1 of 2 rows, as -1"):
@@ -82,6 +83,7 @@ def test_rows_that_do_not_meet_them_are_not_published(priced: Lake) -> None:
     assert (report.outcome, report.counts) == ("done", {"rows": 1, "expectations": 3})
 
 
+@pytest.mark.slow
 def test_what_somebody_else_wrote_is_found_by_validate(priced: Lake) -> None:
     """A job for data quality sees the result as its readers do."""
     join = declared(priced)
@@ -101,6 +103,7 @@ def test_check_tells_which_gate_and_which_are_for_validate(priced: Lake) -> None
     assert "  validate   expect_column_values_to_be_unique(column: v)" in told.text()
 
 
+@pytest.mark.slow
 def test_a_pipeline_may_be_warned_only(priced: Lake) -> None:
     """The rows are published, the report and the ledger tell what they did not meet."""
     join = declared(priced, BETWEEN, on_failed_gate="warn")
@@ -127,6 +130,7 @@ def test_an_expectation_that_cannot_be_evaluated_lets_nothing_through(priced: La
     assert caught.value.exit_code == 1
 
 
+@pytest.mark.slow
 def test_rows_added_to_a_stream_are_held_to_them(lake: Lake) -> None:
     for name in STREAMS:
         lake.create(name, "id INT, v INT, t TIMESTAMP")

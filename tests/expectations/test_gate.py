@@ -43,7 +43,9 @@ def test_each_rule_finds_what_breaks_it(published: Lake, finding: str) -> None:
     _judge(published, finding, len(GOOD))
 
 
-@pytest.mark.parametrize("finding", ["", "no unnecessary tombstone", "one change per key"])
+@pytest.mark.parametrize(
+    "finding", ["", pytest.param("no unnecessary tombstone", marks=pytest.mark.slow), "one change per key"]
+)
 def test_a_large_change_set_is_judged_by_spark_and_alike(published: Lake, finding: str) -> None:
     _judge(published, finding, IN_PROCESS + 1)
 

@@ -95,6 +95,7 @@ def refused(lake: Clicks, pipeline: Pipeline, findings: tuple[str, ...], *, is_l
     assert {name: version for name, version in after.items() if name in before} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("order", "size"),
     [

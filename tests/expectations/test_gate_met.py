@@ -139,6 +139,7 @@ def test_what_is_right_passes(histories: dict[str, Streams], how: str) -> None:
 BOUNDS = "l.n BETWEEN r.n - 3 AND r.n + 6"
 
 
+@pytest.mark.slow
 def test_of_many_rows_some_are_checked(histories: dict[str, Streams], monkeypatch: pytest.MonkeyPatch) -> None:
     """What is lost of half of the rows is found; what is right passes, whichever rows are looked at."""
     monkeypatch.setattr(met, "RECHECKED", 0)
@@ -163,6 +164,7 @@ SHAPES: dict[str, tuple[str, str, str]] = {
 ALWAYS = "several times a side"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "semantics", "ordered"),
     [

@@ -20,6 +20,7 @@ from tests.lake import Lake
 TABLES = ("result", "result__changelog")
 
 
+@pytest.mark.slow
 def test_suites_are_written_once_and_read_back_by_great_expectations(
     logged: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_restore_lists_rows_that_it_does_not_change(logged: Lake) -> None:
     assert only(join.validate(lake.spark, versions=f"{before + 1}..")).counts["rows"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "finding"),
     [

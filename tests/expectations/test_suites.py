@@ -53,6 +53,7 @@ def test_kafka_0_10_2_fails_no_padded_row_with_match_and_strict_passes(lake: Lak
     assert only(join.validate(lake.spark)).outcome == "done", "what a kafka mode emits by intent is no fault"
 
 
+@pytest.mark.slow
 def test_validate_holds_a_changelog_to_its_suite(lake: Lake) -> None:
     lake.create("left", "k INT", "(1), (2)")
     lake.create("right", "k INT, v INT", "(1, 10)")

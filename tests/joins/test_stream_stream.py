@@ -32,7 +32,7 @@ def _check(spark: SparkSession, of: Joined, random: Random, *, is_counted: bool 
         assert unlike(of.definition, made, found) == [], about
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 10))])
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, *range(3, 10)))])
 def test_what_an_epoch_makes_is_what_the_oracle_says(spark: SparkSession, seed: int) -> None:
     random = Random(seed)
     _check(spark, joined(random), random, is_counted=seed % 3 == 0)

@@ -1,0 +1,89 @@
+"""
+A pipeline watched over many epochs, a change of a source before each: what stays in the process.
+
+    python -m tests.watching [--epochs N]
+
+Prints one JSON line: after 100 epochs and at the end the resident MiB of Python and of the JVM, those in use of its
+heap, the number of cached frames, temp views and settings; the ratio of the resident ones, and whether views and
+settings are the same.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from lakehouse.session import local_session
+from pipelines.watch import watch_joins
+from pipelines.workspace import Workspace
+from tests.lake import Lake
+from tests.test_watch import kept
+
+FIRST = 100
+
+
+def watched(lake: Lake, epochs: int) -> dict[str, Any]:
+    """
+    Watch so many epochs.
+
+    Args:
+        lake: With `left`, `right` and the file of their join.
+        epochs: How many.
+
+    Raises:
+        AssertionError: A round was not an epoch.
+    """
+    workspace, stop, at_first = Workspace.open(lake.spark, lake.pipeline().file, lake.folder), Event(), {}
+    for number, (report,) in enumerate(watch_joins(workspace, 0.001, stop=stop)):
+        assert report.outcome == "done", report.text()
+        if number == FIRST:
+            at_first = _state(workspace)
+        if number == epochs:
+            stop.set()
+        lake.sql(f"UPDATE {{left}} SET v = 'n{number}' WHERE k = 2")
+    at_end = _state(workspace)
+    ratio = (at_end["python"] + at_end["jvm"]) / (at_first["python"] + at_first["jvm"])
+    same = at_first.pop("kept") == at_end.pop("kept")
+    return {"epochs": epochs, f"at_{FIRST}": at_first, "at_end": at_end, "ratio": round(ratio, 3), "same": same}
+
+
+def _state(workspace: Workspace) -> dict[str, Any]:
+    gateway = workspace.spark.sparkContext._gateway
+    assert gateway is not None
+    java = gateway.jvm.java.lang
+    java.System.gc()
+    runtime, found = java.Runtime.getRuntime(), kept(workspace.spark)
+    return {
+        "python": _resident("self"),
+        "jvm": _resident(java.ProcessHandle.current().pid()),
+        "heap": (runtime.totalMemory() - runtime.freeMemory()) >> 20,
+        "cached": found[0],
+        "views": sum(isinstance(one, str) for one in found),
+        "settings": sum(isinstance(one, tuple) for one in found),
+        "kept": found,
+    }
+
+
+def _resident(process: int | str) -> int:
+    """Give how many MiB of memory a process has."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) // 1024
+
+
+def main() -> None:
+    """Watch once."""
+    parser = argparse.ArgumentParser(prog="python -m tests.watching", description=__doc__)
+    parser.add_argument("--epochs", type=int, default=500)
+    epochs = parser.parse_args().epochs
+    with tempfile.TemporaryDirectory(prefix="watching-") as folder:
+        lake = Lake(local_session(), Path(folder))
+        lake.create("left", "k INT, v STRING", "(1, 'a'), (2, 'b'), (3, 'c')")
+        lake.create("right", "k INT, w STRING", "(2, 'x'), (3, 'y')")
+        print(json.dumps(watched(lake, epochs)), flush=True)
+        lake.spark.stop()
+
+
+if __name__ == "__main__":
+    main()
