@@ -229,7 +229,9 @@ def _entry(row: Row) -> Entry:
         message=row["message"] or "",
         clocks=dict(_later(row, "clocks") or {}),
         positions=tuple(map(_passed, _later(row, "positions") or ())),
-        slices=tuple(Slice(part["condition"], part["rows"], part["where"]) for part in (_later(row, "slices") or ())),
+        slices=tuple(
+            Slice(part["condition"], part["rows"], part["where"] or "") for part in (_later(row, "slices") or ())
+        ),
         slice=_later(row, "slice"),
         at=utc(row["at"]),
     )

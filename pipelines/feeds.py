@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import Lock
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,6 +28,7 @@ class Feeds:
         self._spark = spark
         self._wanted: Wanted = {}
         self._kept: dict[str, tuple[int, int, DataFrame]] = {}
+        self._lock = Lock()
 
     @contextmanager
     def shared(self, wanted: Wanted) -> Iterator[None]:
@@ -52,14 +54,15 @@ class Feeds:
         """
         if source not in self._wanted:
             return read_feed(self._spark, table.address, after, to, columns, table.where)
-        first, last, kept = self._kept.get(source, (after, to, None))
-        if kept is None or (first, last) != (after, to):
-            wanted = self._wanted[source]
-            also = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
-            names = list(dict.fromkeys((*columns, *also)))
-            self._forget(source)  # it was read, and one goes on with the next range
-            kept = persisted(read_feed(self._spark, table.address, after, to, names, table.where))
-            self._kept[source] = (after, to, kept)
+        with self._lock:  # an epoch and what its gate reads ahead ask at the same time
+            first, last, kept = self._kept.get(source, (after, to, None))
+            if kept is None or (first, last) != (after, to):
+                wanted = self._wanted[source]
+                also = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
+                names = list(dict.fromkeys((*columns, *also)))
+                self._forget(source)  # it was read, and one goes on with the next range
+                kept = persisted(read_feed(self._spark, table.address, after, to, names, table.where))
+                self._kept[source] = (after, to, kept)
         if not set(columns) <= set(kept.columns):
             return read_feed(self._spark, table.address, after, to, columns, table.where)
         return kept.select(*(F.col(quote(name)) for name in (*columns, *FEED_COLUMNS)))

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
-from expectations.gate.sources import Sources, few, with_keys
+from expectations.gate.sources import LEFT_OUT, Sources, few, with_keys
 from expectations.validation import Verdict
 from lakehouse.address import Address
 from lakehouse.pruning import pruning
@@ -72,11 +72,11 @@ def read_ahead(
         sources: The sources of the join as the epoch pinned them.
 
     Returns:
-        All of it; None if the sources changed nothing, or more than the gate looks at, or where it costs less to read
-        them with the change set.
+        All of it; None if the sources changed nothing, or so much that not all rows are looked at, or where it costs
+        less to read them with the change set.
     """
     touched = None if sources.are_small else sources.touched()
-    if touched is None:
+    if touched is None or touched.count() >= LEFT_OUT:
         return None
     staged = _Staged(spark.createDataFrame([], kind), 0, sources)
     keys = touched.select(F.col("key").cast(staged.numbered_key))
