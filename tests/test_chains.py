@@ -260,6 +260,7 @@ def test_a_join_whose_gate_fails_holds_up_those_that_read_it(
         assert lake.rows(name) == expected(lake, name), name
 
 
+@pytest.mark.slow
 def test_what_was_never_run_cannot_be_read_and_the_way_on_is_named(
     chain: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,7 +35,7 @@ def planned(lake: Lake, pipeline: Pipeline) -> PlanReport:
     return report
 
 
-@pytest.mark.parametrize("sql", [STAR, ALL], ids=["of one input", "of both"])
+@pytest.mark.parametrize("sql", [pytest.param(STAR, marks=pytest.mark.slow), ALL], ids=["of one input", "of both"])
 def test_a_star_stays_what_it_was_at_the_first_run(evolving: Lake, sql: str) -> None:
     """A new column is named by plan and run and changes nothing, until the result is dropped and loaded anew."""
     lake, pipeline = evolving, evolving.pipeline(sql)
@@ -77,6 +77,7 @@ def test_a_new_column_that_the_select_list_does_not_name_is_nothing_to_talk_abou
     assert planned(lake, pipeline).details == ()
 
 
+@pytest.mark.slow
 def test_a_star_over_a_stream_stays_what_it_was_too(evolving: Lake) -> None:
     lake, pipeline = evolving, evolving.pipeline(STAR, BY_STREAM)
     pipeline.run(lake.spark)
@@ -102,7 +103,7 @@ def test_a_star_over_a_stream_stays_what_it_was_too(evolving: Lake) -> None:
     ],
     ids=["dropped", "renamed", "widened"],
 )
-@pytest.mark.parametrize("sources", [KEYED, BY_STREAM], ids=["tables", "stream"])
+@pytest.mark.parametrize("sources", [KEYED, pytest.param(BY_STREAM, marks=pytest.mark.slow)], ids=["tables", "stream"])
 def test_a_column_of_a_star_that_is_another_waits_for_a_person(
     evolving: Lake, sources: Mapping[str, Any], change: str, found: str, hint: str
 ) -> None:
@@ -126,7 +127,7 @@ def test_a_column_of_a_star_that_is_another_waits_for_a_person(
 @pytest.mark.parametrize(
     ("change", "items", "new"),
     [
-        ("RENAME COLUMN n TO m", "l.* EXCEPT (m), l.m AS n", "m"),
+        pytest.param("RENAME COLUMN n TO m", "l.* EXCEPT (m), l.m AS n", "m", marks=pytest.mark.slow),
         ("ALTER COLUMN n TYPE BIGINT", "l.* EXCEPT (n), CAST(l.n AS INT) AS n", "n"),
     ],
     ids=["renamed", "widened"],

@@ -251,6 +251,7 @@ def test_a_stream_that_looks_up_passes_its_watermark_on_with_rows_or_without(sho
     assert {report.outcome for report in join.verify(spark)} == {"done"}
 
 
+@pytest.mark.slow
 def test_what_the_first_join_has_not_taken_yet_holds_the_next_one_back(shop: Shop) -> None:
     """Orders that came before a return wait in their stream: the return is not taken before them."""
     spark, join = shop.spark, shop.chain("LEFT", "LEFT")
