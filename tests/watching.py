@@ -3,14 +3,15 @@ A pipeline watched over many epochs, a change of a source before each: what stay
 
     python -m tests.watching [--epochs N]
 
-Prints one JSON line: after 100 epochs and at the end the resident MiB of Python and of the JVM, those in use of its
-heap, the number of cached frames, temp views and settings; the ratio of the resident ones, and whether views and
-settings are the same.
+Prints a JSON line after each hundred epochs: the resident MiB of Python and of the JVM, those in use of its heap, the
+number of cached frames, temp views and settings; the ratio of the resident ones to those after the first hundred, and
+whether frames, views and settings are the same as then.
 """
 
 import argparse
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -21,10 +22,10 @@ from pipelines.workspace import Workspace
 from tests.lake import Lake
 from tests.test_watch import kept
 
-FIRST = 100
+EACH = 100
 
 
-def watched(lake: Lake, epochs: int) -> dict[str, Any]:
+def watched(lake: Lake, epochs: int) -> Iterator[dict[str, Any]]:
     """
     Watch so many epochs.
 
@@ -32,21 +33,25 @@ def watched(lake: Lake, epochs: int) -> dict[str, Any]:
         lake: With `left`, `right` and the file of their join.
         epochs: How many.
 
+    Yields:
+        What stays in the process, after each hundred of them.
+
     Raises:
         AssertionError: A round was not an epoch.
     """
-    workspace, stop, at_first = Workspace.open(lake.spark, lake.pipeline().file, lake.folder), Event(), {}
+    workspace, stop = Workspace.open(lake.spark, lake.pipeline().file, lake.folder), Event()
+    first: dict[str, Any] = {}
     for number, (report,) in enumerate(watch_joins(workspace, 0.001, stop=stop)):
         assert report.outcome == "done", report.text()
-        if number == FIRST:
-            at_first = _state(workspace)
+        if number and number % EACH == 0:
+            state = _state(workspace)
+            found = state.pop("kept")
+            first = first or {**state, "kept": found}
+            ratio = (state["python"] + state["jvm"]) / (first["python"] + first["jvm"])
+            yield {"epochs": number, **state, "ratio": round(ratio, 3), "same": found == first["kept"]}
         if number == epochs:
             stop.set()
         lake.sql(f"UPDATE {{left}} SET v = 'n{number}' WHERE k = 2")
-    at_end = _state(workspace)
-    ratio = (at_end["python"] + at_end["jvm"]) / (at_first["python"] + at_first["jvm"])
-    same = at_first.pop("kept") == at_end.pop("kept")
-    return {"epochs": epochs, f"at_{FIRST}": at_first, "at_end": at_end, "ratio": round(ratio, 3), "same": same}
 
 
 def _state(workspace: Workspace) -> dict[str, Any]:
@@ -81,7 +86,8 @@ def main() -> None:
         lake = Lake(local_session(), Path(folder))
         lake.create("left", "k INT, v STRING", "(1, 'a'), (2, 'b'), (3, 'c')")
         lake.create("right", "k INT, w STRING", "(2, 'x'), (3, 'y')")
-        print(json.dumps(watched(lake, epochs)), flush=True)
+        for state in watched(lake, epochs):
+            print(json.dumps(state), flush=True)
         lake.spark.stop()
 
 
