@@ -17,7 +17,6 @@ from typing import TypeVar
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from expectations.gate import Ahead
 from expectations.validation import Verdict
 from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, REJECTED, Entry
@@ -27,7 +26,7 @@ from lakehouse.stage import Stage
 from lakehouse.tables import find
 from pipelines.binding import Bound, BoundJoin, notes_on
 from pipelines.first_load import resume_load
-from pipelines.gating import gate, look_ahead
+from pipelines.gating import Beforehand, gate, look_ahead
 from pipelines.ktable import BoundKTable
 from pipelines.plan import APPENDED, FEW, Computed, EpochPlan
 from pipelines.prepare import Prepared
@@ -88,7 +87,7 @@ def carry_out(
     run_id = uuid.uuid4().hex
     stage = Stage.of(workspace.stages, plan.join, plan.epoch, run_id)
     with ThreadPoolExecutor(max_workers=1) as beside:
-        ahead = beside.submit(look_ahead, workspace, bound, plan)
+        beforehand = beside.submit(look_ahead, workspace, bound, plan)
         try:
             with watch.step("compute"), reading(plan.join):
                 computed = compute(workspace, bound, plan, stage)
@@ -97,7 +96,7 @@ def carry_out(
             raise
         entry = publishing_entry(bound, plan, run_id, stage.path, computed)
         with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= FEW else {}):
-            return _published(workspace, bound, plan, stage, entry, watch, ahead)
+            return _published(workspace, bound, plan, stage, entry, watch, beforehand)
 
 
 def _published(
@@ -107,11 +106,11 @@ def _published(
     stage: Stage,
     entry: Entry,
     watch: Stopwatch,
-    ahead: Future[Ahead | None],
+    beforehand: Future[Beforehand | None],
 ) -> JoinReport:
     """Gate a staged change set and publish it."""
     with watch.step("gate"):
-        verdict, warned, hint = gated(workspace, bound, plan, stage, entry, ahead.result())
+        verdict, warned, hint = gated(workspace, bound, plan, stage, entry, beforehand.result())
     if not verdict.passed:
         workspace.ledger.append(
             replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))
@@ -133,7 +132,12 @@ def _published(
 
 
 def gated(
-    workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, ahead: Ahead | None = None
+    workspace: Workspace,
+    bound: Bound,
+    plan: EpochPlan,
+    stage: Stage,
+    entry: Entry,
+    beforehand: Beforehand | None = None,
 ) -> tuple[Verdict, Verdict, str]:
     """
     Hold a staged change set to its gates.
@@ -144,12 +148,12 @@ def gated(
         plan: The epoch.
         stage: What it would write.
         entry: Its row for the ledger, with its counts.
-        ahead: What was read for the gate while the epoch was computed.
+        beforehand: What was found for the gate while the epoch was computed.
 
     Returns:
         What stops it, what is only warned of, and what to do about the first.
     """
-    verdict = gate(workspace, bound, plan, stage, entry, ahead)
+    verdict = gate(workspace, bound, plan, stage, entry, beforehand)
     if not verdict.passed or not (staged_rows(entry) or entry.counts.get(APPENDED)):
         return verdict, Verdict(), OF_OURS
     return *gate_of_yours(workspace, plan.join, lambda: _staged(workspace, stage, entry)), OF_YOURS

@@ -1,8 +1,10 @@
 """What an epoch is about to publish, and how it is held against result and sources, by the kind of join."""
 
+from dataclasses import dataclass
+
 from pyspark.sql.types import StringType, StructField, StructType
 
-from expectations.gate import Ahead, gate_change_set, gate_changelog, gate_stream, read_ahead
+from expectations.gate import Ahead, Sources, gate_change_set, gate_changelog, gate_stream, read_ahead
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.session import NOT_ADAPTIVE, for_few, settings
@@ -17,9 +19,23 @@ from pipelines.spec import STREAM_COLUMNS
 from pipelines.workspace import Workspace
 
 
-def look_ahead(workspace: Workspace, bound: Bound, plan: EpochPlan) -> Ahead | None:
+@dataclass(frozen=True)
+class Beforehand:
     """
-    Read of result and sources what a small epoch of a join of tables will be held against, while it is computed.
+    What the gate of a join of tables has before the change set is known.
+
+    Args:
+        sources: Its sources as the epoch pinned them.
+        ahead: What was read of them and of the result already.
+    """
+
+    sources: Sources
+    ahead: Ahead | None = None
+
+
+def look_ahead(workspace: Workspace, bound: Bound, plan: EpochPlan) -> Beforehand | None:
+    """
+    Find what an epoch of a join of tables will be held against, and read it of a small one, while it is computed.
 
     Args:
         workspace: Where both are.
@@ -27,16 +43,24 @@ def look_ahead(workspace: Workspace, bound: Bound, plan: EpochPlan) -> Ahead | N
         plan: The epoch.
 
     Returns:
-        What was read; None where the gate reads all itself.
+        What was found; None of other kinds, where the gate finds all itself.
     """
-    if not isinstance(bound, BoundJoin) or bound.streams or plan.strategy != "incremental" or not plan.few:
+    if not isinstance(bound, BoundJoin) or bound.streams:
         return None
     sources = sources_of(workspace, bound, plan)
-    return read_ahead(workspace.spark, _kind_of_changes(bound), bound.result, plan.base_version, sources)
+    if plan.strategy != "incremental" or not plan.few:
+        return Beforehand(sources)
+    kind = _kind_of_changes(bound)
+    return Beforehand(sources, read_ahead(workspace.spark, kind, bound.result, plan.base_version, sources))
 
 
 def gate(
-    workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, ahead: Ahead | None = None
+    workspace: Workspace,
+    bound: Bound,
+    plan: EpochPlan,
+    stage: Stage,
+    entry: Entry,
+    beforehand: Beforehand | None = None,
 ) -> Verdict:
     """
     Hold what an epoch has staged against the result, and what that is made of.
@@ -47,13 +71,13 @@ def gate(
         plan: The epoch.
         stage: What it would write.
         entry: Its row for the ledger, with its counts.
-        ahead: What `look_ahead` has read.
+        beforehand: What `look_ahead` has found.
     """
     rows = staged_rows(entry)
     if isinstance(bound, BoundJoin) and bound.streams:
         return _gate_stream(workspace, bound, plan, stage, entry)
     if isinstance(bound, BoundJoin):
-        return _gate_tables(workspace, bound, plan, stage, rows, entry.counts.get("changelog", 0), ahead)
+        return _gate_tables(workspace, bound, plan, stage, rows, entry.counts.get("changelog", 0), beforehand)
     if not rows:
         return Verdict()
     changes = stage.get(workspace.spark, "result")
@@ -81,20 +105,23 @@ def _gate_tables(
     stage: Stage,
     rows: int,
     logged: int,
-    ahead: Ahead | None,
+    beforehand: Beforehand | None,
 ) -> Verdict:
     """Gate the change set of a join of tables, and its changelog where that follows the sources commit by commit."""
     spark, base, is_incremental = workspace.spark, plan.base_version, plan.strategy == "incremental"
     if not rows and not logged and not is_incremental:
         return Verdict()
     is_few = rows + logged <= FEW and (plan.few or not is_incremental)
-    kind, sources = _kind_of_changes(bound), sources_of(workspace, bound, plan)
+    kind = _kind_of_changes(bound)
+    if beforehand is None:
+        beforehand = Beforehand(sources_of(workspace, bound, plan))
+    sources = beforehand.sources
     # Plans over small sources are interpreted, which costs less than to compile them.
     few = {**(for_few(0) if sources.are_small else NOT_ADAPTIVE), "spark.sql.shuffle.partitions": "2"}
     with settings(spark, few if is_few else {}):
         # That nothing is to change is an answer too.
         changes = stage.get(spark, "result", kind) if rows else spark.createDataFrame([], kind)
-        findings = gate_change_set(spark, changes, rows, bound.result, base, sources, ahead).findings
+        findings = gate_change_set(spark, changes, rows, bound.result, base, sources, beforehand.ahead).findings
         if (rows or logged) and bound.changelog is not None and is_incremental:
             log, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small
             verdict = gate_changelog(spark, log, changes, logged, bound.result, base, strict=strict, is_small=small)

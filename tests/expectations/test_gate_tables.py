@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.gate import Ahead, sources
+from expectations.gate import sources
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.errors import GateFailed
@@ -16,7 +16,7 @@ from lakehouse.publish import STAGED_COUNTS
 from lakehouse.stage import Stage
 from pipelines import Pipeline, execution
 from pipelines.binding import Bound
-from pipelines.gating import gate
+from pipelines.gating import Beforehand, gate
 from pipelines.plan import EpochPlan
 from pipelines.workspace import Workspace
 from tests.lake import KEYED, Lake, only
@@ -108,17 +108,18 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
     found: dict[str, tuple[str, ...]] = {}
 
     def gate_all(
-        workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, ahead: Ahead | None
+        workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, beforehand: Beforehand | None
     ) -> Verdict:
-        assert (ahead is None) == (size == "small")
+        assert beforehand is not None
+        assert (beforehand.ahead is None) == (size == "small")
         for number, (fault, change) in enumerate(FAULTS.items()):
             faulty = Stage(f"{stage.path}-{number}")
             counts = faulty.put("result", change(stage.get(lake.spark, "result")), STAGED_COUNTS)
             planted = replace(entry, counts={**entry.counts, **counts})
-            found[fault] = gate(workspace, bound, plan, faulty, planted, ahead).findings
-            if ahead is not None:
+            found[fault] = gate(workspace, bound, plan, faulty, planted, beforehand).findings
+            if beforehand.ahead is not None:
                 assert set(gate(workspace, bound, plan, faulty, planted).findings) == set(found[fault])
-        return gate(workspace, bound, plan, stage, entry, ahead)
+        return gate(workspace, bound, plan, stage, entry, beforehand)
 
     monkeypatch.setattr(execution, "gate", gate_all)
     assert only(pipeline.run(lake.spark)).outcome == "done"
