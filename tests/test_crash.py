@@ -21,7 +21,8 @@ LEFT_OUT = {
 }
 """
 Columns that two equal lakes do not have in common, by how the names of tables end: who wrote, when, and into which
-folder. The versions of the targets are compared as those of the tables.
+folder. The versions of the targets are compared as those of the tables; that of the ledger is not: Delta compacts it
+when this JVM has written so many files of it, and all copies count as one table.
 """
 
 
@@ -47,7 +48,9 @@ def pipeline_of(lake: Lake) -> Pipeline:
 def outcome(lake: Lake) -> dict[str, Any]:
     """Say what two equal lakes have in common: the rows of all tables, sorted, but for columns that are left out."""
     versions = lake.versions()
-    return {"rows": {name: compared(lake, name) for name in versions}, "feed": lake.feed(0), "versions": versions}
+    rows = {name: compared(lake, name) for name in versions}
+    del versions["lakejoin_ledger"]
+    return {"rows": rows, "feed": lake.feed(0), "versions": versions}
 
 
 def compared(lake: Lake, name: str) -> list[Any]:
@@ -80,8 +83,18 @@ def die_at(lake: Lake, number: int, moment: str) -> None:
         "PYSPARK_GATEWAY_SECRET": str(gateway.gateway_parameters.auth_token),
     }
     child = [sys.executable, "-m", "tests.crash_child", str(lake.file), str(number), moment]
+    first = _next_object(gateway)
     done = subprocess.run(child, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    # What the JVM kept for a process that is no more: its heap would fill up with plans.
+    for of_the_dead in range(first, _next_object(gateway)):
+        gateway._gateway_client.garbage_collect_object(f"o{of_the_dead}", enqueue=False)
+    lake.spark.catalog.clearCache()
     assert done.returncode == -9, f"the process was to die at write {number}: {done.stderr[-2000:]}"
+
+
+def _next_object(gateway: Any) -> int:
+    """Tell the number of the next object that the JVM hands out, which is that of this one."""
+    return int(gateway.jvm.java.lang.Object()._target_id.removeprefix("o"))
 
 
 def before_an_epoch_with_a_changelog(standard: Lake, loaded: Lake) -> Lake:
