@@ -5,13 +5,14 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.errors import LakejoinError
+from lakehouse.fixed_settings import FIXED, INDISPENSABLE, UNSET
 
 JARS = Path(sys.prefix) / "share" / "lakejoin" / "jars"
 """Where set-up puts Delta's jars, so that a start resolves nothing."""
@@ -42,16 +43,6 @@ LOCAL_SETTINGS = {
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
-}
-
-OWN_SETTINGS = {
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.caseSensitive": "false",
-    "spark.databricks.delta.schema.autoMerge.enabled": "false",
-    # The source of our MERGE is a stage on disk: stable already, so Delta need not copy it once more.
-    "spark.databricks.delta.merge.materializeSource": "none",
-    # It takes what was observed of a stream away where the other one proves empty.
-    "spark.sql.adaptive.optimizer.excludedRules": ("org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"),
 }
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -122,7 +113,8 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
         timezone: The session time zone that the pipeline file fixes.
 
     Raises:
-        LakejoinError: A setting is on that makes Spark skip files it cannot read.
+        LakejoinError: A setting is on that makes Spark skip files it cannot read, or one is refused without which a
+            value can become another one.
     """
     clone = getattr(spark, "cloneSession", None)
     session: SparkSession = clone() if clone else spark.newSession()
@@ -135,10 +127,38 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
                     expected="off, for with it a source's missing file is lost data that nobody hears of",
                     hint=f"unset {name} and run again",
                 )
-    for name, value in OWN_SETTINGS.items():
-        session.conf.set(name, value)
+    for name in UNSET:
+        session.conf.unset(name)
+    for name, value in FIXED.items():
+        with suppress(PySparkException):  # a setting that this runtime refuses is one of its `deviations`
+            session.conf.set(name, value)
     session.conf.set("spark.sql.session.timeZone", timezone)
+    different = deviations(session)
+    for name in INDISPENSABLE:
+        if name in different:
+            raise LakejoinError(
+                "session",
+                f"{name} cannot be set",
+                expected=f"{FIXED[name]}, for else values change on their way into a statement",
+                found=different[name],
+                hint=f"allow sessions to set {name}, or set it to {FIXED[name]} for the application",
+            )
     return session
+
+
+def deviations(session: SparkSession) -> dict[str, str]:
+    """
+    Return the settings that a runtime has not let us fix and that are not as they should be, with their values.
+
+    They are part of what defines a join: under other values its rows may be others.
+
+    Args:
+        session: A session that `own_session` made.
+    """
+    values = session.conf.getAll
+    refused = [name for name, value in FIXED.items() if values.get(name, "").lower() != value.lower()]
+    found = {name: str(session.conf.get(name, FIXED[name])) for name in refused}
+    return {name: value for name, value in found.items() if value.lower() != FIXED[name].lower()}
 
 
 def is_over_connect(spark: SparkSession) -> bool:

@@ -15,10 +15,11 @@ from pyspark.sql.types import StructType
 from lakehouse.address import Address
 from lakehouse.conditions import is_missing
 from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError
-from lakehouse.feed import CHANGE_FEED
+from lakehouse.feed import CHANGE_FEED, read_feed
+from lakehouse.fixed_settings import TABLE_PROPERTIES
 from lakehouse.sqltext import quote, text
 from lakehouse.times import utc
-from lakehouse.values import CLUSTERABLE, names_in, type_sql
+from lakehouse.values import CLUSTERABLE, char_type, names_in, plain_schema, type_sql
 from lakehouse.writing import write
 
 DATA_FREE_OPERATIONS = frozenset(
@@ -194,9 +195,38 @@ def read(spark: SparkSession, address: Address, version: int) -> DataFrame:
 
 
 def read_rows(spark: SparkSession, table: Table, version: int) -> DataFrame:
-    """Read those rows of a table that are there for a reader, as they were at a version."""
+    """Read the rows of a table that count for a reader, as they were at a version; CHAR columns as padded text."""
     rows = read(spark, table.address, version)
-    return rows.where(table.where) if table.where else rows
+    return as_text(rows.where(table.where) if table.where else rows, table.schema)
+
+
+def read_changes(spark: SparkSession, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
+    """Read the change feed of a table as `read_feed` does; CHAR columns as padded text, as `read_rows` reads them."""
+    return as_text(read_feed(spark, table.address, after, to, columns, table.where), table.schema)
+
+
+def as_text(rows: DataFrame, schema: StructType) -> DataFrame:
+    """
+    Make CHAR columns the plain padded text that they hold.
+
+    Spark compares a column with CHAR metadata otherwise than its text, and the metadata is lost on some ways through a
+    plan: without it from the start, every way compares alike.
+
+    Args:
+        rows: Rows with some of the columns of the schema.
+        schema: The columns of their table.
+    """
+    padded = {field.name for field in schema if char_type(field) is not None}
+    if padded.isdisjoint(rows.columns):
+        return rows
+    return rows.select(
+        *(
+            F.col(quote(name)).cast(plain_schema([schema[name]])[0].dataType).alias(name)
+            if name in padded
+            else F.col(quote(name))
+            for name in rows.columns
+        )
+    )
 
 
 def history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:
@@ -280,7 +310,12 @@ def create(
         feed: Whether its change feed is on.
         properties: Table properties that it has besides.
     """
-    given = {CHANGE_FEED: str(feed).lower(), "delta.enableDeletionVectors": "true", **(properties or {})}
+    given = {
+        CHANGE_FEED: str(feed).lower(),
+        "delta.enableDeletionVectors": "true",
+        **TABLE_PROPERTIES,
+        **(properties or {}),
+    }
     if any(SPECIAL_IN_COLUMN_NAMES.search(name) for name in names_in(schema)):
         given["delta.columnMapping.mode"] = "name"
     columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)

@@ -5,6 +5,7 @@ Values compare as Spark's `<=>` does: null equals null, NaN equals NaN, 0.0 equa
 Spark has no comparison for; here two maps are equal if their sorted entries are.
 """
 
+import re
 from collections.abc import Sequence
 
 from pyspark.sql.types import (
@@ -153,6 +154,16 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
 def plain_schema(fields: Sequence[StructField]) -> StructType:
     """Make every column nullable and free of metadata, so that a source's constraints do not become the result's."""
     return StructType([StructField(field.name, _plain(field.dataType), True) for field in fields])
+
+
+def char_type(field: StructField) -> str | None:
+    """
+    Return the type of a column as Spark SQL, such as `char(5)`, if it is CHAR or has CHAR inside; else None.
+
+    Spark's frames show CHAR(n) as a string; its length is metadata of the column.
+    """
+    declared = str(field.metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
+    return declared if re.search(r"\bchar\(", declared) else None
 
 
 def _plain(kind: DataType) -> DataType:

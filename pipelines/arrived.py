@@ -6,7 +6,7 @@ from pyspark.sql.types import DataType, DateType
 
 from lakehouse.errors import CannotContinue
 from lakehouse.sqltext import quote
-from lakehouse.tables import Commit, Table, commits_since, read
+from lakehouse.tables import Commit, Table, commits_since, read_rows
 from lakehouse.times import micros
 from pipelines.binding import BoundJoin
 from pipelines.given import Given, given
@@ -126,7 +126,7 @@ class Arrived:
 
     def _snapshot(self) -> DataFrame:
         """Read the stream as it is, which knows nothing of commits; its rows have the order of a column, or none."""
-        rows = read(self._workspace.spark, self.table.address, self.table.version)
+        rows = read_rows(self._workspace.spark, self.table, self.table.version)
         column = self._stream.order if self._bound.times else self._stream.event_time
         position = str(UNORDERED)
         if column is not None:
@@ -148,7 +148,7 @@ class Arrived:
         names = [*self._bound.used(self.source), *([] if self.given is None else [CAUSED_AT])]
         if not versions.has_changes:
             rows = (
-                read(spark, self.table.address, self.table.version)
+                read_rows(spark, self.table, self.table.version)
                 .where("false")
                 .select(
                     *(F.col(quote(name)) for name in names),

@@ -1,6 +1,6 @@
 """A join of the pipeline file bound to the tables as they are: real columns, key types, the result's columns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,7 @@ from lakehouse.entries import STATE, JoinHistory, SourceVersions
 from lakehouse.errors import Fault, PipelineFileError, SourceRecreated
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, find, read_rows
-from lakehouse.values import common_type, incomparable, plain_schema
+from lakehouse.values import char_type, common_type, incomparable, plain_schema
 from pipelines.joins.meaning import meaning
 from pipelines.ktable import BoundKTable
 from pipelines.optimizer import is_read_once, is_single_store
@@ -42,6 +42,7 @@ from pipelines.spec import (
     statement_of,
 )
 from pipelines.spec.names import nearest
+from pipelines.spec.padding import padded_comparisons
 from pipelines.stream_inputs import fitted, stream_inputs
 from pipelines.upstream import get_input, get_log
 from pipelines.workspace import Workspace
@@ -162,7 +163,7 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
         PipelineFileError: A column is unknown, or of a type that cannot be compared.
     """
     statement = statement_of(workspace.file, name)
-    definition = fingerprint(workspace.file, name)
+    definition = fingerprint(workspace.file, name, workspace.deviations)
     found = found or (lambda: (find(workspace.spark, workspace.table(name)), workspace.ledger.of(name)))
     with ThreadPoolExecutor() as side_by_side:
         begun_with = side_by_side.submit(held_columns, statement, definition, found)
@@ -254,6 +255,7 @@ def _key_types(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table
         for column, kind in _types(item.columns, tables[item.source]).items()
         if incomparable(StructType([tables[item.source].schema[column]]))
     ]
+    faults += _padding_faults(join, tables)
     types: dict[int, tuple[DataType, ...]] = {}
 
     def compare(place: int, pairs: Sequence[tuple[str, DataType, str, DataType]]) -> None:
@@ -289,6 +291,24 @@ def _key_types(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table
     if faults:
         raise PipelineFileError(workspace.file.pipeline, faults)
     return tuple(types.get(place, ()) for place in range(len(join.inputs)))
+
+
+def _padding_faults(join: TableJoin, tables: Mapping[str, Table]) -> Iterator[Fault]:
+    """Refuse the comparisons of a statement in which Spark pads CHAR columns."""
+    chars: dict[tuple[str, ...], str] = {
+        (item.alias, field.name): kind
+        for item in join.inputs
+        for field in tables[item.source].schema
+        if (kind := char_type(field)) is not None
+    }
+    clauses = [
+        *(("SELECT", output.expression) for output in join.outputs),
+        *(("ON", step.on) for step in join.steps),
+        *([] if join.where is None else [("WHERE", join.where)]),
+    ]
+    for clause, sql in clauses if chars else ():
+        for found in padded_comparisons(sql, chars):
+            yield Fault(f"joins.{join.name}.sql", f"{clause}: {found.problem}", found.hint)
 
 
 def _types(columns: Sequence[str], table: Table) -> dict[str, DataType]:

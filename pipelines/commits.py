@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from lakehouse.changes import as_feed, key_struct, net
 from lakehouse.feed import read_feed
 from lakehouse.sqltext import numbered
-from lakehouse.tables import Table, read
+from lakehouse.tables import Table, read, read_changes
 from lakehouse.values import type_sql
 from pipelines.binding import BoundJoin
 from pipelines.joins.changelog import logged_changes
@@ -100,7 +100,7 @@ class CommitSources(EpochSources):
         after, to = (history.read_up_to(version) for version in (versions.from_version, versions.to_version))
         if after >= to:
             return None  # only upkeep came to the KTable
-        raw = read_feed(spark, ktable.source.address, after, to, ktable.spec.columns)
+        raw = read_changes(spark, ktable.source, after, to, ktable.spec.columns)
         raw = raw.withColumnsRenamed({"_commit_version": VERSION})
         times = raw.groupBy(VERSION).agg(F.max("_commit_timestamp").alias("at"))
         offered = offers(raw.drop("_change_type", "_commit_timestamp"), ktable.spec).join(times, on=VERSION)

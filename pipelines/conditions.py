@@ -7,8 +7,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType
 
 from lakehouse.errors import Fault
-from lakehouse.tables import Table, read
+from lakehouse.tables import Table, read_rows
+from lakehouse.values import char_type
 from pipelines.spec.condition import condition_path
+from pipelines.spec.padding import padded_comparisons
 from pipelines.workspace import Workspace
 
 TRUE_FOR = {"tombstone": "a row that deletes", "null_value": "a row without a value"}
@@ -26,8 +28,13 @@ def condition_faults(workspace: Workspace, source: str, option: str, sql: str, t
         table: The source's table.
     """
     path = condition_path(source, option)
+    chars: dict[tuple[str, ...], str] = {
+        (field.name,): declared for field in table.schema if (declared := char_type(field)) is not None
+    }
+    if chars:
+        yield from (Fault(path, found.problem, found.hint) for found in padded_comparisons(sql, chars))
     try:
-        kind = read(workspace.spark, table.address, table.version).select(F.expr(sql)).schema[0].dataType
+        kind = read_rows(workspace.spark, table, table.version).select(F.expr(sql)).schema[0].dataType
     except AnalysisException as error:
         yield Fault(path, f"Spark refuses it: {str(error).strip().splitlines()[0]}")
         return

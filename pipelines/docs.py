@@ -16,6 +16,7 @@ from pipelines.site import JoinFacts, SiteFacts, SourceFacts, pages, write_files
 from pipelines.site.facts import State
 from pipelines.site.pages import DATA_DOCS, INDEX
 from pipelines.spec import PipelineFile, changelog_fingerprint, fingerprint
+from pipelines.spec.fingerprint import NO_SETTINGS
 from pipelines.status import last_gate
 from pipelines.workspace import Workspace
 
@@ -43,13 +44,20 @@ def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     folder = folder or workspace.folder / FOLDER
     ledger = workspace.ledger.of_all()
     has_data_docs = (folder / DATA_DOCS).is_file()
-    site = site_of(workspace.file, workspace.nodes(), ledger, datetime.now(UTC), data_docs=has_data_docs)
+    now, settings = datetime.now(UTC), workspace.deviations
+    site = site_of(workspace.file, workspace.nodes(), ledger, now, settings, data_docs=has_data_docs)
     write_files(folder, pages(site))
     return folder / INDEX
 
 
 def site_of(
-    file: PipelineFile, nodes: list[str], ledger: Mapping[str, JoinHistory], now: datetime, *, data_docs: bool = False
+    file: PipelineFile,
+    nodes: list[str],
+    ledger: Mapping[str, JoinHistory],
+    now: datetime,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    *,
+    data_docs: bool = False,
 ) -> SiteFacts:
     """
     Gather what the pages tell.
@@ -59,20 +67,23 @@ def site_of(
         nodes: All that has epochs: changelog sources and joins, each after what it reads.
         ledger: What the ledger knows of each.
         now: The present, aware.
+        settings: Settings of Spark that the runtime keeps at other values than lakejoin fixes.
         data_docs: Whether there is a page about data quality.
     """
     sources = tuple((name, source.kind) for name, source in file.sources.items())
     joins = tuple(
-        (join_facts if name in file.joins else changelog_facts)(file, name, ledger.get(name, JoinHistory(())))
+        (join_facts if name in file.joins else changelog_facts)(file, name, ledger.get(name, JoinHistory(())), settings)
         for name in nodes
     )
     return SiteFacts(file.pipeline, now, sources, joins, data_docs)
 
 
-def join_facts(file: PipelineFile, name: str, history: JoinHistory) -> JoinFacts:
+def join_facts(
+    file: PipelineFile, name: str, history: JoinHistory, settings: Mapping[str, str] = NO_SETTINGS
+) -> JoinFacts:
     """Tell what a join is, as `explain` does, and what its epochs did."""
     told = explain(file, name)
-    state, note = standing(history, fingerprint(file, name))
+    state, note = standing(history, fingerprint(file, name, settings))
     epochs = newest(name, history, EPOCHS)
     return JoinFacts(
         name=name,
@@ -92,11 +103,13 @@ def join_facts(file: PipelineFile, name: str, history: JoinHistory) -> JoinFacts
     )
 
 
-def changelog_facts(file: PipelineFile, name: str, history: JoinHistory) -> JoinFacts:
+def changelog_facts(
+    file: PipelineFile, name: str, history: JoinHistory, settings: Mapping[str, str] = NO_SETTINGS
+) -> JoinFacts:
     """Tell what is kept of a changelog source, and what its epochs did."""
     source = file.sources[name]
     deletes = f"a row for which `{source.tombstone}` deletes its key" if source.tombstone else "no row deletes its key"
-    state, note = standing(history, changelog_fingerprint(file, name))
+    state, note = standing(history, changelog_fingerprint(file, name, settings))
     epochs = newest(name, history, EPOCHS)
     return JoinFacts(
         name=name,

@@ -7,10 +7,10 @@ from threading import Lock
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.feed import FEED_COLUMNS, read_feed
+from lakehouse.feed import FEED_COLUMNS
 from lakehouse.session import let_go, persisted
 from lakehouse.sqltext import quote
-from lakehouse.tables import Table
+from lakehouse.tables import Table, read_changes
 
 Wanted = Mapping[str, frozenset[str] | None]
 """Of sources that several joins read the columns that these may use, in lower case; None for all."""
@@ -43,7 +43,7 @@ class Feeds:
 
     def read(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
         """
-        Read the feed of versions (after, to], as `read_feed` does.
+        Read the feed of versions (after, to], as `read_changes` does.
 
         Args:
             source: Its name in the file.
@@ -53,7 +53,7 @@ class Feeds:
             columns: The columns that are wanted.
         """
         if source not in self._wanted:
-            return read_feed(self._spark, table.address, after, to, columns, table.where)
+            return read_changes(self._spark, table, after, to, columns)
         with self._lock:  # an epoch and what its gate reads ahead ask at the same time
             first, last, kept = self._kept.get(source, (after, to, None))
             if kept is None or (first, last) != (after, to):
@@ -61,10 +61,10 @@ class Feeds:
                 also = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
                 names = list(dict.fromkeys((*columns, *also)))
                 self._forget(source)  # it was read, and one goes on with the next range
-                kept = persisted(read_feed(self._spark, table.address, after, to, names, table.where))
+                kept = persisted(read_changes(self._spark, table, after, to, names))
                 self._kept[source] = (after, to, kept)
         if not set(columns) <= set(kept.columns):
-            return read_feed(self._spark, table.address, after, to, columns, table.where)
+            return read_changes(self._spark, table, after, to, columns)
         return kept.select(*(F.col(quote(name)) for name in (*columns, *FEED_COLUMNS)))
 
     def _forget(self, source: str) -> None:

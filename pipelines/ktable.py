@@ -12,7 +12,7 @@ from lakehouse.entries import STATE
 from lakehouse.errors import Fault, ForeignWriter, LakejoinError, NotLoaded, PipelineFileError
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, at_rest, get
-from lakehouse.values import common_type, contains, incomparable, plain_schema
+from lakehouse.values import char_type, common_type, contains, incomparable, plain_schema
 from pipelines.conditions import condition_faults
 from pipelines.spec import Changelog, bind_changelog, changelog_fingerprint
 from pipelines.spec.names import DELETED, ORDER
@@ -68,7 +68,7 @@ def bind_ktable(workspace: Workspace, source: str) -> BoundKTable:
     own = [StructField(DELETED, BooleanType()), StructField(ORDER, table.schema[changelog.order].dataType)]
     return BoundKTable(
         changelog,
-        changelog_fingerprint(workspace.file, source),
+        changelog_fingerprint(workspace.file, source, workspace.deviations),
         table,
         plain_schema([*(table.schema[name] for name in changelog.columns), *own]),
         ktable_address(workspace, source),
@@ -145,6 +145,11 @@ def _type_faults(changelog: Changelog, table: Table) -> Iterator[Fault]:
     path = f"sources.{changelog.source}"
     for name in incomparable(table.schema):
         yield Fault(path, f"{name} is {_type(table, name)}, which has no comparison", "keep it as a string")
+    for name in changelog.columns:
+        declared = char_type(table.schema[name])
+        if declared is not None:
+            problem = f"{name} is {declared.upper()}, which the table that lakejoin keeps of it cannot show"
+            yield Fault(path, problem, f"ALTER TABLE {table.address.sql} ALTER COLUMN {quote(name)} TYPE STRING")
     for name in changelog.key:
         kind = table.schema[name].dataType
         if common_type(kind, kind) is None:

@@ -16,13 +16,12 @@ from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
 from lakehouse.errors import CannotContinue
-from lakehouse.feed import read_feed
 from lakehouse.pruning import pruning
 from lakehouse.publish import STAGED_COUNTS
 from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import commits_since, create, find, get, read
+from lakehouse.tables import commits_since, create, find, get, read, read_changes, read_rows
 from pipelines.epoch import few_or_many
 from pipelines.joins.latest import VERSION, latest, offers
 from pipelines.ktable import BoundKTable, bind_ktable, ktable_address, way_on
@@ -137,11 +136,11 @@ def _raw_rows(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> Data
     (versions,) = plan.sources
     columns = [F.col(quote(name)) for name in bound.spec.columns]
     if plan.strategy == "load":
-        rows = read(workspace.spark, bound.source.address, versions.to_version)
+        rows = read_rows(workspace.spark, bound.source, versions.to_version)
         version = F.lit(versions.to_version).cast("bigint")
         return rows.select(*columns, F.lit("insert").alias("_change_type"), version.alias(VERSION))
     names = bound.spec.columns
-    feed = read_feed(workspace.spark, bound.source.address, versions.read_after, versions.to_version, names)
+    feed = read_changes(workspace.spark, bound.source, versions.read_after, versions.to_version, names)
     return feed.select(*columns, "_change_type", F.col("_commit_version").alias(VERSION))
 
 

@@ -8,6 +8,7 @@ from lakehouse.address import Address
 from lakehouse.entries import JoinHistory
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table
+from lakehouse.values import char_type
 from pipelines.spec import Statement
 from pipelines.spec.outputs import is_star
 
@@ -99,7 +100,7 @@ def _by_name(schema: StructType) -> dict[str, StructField]:
 
 
 def _type(field: StructField) -> str:
-    return field.dataType.simpleString()
+    return char_type(field) or field.dataType.simpleString()
 
 
 def _shown(field: StructField) -> str:

@@ -63,7 +63,7 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
     names = statement_of(file, name).sources
     with ThreadPoolExecutor() as side_by_side:
         sightings = tuple(side_by_side.map(lambda source: _sight(workspace, source, recorded.get(source)), names))
-    redefined = last is not None and last.definition != fingerprint(file, name)
+    redefined = last is not None and last.definition != fingerprint(file, name, workspace.deviations)
     return judge(name, history, sightings, datetime.now(UTC), redefined=redefined)
 
 
@@ -73,7 +73,8 @@ def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
     last = history.committed
     table = find(workspace.spark, workspace.source(name))
     sighting = _sighted(workspace, name, table, last.sources[0] if last else None)
-    redefined = last is not None and last.definition != changelog_fingerprint(workspace.file, name)
+    definition = changelog_fingerprint(workspace.file, name, workspace.deviations)
+    redefined = last is not None and last.definition != definition
     found = judge(name, history, (sighting,), datetime.now(UTC), redefined=redefined)
     return found.model_copy(update={"note": way_on_from(found.note, ktable_address(workspace, name))})
 

@@ -12,7 +12,7 @@ from lakehouse.address import Address
 from lakehouse.entries import CHANGELOG
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.ledger import Ledger
-from lakehouse.session import own_session
+from lakehouse.session import deviations, own_session
 from pipelines.feeds import Feeds
 from pipelines.spec import PipelineFile, changelogs, keeps_changelog, selected
 
@@ -46,6 +46,11 @@ class Workspace:
     def feeds(self) -> Feeds:
         """The change feeds of the sources."""
         return Feeds(self.spark)
+
+    @cached_property
+    def deviations(self) -> dict[str, str]:
+        """The settings that the runtime keeps at other values than lakejoin fixes; part of each join's definition."""
+        return deviations(self.spark)
 
     @property
     def stages(self) -> str:

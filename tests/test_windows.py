@@ -346,7 +346,7 @@ def test_what_is_seen_of_one_stream_is_seen_although_the_other_one_is_empty(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Adaptive plans leave out a join with nothing and what lies below it: counts and clocks are there all the same."""
-    monkeypatch.setitem(session.OWN_SETTINGS, "spark.sql.adaptive.enabled", "true")
+    monkeypatch.setitem(session.FIXED, "spark.sql.adaptive.enabled", "true")
     monkeypatch.setattr(plan, "FEW", -1)
     monkeypatch.setattr(window_epoch, "NOT_ADAPTED", -1)
     spark, join = streams.spark, streams.join()

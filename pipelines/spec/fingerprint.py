@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from pipelines.spec.chains import statement_of
 from pipelines.spec.condition import canonical
@@ -11,8 +13,10 @@ from pipelines.spec.lengths import lateness
 from pipelines.spec.model import PipelineFile, Source, Storage
 from pipelines.spec.statement import Side
 
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
-def fingerprint(file: PipelineFile, name: str) -> str:
+
+def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_SETTINGS) -> str:
     """
     Hash what defines the result of a join.
 
@@ -23,6 +27,7 @@ def fingerprint(file: PipelineFile, name: str) -> str:
     Args:
         file: The pipeline file.
         name: The join.
+        settings: Settings of Spark that should be fixed and that the runtime keeps at other values.
 
     Returns:
         16 hexadecimal digits.
@@ -49,16 +54,17 @@ def fingerprint(file: PipelineFile, name: str) -> str:
         definition["watermarks"] = [[[name, *_late(late)] for name, late in side.times] for side in statement.sides]
     if len(statement.steps) > 1:
         definition["further"] = [[step.how, render(step.on)] for step in statement.steps[1:]]
-    return _hashed(definition)
+    return _hashed(definition, settings)
 
 
-def changelog_fingerprint(file: PipelineFile, name: str) -> str:
+def changelog_fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_SETTINGS) -> str:
     """
     Hash what defines the KTable of a changelog source.
 
     Args:
         file: The pipeline file.
         name: The source.
+        settings: As for `fingerprint`.
 
     Returns:
         16 hexadecimal digits.
@@ -70,12 +76,14 @@ def changelog_fingerprint(file: PipelineFile, name: str) -> str:
             "address": _address(name, source, file.storage),
             "timezone": file.timezone,
             "changelog": _changelog(source),
-        }
+        },
+        settings,
     )
 
 
-def _hashed(definition: dict[str, object]) -> str:
-    text = json.dumps(definition, sort_keys=True, ensure_ascii=True)
+def _hashed(definition: dict[str, object], settings: Mapping[str, str]) -> str:
+    whole = definition | ({"settings": dict(settings)} if settings else {})
+    text = json.dumps(whole, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
