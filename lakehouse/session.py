@@ -156,9 +156,11 @@ def deviations(session: SparkSession) -> dict[str, str]:
         session: A session that `own_session` made.
     """
     values = session.conf.getAll
-    refused = [name for name, value in FIXED.items() if values.get(name, "").lower() != value.lower()]
-    found = {name: str(session.conf.get(name, FIXED[name])) for name in refused}
-    return {name: value for name, value in found.items() if value.lower() != FIXED[name].lower()}
+    found = {}
+    for name in (name for name, value in FIXED.items() if values.get(name, "").lower() != value.lower()):
+        with suppress(PySparkException):  # a runtime that does not know the setting has nothing that deviates
+            found[name] = str(session.conf.get(name))
+    return found
 
 
 def is_over_connect(spark: SparkSession) -> bool:

@@ -6,7 +6,7 @@ Spark has no comparison for; here two maps are equal if their sorted entries are
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql.types import (
     ArrayType,
@@ -82,7 +82,7 @@ def comparable(expression: str, kind: DataType) -> str:
     Returns:
         The expression itself where its type has no map inside.
     """
-    return _rewritten(expression, kind, exact=False)
+    return _rewritten(expression, kind, {}, sorts=True)
 
 
 def identical(expression: str, kind: DataType) -> str:
@@ -99,16 +99,35 @@ def identical(expression: str, kind: DataType) -> str:
     Returns:
         The expression itself where its type has neither inside.
     """
-    return _rewritten(expression, kind, exact=True)
+    text = "CAST({} AS STRING)"
+    return _rewritten(expression, kind, {FloatType: text, DoubleType: text}, sorts=False)
 
 
-def _rewritten(expression: str, kind: DataType, *, exact: bool, depth: int = 0) -> str:
-    if not contains(kind, (MapType, FloatType, DoubleType) if exact else MapType):
+def as_valid_text(expression: str, kind: DataType) -> str:
+    """
+    Bring an SQL expression into the form that a value has once it passed through Java: a text whose bytes are not valid
+    UTF-8 has replacement characters, and maps are sorted entries, as their order is lost.
+
+    Args:
+        expression: Spark SQL of the value.
+        kind: The value's type.
+
+    Returns:
+        The expression itself where its type has neither inside.
+    """
+    return _rewritten(expression, kind, {StringType: "make_valid_utf8({})"}, sorts=True)
+
+
+def _rewritten(
+    expression: str, kind: DataType, leaves: Mapping[type[DataType], str], *, sorts: bool, depth: int = 0
+) -> str:
+    """Rewrite the values of some types by SQL with `{}` in the place of the value, and maps as their entries."""
+    if not contains(kind, (MapType, *leaves)):
         return expression
     item = f"x{depth}"
 
     def inner(part: str, of: DataType, deeper: int) -> str:
-        return _rewritten(part, of, exact=exact, depth=depth + deeper)
+        return _rewritten(part, of, leaves, sorts=sorts, depth=depth + deeper)
 
     if isinstance(kind, ArrayType):
         return f"transform({expression}, {item} -> {inner(item, kind.elementType, 1)})"
@@ -120,8 +139,8 @@ def _rewritten(expression: str, kind: DataType, *, exact: bool, depth: int = 0) 
     if isinstance(kind, MapType):
         key, value = inner(f"{item}.key", kind.keyType, 1), inner(f"{item}.value", kind.valueType, 1)
         entries = f"transform(map_entries({expression}), {item} -> named_struct('key', {key}, 'value', {value}))"
-        return entries if exact else f"array_sort({entries})"
-    return f"CAST({expression} AS STRING)"
+        return f"array_sort({entries})" if sorts else entries
+    return leaves[type(kind)].replace("{}", expression)
 
 
 def hash_of(expression: str, kind: DataType) -> str:

@@ -4,6 +4,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType
 
+from lakehouse.distorted import distortion
 from lakehouse.errors import CannotContinue
 from lakehouse.sqltext import quote
 from lakehouse.tables import Commit, Table, commits_since, read_rows
@@ -69,6 +70,9 @@ class Arrived:
             F.count(F.expr(f"IF({takes_part} AND {POSITION} IS NULL, 1, NULL)")).alias("untimed"),
             F.max(F.expr(f"IF({takes_part}, {POSITION}, NULL)")).alias("reached"),
             F.min(F.expr("IF(_change_type = 'insert', NULL, _commit_version)")).alias("altered"),
+            F.count_if(F.expr(distortion(self._kinds) if plan.strategy == "incremental" else "FALSE")).alias(
+                "distorted"
+            ),
         )
         rows = rows.where(f"{takes_part} AND {stays}")
         names = (F.col(quote(name)) for name in bound.join.inputs[place].columns)
@@ -103,8 +107,12 @@ class Arrived:
 
         Raises:
             CannotContinue: A commit changed or deleted rows, or rows have nothing that orders them.
+            Distorted: The feed does not show all rows as they are.
         """
         seen = dict(self._seen.get)
+        if self._plan.strategy == "incremental":
+            at = self._range
+            self._workspace.feeds.refuse_distorted(self.table, at.read_after, at.to_version, seen["distorted"])
         if seen["altered"] is not None and not self._stream.ignore_changes:
             raise self._altered(seen["altered"])
         refuse_untimed(self._stream.source, self._stream.order, seen["untimed"])
@@ -118,6 +126,11 @@ class Arrived:
         clock = self._plan.clocks.get(self.source, ALWAYS) if self._plan.strategy == "incremental" else None
         history, timezone = self._bound.made[self.source], self._workspace.file.timezone
         return given(history, self._range.epochs, self.table.schema, timezone, clock)
+
+    @property
+    def _kinds(self) -> dict[str, DataType]:
+        """The columns of the stream that the join uses, with their types."""
+        return {name: self.table.schema[name].dataType for name in self._bound.used(self.source)}
 
     @property
     def _range(self) -> SourceRange:
@@ -159,7 +172,7 @@ class Arrived:
             )
         else:
             feeds = self._workspace.feeds
-            rows = feeds.read(self.source, self.table, versions.read_after, versions.to_version, names)
+            rows = feeds.read(self.source, self.table, versions.read_after, versions.to_version, names, "inserted")
         skipped = self._skipped(rows, versions.read_after) if self._stream.ignore_changes else {}
         if skipped:
             self.ignored = sum(skipped.values())

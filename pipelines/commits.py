@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from lakehouse.changes import as_feed, key_struct, net
 from lakehouse.feed import read_feed
 from lakehouse.sqltext import numbered
-from lakehouse.tables import Table, read, read_changes
+from lakehouse.tables import Table, read
 from lakehouse.values import type_sql
 from pipelines.binding import BoundJoin
 from pipelines.joins.changelog import logged_changes
@@ -27,6 +27,8 @@ class CommitSources(EpochSources):
     The changes of each commit are read as well: those of another join from its changelog, and those of a changelog
     source row by row where the changelog follows Kafka Streams.
     """
+
+    _use = "commit by commit"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -100,7 +102,9 @@ class CommitSources(EpochSources):
         after, to = (history.read_up_to(version) for version in (versions.from_version, versions.to_version))
         if after >= to:
             return None  # only upkeep came to the KTable
-        raw = read_changes(spark, ktable.source, after, to, ktable.spec.columns)
+        feeds = self._workspace.feeds
+        feeds.inspect(ktable.spec.source, ktable.source, after, to, ktable.spec.columns)
+        raw = feeds.read(ktable.spec.source, ktable.source, after, to, ktable.spec.columns, "inserted")
         raw = raw.withColumnsRenamed({"_commit_version": VERSION})
         times = raw.groupBy(VERSION).agg(F.max("_commit_timestamp").alias("at"))
         offered = offers(raw.drop("_change_type", "_commit_timestamp"), ktable.spec).join(times, on=VERSION)

@@ -23,6 +23,7 @@ from lakehouse.sqltext import row_struct
 from lakehouse.stage import Stage
 from pipelines.binding import BoundJoin
 from pipelines.commits import Commits, CommitSources
+from pipelines.feeds import Distorted
 from pipelines.joins.changelog import changelog_rows
 from pipelines.joins.emission import emitted
 from pipelines.joins.kernel import change_set, touched_keys
@@ -50,31 +51,39 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
         FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
     """
     size = sum(table.size for table in bound.sources)
-    return few_or_many(workspace, plan, size, partial(_compute, workspace, bound, plan, stage))
+    return few_or_many(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage))
 
 
 def few_or_many(
-    workspace: Workspace, plan: EpochPlan, size: int, compute: Callable[[bool], dict[str, int]]
+    workspace: Workspace, plan: EpochPlan, size: int, stage: Stage, compute: Callable[[bool], dict[str, int]]
 ) -> dict[str, int]:
     """
     Compute an epoch through the driver where few rows changed, and through the stage where that proves too much.
+
+    Where a feed proves distorted the epoch is computed once more, with the feed repaired.
 
     Args:
         workspace: Where to work.
         plan: The epoch.
         size: The bytes of the tables that are looked at.
+        stage: Its stage.
         compute: Computes it into its stage; told whether few rows changed.
 
     Returns:
         What it counted.
     """
-    if plan.few:
+    few = plan.few
+    while True:
+        small = for_few(size) | {"spark.sql.shuffle.partitions": "2"}
         try:
-            with settings(workspace.spark, for_few(size) | {"spark.sql.shuffle.partitions": "2"}):
-                return compute(True)
+            with settings(workspace.spark, small if few else {}):
+                return compute(few)
         except TooMuch:
             log.info("%s: what changed touches more than passes through the driver", plan.join)
-    return compute(False)
+            few = False
+        except Distorted:
+            log.info("%s: rows that a change feed does not show as they are, are read from the table", plan.join)
+            stage.delete()
 
 
 def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, few: bool) -> dict[str, int]:

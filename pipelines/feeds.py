@@ -3,17 +3,27 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
+from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakehouse.address import Address
+from lakehouse.distorted import Repair, distortion
 from lakehouse.feed import FEED_COLUMNS
 from lakehouse.session import let_go, persisted
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, read_changes
 
+Rows = Literal["netted", "commit by commit", "inserted"]
+"""What the rows of a feed are used for."""
+
 Wanted = Mapping[str, frozenset[str] | None]
 """Of sources that several joins read the columns that these may use, in lower case; None for all."""
+
+
+class Distorted(Exception):
+    """Rows of a feed may differ from those of its table; what was computed of them is to be computed again."""
 
 
 class Feeds:
@@ -29,6 +39,7 @@ class Feeds:
         self._wanted: Wanted = {}
         self._kept: dict[str, tuple[int, int, DataFrame]] = {}
         self._lock = Lock()
+        self._distorted: set[tuple[Address, int, int]] = set()
 
     @contextmanager
     def shared(self, wanted: Wanted) -> Iterator[None]:
@@ -41,9 +52,11 @@ class Feeds:
                 self._forget(source)
             self._wanted = {}
 
-    def read(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
+    def read(
+        self, source: str, table: Table, after: int, to: int, columns: Sequence[str], rows: Rows = "netted"
+    ) -> DataFrame:
         """
-        Read the feed of versions (after, to], as `read_changes` does.
+        Read the feed of versions (after, to], as `read_changes` does; a feed that proved distorted is repaired.
 
         Args:
             source: Its name in the file.
@@ -51,7 +64,44 @@ class Feeds:
             after: Last version that is already accounted for.
             to: Last version to read.
             columns: The columns that are wanted.
+            rows: What they are used for: to be netted over all commits or within each commit, or as inserted rows.
         """
+        feed = self._read(source, table, after, to, columns)
+        if (table.address, after, to) not in self._distorted:
+            return feed
+        repair = Repair(self._spark, table, feed, after, to)
+        if rows == "inserted":
+            return repair.inserted()
+        return repair.netted() if rows == "netted" else repair.commit_by_commit()
+
+    def refuse_distorted(self, table: Table, after: int, to: int, number: int) -> None:
+        """
+        See that a feed that was read shows its rows as the table holds them.
+
+        Args:
+            table: The table.
+            after: The version after which the feed began.
+            to: The last version that was read.
+            number: How many of its rows may be distorted.
+
+        Raises:
+            Distorted: Some may be, and the feed was not repaired; read again, it is.
+        """
+        if number and (table.address, after, to) not in self._distorted:
+            self._distorted.add((table.address, after, to))
+            raise Distorted
+
+    def inspect(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> None:
+        """Look through a feed whose readers do not, so that it is repaired where it has to be."""
+        if (table.address, after, to) in self._distorted:
+            return
+        feed = self._read(source, table, after, to, columns)
+        kinds = {name: table.schema[name].dataType for name in columns}
+        # Counted, for a filter would be evaluated on the values of the table, too.
+        if feed.agg(F.count_if(F.expr(distortion(kinds)))).collect()[0][0]:
+            self._distorted.add((table.address, after, to))
+
+    def _read(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
         if source not in self._wanted:
             return read_changes(self._spark, table, after, to, columns)
         with self._lock:  # an epoch and what its gate reads ahead ask at the same time

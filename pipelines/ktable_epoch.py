@@ -15,13 +15,14 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
+from lakehouse.distorted import distortion
 from lakehouse.errors import CannotContinue
 from lakehouse.pruning import pruning
 from lakehouse.publish import STAGED_COUNTS
 from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import commits_since, create, find, get, read, read_changes, read_rows
+from lakehouse.tables import commits_since, create, find, get, read, read_rows
 from pipelines.epoch import few_or_many
 from pipelines.joins.latest import VERSION, latest, offers
 from pipelines.ktable import BoundKTable, bind_ktable, ktable_address, way_on
@@ -90,7 +91,7 @@ def compute_ktable(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, st
         CannotContinue: A commit of the source changed or deleted rows.
         FeedUnavailable, SchemaBroken: Its feed cannot be read, as `conditions.reading` says; it wraps this call.
     """
-    return few_or_many(workspace, plan, bound.source.size, partial(_compute, workspace, bound, plan, stage))
+    return few_or_many(workspace, plan, bound.source.size, stage, partial(_compute, workspace, bound, plan, stage))
 
 
 def _compute(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: Stage, few: bool) -> dict[str, int]:
@@ -102,6 +103,9 @@ def _compute(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: S
         F.count(F.lit(1)).alias("read"),
         F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
         F.min(F.expr(f"IF(_change_type = 'insert', NULL, {VERSION})")).alias("altered"),
+        F.count_if(F.expr(distortion({name: bound.source.schema[name].dataType for name in bound.spec.columns}))).alias(
+            "distorted"
+        ),
     )
     offered = offers(rows, bound.spec)
     if few:
@@ -110,9 +114,12 @@ def _compute(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: S
         stage.put("offers", offered)
         offered = stage.get(workspace.spark, "offers", offered.schema)
     facts = dict(seen.get)
-    altered = facts.pop("altered")
+    altered, distorted = facts.pop("altered"), facts.pop("distorted")
     if altered is not None:
         raise _altered(workspace, bound, plan, altered)
+    if plan.strategy != "load":
+        (versions,) = plan.sources
+        workspace.feeds.refuse_distorted(bound.source, versions.read_after, versions.to_version, distorted)
     held = read(workspace.spark, bound.result, plan.base_version)
     if plan.strategy != "load":
         wanted = pruning(offered.select("key"))
@@ -140,7 +147,9 @@ def _raw_rows(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> Data
         version = F.lit(versions.to_version).cast("bigint")
         return rows.select(*columns, F.lit("insert").alias("_change_type"), version.alias(VERSION))
     names = bound.spec.columns
-    feed = read_changes(workspace.spark, bound.source, versions.read_after, versions.to_version, names)
+    feed = workspace.feeds.read(
+        bound.spec.source, bound.source, versions.read_after, versions.to_version, names, "inserted"
+    )
     return feed.select(*columns, "_change_type", F.col("_commit_version").alias(VERSION))
 
 

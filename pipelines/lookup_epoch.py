@@ -56,7 +56,7 @@ def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stag
     assert plan.strategy in ("load", "incremental", "reset"), plan.strategy
     size = sum(table.size for table in bound.sources[1:])
     made: list[Lookups] = []
-    counts = few_or_many(workspace, plan, size, partial(_compute, workspace, bound, plan, stage, made))
+    counts = few_or_many(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage, made))
     return Computed(counts, made[-1].clocks(), made[-1].passed)
 
 

@@ -135,6 +135,7 @@ class Replay:
         plan = EpochPlan(entry.join, entry.epoch, strategy, entry.reason, ranges, clocks=clocks)
         if entry.state is not None:
             plan = replace(plan, state_version=entry.state.base_version)
+        self._inspect(bound, plan)
         kind = Lookups if bound.join.window is None else Meetings
         if strategy == "incremental" and entry.counts.get("read", FEW) < FEW:
             try:
@@ -142,6 +143,14 @@ class Replay:
             except TooMuch:
                 log.info("%s: epoch %s is replayed through the stage", entry.join, entry.epoch)
         return kind(self._workspace, bound, plan, stage, few=False).rows()
+
+    def _inspect(self, bound: BoundJoin, plan: EpochPlan) -> None:
+        """Look through the feeds that an epoch read: what they do not show as it is, is read from the tables."""
+        ranges = {part.name: part for part in plan.sources}
+        for table in bound.sources if plan.strategy == "incremental" else ():
+            part, name = ranges[table.address.label], table.address.label
+            if part.has_changes:
+                self._workspace.feeds.inspect(name, table, part.read_after, part.to_version, bound.used(name))
 
 
 def verify_stream(workspace: Workspace, name: str) -> JoinReport:

@@ -8,12 +8,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse.changes import key_struct, net, null_key
+from lakehouse.distorted import distortion
 from lakehouse.pruning import Pruning, pruning
 from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table
 from pipelines.binding import BoundJoin, rows_of
+from pipelines.feeds import Rows
 from pipelines.joins.kernel import null_reference, reference
 from pipelines.plan import EpochPlan
 from pipelines.spec import Input, Link
@@ -39,6 +41,8 @@ class EpochSources:
     tables read for them; `twice` the changes of sources that have a changed key more than once, and `unchecked` the
     keys of looked-up rows of which nobody has seen yet that each is there once, with the place of their input.
     """
+
+    _use: Rows = "netted"
 
     def __init__(
         self,
@@ -207,20 +211,35 @@ class EpochSources:
         kept = self._kept_of(source, "changes", changes)
         if made.get["changes"]:
             self._changed[source] = kept
-        return {**seen.get, **made.get}
+        return {**self._counted(source, seen), **made.get}
 
     def _feed(self, source: str) -> tuple[DataFrame, Observation]:
         """Read the feed of a source; once it was read it tells how many rows it had, and how many without a key."""
         table, versions, key = self._table(source), self._ranges[source], self._key(source)
         after, to = versions.read_after, versions.to_version
-        feed = self._workspace.feeds.read(source, table, after, to, list(self._kinds(source)))
+        kinds = self._kinds(source)
+        feed = self._workspace.feeds.read(source, table, after, to, list(kinds), self._use)
         seen = Observation()
         feed = feed.observe(
             seen,
             F.count(F.lit(1)).alias("read"),
             F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
+            F.count_if(F.expr(distortion(kinds))).alias("distorted"),
         )
         return feed, seen
+
+    def _counted(self, source: str, seen: Observation) -> Mapping[str, int]:
+        """
+        Return what was counted of a feed that was read.
+
+        Raises:
+            Distorted: The feed does not show all rows as they are.
+        """
+        counts: dict[str, int] = dict(seen.get)
+        versions = self._ranges[source]
+        number = counts.pop("distorted")
+        self._workspace.feeds.refuse_distorted(self._table(source), versions.read_after, versions.to_version, number)
+        return counts
 
     def _as_netted(self, source: str, feed: DataFrame) -> DataFrame:
         """Give the rows that net to the changes of a source, from its feed."""

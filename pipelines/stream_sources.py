@@ -94,7 +94,7 @@ class StreamSources(CommitSources):
             return {"read": 0, "null_keys": 0, "copies": 0}
         feed, seen = self._feed(source)
         self._each_commit(source, feed)
-        return {**seen.get, "copies": 0}
+        return {**self._counted(source, seen), "copies": 0}
 
     def _is_row_by_row(self, source: str) -> bool:
         known = self._workspace.file.sources.get(source)

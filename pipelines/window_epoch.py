@@ -73,7 +73,7 @@ def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, st
     is_small = plan.strategy == "incremental" and None not in came and sum(rows or 0 for rows in came) <= NOT_ADAPTED
     with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
         size = plan.state_bytes + plan.stream_bytes
-        counts = few_or_many(workspace, plan, size, partial(_compute, workspace, bound, plan, stage, made))
+        counts = few_or_many(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage, made))
     return Computed(counts, made[-1].clocks(), made[-1].passed())
 
 

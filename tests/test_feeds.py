@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.address import Address
-from lakehouse.feed import read_feed
+from lakehouse.tables import Table, read_changes
 from pipelines import Pipeline, feeds
 from tests.lake import Lake
 
@@ -44,12 +43,10 @@ def test_a_feed_is_read_once_for_all_joins_of_a_run(clicks: Clicks, monkeypatch:
     """Of the columns that any of them uses; what was kept is let go with the run."""
     spark, read, kept = clicks.spark, Counter[str](), []
 
-    def reading(
-        spark: SparkSession, address: Address, after: int, to: int, names: Sequence[str], *more: str
-    ) -> DataFrame:
-        read[address.label] += 1
-        frame = read_feed(spark, address, after, to, names, *more)
-        if address.label == "clicks":
+    def reading(spark: SparkSession, table: Table, after: int, to: int, names: Sequence[str]) -> DataFrame:
+        read[table.address.label] += 1
+        frame = read_changes(spark, table, after, to, names)
+        if table.address.label == "clicks":
             kept.append((set(names), frame))
         return frame
 
@@ -58,7 +55,7 @@ def test_a_feed_is_read_once_for_all_joins_of_a_run(clicks: Clicks, monkeypatch:
     clicks.sql("UPDATE {users} SET name = 'A' WHERE u = 1", "users")
     before = clicks.copy(clicks.folder.parent / "plain")
     plain = Clicks(spark, before.folder)
-    monkeypatch.setattr(feeds, "read_feed", reading)
+    monkeypatch.setattr(feeds, "read_changes", reading)
     plain.joins("none").run(spark)
     apart = dict(read)
     read.clear()

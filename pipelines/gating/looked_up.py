@@ -15,7 +15,7 @@ from lakehouse.stage import Stage
 from lakehouse.values import comparable, type_sql
 from pipelines.arrived import Arrived, as_time
 from pipelines.binding import BoundJoin, rows_of
-from pipelines.gating.tables import statement_of
+from pipelines.gating.tables import inspect_maps, statement_of
 from pipelines.plan import APPENDED, FEW, EpochPlan
 from pipelines.sources import SMALL
 from pipelines.spec import STREAM_COLUMNS, Link
@@ -54,6 +54,7 @@ def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
     number = entry.counts.get("read", 0)
     if number > MOST:
         return Verdict()
+    inspect_maps(workspace, bound, plan)
     size = sum(table.size for table in bound.sources[1:])
     with settings(workspace.spark, {**for_few(size), "spark.sql.shuffle.partitions": "2"} if number <= FEW else {}):
         came = Arrived(workspace, bound, plan).placed(PLACE)
@@ -86,7 +87,8 @@ def _table(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, link: Link) 
     if is_global or plan.strategy != "incremental" or not _came(plan, item.source):
         return looked_up
     (versions,) = (part for part in plan.sources if part.name == item.source)
-    feed = workspace.feeds.read(item.source, table, versions.read_after, versions.to_version, names)
+    at = (versions.read_after, versions.to_version)
+    feed = workspace.feeds.read(item.source, table, *at, names, "commit by commit")
     if item.source in plan.clocks:
         looked_up = replace(looked_up, floor=plan.clocks[item.source])
     if item.source in bound.times:

@@ -22,7 +22,7 @@ from lakehouse.tables import read
 from lakehouse.values import hash_of
 from pipelines.arrived import ADDED_COLUMNS, Arrived
 from pipelines.binding import BoundJoin
-from pipelines.gating.tables import statement_of
+from pipelines.gating.tables import inspect_maps, statement_of
 from pipelines.plan import FEW, EpochPlan
 from pipelines.spec import ROW_COLUMNS
 from pipelines.spec.lengths import DAY
@@ -59,6 +59,7 @@ def gate_meetings(
     rows = sum(counts.get(name, 0) for name in ("read", "buffered", "buffered_deleted"))
     if rows > MOST:
         return Verdict()
+    inspect_maps(workspace, bound, plan)
     few = for_few(plan.state_bytes + plan.stream_bytes) | {"spark.sql.shuffle.partitions": "2"}
     with settings(workspace.spark, few if rows <= FEW else {}):
         return _gated(workspace, bound, plan, stage, 1 if rows <= RECHECKED else rows // CHECKED)

@@ -2,9 +2,11 @@
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import MapType
 
 from expectations.gate import Reference, Rows, Sources, Statement
 from lakehouse.changes import key_struct, null_key
+from lakehouse.values import contains
 from pipelines.binding import BoundJoin, rows_of
 from pipelines.plan import EpochPlan
 from pipelines.spec import TableJoin
@@ -39,6 +41,23 @@ def sources_of(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Sourc
     references = tuple(Reference(link.input, link.over, link.expressions) for link in join.links)
     size = sum(table.size for table in bound.sources)
     return Sources(statement_of(join), inputs, join.members, references, size)
+
+
+def inspect_maps(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> None:
+    """
+    Look through the feeds of sources with maps, which Delta's feed shows in another order.
+
+    Args:
+        workspace: Where they are.
+        bound: The join.
+        plan: The epoch; only those of an incremental one are read from feeds.
+    """
+    ranges = {part.name: part for part in plan.sources}
+    for table in bound.sources if plan.strategy == "incremental" else ():
+        name, part = table.address.label, ranges[table.address.label]
+        names = [name for name in bound.used(name) if contains(table.schema[name].dataType, MapType)]
+        if names and part.has_changes:
+            workspace.feeds.inspect(name, table, part.read_after, part.to_version, names)
 
 
 def _changed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame | None:

@@ -1,0 +1,275 @@
+"""
+Any value of any Delta type, under any settings of the application: a result is what plain Spark SQL makes of it.
+
+The tables hold a column of each type, as key, reference, value and inside expressions.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from lakehouse.sqltext import text
+from tests.exact import WAYS, application, held, plain
+from tests.lake import Lake, only
+
+BAD = "CAST(X'{}' AS STRING)"
+TEXTS = [
+    *map(text, ("", " ", "a", "ab", "${name}", "${env:HOME}", "x\\y", "\\u0041", "it's", '"', "`", "$", "%_", "é😀")),
+    "concat('a', chr(0), 'b')",
+    BAD.format("C328"),
+    BAD.format("FF41"),
+    "'\ufffd'",
+]
+TIMES = (
+    "0001-01-01 00:00:00",
+    "1582-10-10 12:00:00",
+    "1677-09-21 00:12:43.145223",
+    "1969-12-31 23:59:59.999999",
+    "2026-03-29 02:30:00.000001",
+    "9999-12-31 23:59:59.999999",
+)
+POOLS: Mapping[str, list[str]] = {
+    "TINYINT": ["-128Y", "0Y", "127Y"],
+    "SMALLINT": ["-32768S", "1S", "32767S"],
+    "INT": ["-2147483647", "0", "2147483647"],
+    "BIGINT": ["-9223372036854775807L", "4611686018427387904L", "4611686018427387905L", "9223372036854775807L"],
+    "FLOAT": ["float('NaN')", "float('-Infinity')", "float(0.1)"],
+    "DOUBLE": ["double('NaN')", "double('Infinity')", "1.5D", "double('4.9E-324')"],
+    "DECIMAL(38, 0)": [f"{'9' * 38}BD", f"-{'9' * 38}BD", f"{'9' * 37}8BD", "0BD"],
+    "DECIMAL(38, 37)": ["0.0000000000000000000000000000000000001BD", "-9.9999999999999999999999999999999999999BD"],
+    "STRING": TEXTS,
+    "VARCHAR(12)": TEXTS,
+    "CHAR(4)": ["'ab'", "'abcd'", "''", "'$'", "'é'"],
+    "BINARY": ["X''", "X'00'", "X'C328'", "X'24' || X'7B'"],
+    "BOOLEAN": ["true", "false"],
+    "DATE": [f"DATE'{time[:10]}'" for time in TIMES],
+    "TIMESTAMP": [f"TIMESTAMP'{time}'" for time in TIMES],
+    "TIMESTAMP_NTZ": [f"TIMESTAMP_NTZ'{time}'" for time in TIMES],
+    "STRUCT<`a b`: INT, t: STRING>": ["named_struct('a b', NULL, 't', '${x}')", "named_struct('a b', 1, 't', NULL)"],
+    "ARRAY<STRING>": ["array(NULL, 'a')", "array('a', NULL)", "array()", f"array({BAD.format('C328')})"],
+}
+"""Values of the types that can be keys, as Spark SQL."""
+
+MAPS: Mapping[str, list[str]] = {
+    "MAP<STRING, INT>": [
+        "map('z', 1, 'y', 2, 'x', 3, 'w', 4, 'v', 5, 'u', 6)",
+        "map('u', 6, 'v', 5, 'w', 4, 'x', 3, 'y', 2, 'z', 1)",
+        "map()",
+        "map('${x}', NULL)",
+    ],
+    "MAP<DATE, ARRAY<STRING>>": [
+        "map(DATE'1582-10-10', array('a'), DATE'0001-01-01', NULL, DATE'2000-01-01', array(), DATE'1999-01-01', NULL, "
+        "DATE'1998-01-01', array('\ufffd'))"
+    ],
+    "STRUCT<m: MAP<INT, STRING>>": ["named_struct('m', map(5, 'e', 4, 'd', 3, 'c', 2, 'b', 1, 'a'))"],
+    "FLOAT": ["float('-0.0')", "float('0.0')"],
+    "DOUBLE": ["double('-0.0')", "double('0.0')"],
+}
+"""Values that are no keys, or equal others that are written otherwise."""
+
+ROWS = 8
+
+
+def kinds_of(pools: Mapping[str, list[str]], prefix: str) -> dict[str, str]:
+    """Name a column for each type of the pools."""
+    return {f"{prefix}{number}": kind for number, kind in enumerate(pools)}
+
+
+KEYS, VALUES = kinds_of(POOLS, "k"), kinds_of(POOLS | MAPS, "v")
+
+
+class Typed(Lake):
+    """Tables with a column of each type as key and as value, whose rows are drawn at random."""
+
+    def __init__(self, spark: SparkSession, folder: Path, random: Random) -> None:
+        super().__init__(spark, folder)
+        self._random = random
+
+    def make(self) -> None:
+        """Create the tables, empty."""
+        keys = ", ".join(f"{name} {kind}" for name, kind in KEYS.items())
+        values = ", ".join(f"{name} {kind}" for name, kind in VALUES.items())
+        for name in ("left", "right", "events"):
+            self.create(name, f"n INT, {keys}, {values}", **{"columnMapping.mode": "name"})
+
+    def drawn(self, pools: Mapping[str, list[str]]) -> str:
+        """Draw a value of each type, now and then null."""
+        return ", ".join(
+            "NULL" if self._random.random() < 0.1 else self._random.choice(pool) for pool in pools.values()
+        )
+
+    def key(self, number: int) -> str:
+        """Return the key of a number: a value of each type."""
+        return ", ".join(pool[number % len(pool)] for pool in POOLS.values())
+
+    def insert(self, name: str, numbers: Iterator[int] | range) -> None:
+        """Insert a row for each number."""
+        rows = [f"SELECT {number}, {self.key(number)}, {self.drawn(POOLS | MAPS)}" for number in numbers]
+        self.sql(f"INSERT INTO {{{name}}} {' UNION ALL '.join(rows)}", name)
+
+    def change(self) -> None:
+        """Change, add and remove rows of the tables, and add events."""
+        for name in ("left", "right"):
+            for number in self._random.sample(range(ROWS), 3):
+                column = self._random.choice(list(VALUES))
+                pool = [*(POOLS | MAPS)[VALUES[column]], "NULL"]
+                self.sql(f"UPDATE {{{name}}} SET {column} = {self._random.choice(pool)} WHERE n = {number}")
+            self.sql(f"DELETE FROM {{{name}}} WHERE n = {self._random.randrange(ROWS)}")
+            number = self._random.randrange(ROWS, 2 * ROWS)
+            self.sql(f"DELETE FROM {{{name}}} WHERE n = {number}")
+            self.insert(name, range(number, number + 1))
+        self.insert("events", range(self._random.randrange(ROWS), ROWS))
+
+
+def shown(alias: str, prefix: str) -> str:
+    """List the columns of an input, each also inside an expression."""
+    plain_ones = [f"{alias}.{name} AS {prefix}{name}" for name in VALUES]
+    texts = [f"CAST({alias}.{name} AS STRING) AS {prefix}t_{name}" for name in VALUES]
+    return ", ".join(
+        [*plain_ones, *texts, f"to_json(struct({', '.join(f'{alias}.{v}' for v in VALUES)})) AS {prefix}j"]
+    )
+
+
+SAME_KEY = " AND ".join(f"l.{name} = r.{name}" for name in ("n", *KEYS))
+OUT_OF_KEY = ", ".join(f"l.{name}" for name in ("n", *KEYS))
+JOINS = {
+    "by_key": f"SELECT {OUT_OF_KEY}, {shown('l', 'l')}, {shown('r', 'r')} FROM left l LEFT JOIN right r ON {SAME_KEY}",
+    "looked_up": f"SELECT l.n, {shown('l', 'l')}, {shown('r', 'r')} FROM left l LEFT JOIN right r ON {SAME_KEY}",
+    "events_looked_up": f"SELECT {OUT_OF_KEY}, {shown('l', 'l')} FROM events l LEFT JOIN right r ON {SAME_KEY}",
+}
+SOURCES = {
+    "by_key": {"left": ["n", *KEYS], "right": ["n", *KEYS]},
+    "looked_up": {"left": "n", "right": ["n", *KEYS]},
+    "events_looked_up": {"events": {"key": "n", "kind": "stream"}, "right": ["n", *KEYS]},
+}
+
+
+def equals_plain_sql(lake: Typed, join: str) -> None:
+    without = ("_epoch", "_position") if join == "events_looked_up" else ()
+    assert held(lake, without=without) == plain(lake, JOINS[join])
+
+
+def holds(spark: SparkSession, folder: Path, join: str, seed: int, changelog: bool) -> None:
+    """Load a join of random rows, change these twice, and compare each time with plain Spark SQL."""
+    lake = Typed(spark, folder, Random(seed))
+    lake.make()
+    for name in ("left", "right", "events"):
+        lake.insert(name, range(ROWS))
+    options: dict[str, Any] = {"changelog": True} if changelog and join != "events_looked_up" else {}
+    pipeline = lake.pipeline(JOINS[join], SOURCES[join], **options)
+    pipeline.run(lake.spark)
+    equals_plain_sql(lake, join)
+    for _ in range(2):
+        lake.change()
+        assert only(pipeline.run(lake.spark)).strategy == "incremental"
+        equals_plain_sql(lake, join)
+
+
+@pytest.mark.parametrize(
+    ("join", "way"), [("by_key", "literals"), ("looked_up", "many"), ("events_looked_up", "small")]
+)
+def test_a_result_is_what_spark_makes_of_any_values(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, join: str, way: str
+) -> None:
+    WAYS[way](monkeypatch)
+    holds(spark, tmp_path, join, 0, changelog=False)
+
+
+@pytest.mark.slow
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@given(
+    join=st.sampled_from(sorted(JOINS)), way=st.sampled_from(sorted(WAYS)), seed=st.integers(), changelog=st.booleans()
+)
+def test_a_result_is_what_spark_makes_of_any_values_on_any_way(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, join: str, way: str, seed: int, changelog: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        WAYS[way](patch)
+        holds(spark, tmp_path_factory.mktemp("any"), join, seed, changelog)
+
+
+APPLICATIONS: tuple[dict[str, str], ...] = (
+    {},
+    {"spark.sql.legacy.castComplexTypesToString.enabled": "true"},
+    {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS"},
+    {"spark.sql.parquet.outputTimestampType": "INT96", "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY"},
+    {"spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY", "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY"},
+    {"spark.sql.parser.escapedStringLiterals": "true"},
+    {"spark.sql.parser.quotedRegexColumnNames": "true"},
+    {"spark.sql.variable.substitute": "true", "spark.sql.ansi.doubleQuotedIdentifiers": "true"},
+    {"spark.sql.timestampType": "TIMESTAMP_NTZ"},
+    {"spark.sql.ansi.enabled": "false", "spark.sql.storeAssignmentPolicy": "LEGACY"},
+    {"spark.sql.decimalOperations.allowPrecisionLoss": "false"},
+    {"spark.sql.function.concatBinaryAsString": "true", "spark.sql.function.eltOutputAsString": "true"},
+    {"spark.sql.jsonGenerator.ignoreNullFields": "false"},
+    {"spark.sql.legacy.timeParserPolicy": "LEGACY"},
+    {"spark.sql.mapKeyDedupPolicy": "LAST_WIN", "spark.sql.legacy.disableMapKeyNormalization": "true"},
+    {"spark.sql.readSideCharPadding": "false", "spark.sql.legacy.charVarcharAsString": "true"},
+    {"spark.sql.session.timeZone": "Pacific/Auckland", "spark.sql.datetime.java8API.enabled": "false"},
+    {"spark.sql.caseSensitive": "true", "spark.sql.retainGroupColumns": "false"},
+    {"spark.sql.sources.partitionOverwriteMode": "DYNAMIC", "spark.sql.runSQLOnFiles": "false"},
+    {
+        "spark.databricks.delta.properties.defaults.appendOnly": "true",
+        "spark.databricks.delta.properties.defaults.dataSkippingNumIndexedCols": "0",
+        "spark.databricks.delta.properties.defaults.setTransactionRetentionDuration": "interval 1 days",
+        "spark.databricks.delta.commitInfo.userMetadata": "of the application",
+        "spark.databricks.delta.history.metricsEnabled": "false",
+    },
+)
+"""Settings that a Spark application may have, each of which changes a value, a table or a plan if nobody resists it."""
+
+SENSITIVE = (
+    "SELECT l.k, CAST(l.s AS STRING) AS s, l.at, CAST(l.at AS STRING) AS t, l.x / 3 AS third, l.b || X'41' AS b, "
+    r"to_json(struct(l.s, r.w)) AS j, to_timestamp(l.day, 'yyyy-M-d') AS day, '${env:HOME}\\x' AS odd, size(r.a) AS n, "
+    'l.c, map(l.k, "m") AS m, r.W AS w, l.old FROM left l LEFT JOIN right r ON l.r = r.k'
+)
+
+
+@pytest.fixture(scope="module")
+def sensitive(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(spark, tmp_path_factory.mktemp("sensitive"))
+    columns = "s STRUCT<a: INT, b: STRING>, at TIMESTAMP, x DECIMAL(38, 18), b BINARY, day STRING, c CHAR(3), old DATE"
+    lake.create("left", f"k INT, r STRING, {columns}")
+    lake.create("right", "k STRING, w STRING, a ARRAY<INT>", r"('${r}', 'x', NULL), ('x\\y', 'y', array(1))")
+    for number, key in enumerate(("'${r}'", r"'x\\y'", "NULL")):
+        lake.sql(
+            f"INSERT INTO {{left}} VALUES ({number}, {key}, named_struct('a', NULL, 'b', NULL), "
+            "TIMESTAMP'2026-01-01 00:00:00.123456', 1.000000000000000001, X'C328', '2026-1-2', 'ab', DATE'1582-10-10')"
+        )
+    return lake
+
+
+def follows(lake: Lake, first: Mapping[str, str], second: Mapping[str, str]) -> None:
+    """Load under one application, go on under another, and compare with plain Spark SQL."""
+    pipeline = lake.pipeline(SENSITIVE)
+    with application(first):
+        pipeline.run(lake.spark)
+    assert held(lake) == plain(lake, SENSITIVE)
+    lake.sql("INSERT INTO {left} SELECT k + 10, r, s, at, x, b, day, c, old FROM {left}")
+    lake.sql("UPDATE {right} SET w = concat(w, w)")
+    with application(second):
+        assert only(pipeline.run(lake.spark)).strategy == "incremental"
+        only(pipeline.verify(lake.spark))
+    assert held(lake) == plain(lake, SENSITIVE)
+
+
+@pytest.mark.parametrize("number", [3, 9])
+def test_two_runs_under_two_applications_give_the_result_of_one(sensitive: Lake, tmp_path: Path, number: int) -> None:
+    """All settings at once, but for those that exclude each other."""
+    union = {name: value for settings in APPLICATIONS[number::2] for name, value in settings.items()}
+    follows(sensitive.copy(tmp_path / "lake"), union, APPLICATIONS[1] | APPLICATIONS[2])
+
+
+@pytest.mark.slow
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(first=st.sampled_from(APPLICATIONS), second=st.sampled_from(APPLICATIONS))
+def test_two_runs_under_any_two_applications_give_the_result_of_one(
+    sensitive: Lake, tmp_path_factory: pytest.TempPathFactory, first: dict[str, str], second: dict[str, str]
+) -> None:
+    follows(sensitive.copy(tmp_path_factory.mktemp("two") / "lake"), first, second)

@@ -1,0 +1,394 @@
+"""
+Values arrive in a result as their tables hold them: CHAR, `${...}`, backslashes, large maps, invalid UTF-8, old dates.
+
+Each test is named in the table of `tests/README.md`, with what was wrong before.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse import distorted
+from lakehouse import session as sessions
+from lakehouse.errors import DefinitionChanged, FeedUnavailable, LakejoinError, PipelineFileError
+from pipelines.preview import preview
+from pipelines.workspace import Workspace
+from tests.exact import WAYS, application, held, plain
+from tests.lake import Lake, only
+
+POSITIONS = ("_epoch", "_position")
+STREAM = {"left": {"key": "k", "kind": "stream"}, "right": "k"}
+BIG = "map('z', 1, 'y', 2, 'x', 3, 'w', 4, 'v', 5, '{}', 6)"
+BAD = "CAST(X'{}' AS STRING)"
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Take one of the ways of an epoch."""
+    WAYS[request.param](monkeypatch)
+    return str(request.param)
+
+
+@pytest.fixture
+def fresh(spark: SparkSession, tmp_path: Path) -> Lake:
+    """Give a lake without tables."""
+    return Lake(spark, tmp_path)
+
+
+# CHAR
+
+
+@pytest.fixture(scope="module")
+def _padded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(spark, tmp_path_factory.mktemp("padded"))
+    lake.create("left", "k CHAR(4), c CHAR(5), r CHAR(4), s STRUCT<a: CHAR(3)>, v STRING")
+    lake.create("right", "k CHAR(4), w CHAR(8)", "('b', 'x'), ('d', 'y')")
+    lake.create("wide", "k CHAR(8), w STRING", "('b', 'x'), ('d', 'y')")
+    rows = "('a', 'ab', 'b', named_struct('a', 'p'), 'q'), ('b', 'abcde', NULL, NULL, NULL), ('d', '', 'b', NULL, 'ab')"
+    lake.sql(f"INSERT INTO {{left}} VALUES {rows}")
+    return lake
+
+
+@pytest.fixture
+def padded(_padded: Lake, tmp_path: Path) -> Lake:
+    """Give a lake with CHAR columns of several lengths."""
+    return _padded.copy(tmp_path / "padded")
+
+
+CHANGES = (
+    "UPDATE {left} SET v = 'changed' WHERE k = 'a'",
+    "INSERT INTO {left} VALUES ('e', 'ab', 'd', NULL, 'new')",
+    "UPDATE {right} SET w = 'xx' WHERE k = 'b'",
+    "DELETE FROM {left} WHERE k = 'b'",
+)
+AS_TEXT = (
+    "SELECT l.k, l.c, l.s, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k "
+    "WHERE rtrim(l.c) <> 'none' AND CAST(l.c AS STRING) <> 'ab' AND l.c <> 'abcde'",
+    "SELECT l.k, concat(l.c, '|') AS c, length(r.w) AS n, l.s.a AS a, CASE WHEN l.c IS NULL THEN 1 END AS one "
+    "FROM left l LEFT JOIN right r ON l.r = r.k",
+)
+
+
+@pytest.mark.parametrize("sql", AS_TEXT, ids=["table-table", "foreign-key"])
+def test_char_columns_are_padded_text_on_every_way(padded: Lake, sql: str, way: str) -> None:
+    pipeline = padded.pipeline(sql)
+    pipeline.run(padded.spark)
+    assert held(padded) == plain(padded, sql)
+    for change in CHANGES:
+        padded.sql(change)
+    assert only(pipeline.run(padded.spark)).strategy == "incremental"
+    assert held(padded) == plain(padded, sql)
+    only(pipeline.verify(padded.spark))
+
+
+def test_char_columns_are_padded_text_in_a_join_with_a_stream(padded: Lake) -> None:
+    sql = "SELECT l.k, l.c, l.v, r.w FROM left l LEFT JOIN right r ON l.r = r.k"
+    pipeline = padded.pipeline(sql, STREAM)
+    pipeline.run(padded.spark)
+    padded.sql("INSERT INTO {left} VALUES ('e', 'ab', 'd', NULL, 'new')")
+    pipeline.run(padded.spark)
+    assert held(padded, without=POSITIONS) == plain(padded, sql)
+    only(pipeline.verify(padded.spark))
+
+
+@pytest.mark.parametrize(
+    ("sql", "clause"),
+    [
+        ("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k WHERE l.c = 'ab'", "WHERE: l.c is CHAR(5)"),
+        ("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k WHERE 'ab' < l.c", "WHERE: l.c is CHAR(5)"),
+        ("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k AND l.c IN ('ab', 'b')", "ON: l.c is CHAR(5)"),
+        ("SELECT l.k, CASE l.c WHEN 'ab' THEN 1 END AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
+        ("SELECT l.k, CASE WHEN l.c = 'ab' THEN 1 END AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
+        ("SELECT l.k, nullif(l.c, 'ab') AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
+        ("SELECT l.k, l.c BETWEEN 'a' AND 'b' AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
+        ("SELECT l.k, r.w FROM left l LEFT JOIN wide r ON l.r = r.k", "ON: l.r is CHAR(4)"),
+        ("SELECT l.k, l.c = r.w AS x FROM left l LEFT JOIN right r ON l.k = r.k", "SELECT: l.c is CHAR(5)"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["table", "stream"])
+def test_comparisons_that_pad_char_columns_are_refused_before_anything_is_written(
+    padded: Lake, sql: str, clause: str, kind: str
+) -> None:
+    if kind == "stream":
+        sql = sql.replace("ON l.k = r.k", "ON l.r = r.k")
+    sources = {"left": {"key": "k", "kind": kind}, "right": "k", "wide": "k"}
+    pipeline = padded.pipeline(sql, {name: key for name, key in sources.items() if name in sql})
+    before = padded.versions()
+    with pytest.raises(PipelineFileError) as refused:
+        preview(Workspace.open(padded.spark, pipeline.file, padded.folder), "result", ())
+    assert clause in refused.value.message
+    assert "rtrim(" in refused.value.message
+    with pytest.raises(PipelineFileError):
+        pipeline.run(padded.spark)
+    assert padded.versions() == before
+
+
+def test_a_refused_comparison_runs_as_the_message_says(padded: Lake) -> None:
+    """`rtrim(c)` finds what plain Spark SQL finds by `c`."""
+    refused = "SELECT l.k, l.c, r.w FROM left l LEFT JOIN right r ON l.k = r.k WHERE l.c = 'ab'"
+    with pytest.raises(PipelineFileError, match=r"rtrim\(l\.c\)"):
+        padded.pipeline(refused).run(padded.spark)
+    pipeline = padded.pipeline(refused.replace("WHERE l.c", "WHERE rtrim(l.c)"))
+    pipeline.run(padded.spark)
+    padded.sql("INSERT INTO {left} VALUES ('e', 'ab', 'd', NULL, 'new')")
+    pipeline.run(padded.spark)
+    assert len(held(padded)) == 2
+    assert held(padded) == plain(padded, refused)
+
+
+def test_a_changelog_source_with_a_char_column_is_refused_with_what_helps(fresh: Lake) -> None:
+    fresh.create("left", "k INT, op CHAR(3), seq INT", "(1, 'u', 1), (2, 'd', 2)")
+    fresh.create("right", "k INT, w STRING", "(1, 'x')")
+    sources = {
+        "left": {"key": "k", "kind": "changelog", "order_by": "seq", "tombstone": "rtrim(op) = 'd'"},
+        "right": "k",
+    }
+    pipeline = fresh.pipeline("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k", sources)
+    with pytest.raises(PipelineFileError, match="ALTER COLUMN `op` TYPE STRING"):
+        pipeline.run(fresh.spark)
+    fresh.sql("ALTER TABLE {left} ALTER COLUMN `op` TYPE STRING")
+    pipeline.run(fresh.spark)
+    assert [row[0] for row in fresh.rows()] == [1]
+
+
+# Texts that Spark could read as something else
+
+
+ODD = ("${name}", "${env:HOME}", "x\\y", "\\u0041", "it's", '"q"', "a`b", "$", "{}", "%_", "é😀", "a\0b", "", " ")
+
+
+def odd_keys(lake: Lake, prefix: str) -> Any:
+    """Make a frame of one row for each odd text."""
+    return lake.spark.createDataFrame([(text, f"{prefix}{n}") for n, text in enumerate(ODD)], "k STRING, v STRING")
+
+
+@pytest.mark.parametrize(
+    "inherited", [{}, {"spark.sql.parser.escapedStringLiterals": "true"}], ids=["plain", "escaped"]
+)
+def test_keys_with_dollars_and_backslashes_are_looked_up_as_they_are(
+    fresh: Lake, way: str, inherited: dict[str, str]
+) -> None:
+    """`${name}` was looked up as the empty string, and `x\\y` not at all under an application's setting."""
+    fresh.create("left", "k STRING, r STRING")
+    fresh.create("right", "k STRING, v STRING")
+    texts = odd_keys(fresh, "v")
+    texts.selectExpr("concat(k, '!') AS k", "k AS r").write.format("delta").mode("append").save(fresh.path("left"))
+    sql = "SELECT l.k, l.r, r.v, r.k AS rk FROM left l LEFT JOIN right r ON l.r = r.k"
+    pipeline = fresh.pipeline(sql)
+    with application(inherited):
+        pipeline.run(fresh.spark)
+        texts.write.format("delta").mode("append").save(fresh.path("right"))
+        pipeline.run(fresh.spark)
+        assert held(fresh) == plain(fresh, sql)
+        fresh.sql("UPDATE {right} SET v = concat(v, '+')")
+        fresh.sql("DELETE FROM {right} WHERE k = ''")
+        pipeline.run(fresh.spark)
+        assert held(fresh) == plain(fresh, sql)
+        only(pipeline.verify(fresh.spark))
+
+
+def test_a_changelog_source_keeps_keys_with_dollars_once(fresh: Lake) -> None:
+    fresh.create("left", "k STRING, v STRING, seq INT")
+    fresh.create("right", "k STRING, w STRING")
+    sources = {"left": {"key": "k", "kind": "changelog", "order_by": "seq"}, "right": "k"}
+    sql = "SELECT l.k, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
+    pipeline = fresh.pipeline(sql, sources)
+    for number in range(3):
+        rows = odd_keys(fresh, f"v{number}-").selectExpr("k", "v", f"{number} AS seq")
+        rows.write.format("delta").mode("append").save(fresh.path("left"))
+        pipeline.run(fresh.spark)
+    assert [row[1] for row in fresh.rows()] == [row[1] for row in sorted(odd_keys(fresh, "v2-").collect(), key=repr)]
+
+
+def test_a_stream_meets_keys_with_dollars(fresh: Lake, way: str) -> None:
+    fresh.create("left", "k STRING, v STRING")
+    fresh.create("right", "k STRING, v STRING")
+    odd_keys(fresh, "w").write.format("delta").mode("append").save(fresh.path("right"))
+    sql = "SELECT l.k, l.v, r.v AS w FROM left l LEFT JOIN right r ON l.k = r.k"
+    pipeline = fresh.pipeline(sql, STREAM)
+    pipeline.run(fresh.spark)
+    odd_keys(fresh, "v").write.format("delta").mode("append").save(fresh.path("left"))
+    pipeline.run(fresh.spark)
+    assert held(fresh, without=POSITIONS) == plain(fresh, sql)
+
+
+def test_a_statement_holds_no_variables(standard: Lake) -> None:
+    """`${env:HOME}` in a statement was the folder of whoever ran it."""
+    sql = "SELECT l.k, '${env:HOME}' AS x, '${spark.app.name}' AS y FROM left l LEFT JOIN right r ON l.k = r.k"
+    pipeline = standard.pipeline(sql)
+    pipeline.run(standard.spark)
+    standard.sql("UPDATE {left} SET v = 'b' WHERE k = 1")
+    pipeline.run(standard.spark)
+    assert {row[1:] for row in standard.rows()} == {("${env:HOME}", "${spark.app.name}")}
+
+
+def test_no_run_goes_on_where_texts_cannot_be_kept_as_they_are(standard: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sessions.FIXED, "spark.sql.variable.substitute", "not a boolean")
+    with pytest.raises(LakejoinError, match=r"spark\.sql\.variable\.substitute cannot be set"):
+        standard.pipeline().run(standard.spark)
+
+
+def test_a_setting_that_the_runtime_keeps_is_part_of_the_definition(
+    loaded: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A static setting cannot be set by any session; the result was not made under its value."""
+    monkeypatch.setitem(sessions.FIXED, "spark.sql.warehouse.dir", "elsewhere")
+    with pytest.raises(DefinitionChanged):
+        loaded.pipeline().run(loaded.spark)
+    loaded.pipeline().backfill(loaded.spark)
+    loaded.sql("UPDATE {left} SET v = 'b' WHERE k = 1")
+    assert only(loaded.pipeline().run(loaded.spark)).strategy == "incremental"
+
+
+# What Delta's change feed does not show as it is
+
+
+def damaged(lake: Lake) -> Callable[[str, str, str], str]:
+    """Create tables with values that the feed distorts, and give a function that writes a row of them."""
+    columns = "k INT, m MAP<STRING, INT>, a ARRAY<MAP<STRING, INT>>, t STRING, d DATE, at TIMESTAMP"
+    lake.create("left", f"{columns}, r INT")
+    lake.create("right", columns)
+
+    def row(key: str, last: str, octets: str) -> str:
+        big = BIG.format(last)
+        old = "DATE'1582-10-10', TIMESTAMP'1582-10-10 00:00:00'"
+        return f"{key}, {big}, array({big}, NULL), {BAD.format(octets)}, {old}"
+
+    return row
+
+
+SHOWN = (
+    "l.m, l.t, l.d, l.at, CAST(l.m AS STRING) AS ms, to_json(l.a) AS aj, r.m AS rm, CAST(r.m AS STRING) AS rms, "
+    "hex(r.t) AS rt, r.d AS rd, map_keys(r.m) AS rk"
+)
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.k = r.k",
+        f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.r = r.k",
+    ],
+    ids=["table-table", "foreign-key"],
+)
+@pytest.mark.parametrize("changelog", [False, True], ids=["netted", "changelog"])
+def test_values_that_the_feed_distorts_come_from_the_table(fresh: Lake, join: str, way: str, changelog: bool) -> None:
+    row = damaged(fresh)
+    pipeline = fresh.pipeline(join, changelog=changelog)
+    fresh.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 2")
+    fresh.sql(f"INSERT INTO {{right}} SELECT {row('2', 'u', 'C328')}")
+    pipeline.run(fresh.spark)
+    fresh.sql(f"INSERT INTO {{left}} SELECT {row('2', 'q', 'FF41')}, 2")
+    fresh.sql(f"UPDATE {{right}} SET m = {BIG.format('p')}, t = {BAD.format('C329')} WHERE k = 2")
+    fresh.sql(f"INSERT INTO {{right}} SELECT {row('1', 't', 'FE')}")
+    assert only(pipeline.run(fresh.spark)).strategy == "incremental"
+    assert held(fresh) == plain(fresh, join)
+    fresh.sql("UPDATE {right} SET m = map('a', 1) WHERE k = 2")
+    fresh.sql("UPDATE {left} SET t = '\ufffd is valid' WHERE k = 1")
+    fresh.sql("DELETE FROM {right} WHERE k = 1")
+    assert only(pipeline.run(fresh.spark)).strategy == "incremental"
+    assert held(fresh) == plain(fresh, join)
+    only(pipeline.verify(fresh.spark))
+
+
+def test_a_stream_shows_values_that_the_feed_distorts_as_they_are(fresh: Lake, way: str) -> None:
+    row = damaged(fresh)
+    sql = f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.r = r.k"
+    pipeline = fresh.pipeline(sql, STREAM)
+    fresh.sql(f"INSERT INTO {{right}} SELECT {row('2', 'u', 'C328')}")
+    fresh.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 2")
+    pipeline.run(fresh.spark)
+    fresh.sql(f"UPDATE {{right}} SET m = {BIG.format('p')} WHERE k = 2")
+    fresh.sql(f"INSERT INTO {{left}} SELECT {row('2', 'u', 'C328')}, 3")
+    fresh.sql(
+        f"INSERT INTO {{left}} SELECT {row('3', 'q', 'FF')}, 3 UNION ALL SELECT 4, NULL, NULL, 'x', NULL, NULL, 2"
+    )
+    pipeline.run(fresh.spark)
+    expected = "SELECT l.k, l.m, l.t, l.d, l.at, CAST(l.m AS STRING) AS ms, to_json(l.a) AS aj FROM left l"
+    beside = ("rm", "rms", "rt", "rd", "rk", *POSITIONS)
+    assert held(fresh, without=beside) == plain(fresh, expected)
+    only(pipeline.verify(fresh.spark))
+
+
+def test_too_many_distorted_commits_of_a_table_begin_the_result_anew(
+    fresh: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream meets each version of a row; the command that the message names goes on to a right result."""
+    monkeypatch.setattr(distorted, "MOST_COMMITS", 1)
+    row = damaged(fresh)
+    sql = "SELECT l.k, r.m AS rm, r.t AS rt FROM left l LEFT JOIN right r ON l.r = r.k"
+    pipeline = fresh.pipeline(sql, STREAM)
+    fresh.sql(f"INSERT INTO {{right}} SELECT {row('2', 'u', 'C328')}")
+    pipeline.run(fresh.spark)
+    for last in ("p", "q"):
+        fresh.sql(f"UPDATE {{right}} SET m = {BIG.format(last)} WHERE k = 2")
+    fresh.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 2")
+    with pytest.raises(FeedUnavailable, match="backfill --reset --select result") as refused:
+        pipeline.run(fresh.spark)
+    assert "at most 1 commits" in refused.value.message
+    pipeline.backfill(fresh.spark, remedy="reset")
+    assert held(fresh, without=POSITIONS) == plain(fresh, sql)
+
+
+def test_a_changelog_source_keeps_values_that_the_feed_distorts(fresh: Lake) -> None:
+    row = damaged(fresh)
+    sources = {"left": {"key": "t", "kind": "changelog", "order_by": "r"}, "right": "k"}
+    sql = "SELECT l.t, l.m, l.d, r.d AS rd FROM left l LEFT JOIN right r ON l.k = r.k"
+    pipeline = fresh.pipeline(sql, sources)
+    fresh.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 1 UNION ALL SELECT {row('2', 'v2', 'C329')}, 1")
+    pipeline.run(fresh.spark)
+    fresh.sql(f"INSERT INTO {{left}} SELECT {row('3', 's', 'C328')}, 2")
+    pipeline.run(fresh.spark)
+    assert held(fresh) == plain(fresh, sql + " WHERE l.k > 1")
+
+
+def test_two_streams_show_values_that_the_feed_distorts_as_they_are(fresh: Lake) -> None:
+    columns = "k INT, m MAP<STRING, INT>, t STRING, at TIMESTAMP"
+    fresh.create("left", columns)
+    fresh.create("right", columns)
+    streams = {name: {"key": "k", "kind": "stream", "watermarks": {"at": "1 day"}} for name in ("left", "right")}
+    sql = (
+        "SELECT l.k, l.m, CAST(r.m AS STRING) AS rm, r.t FROM left l JOIN right r "
+        "ON l.k = r.k AND r.at BETWEEN l.at - INTERVAL 1 DAY AND l.at + INTERVAL 1 DAY"
+    )
+    pipeline = fresh.pipeline(sql, streams)
+    pipeline.run(fresh.spark)
+    for number, octets in enumerate(("C328", "FF", "41")):
+        for side in ("left", "right"):
+            values = f"{number}, {BIG.format(number)}, {BAD.format(octets)}, TIMESTAMP'2026-01-01 00:00:00'"
+            fresh.sql(f"INSERT INTO {{{side}}} SELECT {values}")
+    pipeline.run(fresh.spark)
+    shown = held(fresh)
+    assert [row[:4] for row in shown] == plain(fresh, sql)
+    only(pipeline.verify(fresh.spark))
+
+
+# Settings of the application
+
+
+@pytest.mark.parametrize(
+    "inherited",
+    [
+        {"spark.sql.legacy.castComplexTypesToString.enabled": "true"},
+        {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS"},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_a_setting_of_the_application_changes_no_value(fresh: Lake, inherited: dict[str, str]) -> None:
+    columns = "k INT, s STRUCT<a: INT, b: INT>, at TIMESTAMP"
+    fresh.create("left", columns, "(1, named_struct('a', NULL, 'b', NULL), TIMESTAMP'2026-01-01 00:00:00.123456')")
+    fresh.create("right", "k INT, w STRING", "(1, 'x')")
+    sql = "SELECT l.k, CAST(l.s AS STRING) AS s, l.at, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
+    pipeline = fresh.pipeline(sql)
+    with application(inherited):
+        pipeline.run(fresh.spark)
+    fresh.sql("INSERT INTO {left} VALUES (2, NULL, TIMESTAMP'2026-01-01 00:00:00.654321')")
+    pipeline.run(fresh.spark)
+    with application(inherited):
+        fresh.sql("UPDATE {right} SET w = 'y'")
+        pipeline.run(fresh.spark)
+    assert held(fresh) == plain(fresh, sql)
+    only(pipeline.verify(fresh.spark))
