@@ -7,9 +7,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 from expectations.told import Told, told
 from lakehouse.errors import GateErrored
+from lakehouse.sqltext import quote
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,7 +115,14 @@ def _in_pandas(batch: DataFrame) -> "pd.DataFrame":
         pa.int64(): pd.Int64Dtype(),
         pa.bool_(): pd.BooleanDtype(),
     }
-    return batch.toArrow().to_pandas(types_mapper=kinds.get)
+    return _printable(batch).toArrow().to_pandas(types_mapper=kinds.get)
+
+
+def _printable(batch: DataFrame) -> DataFrame:
+    """Write a text whose bytes are not valid UTF-8, which no Python process takes, in hexadecimal digits."""
+    texts = [field.name for field in batch.schema if isinstance(field.dataType, StringType)]
+    written = "IF(is_valid_utf8({0}), {0}, concat('invalid UTF-8: ', hex({0})))"
+    return batch.withColumns({name: F.expr(written.format(quote(name))) for name in texts}) if texts else batch
 
 
 def _refuse_errors(about: str, outcome: Any) -> None:
