@@ -24,12 +24,28 @@ REJECTED_LOAD = "rejected by its gate: "
 
 
 @dataclass(frozen=True)
+class UsedColumn:
+    """
+    A column of a source, or a field inside one.
+
+    Args:
+        path: Its name, after those of the column and the fields that it is in; `element`, `key` and `value` stand for
+            what is in arrays and maps.
+        type: Its type as Spark writes it; `struct`, `array` or `map` for one whose fields follow.
+    """
+
+    path: tuple[str, ...]
+    type: str
+
+
+@dataclass(frozen=True)
 class SourceVersions:
     """
     What an epoch read of a source: versions (from_version, to_version] of the table with this id; from -1 is all.
 
     Of a stream that another join makes also which epochs of that join, (from_epoch, to_epoch]: one that only moved a
-    watermark makes no version.
+    watermark makes no version. `columns` are those that the epoch used, as they were at to_version; epochs of earlier
+    versions of lakejoin recorded none.
     """
 
     name: str
@@ -38,6 +54,7 @@ class SourceVersions:
     to_version: int
     from_epoch: int = 0
     to_epoch: int = 0
+    columns: tuple[UsedColumn, ...] = ()
 
 
 @dataclass(frozen=True)

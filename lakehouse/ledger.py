@@ -34,6 +34,7 @@ from lakehouse.entries import (
     Slice,
     SourceVersions,
     TargetVersions,
+    UsedColumn,
 )
 from lakehouse.errors import AnotherRun
 from lakehouse.session import INTERPRETED, settings
@@ -50,7 +51,8 @@ SCHEMA = """
     join_name STRING, epoch BIGINT, step STRING, run_id STRING, at TIMESTAMP, strategy STRING, reason STRING,
     definition STRING,
     sources ARRAY<STRUCT<name: STRING, id: STRING, from_version: BIGINT, to_version: BIGINT,
-                         from_epoch: BIGINT, to_epoch: BIGINT>>,
+                         from_epoch: BIGINT, to_epoch: BIGINT,
+                         columns: ARRAY<STRUCT<path: ARRAY<STRING>, type: STRING>>>>,
     targets ARRAY<STRUCT<name: STRING, path: STRING, table_name: STRING, id: STRING, base_version: BIGINT,
                          version: BIGINT>>,
     stage STRING, counts MAP<STRING, BIGINT>, seconds MAP<STRING, DOUBLE>, message STRING, clocks MAP<STRING, BIGINT>,
@@ -243,8 +245,17 @@ def _later(row: Row, name: str) -> Any:
 
 
 def _source(row: Row) -> SourceVersions:
-    epochs = [row[name] or 0 for name in ("from_epoch", "to_epoch") if name in row]
-    return SourceVersions(row["name"], row["id"], row["from_version"], row["to_version"], *epochs)
+    given = row.asDict()
+    columns = (UsedColumn(tuple(column["path"]), column["type"]) for column in given.get("columns") or ())
+    return SourceVersions(
+        row["name"],
+        row["id"],
+        row["from_version"],
+        row["to_version"],
+        given.get("from_epoch") or 0,
+        given.get("to_epoch") or 0,
+        tuple(columns),
+    )
 
 
 def _passed(row: Row) -> Passed:

@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import takewhile
 
@@ -63,6 +63,9 @@ ROWS_CHANGED = {
 BYTES_ADDED = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 """The metrics that say how many bytes a commit's new files have: a commit has one of them."""
 
+PARAMETERS = ("oldColumnPath", "newColumnPath", "columns", "version")
+"""The parameters of operations on columns, and of RESTORE, that tell which column is which afterwards."""
+
 COMMITS_AT_ONCE = 20
 """So many commits of a table's history are read with the first look at it."""
 
@@ -102,7 +105,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of a table's history: `metadata` is the writer's, `at` its time, UTC, `mode` that of a write."""
+    """
+    One commit of a table's history.
+
+    Args:
+        version: Its version.
+        at: Its time, UTC.
+        operation: What it did, as Delta names it.
+        metadata: What the writer attached.
+        metrics: The counts of the operation.
+        mode: The mode of a write.
+        parameters: Those parameters of the operation that show what became of columns; see `PARAMETERS`.
+    """
 
     version: int
     at: datetime
@@ -110,6 +124,7 @@ class Commit:
     metadata: str
     metrics: Mapping[str, str]
     mode: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def changes_data(self) -> bool:
@@ -232,14 +247,19 @@ def as_text(rows: DataFrame, schema: StructType) -> DataFrame:
 def history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:
     """Give the newest commits of a table, newest first."""
     mode = F.expr("coalesce(operationParameters['mode'], operationParameters['outputMode'])")
+    parameters = F.array(*(F.col("operationParameters")[name] for name in PARAMETERS))
     rows = spark.sql(f"DESCRIBE HISTORY {address.sql} LIMIT {limit}").select(
-        "version", "timestamp", "operation", "userMetadata", "operationMetrics", mode
+        "version", "timestamp", "operation", "userMetadata", "operationMetrics", mode, parameters
     )
     commits = (
-        Commit(row[0], utc(row[1]), row[2] or "", row[3] or "", dict(row[4] or {}), row[5] or "")
+        Commit(row[0], utc(row[1]), row[2] or "", row[3] or "", dict(row[4] or {}), row[5] or "", _given(row[6]))
         for row in rows.collect()
     )
     return sorted(commits, key=lambda commit: commit.version, reverse=True)
+
+
+def _given(values: Sequence[str | None]) -> dict[str, str]:
+    return {name: value for name, value in zip(PARAMETERS, values, strict=True) if value is not None}
 
 
 def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commit]:

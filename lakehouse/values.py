@@ -35,6 +35,9 @@ INTEGRAL: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongTy
 PRUNABLE: tuple[type[DataType], ...] = (*INTEGRAL, StringType, DateType, DecimalType, TimestampType, TimestampNTZType)
 CLUSTERABLE: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType)
 
+DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
+"""The metadata with which Spark keeps the declared type of a CHAR or VARCHAR column, which is a string otherwise."""
+
 INCOMPARABLE: tuple[type[DataType], ...] = (NullType, VariantType)
 
 
@@ -179,9 +182,9 @@ def char_type(field: StructField) -> str | None:
     """
     Return the type of a column as Spark SQL, such as `char(5)`, if it is CHAR or has CHAR inside; else None.
 
-    Spark's frames show CHAR(n) as a string; its length is metadata of the column.
+    The length of a VARCHAR changes no value: it is shown as a string.
     """
-    declared = str(field.metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
+    declared = re.sub(r"\bvarchar\(\d+\)", "string", str(field.metadata.get(DECLARED, "")))
     return declared if re.search(r"\bchar\(", declared) else None
 
 

@@ -39,6 +39,15 @@ class BoundKTable:
     result: Address
 
     @property
+    def sources(self) -> tuple[Table, ...]:
+        """The one table that it reads, as `BoundJoin` names several."""
+        return (self.source,)
+
+    def used(self, source: str) -> tuple[str, ...]:
+        """Name the columns of the source that the KTable takes: all of them."""
+        return self.spec.columns
+
+    @property
     def reshaped(self) -> str:
         """Say what helps where the KTable has other columns than its source."""
         return _rebuild(self.result)

@@ -27,7 +27,15 @@ from pipelines.epoch import few_or_many
 from pipelines.joins.latest import VERSION, latest, offers
 from pipelines.ktable import BoundKTable, bind_ktable, ktable_address, way_on
 from pipelines.plan import EpochPlan, Refresh, plan_epoch
-from pipelines.prepare import Prepared, check_columns, check_result, facts_of, is_only_created, source_facts
+from pipelines.prepare import (
+    Prepared,
+    check_columns,
+    check_result,
+    facts_of,
+    is_only_created,
+    source_facts,
+    used_columns,
+)
 from pipelines.spec.names import DELETED
 from pipelines.workspace import Workspace
 
@@ -61,7 +69,8 @@ def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False) -
         anew = backfill and found is None
         # What is held is not computed in full again: a gap in the feed is no reason to.
         refresh: Refresh = "auto" if history.committed is None else "incremental"
-        facts = source_facts(workspace, name, bound.source, history, "", backfill=found is None)
+        used = used_columns(bound, found)
+        facts = source_facts(workspace, name, bound.source, history, "", used, backfill=found is None)
         plan = plan_epoch(name, bound.definition, refresh, history, [facts], facts_of(found), backfill=anew)
         if found is not None:
             check_columns(name, "table kept of this changelog source", bound.columns, found.schema, bound.reshaped)

@@ -8,15 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from lakehouse.entries import JoinHistory, Passed, SourceVersions, TargetVersions
+from lakehouse.entries import JoinHistory, Passed, SourceVersions, TargetVersions, UsedColumn
 from lakehouse.errors import (
     BrokenEpoch,
     DefinitionChanged,
     FeedUnavailable,
     ForeignWriter,
     NotLoaded,
+    SchemaBroken,
     SourceRecreated,
 )
+from pipelines.facts import Redefined, ResultFacts, SourceFacts
 
 FEW = 10_000
 """So many changed rows may pass through the driver."""
@@ -38,60 +40,6 @@ Refresh = Literal["auto", "incremental", "full"]
 
 
 @dataclass(frozen=True)
-class SourceFacts:
-    """
-    A source as it was found.
-
-    Args:
-        name: Its name in the pipeline file.
-        id: Delta's table id.
-        version: Its newest version, to which it is pinned.
-        data_versions: The versions since the last epoch in which rows may have changed, ascending.
-        gap: Why its feed cannot be read for these versions; empty if it can, as far as its log tells.
-        changed_rows: How many rows these versions changed, as their commits say; None where one does not say.
-        epochs: Of a stream that another join makes: (from, to], the epochs of that join since the last epoch.
-    """
-
-    name: str
-    id: str
-    version: int
-    data_versions: tuple[int, ...] = ()
-    gap: str = ""
-    changed_rows: int | None = 0
-    epochs: tuple[int, int] = (0, 0)
-
-    @property
-    def has_come(self) -> bool:
-        """Tell whether anything came since the last epoch: rows, or only a watermark."""
-        return bool(self.data_versions) or self.epochs[0] < self.epochs[1]
-
-
-@dataclass(frozen=True)
-class ResultFacts:
-    """A table that epochs write, as it was found: the result, or its changelog."""
-
-    id: str
-    version: int
-
-
-@dataclass(frozen=True)
-class Redefined:
-    """
-    What a changed definition changes, as far as it shows: the ledger keeps a fingerprint, not the definition.
-
-    Args:
-        changes: A clause for each column of the result and each source that is another.
-        way: What helps, if something else than a backfill in place.
-    """
-
-    changes: tuple[str, ...]
-    way: str = ""
-
-    def __str__(self) -> str:
-        return "; ".join(self.changes) or "the same columns of the same sources, by other expressions or options"
-
-
-@dataclass(frozen=True)
 class SourceRange:
     """
     The versions of a source that an epoch accounts for.
@@ -105,6 +53,7 @@ class SourceRange:
             `to_version` if nothing is to be read.
         changed_rows: How many rows the commits to be read say they changed; None where one does not say.
         epochs: Of a stream that another join makes: (from, to], the epochs of that join that are accounted for.
+        columns: Those of its columns that the join uses, as they are at `to_version`.
     """
 
     name: str
@@ -114,6 +63,7 @@ class SourceRange:
     read_after: int
     changed_rows: int | None = None
     epochs: tuple[int, int] = (0, 0)
+    columns: tuple[UsedColumn, ...] = ()
 
     @property
     def has_changes(self) -> bool:
@@ -124,13 +74,14 @@ class SourceRange:
     def recorded(read: SourceVersions) -> "SourceRange":
         """Give what an epoch read, to read it once more."""
         epochs = (read.from_epoch, read.to_epoch)
-        return SourceRange(read.name, read.id, read.from_version, read.to_version, read.from_version, epochs=epochs)
+        after, at = read.from_version, read.to_version
+        return SourceRange(read.name, read.id, after, at, after, epochs=epochs, columns=read.columns)
 
     @staticmethod
     def nothing_after(read: SourceVersions) -> "SourceRange":
         """Give the range of an epoch that reads nothing after what one before it read."""
         at, epochs = read.to_version, (read.to_epoch, read.to_epoch)
-        return SourceRange(read.name, read.id, at, at, at, epochs=epochs)
+        return SourceRange(read.name, read.id, at, at, at, epochs=epochs, columns=read.columns)
 
 
 @dataclass(frozen=True)
@@ -252,12 +203,14 @@ def plan_epoch(
                 "there is no result yet, and `refresh: incremental` never computes one in full",
                 hint=f"run `lakejoin backfill --select {join}` for the first load",
             )
-        ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1, epochs=(0, s.epochs[1])) for s in sources)
+        ranges = tuple(
+            SourceRange(s.name, s.id, -1, s.version, -1, epochs=(0, s.epochs[1]), columns=s.columns) for s in sources
+        )
         plan = EpochPlan(join, history.next_epoch, "load", "first-load: there is no result yet", ranges)
         return _with_changelog(plan, changelog if keeps_changelog else None)
     if backfill:
         assert result is not None
-        ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1) for s in sources)
+        ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1, columns=s.columns) for s in sources)
         reason = "backfill: asked for by a person"
         plan = EpochPlan(join, history.next_epoch, "reconcile", reason, ranges, result.id, result.version)
         return _with_changelog(plan, changelog if keeps_changelog else None)
@@ -369,22 +322,30 @@ def _continue(
                 hint=backfill,
             )
         start = source.data_versions[0] - 1 if source.data_versions else source.version
-        ranges.append(
-            SourceRange(
-                source.name, source.id, before.to_version, source.version, start, source.changed_rows, source.epochs
-            )
-        )
+        read = (source.changed_rows, source.epochs, source.columns)
+        ranges.append(SourceRange(source.name, source.id, before.to_version, source.version, start, *read))
+    changed = [source for source in sources if source.changed]
     gaps = [source for source in sources if source.gap]
-    if not gaps and not any(source.has_come for source in sources):
+    if not changed and not gaps and not any(source.has_come for source in sources):
         reason = "no-changes: no commit with data since the last epoch"
         return EpochPlan(join, history.next_epoch, "nothing", reason, tuple(ranges), result.id, result.version)
+    if changed and refresh == "incremental":
+        name = changed[0].name
+        raise SchemaBroken(
+            join, f"columns of {name} that it uses have changed: rows that no commit changed may have other values",
+            expected=f"the columns of {name} as at version {recorded[name].to_version}", found=changed[0].changed,
+            hint=backfill,
+        )  # fmt: skip
     if gaps and refresh == "incremental":
         raise FeedUnavailable(
             join, f"cannot continue from {gaps[0].name} at version {recorded[gaps[0].name].to_version}",
             found=gaps[0].gap, hint=backfill,
         )  # fmt: skip
-    if gaps:
+    if changed:
         strategy: Strategy = "reconcile"
+        reason = f"columns-changed: {'; '.join(f'{source.name}: {source.changed}' for source in changed)}"
+    elif gaps:
+        strategy = "reconcile"
         reason = f"feed-gap: {gaps[0].name}: {gaps[0].gap}"
     elif refresh == "full":
         strategy, reason = "reconcile", "refresh-full: the pipeline file asks for it"

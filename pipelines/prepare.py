@@ -1,20 +1,27 @@
 """Gather the facts of a join and plan its next epoch; reads only."""
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import dropwhile
 
 from pyspark.sql.types import StructType
 
+from lakehouse.columns import changed_columns, columns_in
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.publish import TRANSACTION_RETENTION, check_owner
-from lakehouse.tables import Table, commits_since, find
+from lakehouse.tables import Commit, Table, commits_since, find
 from pipelines.binding import Bound, BoundJoin, bind_join
+from pipelines.facts import Redefined, ResultFacts, SourceFacts
 from pipelines.joins.changelog import changelog_schema
-from pipelines.plan import EpochPlan, Redefined, ResultFacts, SourceFacts, plan_epoch
+from pipelines.plan import EpochPlan, plan_epoch
 from pipelines.shape import differences, listed
 from pipelines.workspace import Workspace
+
+FEED_SPLITTING = ("RENAME COLUMN", "DROP COLUMNS")
+"""Operations that the feed is readable before and after, but not across, whichever columns are read (pitfall 18)."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +61,9 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
         result = looked_at.result()
         changelog = None if logged_at is None else logged_at.result()
         bound = binding.result()
+    used = used_columns(bound, result)
     facts = [
-        source_facts(workspace, table.address.label, table, history, gap, backfill=backfill)
+        source_facts(workspace, table.address.label, table, history, gap, used, backfill=backfill)
         for table in (*bound.sources, *bound.logs.values())
     ]
     plan = plan_epoch(
@@ -82,11 +90,44 @@ def facts_of(table: Table | None) -> ResultFacts | None:
     return None if table is None else ResultFacts(table.id, table.version)
 
 
+def used_columns(bound: Bound, result: Table | None) -> dict[str, tuple[str, ...]]:
+    """
+    Name the columns of each source whose changes count for the next epoch.
+
+    Args:
+        bound: The join, or the KTable.
+        result: Its result; None where there is none.
+
+    Returns:
+        The columns that it uses, by source. Nothing where the result lacks columns that the join makes, or has others:
+        `check_result` raises that with what helps, which a changed column of a source would hide.
+    """
+    if result is not None and differences(bound.columns, result.schema):
+        return {}
+    return {table.address.label: bound.used(table.address.label) for table in bound.sources}
+
+
 def source_facts(
-    workspace: Workspace, name: str, table: Table, history: JoinHistory, gap: str, *, backfill: bool
+    workspace: Workspace,
+    name: str,
+    table: Table,
+    history: JoinHistory,
+    gap: str,
+    used: Mapping[str, Sequence[str]],
+    *,
+    backfill: bool,
 ) -> SourceFacts:
     """
     Find out what has become of a source since the last epoch.
+
+    Args:
+        workspace: Where to look.
+        name: The source.
+        table: Its table, pinned.
+        history: What the ledger knows.
+        gap: Why its feed could not be read, when an attempt has just shown it.
+        used: The columns whose changes count, by source.
+        backfill: What is recorded does not matter.
 
     Raises:
         FeedUnavailable: Its change feed is off.
@@ -100,17 +141,29 @@ def source_facts(
         )
     last = history.committed
     recorded = next((s for s in last.sources if s.name == name), None) if last and not backfill else None
+    facts = SourceFacts(name, table.id, table.version, columns=columns_in(table.schema, used.get(name, ())))
     if recorded is None or recorded.id != table.id:
-        return SourceFacts(name, table.id, table.version)
+        return facts
     try:
         commits = commits_since(workspace.spark, table, recorded.to_version)
     except FeedUnavailable as error:
-        return SourceFacts(name, table.id, table.version, gap=f"{error.problem}: {error.found}")
+        return replace(facts, gap=f"{error.problem}: {error.found}")
     with_data = [commit for commit in commits if commit.changes_data]
-    versions = tuple(commit.version for commit in with_data)
     changed = [commit.changed_rows for commit in with_data]
-    rows = None if None in changed else sum(number or 0 for number in changed)
-    return SourceFacts(name, table.id, table.version, versions, gap if versions else "", rows)
+    return replace(
+        facts,
+        data_versions=tuple(commit.version for commit in with_data),
+        gap=(gap or _split_feed(commits)) if with_data else "",
+        changed_rows=None if None in changed else sum(number or 0 for number in changed),
+        changed=changed_columns(workspace.spark, table, recorded, commits) if name in used else "",
+    )
+
+
+def _split_feed(commits: Sequence[Commit]) -> str:
+    """Say which commit keeps the feed of the first commit with data and all after it from being read at once."""
+    later = dropwhile(lambda commit: not commit.changes_data, commits)
+    splits = (commit for commit in later if commit.operation in FEED_SPLITTING)
+    return next((f"{commit.operation} in version {commit.version} is among its changes" for commit in splits), "")
 
 
 def _check_changelog(

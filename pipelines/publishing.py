@@ -74,7 +74,9 @@ def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, com
         strategy=plan.strategy,
         reason=plan.reason,
         definition=bound.definition,
-        sources=tuple(SourceVersions(s.name, s.id, s.from_version, s.to_version, *s.epochs) for s in plan.sources),
+        sources=tuple(
+            SourceVersions(s.name, s.id, s.from_version, s.to_version, *s.epochs, s.columns) for s in plan.sources
+        ),
         targets=tuple(targets),
         stage=stage,
         counts=computed.counts,

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from lakehouse.conditions import reading
 from lakehouse.entries import Entry
-from lakehouse.errors import FeedUnavailable, LakejoinError
+from lakehouse.errors import FeedUnavailable, LakejoinError, SchemaBroken
 from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import create, get
 from pipelines.backfill import Backfill, Remedy
@@ -207,7 +207,7 @@ def _change(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinR
     name = prepared.plan.join
     try:
         return _attempt(workspace, prepared, watch)
-    except FeedUnavailable as error:
+    except (FeedUnavailable, SchemaBroken) as error:
         if prepared.plan.strategy != "incremental" or workspace.file.joins[name].refresh != "auto":
             raise
         again = prepare(workspace, name, gap=error.found or error.problem)

@@ -7,9 +7,11 @@ Where each join stands: its last epoch, how far its sources have moved on and ho
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from statistics import median
 
+from lakehouse.columns import changed_columns
 from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, Entry, JoinHistory
 from lakehouse.entries import SourceVersions as Recorded
 from lakehouse.errors import CannotContinue, LakejoinError
@@ -20,7 +22,7 @@ from pipelines.ktable import ktable_address, way_on_from
 from pipelines.report import GateStatus, JoinStatus, SourceStatus
 from pipelines.report.status import State
 from pipelines.report.wording import duration, moment
-from pipelines.spec import changelog_fingerprint, fingerprint, statement_of
+from pipelines.spec import changelog_fingerprint, fingerprint, is_stream, statement_of
 from pipelines.upstream import find_input
 from pipelines.workspace import Workspace
 
@@ -37,6 +39,7 @@ class Sighting:
         commits: The commits with data since then, oldest first.
         problem: Why the result cannot go on from what is recorded; empty if it can, as far as its log tells.
         moved: Whether another join, which makes it, has passed positions since then, with rows or without.
+        changed: Which columns are others than then, where the next run reconciles the result for that.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Sighting:
     commits: tuple[Commit, ...] = ()
     problem: str = ""
     moved: bool = False
+    changed: str = ""
 
 
 def status_of(workspace: Workspace, name: str) -> JoinStatus:
@@ -61,10 +65,14 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
     last = history.committed
     recorded = {versions.name: versions for versions in last.sources} if last else {}
     names = statement_of(file, name).sources
+    has_stream = is_stream(file, name)
+    reconciles = not has_stream and file.joins[name].refresh != "incremental"
     with ThreadPoolExecutor() as side_by_side:
-        sightings = tuple(side_by_side.map(lambda source: _sight(workspace, source, recorded.get(source)), names))
+        look = partial(_sight, workspace, reconciles=reconciles)
+        sightings = tuple(side_by_side.map(look, names, map(recorded.get, names)))
     redefined = last is not None and last.definition != fingerprint(file, name, workspace.deviations)
-    return judge(name, history, sightings, datetime.now(UTC), redefined=redefined)
+    remedy = f"`lakejoin backfill --reset --select {name}` begins the result anew" if has_stream else ""
+    return judge(name, history, sightings, datetime.now(UTC), redefined=redefined, remedy=remedy)
 
 
 def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
@@ -72,7 +80,7 @@ def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
     history = workspace.ledger.of(name)
     last = history.committed
     table = find(workspace.spark, workspace.source(name))
-    sighting = _sighted(workspace, name, table, last.sources[0] if last else None)
+    sighting = _sighted(workspace, name, table, last.sources[0] if last else None, reconciles=False)
     definition = changelog_fingerprint(workspace.file, name, workspace.deviations)
     redefined = last is not None and last.definition != definition
     found = judge(name, history, (sighting,), datetime.now(UTC), redefined=redefined)
@@ -80,7 +88,13 @@ def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
 
 
 def judge(
-    name: str, history: JoinHistory, sightings: tuple[Sighting, ...], now: datetime, *, redefined: bool = False
+    name: str,
+    history: JoinHistory,
+    sightings: tuple[Sighting, ...],
+    now: datetime,
+    *,
+    redefined: bool = False,
+    remedy: str = "",
 ) -> JoinStatus:
     """
     Say where a join stands.
@@ -91,6 +105,7 @@ def judge(
         sightings: Its sources, left before right.
         now: The present, aware.
         redefined: Whether the pipeline file defines it otherwise than when its last epoch ran.
+        remedy: What helps where the next run cannot go on; a backfill if it is empty.
     """
     last = history.committed
     between = seconds_between_runs(history)
@@ -103,7 +118,7 @@ def judge(
         result_version=last.result.version if last else None,
         sources=tuple(source_status(sighting, between, now) for sighting in sightings),
         last_gate=last_gate(history),
-        note=_note(name, state, history, redefined=redefined),
+        note=_note(name, state, history, redefined=redefined, remedy=remedy),
     )
 
 
@@ -129,7 +144,7 @@ def source_status(sighting: Sighting, between: float | None, now: datetime) -> S
         seconds_behind=age if counted else None,
         retention_seconds=retention,
         readable_until=until,
-        warning=sighting.problem or retention_warning(retention, until, between, now),
+        warning=sighting.problem or sighting.changed or retention_warning(retention, until, between, now),
     )
 
 
@@ -188,13 +203,13 @@ def _gate(entry: Entry) -> GateStatus | None:
     return None
 
 
-def _sight(workspace: Workspace, name: str, recorded: Recorded | None) -> Sighting:
+def _sight(workspace: Workspace, name: str, recorded: Recorded | None, *, reconciles: bool) -> Sighting:
     """Look at what a join reads."""
     try:
         table = find_input(workspace, name)
     except LakejoinError as error:
         return Sighting(name, None, recorded, problem=error.problem)
-    sighting = _sighted(workspace, name, table, recorded)
+    sighting = _sighted(workspace, name, table, recorded, reconciles=reconciles)
     if recorded is None or not recorded.to_epoch:
         return sighting
     history = workspace.ledger.of(name)
@@ -202,7 +217,9 @@ def _sight(workspace: Workspace, name: str, recorded: Recorded | None) -> Sighti
     return replace(sighting, moved=any(entry.positions for entry in later))
 
 
-def _sighted(workspace: Workspace, name: str, table: Table | None, recorded: Recorded | None) -> Sighting:
+def _sighted(
+    workspace: Workspace, name: str, table: Table | None, recorded: Recorded | None, *, reconciles: bool
+) -> Sighting:
     if table is None:
         return Sighting(name, None, recorded, problem="there is no such Delta table")
     if recorded is not None and table.id != recorded.id:
@@ -218,7 +235,11 @@ def _sighted(workspace: Workspace, name: str, table: Table | None, recorded: Rec
         commits = commits_since(workspace.spark, table, recorded.to_version)
     except CannotContinue as error:
         return Sighting(name, table, recorded, problem=f"{error.problem} ({error.found})")
-    return Sighting(name, table, recorded, tuple(commit for commit in commits if commit.changes_data))
+    changed = changed_columns(workspace.spark, table, recorded, commits)
+    with_data = tuple(commit for commit in commits if commit.changes_data)
+    if reconciles:
+        return Sighting(name, table, recorded, with_data, changed=changed)
+    return Sighting(name, table, recorded, with_data, problem=changed)
 
 
 def _state(history: JoinHistory, sightings: tuple[Sighting, ...]) -> State:
@@ -230,18 +251,19 @@ def _state(history: JoinHistory, sightings: tuple[Sighting, ...]) -> State:
         return "not loaded"
     if any(sighting.problem for sighting in sightings):
         return "unreadable"
-    return "behind" if any(sighting.commits or sighting.moved for sighting in sightings) else "current"
+    is_behind = any(sighting.commits or sighting.moved or sighting.changed for sighting in sightings)
+    return "behind" if is_behind else "current"
 
 
-def _note(name: str, state: State, history: JoinHistory, *, redefined: bool) -> str:
+def _note(name: str, state: State, history: JoinHistory, *, redefined: bool, remedy: str) -> str:
     backfill = f"`lakejoin backfill --select {name}` reconciles the result with the sources as they are now"
     if state == "broken" and history.broken is not None:
         return f"epoch {history.broken.epoch} is broken: {history.broken.message}; {backfill}"
     if state == "open" and history.open is not None:
         return f"epoch {history.open.epoch} waits to be finished by `lakejoin run --select {name}`"
     if redefined:
-        return f"it is defined otherwise than when its last epoch ran; {backfill}"
-    return backfill if state == "unreadable" else ""
+        return f"it is defined otherwise than when its last epoch ran; {remedy or backfill}"
+    return (remedy or backfill) if state == "unreadable" else ""
 
 
 def _later(at: datetime, seconds: float | None) -> datetime | None:

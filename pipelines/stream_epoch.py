@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pyspark.sql import functions as F
 
+from lakehouse.columns import columns_in
 from lakehouse.entries import STATE, Entry, JoinHistory
 from lakehouse.errors import BrokenEpoch, CannotContinue, ForeignWriter, NotLoaded
 from lakehouse.publish import check_owner
@@ -17,6 +18,7 @@ from lakehouse.tables import Table, commits_since, create, find, get, read, read
 from lakehouse.times import micros
 from pipelines.arrived import as_time
 from pipelines.binding import BoundJoin, bind_join
+from pipelines.facts import SourceFacts
 from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
 from pipelines.lookup_epoch import compute_stream
 from pipelines.pinning import Upstream, arrivals, kind_of, last_position, up_to
@@ -25,7 +27,6 @@ from pipelines.plan import (
     Computed,
     EpochPlan,
     Refresh,
-    SourceFacts,
     SourceRange,
     backfill_hint,
     check_definition,
@@ -42,6 +43,7 @@ from pipelines.prepare import (
     refuse_forgetting,
     seen_changes,
     source_facts,
+    used_columns,
 )
 from pipelines.spec import STREAM_COLUMNS, Join, statement_of
 from pipelines.window_epoch import compute_windowed
@@ -116,10 +118,11 @@ def _prepared(
             if until < newest:
                 versions[made] = max(before.to_version, upstream.version(made, until))
         bound = up_to(bound, versions)
+    used = used_columns(bound, result)
     facts = [
         SourceFacts(table.address.label, table.id, table.version)
         if kind_of(workspace, table) == "global_table"
-        else source_facts(workspace, table.address.label, table, history, "", backfill=anew)
+        else source_facts(workspace, table.address.label, table, history, "", used, backfill=anew)
         for table in (*bound.sources, *bound.logs.values())
     ]
     facts = [replace(fact, epochs=epochs.get(fact.name, fact.epochs)) for fact in facts]
@@ -201,9 +204,16 @@ def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[E
     check_columns(name, "result", bound.columns, table.schema, bound.reshaped)
     read = (*bound.sources, *bound.logs.values())
     epochs = Upstream.of(workspace, bound).epochs(bound)
+    used = used_columns(bound, table)
     ranges = tuple(
         SourceRange(
-            found.address.label, found.id, -1, found.version, -1, epochs=(0, epochs.get(found.address.label, 0))
+            found.address.label,
+            found.id,
+            -1,
+            found.version,
+            -1,
+            epochs=(0, epochs.get(found.address.label, 0)),
+            columns=columns_in(found.schema, used.get(found.address.label, ())),
         )
         for found in read
     )
