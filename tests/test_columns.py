@@ -3,12 +3,18 @@
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
+from lakehouse.address import Address
+from lakehouse.columns import changed_columns, columns_in
+from lakehouse.entries import SourceVersions
 from lakehouse.errors import FeedUnavailable, SchemaBroken
+from lakehouse.tables import Table
+from lakehouse.values import DECLARED
 from pipelines import Pipeline
 from pipelines.preview import preview
 from pipelines.report import PlanReport
@@ -274,3 +280,58 @@ def test_the_table_kept_of_a_changelog_source_is_built_anew(lake: Lake) -> None:
     pipeline.backfill(lake.spark)
     assert lake.rows() == [(1, "x1", "v1"), (2, "x2", None)]
     assert [report.outcome for report in pipeline.run(lake.spark)] == ["nothing", "nothing"]
+
+
+def test_a_ledger_that_recorded_no_columns_is_read_compared_with_nothing_and_appended_to(tables: Lake) -> None:
+    """Of a column changed before the first epoch that recorded columns nothing tells; from then on all is compared."""
+    lake, pipeline = tables, tables.pipeline(SQL)
+    path = lake.path("lakejoin_ledger")
+    sources = "transform(sources, s -> struct(s.name, s.id, s.from_version, s.to_version)) AS sources"
+    rows = lake.spark.read.format("delta").load(path).selectExpr("* EXCEPT (sources)", sources).localCheckpoint()
+    shutil.rmtree(path)
+    rows.write.format("delta").save(path)
+    alter(lake, WIDENED)
+    assert state(lake, pipeline) == ("current", "", "")
+    assert only(pipeline.run(lake.spark)).outcome == "nothing"
+    assert only(pipeline.backfill(lake.spark)).changed == 2
+    used = {source["name"]: source["columns"] for source in lake.ledger()[-1]["sources"]}
+    assert [(tuple(column["path"]), column["type"]) for column in used["right"]] == [
+        (("k",), "int"),
+        (("amount",), "decimal(12,4)"),
+    ]
+    assert [".".join(column["path"]) for column in used["left"]] == ["k", "w", "x", "s", "s.a", "s.b"]
+    alter(lake, FIELD_ADDED)
+    assert only(pipeline.run(lake.spark)).strategy == "reconcile"
+    right_afterwards(lake, pipeline)
+
+
+def test_a_type_is_described_with_all_that_changes_values_and_no_more() -> None:
+    """The length of a VARCHAR and the nullability of fields change no value; that of a CHAR does, and the order."""
+    schema = StructType.fromDDL("a ARRAY<STRUCT<x: INT>>, m MAP<STRING, DECIMAL(5,1)>, S STRUCT<x: INT, y: DATE>")
+    schema = schema.add("c", "string", True, {DECLARED: "char(4)"})
+    schema = schema.add("v", "string", True, {DECLARED: "varchar(3)"})
+    told = [(".".join(column.path), column.type) for column in columns_in(schema, ["c", "v", "s", "m", "a", "gone"])]
+    assert told == [
+        ("c", "char(4)"), ("v", "string"), ("S", "struct"), ("S.x", "int"), ("S.y", "date"),
+        ("m", "map"), ("m.key", "string"), ("m.value", "decimal(5,1)"),
+        ("a", "array"), ("a.element", "struct"), ("a.element.x", "int"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        ("s STRUCT<x: INT, y: INT>", "s STRUCT<y: INT, x: INT>", "the fields of `s` are in another order"),
+        ("a ARRAY<INT>", "a ARRAY<BIGINT>", "`a`.`element` was int and is bigint"),
+        ("s STRUCT<x: INT>", "s STRING", "`s` was struct and is string"),
+        ("s STRUCT<x: INT>", "t INT", "`s` was struct and is absent"),
+        ("s STRUCT<t: STRUCT<x: INT>>", "s STRUCT<u: INT>", "`s`.`t` was struct and is absent; `s`.`u` was absent"),
+        ("x INT, y INT", "Y INT, X INT", ""),
+    ],
+)
+def test_the_outermost_difference_of_types_is_named(before: str, now: str, words: str) -> None:
+    schema = StructType.fromDDL(before)
+    recorded = SourceVersions("left", "id", 0, 1, columns=columns_in(schema, schema.fieldNames()))
+    table = Table(Address("left", path="/lake/left"), "id", 2, StructType.fromDDL(now), {})
+    found = changed_columns(cast("SparkSession", None), table, recorded, ())
+    assert (found.startswith(words), bool(found)) == (True, bool(words))
