@@ -114,6 +114,9 @@ SHAPE_OF_PLANS = {
     # Tables and stages are named by their paths.
     "spark.sql.runSQLOnFiles": "true",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    # From "this column is a copy of that one" Spark derives every mixture of the two: their number doubles with each
+    # column, and a plan of twenty columns takes minutes.
+    "spark.sql.constraintPropagation.enabled": "false",
     # The source of our MERGE is a stage on disk: it is stable, so that Delta need not copy it once more.
     "spark.databricks.delta.merge.materializeSource": "none",
     # That rule removes what was observed of a stream where the other stream proves empty.

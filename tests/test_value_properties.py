@@ -139,7 +139,7 @@ def joins(keys: Sequence[str], values: Sequence[str]) -> dict[str, tuple[str, di
     own, left = ", ".join(f"l.{name}" for name in key), shown("l", "l", values)
     both = f"{left}, {shown('r', 'r', values)}"
     return {
-        "by_key": (f"SELECT {own}, {both} FROM left l LEFT JOIN right r ON {same}", {"left": key, "right": key}),
+        "by_key": (f"SELECT {own}, {both} FROM left l LEFT JOIN right r ON {same}", {"left": key, "right": [*key]}),
         "looked_up": (f"SELECT l.n, {both} FROM left l LEFT JOIN right r ON {same}", {"left": "n", "right": key}),
         "events_looked_up": (
             f"SELECT {own}, {left} FROM events l LEFT JOIN right r ON {same}",
@@ -174,9 +174,16 @@ def holds(
     assert held(lake, without=without) == plain(lake, sql)
 
 
-@pytest.mark.parametrize("part", range(3))
 @pytest.mark.parametrize(
-    ("join", "way"), [("by_key", "literals"), ("looked_up", "many"), ("events_looked_up", "small")]
+    ("join", "way", "part"),
+    [
+        ("by_key", "literals", 0),
+        ("looked_up", "many", 1),
+        ("events_looked_up", "small", 2),
+        *(pytest.param("by_key", "literals", part, marks=pytest.mark.slow) for part in (1, 2)),
+        *(pytest.param("looked_up", "many", part, marks=pytest.mark.slow) for part in (0, 2)),
+        *(pytest.param("events_looked_up", "small", part, marks=pytest.mark.slow) for part in (0, 1)),
+    ],
 )
 def test_a_result_is_what_spark_makes_of_any_values(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, join: str, way: str, part: int
@@ -243,7 +250,7 @@ APPLICATIONS: tuple[dict[str, str], ...] = (
 """Settings that a Spark application may have, each of which changes a value, a table or a plan if nobody resists it."""
 
 SENSITIVE = (
-    "SELECT l.k, CAST(l.s AS STRING) AS s, l.at, CAST(l.at AS STRING) AS t, l.x / 3 AS third, l.b || X'41' AS b, "
+    "SELECT l.k, CAST(l.s AS STRING) AS s, l.at, CAST(l.at AS STRING) AS t, l.x / 3 AS third, l.b || unhex('41') AS b, "
     r"to_json(struct(l.s, r.w)) AS j, to_timestamp(l.day, 'yyyy-M-d') AS day, '${env:HOME}\\x' AS odd, size(r.a) AS n, "
     'l.c, map(l.k, "m") AS m, r.W AS w, l.old FROM left l LEFT JOIN right r ON l.r = r.k'
 )
@@ -277,7 +284,7 @@ def follows(lake: Lake, first: Mapping[str, str], second: Mapping[str, str]) -> 
     assert held(lake) == plain(lake, SENSITIVE)
 
 
-@pytest.mark.parametrize("number", [3, 9])
+@pytest.mark.parametrize("number", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_two_runs_under_two_applications_give_the_result_of_one(sensitive: Lake, tmp_path: Path, number: int) -> None:
     """All settings at once, but for those that exclude each other."""
     union = {name: value for settings in APPLICATIONS[number::2] for name, value in settings.items()}

@@ -25,7 +25,7 @@ BIG = "map('z', 1, 'y', 2, 'x', 3, 'w', 4, 'v', 5, '{}', 6)"
 BAD = "CAST(X'{}' AS STRING)"
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=[way if way == "literals" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Take one of the ways of an epoch."""
     WAYS[request.param](monkeypatch)
@@ -94,33 +94,31 @@ def test_char_columns_are_padded_text_in_a_join_with_a_stream(padded: Lake) -> N
     only(pipeline.verify(padded.spark))
 
 
-@pytest.mark.parametrize(
-    ("sql", "clause"),
-    [
-        ("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k WHERE l.c = 'ab'", "WHERE: l.c is CHAR(5)"),
-        ("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k WHERE 'ab' < l.c", "WHERE: l.c is CHAR(5)"),
-        ("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k AND l.c IN ('ab', 'b')", "ON: l.c is CHAR(5)"),
-        ("SELECT l.k, CASE l.c WHEN 'ab' THEN 1 END AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
-        ("SELECT l.k, CASE WHEN l.c = 'ab' THEN 1 END AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
-        ("SELECT l.k, nullif(l.c, 'ab') AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
-        ("SELECT l.k, l.c BETWEEN 'a' AND 'b' AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
-        ("SELECT l.k, r.w FROM left l LEFT JOIN wide r ON l.r = r.k", "ON: l.r is CHAR(4)"),
-        ("SELECT l.k, l.c = r.w AS x FROM left l LEFT JOIN right r ON l.k = r.k", "SELECT: l.c is CHAR(5)"),
-    ],
+PADDED = (
+    ("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k WHERE l.c = 'ab'", "WHERE: l.c is CHAR(5)"),
+    ("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k WHERE 'ab' < l.c", "WHERE: l.c is CHAR(5)"),
+    ("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k AND l.c IN ('ab', 'b')", "ON: l.c is CHAR(5)"),
+    ("SELECT l.k, CASE l.c WHEN 'ab' THEN 1 END AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
+    ("SELECT l.k, CASE WHEN l.c = 'ab' THEN 1 END AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
+    ("SELECT l.k, nullif(l.c, 'ab') AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
+    ("SELECT l.k, l.c BETWEEN 'a' AND 'b' AS x FROM left l JOIN right r ON l.k = r.k", "SELECT: l.c is"),
+    ("SELECT l.k, r.w FROM left l LEFT JOIN wide r ON l.r = r.k", "ON: l.r is CHAR(4)"),
+    ("SELECT l.k, l.c = r.w AS x FROM left l LEFT JOIN right r ON l.k = r.k", "SELECT: l.c is CHAR(5)"),
 )
-@pytest.mark.parametrize("kind", ["table", "stream"])
-def test_comparisons_that_pad_char_columns_are_refused_before_anything_is_written(
-    padded: Lake, sql: str, clause: str, kind: str
-) -> None:
-    if kind == "stream":
-        sql = sql.replace("ON l.k = r.k", "ON l.r = r.k")
+"""Statements that compare CHAR columns as Spark pads them, each with what the message says."""
+
+
+@pytest.mark.parametrize("kind", ["table", pytest.param("stream", marks=pytest.mark.slow)])
+def test_comparisons_that_pad_char_columns_are_refused_before_anything_is_written(padded: Lake, kind: str) -> None:
     sources = {"left": {"key": "k", "kind": kind}, "right": "k", "wide": "k"}
-    pipeline = padded.pipeline(sql, {name: key for name, key in sources.items() if name in sql})
     before = padded.versions()
-    with pytest.raises(PipelineFileError) as refused:
-        preview(Workspace.open(padded.spark, pipeline.file, padded.folder), "result", ())
-    assert clause in refused.value.message
-    assert "rtrim(" in refused.value.message
+    for written, clause in PADDED:
+        sql = written if kind == "table" else written.replace("ON l.k = r.k", "ON l.r = r.k")
+        pipeline = padded.pipeline(sql, {name: key for name, key in sources.items() if name in sql})
+        with pytest.raises(PipelineFileError) as refused:
+            preview(Workspace.open(padded.spark, pipeline.file, padded.folder), "result", ())
+        assert clause in refused.value.message
+        assert "rtrim(" in refused.value.message
     with pytest.raises(PipelineFileError):
         pipeline.run(padded.spark)
     assert padded.versions() == before
@@ -166,7 +164,9 @@ def odd_keys(lake: Lake, prefix: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "inherited", [{}, {"spark.sql.parser.escapedStringLiterals": "true"}], ids=["plain", "escaped"]
+    "inherited",
+    [pytest.param({}, marks=pytest.mark.slow), {"spark.sql.parser.escapedStringLiterals": "true"}],
+    ids=["plain", "escaped"],
 )
 def test_keys_with_dollars_and_backslashes_are_looked_up_as_they_are(
     fresh: Lake, way: str, inherited: dict[str, str]
@@ -266,15 +266,20 @@ SHOWN = (
 )
 
 
+BY_KEY = f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.k = r.k"
+BY_REFERENCE = f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.r = r.k"
+
+
 @pytest.mark.parametrize(
-    "join",
+    ("join", "changelog"),
     [
-        f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.k = r.k",
-        f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.r = r.k",
+        (BY_KEY, False),
+        (BY_REFERENCE, True),
+        pytest.param(BY_KEY, True, marks=pytest.mark.slow),
+        pytest.param(BY_REFERENCE, False, marks=pytest.mark.slow),
     ],
-    ids=["table-table", "foreign-key"],
+    ids=["by_key", "by_reference-changelog", "by_key-changelog", "by_reference"],
 )
-@pytest.mark.parametrize("changelog", [False, True], ids=["netted", "changelog"])
 def test_values_that_the_feed_distorts_come_from_the_table(fresh: Lake, join: str, way: str, changelog: bool) -> None:
     row = damaged(fresh)
     pipeline = fresh.pipeline(join, changelog=changelog)
