@@ -36,6 +36,8 @@ LISTED_KEYS = 10_000
 BUCKETS = 2_000
 INTEGRAL_SUFFIX: dict[type[DataType], str] = {ByteType: "Y", ShortType: "S", LongType: "L"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAMAGED = "\ufffd"
+"""The driver reads invalid UTF-8 as this character. A literal made from it finds other rows than the key does."""
 LATEST_MICROS = 253_402_300_799_999_999
 EARLIEST_MICROS = -62_135_596_800_000_000
 
@@ -147,7 +149,8 @@ def carried(column: str, kind: DataType) -> str:
 
 def _buckets(flat: DataFrame, column: str, kind: DataType) -> list[tuple[Any, Any]]:
     low, high = flat.agg(F.min(column), F.max(column)).collect()[0]
-    if isinstance(kind, (StringType, TimestampNTZType)) or low == high:
+    # Large numbers that lie close together are one number as doubles.
+    if isinstance(kind, (StringType, TimestampNTZType)) or float(low) == float(high):
         return [(low, high)]
     bucket = F.floor((F.col(column).cast("double") - float(low)) / (float(high) - float(low)) * BUCKETS)
     rows = flat.groupBy(bucket.alias("bucket")).agg(F.min(column), F.max(column)).collect()
@@ -182,6 +185,8 @@ def representable(value: Any, kind: DataType) -> bool:
         return bool(EARLIEST_MICROS <= value <= LATEST_MICROS)
     if isinstance(kind, TimestampNTZType):  # as text these sort by time from the year 0 to 9999
         return bool(value[:4].isdigit() and value[4] == "-")
+    if isinstance(kind, StringType):
+        return DAMAGED not in value
     return not (isinstance(value, Decimal) and not value.is_finite())
 
 

@@ -87,6 +87,39 @@ def test_too_many_keys_to_list_become_ranges(spark: SparkSession, monkeypatch: p
     assert keys.selectExpr("key.k0 AS id").where(predicate).count() == 200
 
 
+CLOSE = {
+    "DECIMAL(38, 0) beyond the precision of a double": "CAST('1' || lpad(id, 36, '0') AS DECIMAL(38, 0))",
+    "DECIMAL(38, 38)": "CAST('0.1' || lpad(id, 37, '0') AS DECIMAL(38, 38))",
+    "BIGINT near 2**62": "4611686018427387904 + id",
+    "BIGINT at its end": "9223372036854775807 - id",
+    "STRING with invalid UTF-8": "concat('a', CAST(unhex(hex(160 + id % 90)) AS STRING), CAST(id AS STRING))",
+    "STRING that begins with invalid UTF-8": "concat(CAST(unhex(hex(160 + id % 90)) AS STRING), CAST(id AS STRING))",
+    "STRING of odd characters": "concat(char(id % 64), '\\U0001F600\\uFFFE', CAST(id AS STRING))",
+}
+"""Keys that lie close together and far from zero, or whose text is damaged on its way to the driver."""
+
+
+@pytest.mark.parametrize("limit", [50, module.LISTED_KEYS], ids=["in buckets", "listed"])
+def test_the_predicate_holds_for_every_key_that_it_was_made_from(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(module, "LISTED_KEYS", limit)
+    for name, value in CLOSE.items():
+        keys = spark.range(0, 120, numPartitions=1).selectExpr(f"named_struct('k0', {value}) AS key")
+        assert keys.distinct().count() == 120, name
+        predicate = pruning(keys).predicate(["k0"], "key.")
+        missed = [] if predicate is None else keys.where(f"NOT coalesce({predicate}, FALSE)").collect()
+        assert missed == [], name
+
+
+def test_a_part_with_invalid_text_prunes_nothing_and_the_others_do(spark: SparkSession) -> None:
+    """The driver sees U+FFFD in place of the invalid bytes: a literal made from it finds other rows."""
+    keys = spark.sql("SELECT named_struct('k0', 1, 'k1', CAST(X'61C3' AS STRING)) AS key")
+    known = pruning(keys)
+    assert [item.part for item in known.wanted] == [0]
+    assert not known.exact
+
+
 def test_types_without_statistics_prune_nothing(spark: SparkSession) -> None:
     keys = spark.sql("SELECT named_struct('k0', X'01', 'k1', true, 'k2', 1.5D) AS key")
     assert pruning(keys).predicate(["a", "b", "c"]) is None
