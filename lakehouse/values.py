@@ -147,8 +147,34 @@ def _rewritten(
 
 
 def hash_of(expression: str, kind: DataType) -> str:
-    """Give the SQL of a hash (bigint) of a value; of maps that of their sorted entries."""
-    return f"xxhash64({comparable(expression, kind)})"
+    """
+    Write the hash of a value as Spark SQL.
+
+    `xxhash64` by itself skips nulls and does not see where an array ends: (5, null) and (null, 5) would hash alike.
+
+    Args:
+        expression: Spark SQL of the value.
+        kind: The value's type.
+
+    Returns:
+        Spark SQL (bigint, never null), the same for values that are equal as `same` compares them.
+    """
+    return f"xxhash64({', '.join(_hashed_parts(expression, kind))})"
+
+
+def _hashed_parts(expression: str, kind: DataType, depth: int = 0) -> list[str]:
+    """List what the hash of a value covers: each value inside, whether it is null, and the length of each array."""
+    if isinstance(kind, StructType):
+        fields = ((f"{expression}.{quote(field.name)}", field.dataType) for field in kind)
+        return [f"{expression} IS NULL", *(part for field in fields for part in _hashed_parts(*field, depth))]
+    if isinstance(kind, MapType):
+        entry = StructType([StructField("key", kind.keyType), StructField("value", kind.valueType)])
+        return _hashed_parts(_rewritten(expression, kind, exact=False, depth=depth), ArrayType(entry), depth)
+    if isinstance(kind, ArrayType):
+        item = f"x{depth}"
+        parts = ", ".join(_hashed_parts(item, kind.elementType, depth + 1))
+        return [f"coalesce(size({expression}), -1)", f"transform({expression}, {item} -> struct({parts}))"]
+    return [f"{expression} IS NULL", expression]
 
 
 def same(left: str, right: str, kind: DataType) -> str:

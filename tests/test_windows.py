@@ -280,6 +280,24 @@ def test_equal_rows_are_rows_of_their_own(streams: Streams, few: bool, monkeypat
     assert streams.found() == [(1, 9), (1, 9), (2, None), (2, None)]
 
 
+def test_rows_of_a_commit_that_differ_by_where_a_null_lies_are_rows_of_their_own(streams: Streams) -> None:
+    """One of the two rows meets its partner and leaves the buffer matched; the other one leaves it null-padded."""
+    sources = {name: {"key": "id", "kind": "stream", "watermarks": {"n": 0}} for name in ("ls", "rs")}
+    streams.create("ls", "id INT, other INT, n INT")
+    streams.create("rs", "id INT, n INT")
+    sql = (
+        "SELECT l.id AS l, l.other, r.id AS r FROM ls l LEFT JOIN rs r ON l.id <=> r.id AND l.n BETWEEN r.n - 9 AND r.n"
+    )
+    join = streams.pipeline(sql, sources)
+    join.run(streams.spark)
+    for row in ("(NULL, 5, 1), (5, NULL, 1)", "(5, NULL, 2), (NULL, 5, 2)"):
+        streams.sql(f"INSERT INTO {{ls}} SELECT * FROM VALUES {row}", "ls")
+    streams.sql("INSERT INTO {rs} VALUES (5, 3)", "rs")
+    assert only(join.run(streams.spark)).counts["appended"] == 2
+    only(join.flush(streams.spark))
+    assert streams.found() == sorted([(5, None, 5)] * 2 + [(None, 5, None)] * 2, key=repr)
+
+
 @pytest.mark.slow
 def test_more_rows_than_may_wait_stop_the_epoch_before_anything_is_published(streams: Streams) -> None:
     """It counts after each position: three rows wait at once although none does at the end."""

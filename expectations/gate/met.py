@@ -19,7 +19,7 @@ from expectations.gate.statement import Statement
 from expectations.validation import Verdict
 from lakehouse.sqltext import quote, row_struct, struct
 from lakehouse.stage import fields_of
-from lakehouse.values import same, type_sql
+from lakehouse.values import identical, same, type_sql
 
 MET_RULES = {
     "unknown": "a row is made of rows that came or waited",
@@ -225,9 +225,10 @@ def _wanted(known: DataFrame, staged: DataFrame, place: int, meeting: Meeting) -
 
 
 def _identified(known: DataFrame, place: int, meeting: Meeting) -> DataFrame:
-    """Number the equal rows of a commit that came; leave out those that take no part."""
+    """Number the rows of a commit that came and share a hash; leave out those that take no part."""
     row, facts, alias = ROWS[place], FACTS[place], meeting.statement.aliases[place]
-    order = (f"{facts}.at", F.desc(f"{facts}.has_value"), F.col(quote(alias)).cast("string"))
+    values = F.expr(identical(quote(alias), known.schema[alias].dataType))
+    order = (f"{facts}.at", F.desc(f"{facts}.has_value"), values)
     number = F.row_number().over(Window.partitionBy(f"{row}.version", f"{row}.hash").orderBy(*order))
     came, waited = known.where(f"{facts}.came"), known.where(f"NOT {facts}.came")
     numbered = came.withColumn(row, F.col(row).withField("number", number)).unionAll(waited)

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType, MapType
 
 from lakehouse.sqltext import quote
-from lakehouse.values import contains, hash_of
+from lakehouse.values import hash_of, identical
 from pipelines.joins.meaning import PREFIX
 from pipelines.joins.watermarks import RANK, SIDE, TIME, VERSION, window_of
 from pipelines.spec import TableJoin
@@ -48,13 +47,11 @@ def hashed(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = 
 
 
 def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:
-    """Complete the IDENTITY of rows that `hashed` gives: a NUMBER tells equal rows of a commit apart."""
-    kind = rows.schema[join.inputs[place].alias].dataType
-    order = [F.col(TIME), F.desc(HAS_VALUE)]
-    if contains(kind, (FloatType, DoubleType, MapType)):
-        # Equal values may be written otherwise, 0.0 and -0.0: each is to have its number whenever it is read.
-        order.append(F.col(quote(join.inputs[place].alias)).cast("string"))
-    equal = Window.partitionBy(*scope, SIDE, VERSION, HASH).orderBy(*order)
+    """Complete the IDENTITY of rows that `hashed` gives: NUMBER distinguishes rows of a commit that share a hash."""
+    alias = join.inputs[place].alias
+    # Rows that share a hash may differ, be it by 0.0 and -0.0: the values decide which number belongs to which row.
+    values = F.expr(identical(quote(alias), rows.schema[alias].dataType))
+    equal = Window.partitionBy(*scope, SIDE, VERSION, HASH).orderBy(F.col(TIME), F.desc(HAS_VALUE), values)
     return rows.withColumn(NUMBER, F.row_number().over(equal))
 
 

@@ -7,9 +7,11 @@ from random import Random
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
 from lakehouse.entries import COMMITTED
 from lakehouse.errors import GateFailed
+from lakehouse.values import hash_of
 from pipelines.gating import met
 from tests.lake import Lake, only
 from tests.planted import planted
@@ -31,10 +33,11 @@ def _more(rows: DataFrame, where: str, **changed: str) -> DataFrame:
     return rows.unionAll(_with(rows.where(where), "TRUE", **changed))
 
 
-OF_ROW_5 = (
-    f"named_struct('version', {LEFT}.version, 'hash', xxhash64(named_struct('id', 5, 'k', 'e', 't', {at(0)})), "
-    "'number', 1)"
+HASH_OF_ROW_5 = hash_of(
+    f"named_struct('id', 5, 'k', 'e', 't', {at(0)})",
+    StructType([StructField("id", IntegerType()), StructField("k", StringType()), StructField("t", TimestampType())]),
 )
+OF_ROW_5 = f"named_struct('version', {LEFT}.version, 'hash', {HASH_OF_ROW_5}, 'number', 1)"
 """A row that came with row 3, and met its partner in the epoch before."""
 
 FAULTS: dict[str, tuple[str, str, Fault]] = {
