@@ -22,6 +22,7 @@ from lakehouse.publish import append, check_owner
 from lakehouse.sqltext import quote
 from lakehouse.tables import create, drop, find, get, read
 from pipelines.binding import BoundJoin, at_recorded, bind_join
+from pipelines.gating.tables import sources_of
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan import Computed, EpochPlan
 from pipelines.publishing import Stopwatch, append_rows, close, fence_of, gate_of_yours, publishing_entry
@@ -89,7 +90,8 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     if commit is None:
         raise AnotherRun(entry.join, f"epoch {entry.epoch} was written by another run meanwhile")
     with watch.step("gate"):
-        verdict, warned = gate_loaded(spark, bound.result, commit.version, key), Verdict()
+        sources, warned = sources_of(workspace, bound), Verdict()
+        verdict = gate_loaded(spark, bound.result, commit.version, key, sources, entry.run_id)
         if verdict.passed:
             loaded = partial(read, spark, bound.result, commit.version)
             verdict, warned = gate_of_yours(workspace, entry.join, loaded)

@@ -5,7 +5,6 @@ The gate re-reads the stage and the result at the pinned version and shares no c
 there cannot hide here.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,15 +12,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from expectations.gate.by_key import LiteralsMiss, few, trusted, with_keys
 from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
-from expectations.gate.sources import LEFT_OUT, Sources, few, with_keys
+from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse.address import Address
-from lakehouse.pruning import pruning
 from lakehouse.sqltext import numbered, quote
 from lakehouse.stage import fields_of
 from lakehouse.tables import read
-from lakehouse.values import comparable, same
+from lakehouse.values import comparable, identical, same
 
 RULES = {
     "unnecessary_tombstone": "no unnecessary tombstone: a delete removes a row that is there",
@@ -76,11 +75,14 @@ def read_ahead(
         less to read them with the change set.
     """
     touched = None if sources.are_small else sources.touched()
-    if touched is None or touched.count() >= LEFT_OUT:
+    if touched is None or touched.count() >= sources.share:
         return None
     staged = _Staged(spark.createDataFrame([], kind), 0, sources)
     keys = touched.select(F.col("key").cast(staged.numbered_key))
-    held, made = staged.looked_up(keys, keys, read(spark, result, base_version))
+    try:
+        held, made = staged.looked_up(keys, keys, read(spark, result, base_version))
+    except LiteralsMiss:
+        return None  # which the gate finds once more, and reports
     assert made is not None, "there are sources"
     return Ahead(keys, held, few(made))
 
@@ -111,7 +113,10 @@ def gate_change_set(
         The verdict. A gate that cannot be evaluated raises; it never passes.
     """
     staged = _Staged(changes, rows, sources, ahead)
-    lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
+    try:
+        lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
+    except LiteralsMiss as found:
+        return Verdict((str(found),))
     rules = RULES if sources is None else RULES | SOURCE_RULES
     broken = staged.broken()
     batch = lines.select(
@@ -227,16 +232,19 @@ class _Staged:
 
         Returns:
             Both; None in the place of the second where no sources are looked at.
+
+        Raises:
+            LiteralsMiss: Literals do not find the rows that they should.
         """
         known = None
         if self.sources is None or not self.sources.are_small:
             chosen = few(chosen.distinct())
-            known = pruning(chosen) if self.sources is None else self.sources.pruning(chosen)
+            known = trusted(chosen) if self.sources is None else self.sources.pruning(chosen)
             if self.share == 1:
                 own = numbered(map(quote, self.names))
                 published = with_keys(published, self.names, own, chosen, known)
             else:
-                predicate = pruning(keys).predicate(self.names)
+                predicate = trusted(keys).predicate(self.names)
                 published = published if predicate is None else published.where(predicate)
         with ThreadPoolExecutor() as beside:
             row = F.struct(*(F.col(quote(field.name)) for field in self.row))
@@ -250,6 +258,8 @@ class _Staged:
     def broken(self) -> dict[str, str]:
         """Give for each rule the SQL that tells whether a line breaks it; those about the sources need `made`."""
         keeps = (same(f"key.k{n}", f"after.{quote(f.name)}", f.dataType) for n, f in enumerate(self.key))
+        # What is staged is what the join makes, to the order of a map's entries; what is published may differ by that.
+        exactly = [identical(image, self.row) for image in ("made", "after")]
         return {
             "unnecessary_tombstone": "op = 'delete' AND held IS NULL",
             "update_of_nothing": "op = 'update' AND held IS NULL",
@@ -257,7 +267,7 @@ class _Staged:
             "changes_nothing": f"op = 'update' AND {same('held', 'after', self.row)}",
             "before_differs": f"staged AND NOT {same('held', 'before', self.row)}",
             "loses_its_key": f"after IS NOT NULL AND NOT ({' AND '.join(keeps)})",
-            "not_joined": f"staged AND {self._recomputed} AND NOT {same('made', 'after', self.row)}",
+            "not_joined": f"staged AND {self._recomputed} AND NOT ({exactly[0]} <=> {exactly[1]})",
             "left_out": f"staged IS NULL AND NOT {same('made', 'held', self.row)}",
         }
 
@@ -269,28 +279,3 @@ class _Staged:
         """Put rows, as structs under a name, beside the lines of their keys."""
         same_key = " AND ".join(f"key.k{n} = {quote(name, part)}" for n, part in enumerate(self.names))
         return lines.join(rows, on=F.expr(same_key), how="left")
-
-
-def gate_loaded(spark: SparkSession, result: Address, version: int, key: Sequence[str]) -> Verdict:
-    """
-    Check a freshly loaded result where it lies: the key is present and unique.
-
-    Args:
-        spark: Our session.
-        result: The result table.
-        version: The version that the load made.
-        key: Its key columns.
-    """
-    loaded = read(spark, result, version)
-    kinds = [loaded.schema[name].dataType for name in key]
-    parts = [f"key_{place}" for place in range(len(key))]
-    grouped = loaded.groupBy(
-        *(F.expr(comparable(quote(name), kind)).alias(part) for name, kind, part in zip(key, kinds, parts, strict=True))
-    ).count()
-    # A key that is there once cannot break a rule: only the others, each twice at most, are looked at.
-    suspects = grouped.where(" OR ".join(["count > 1", *(f"{part} IS NULL" for part in parts)]))
-    batch = suspects.select(
-        *parts, F.explode(F.expr("array_repeat(1, CAST(least(count, 2) AS INT))")).alias("time")
-    ).select(*parts)
-    plain = is_alike_in_pandas(kinds)
-    return judged(batch.limit(IN_PROCESS) if plain else batch, key, {}, in_process=plain)

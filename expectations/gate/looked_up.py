@@ -15,14 +15,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from expectations.gate.by_key import SCANNED, LiteralsMiss, check_rows, few, trusted
 from expectations.gate.judging import IN_PROCESS, judged
 from expectations.gate.statement import Statement
 from expectations.validation import Verdict
 from lakehouse.changes import null_key
 from lakehouse.feed import FEED_COLUMNS
-from lakehouse.pruning import pruning
 from lakehouse.sqltext import numbered, quote, row_struct
-from lakehouse.values import comparable, identical
+from lakehouse.values import identical
 
 LOOKED_UP_RULES = {
     "missing": "every row of the stream shows the partner that it had at its position",
@@ -48,6 +48,7 @@ class LookedUp:
         time: Spark SQL of the time of a change, over `old`, `new` (its images) and `at` (timestamp of the commit).
         floor: The time of the newest change of epochs before: no later change counts as an earlier one.
         is_small: Whether to read it whole costs less than to find out which rows are wanted.
+        size: How many bytes it has.
     """
 
     key: tuple[str, ...]
@@ -57,6 +58,7 @@ class LookedUp:
     time: str = "unix_micros(at)"
     floor: int = BEGINNING
     is_small: bool = False
+    size: int = 0
 
 
 def gate_looked_up(
@@ -79,7 +81,12 @@ def gate_looked_up(
     place = quote(statement.aliases[0], position)
     for number, (table, (how, on)) in enumerate(zip(tables, statement.steps, strict=True), start=1):
         known = replace(statement, aliases=statement.aliases[:number], steps=tuple(steps), where=None)
-        wanted = _all if table.is_small else _one_of(_keys(table, known, inputs), table.key)
+        try:
+            wanted = (
+                _all if table.is_small else _one_of(few(_keys(table, known, inputs)), table, statement.aliases[number])
+            )
+        except LiteralsMiss as found:
+            return Verdict((str(found),))
         inputs.append(_versions(table, wanted))
         start, end = (quote(statement.aliases[number], name) for name in (START, END))
         steps.append((how, f"({on}) AND {start} <= {place} AND {place} < {end}" if table.feed is not None else on))
@@ -103,18 +110,21 @@ def _all(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _one_of(keys: DataFrame, key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
+def _one_of(keys: DataFrame, table: LookedUp, name: str) -> Callable[[DataFrame], DataFrame]:
     """Make a function that keeps rows with one of the keys: by literals, which skip files, then by what is exact."""
-    found = pruning(keys)
-    predicate = found.predicate(key) or "TRUE"
-    same = " AND ".join(f"{quote('row', name)} = wanted.key.k{part}" for part, name in enumerate(key))
+    found = trusted(keys)
+    predicate = found.predicate(table.key) or "TRUE"
+    same = " AND ".join(f"{quote('row', name)} = wanted.key.k{part}" for part, name in enumerate(table.key))
+
+    def joined(rows: DataFrame, some: DataFrame) -> DataFrame:
+        return rows.alias("row").join(F.broadcast(some.alias("wanted")), on=F.expr(same), how="left_semi")
 
     def kept(rows: DataFrame) -> DataFrame:
         rows = rows.where(predicate)
-        if found.exact:
-            return rows
-        return rows.alias("row").join(F.broadcast(keys.alias("wanted")), on=F.expr(same), how="left_semi")
+        return rows if found.exact else joined(rows, keys)
 
+    if table.size <= SCANNED:
+        check_rows(name, table.rows, table.key, keys, found, joined)
     return kept
 
 
@@ -170,7 +180,7 @@ def _different(expected: DataFrame, staged: DataFrame) -> DataFrame:
     """Give the rows that one holds more often: `row`, and by how much the staged rows have more of it, `surplus`."""
 
     def counted(rows: DataFrame, times: int) -> DataFrame:
-        values = (F.expr(comparable(quote(f.name), f.dataType)).alias(f"c{n}") for n, f in enumerate(staged.schema))
+        values = (F.expr(identical(quote(f.name), f.dataType)).alias(f"c{n}") for n, f in enumerate(staged.schema))
         return rows.select(*values, F.lit(times).alias("times"))
 
     both = counted(expected, -1).unionAll(counted(staged, 1))

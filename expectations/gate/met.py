@@ -19,7 +19,7 @@ from expectations.gate.statement import Statement
 from expectations.validation import Verdict
 from lakehouse.sqltext import quote, row_struct, struct
 from lakehouse.stage import fields_of
-from lakehouse.values import identical, same, type_sql
+from lakehouse.values import identical, type_sql
 
 MET_RULES = {
     "unknown": "a row is made of rows that came or waited",
@@ -155,7 +155,7 @@ def _by_rows(staged: DataFrame, rows: Sequence[DataFrame], meeting: Meeting) -> 
     kinds = fields_of(staged, MADE)
     outputs = zip(kinds, meeting.statement.outputs, strict=True)
     values = {field.name: f"CAST({sql} AS {type_sql(field.dataType)})" for field, (_, sql) in outputs}
-    shows = same(MADE, struct(values), kinds)
+    shows = f"({identical(MADE, kinds)} <=> {identical(struct(values), kinds)})"
     unknown = [f"({row} IS NOT NULL AND {facts} IS NULL)" for row, facts in zip(ROWS, FACTS, strict=True)]
     not_kept = [f"{ROWS[1 - place]} IS NULL" for place in (0, 1) if place not in meeting.kept]
     return joined.selectExpr(

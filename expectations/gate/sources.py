@@ -9,29 +9,30 @@ It is the plain statement over the few rows that it needs; that no other row mat
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from expectations.gate.by_key import NO_LITERALS, SCANNED, check_rows, few, trusted, with_keys
 from expectations.gate.statement import Statement
 from lakehouse.changes import key_struct, null_key
-from lakehouse.pruning import Pruning, pruning
+from lakehouse.pruning import Pruning
 from lakehouse.small import TooMuch, brought
 from lakehouse.sqltext import numbered
 from lakehouse.values import type_sql
 
 LEFT_OUT = 10_000
-"""So many changed keys of each source at most, and rows of the result, are looked at for rows that are left out."""
+"""
+So many rows of the result at most are looked at for rows that are left out. Each changed source has an equal share of
+them, so that one with many changes does not crowd out another.
+"""
 
 SMALL = 4 * 2**20
 """Sources of so many bytes are read whole: to find out which rows are needed costs more."""
 LARGE = 32 * 2**20
 """Of sources of more bytes literals name the rows that are needed, and skip files; plans without them run faster."""
-
-KEY = "_lakejoin_key"
-"""A working column."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,14 @@ class Rows:
         key: Its key columns.
         types: The types in which these are compared.
         changed: The keys that changed in the epoch, as `key` (struct<k0, …>); None if there are none.
+        size: How many bytes its table has.
     """
 
     rows: DataFrame
     key: tuple[str, ...]
     types: tuple[DataType, ...]
     changed: DataFrame | None = None
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,19 @@ class Sources:
         """Whether they are read whole."""
         return self.size <= SMALL
 
+    @property
+    def share(self) -> int:
+        """How many rows of the result are looked at because of one changed source."""
+        return LEFT_OUT // max(1, sum(item.changed is not None for item in self.inputs))
+
     def pruning(self, keys: DataFrame) -> Pruning:
-        """Learn by which literals rows with one of the keys are found; by none where the keys alone do as well."""
-        return pruning(keys) if self.size > LARGE else Pruning((), None)
+        """
+        Learn by which literals rows with one of the keys are found; by none where the keys alone do as well.
+
+        Raises:
+            LiteralsMiss: The literals do not name all of the keys.
+        """
+        return trusted(keys) if self.size > LARGE else NO_LITERALS
 
     def joined(self, keys: DataFrame, known: Pruning | None) -> DataFrame:
         """
@@ -106,16 +119,24 @@ class Sources:
 
         Returns:
             The columns of SELECT: the rows with these keys; of small sources all.
+
+        Raises:
+            LiteralsMiss: Literals do not find the rows that they should.
         """
         if known is None:
             whole = [item.rows.where(f"NOT {null_key(item.key)}") for item in self.inputs]
             return self.statement.over(whole)
-        rows = [self._rows(place, keys, known) for place in self.members]
         with ThreadPoolExecutor() as side_by_side:
+            checks = [side_by_side.submit(self._check, place, keys, known) for place in self.members]
+            rows = [self._rows(place, keys, known) for place in self.members]
             tables = dict(zip(self.members, side_by_side.map(few, rows), strict=True))
-        for reference in self.references:
-            wanted = few(self._referred(tables[reference.over], reference).distinct())
-            tables[reference.input] = few(self._rows(reference.input, wanted, self.pruning(wanted)))
+            for reference in self.references:
+                wanted = few(self._referred(tables[reference.over], reference).distinct())
+                known = self.pruning(wanted)
+                checks.append(side_by_side.submit(self._check, reference.input, wanted, known))
+                tables[reference.input] = few(self._rows(reference.input, wanted, known))
+            for check in checks:
+                check.result()
         return self.statement.over([tables[place] for place in range(len(self.inputs))])
 
     def touched(self) -> DataFrame | None:
@@ -125,20 +146,39 @@ class Sources:
         Returns:
             `key` (struct<k0, …>) of all of them, or of so many; None if nothing changed, or a key is too large.
         """
-        changed = {place: item.changed for place, item in enumerate(self.inputs) if item.changed is not None}
-        touched = {place: [keys if self.are_small else keys.limit(LEFT_OUT)] for place, keys in changed.items()}
+        changed = [(place, item.changed) for place, item in enumerate(self.inputs) if item.changed is not None]
+        found = [self._touched_by(place, keys) for place, keys in changed]
+        frames = [frame for frame in found if frame is not None]
+        if not frames:
+            return None
+        touched = reduce(DataFrame.unionAll, frames).distinct()
+        try:  # a limit may choose others whenever it is evaluated
+            return touched if self.are_small else brought(touched).frame
+        except TooMuch:
+            return None
+
+    def _touched_by(self, place: int, changed: DataFrame) -> DataFrame | None:
+        """Name rows of the result that the changes of one input could alter: all of them, or its share."""
+        touched = {place: [self._shared(changed)]}
         for reference in reversed(self.references):
             if reference.input in touched:
                 keys = reduce(DataFrame.unionAll, touched[reference.input]).distinct()
                 keys = keys if self.are_small else few(keys)
-                touched.setdefault(reference.over, []).append(self._referring(reference, keys))
-        frames = [frame for place in self.members for frame in touched.get(place, ())]
-        if self.are_small and frames:
-            return reduce(DataFrame.unionAll, frames).distinct()
-        try:  # a limit may choose others whenever it is evaluated
-            return brought(reduce(DataFrame.unionAll, frames).distinct().limit(LEFT_OUT)).frame if frames else None
-        except TooMuch:
-            return None
+                touched.setdefault(reference.over, []).append(self._shared(self._referring(reference, keys)))
+        frames = [frame for member in self.members for frame in touched.get(member, ())]
+        return self._shared(reduce(DataFrame.unionAll, frames).distinct()) if frames else None
+
+    def _shared(self, keys: DataFrame) -> DataFrame:
+        """Leave the share of one changed source; of small sources all."""
+        return keys if self.are_small else keys.limit(self.share)
+
+    def _check(self, place: int, keys: DataFrame, known: Pruning) -> None:
+        """Check that literals find the rows of an input that its keys find, unless its table is large."""
+        item = self.inputs[place]
+        if item.size <= SCANNED:
+            name, own = self.statement.aliases[place], key_struct(item.key, item.types)
+            joined = partial(with_keys, key=item.key, own=own, known=NO_LITERALS)
+            check_rows(name, item.rows, item.key, keys, known, lambda rows, some: joined(rows, keys=some))
 
     def _rows(self, place: int, keys: DataFrame, known: Pruning) -> DataFrame:
         """Read the rows of an input that have one of the keys."""
@@ -161,7 +201,7 @@ class Sources:
             F.expr(key_struct(item.key, item.types)).alias("key"), F.expr(self._key_sql(reference)).alias("refers_to")
         )
         found = shown.join(F.broadcast(_named(keys, "refers_to")), on="refers_to", how="left_semi")
-        return found.select("key") if self.are_small else found.select("key").limit(LEFT_OUT)
+        return found.select("key")
 
     def _key_sql(self, reference: Reference) -> str:
         kinds = self.inputs[reference.input].types
@@ -169,33 +209,5 @@ class Sources:
         return numbered(f"CAST({part} AS {type_sql(kind)})" for part, kind in parts)
 
 
-def with_keys(rows: DataFrame, key: Sequence[str], own: str, keys: DataFrame, known: Pruning) -> DataFrame:
-    """
-    Leave the rows that have one of some keys.
-
-    Args:
-        rows: The rows.
-        key: Their key columns.
-        own: Spark SQL of their key (struct<k0, …>).
-        keys: The keys, as `key`.
-        known: What these prune to.
-    """
-    predicate = known.predicate(key)
-    found = rows if predicate is None else rows.where(predicate)
-    if known.exact:
-        return found
-    kind = found.select(F.expr(own)).schema[0].dataType
-    wanted = keys.select(F.col("key").cast(kind).alias(KEY))
-    return found.withColumn(KEY, F.expr(own)).join(F.broadcast(wanted), on=KEY, how="left_semi").drop(KEY)
-
-
 def _named(keys: DataFrame, name: str) -> DataFrame:
     return keys.select(F.col("key").alias(name))
-
-
-def few(rows: DataFrame) -> DataFrame:
-    """Bring rows to the driver, so that no later plan reads them again, unless they are many."""
-    try:
-        return brought(rows).frame
-    except TooMuch:
-        return rows

@@ -81,7 +81,7 @@ def _table(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, link: Link) 
     item, table = bound.join.inputs[link.input], bound.table(link.input)
     names = bound.used(item.source)
     rows = rows_of(workspace, replace(item, columns=names), table, table.version)
-    looked_up = LookedUp(item.key, link.expressions, rows, is_small=table.size <= SMALL)
+    looked_up = LookedUp(item.key, link.expressions, rows, is_small=table.size <= SMALL, size=table.size)
     known = workspace.file.sources.get(item.source)
     is_global = known is not None and known.kind == "global_table"
     if is_global or plan.strategy != "incremental" or not _came(plan, item.source):

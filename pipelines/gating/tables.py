@@ -23,21 +23,22 @@ def statement_of(join: TableJoin) -> Statement:
     )
 
 
-def sources_of(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Sources:
+def sources_of(workspace: Workspace, bound: BoundJoin, plan: EpochPlan | None = None) -> Sources:
     """
     Give the sources of a join of tables as an epoch pinned them.
 
     Args:
         workspace: Where they are.
         bound: The join.
-        plan: The epoch; of an incremental one the keys are given that its sources changed.
+        plan: The epoch; of an incremental one the keys are given that its sources changed. None of a first load.
     """
     join = bound.join
     inputs = []
     for place, item in enumerate(join.inputs):
         table = bound.table(place)
         rows = rows_of(workspace, item, table, table.version)
-        inputs.append(Rows(rows, item.key, bound.types[place], _changed(workspace, bound, plan, place)))
+        changed = None if plan is None else _changed(workspace, bound, plan, place)
+        inputs.append(Rows(rows, item.key, bound.types[place], changed, table.size))
     references = tuple(Reference(link.input, link.over, link.expressions) for link in join.links)
     size = sum(table.size for table in bound.sources)
     return Sources(statement_of(join), inputs, join.members, references, size)

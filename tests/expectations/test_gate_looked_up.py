@@ -83,6 +83,20 @@ def test_a_planted_fault_is_found_before_anything_is_published(
     assert clicks.found()[-2:] == [(4, 1, "Ann"), (5, 3, "cy")]
 
 
+def test_a_map_that_is_handed_on_in_another_order_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Clicks(spark, tmp_path / "lake")
+    lake.create("clicks", "id INT, user INT, m MAP<STRING, INT>", "(1, 1, map('a', 1, 'b', 2))")
+    lake.create("users", "id INT, name STRING", "(1, 'ann')")
+    begin(lake)
+    pipeline = lake.stream("SELECT c.id, c.m, u.name FROM clicks c LEFT JOIN users u ON c.user = u.id")
+    pipeline.run(spark)
+    lake.click("(2, 1, map('a', 1, 'b', 2))", 10)
+    reordered = F.expr("map_from_entries(reverse(map_entries(m)))")
+    with planted(lambda rows: rows.withColumn("m", reordered)):
+        refused(lake, pipeline, (MISSING, SURPLUS))
+    assert only(pipeline.run(spark)).counts["appended"] == 1
+
+
 def refused(lake: Clicks, pipeline: Pipeline, findings: tuple[str, ...], *, is_load: bool = False) -> None:
     before = lake.versions()
     with pytest.raises(GateFailed) as caught:

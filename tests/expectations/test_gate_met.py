@@ -139,6 +139,18 @@ def test_what_is_right_passes(histories: dict[str, Streams], how: str) -> None:
     assert {(1, 11), (2, 12), (4, 16)} <= set(lake.found())
 
 
+def test_a_map_that_is_handed_on_in_another_order_is_found(lake: Lake) -> None:
+    options = {"key": "id", "kind": "stream", "watermarks": {"n": 1}}
+    for name in ("ls", "rs"):
+        lake.create(name, "id INT, n INT, m MAP<STRING, INT>", "(1, 1, map('a', 1, 'b', 2))")
+    sql = f"SELECT l.id, l.m FROM ls l JOIN rs r ON l.id = r.id AND {BOUNDS}"
+    join = lake.pipeline(sql, {name: deepcopy(options) for name in ("ls", "rs")})
+    reordered = F.expr("map_from_entries(reverse(map_entries(m)))")
+    with planted(lambda rows: rows.withColumn("m", reordered)), pytest.raises(GateFailed, match="shows"):
+        join.run(lake.spark)
+    assert only(join.run(lake.spark)).counts["appended"] == 1
+
+
 BOUNDS = "l.n BETWEEN r.n - 3 AND r.n + 6"
 
 

@@ -1,0 +1,109 @@
+"""A freshly loaded result is checked where it lies: its keys, and a sample of whole rows against the sources."""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField, StructType
+
+from expectations.gate.by_key import NO_LITERALS, LiteralsMiss, few, with_keys
+from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
+from expectations.gate.sources import Sources
+from expectations.validation import Verdict
+from lakehouse.address import Address
+from lakehouse.changes import key_struct, null_key
+from lakehouse.sqltext import numbered, quote
+from lakehouse.tables import read
+from lakehouse.values import comparable, identical
+
+LOADED_RULES = {
+    "missing": "the result has every row that the join makes of its sources",
+    "surplus": "the result has no row that the join does not make of its sources",
+    "differs": "a row of the result is what the join makes of its sources",
+}
+
+SAMPLED = 100
+"""So many keys of the loaded rows are looked at, and as many of each input that has the key of the result."""
+
+
+def gate_loaded(
+    spark: SparkSession,
+    result: Address,
+    version: int,
+    key: Sequence[str],
+    sources: Sources | None = None,
+    salt: str = "",
+) -> Verdict:
+    """
+    Check a freshly loaded result: the key is present and unique, and some rows are what the join makes of its sources.
+
+    Args:
+        spark: Our session.
+        result: The result table.
+        version: The version that the load made.
+        key: Its key columns.
+        sources: The sources of the join as the load pinned them; without them only the keys are checked.
+        salt: Decides which rows are looked at; another one for each load.
+
+    Returns:
+        The verdict. A gate that cannot be evaluated raises; it never passes.
+    """
+    loaded = read(spark, result, version)
+    kinds = [loaded.schema[name].dataType for name in key]
+    batch = _with_suspect_keys(loaded, key, kinds)
+    rules = {} if sources is None else LOADED_RULES
+    if sources is not None:
+        try:
+            batch = batch.unionByName(_with_wrong_rows(loaded, key, sources, salt), allowMissingColumns=True)
+        except LiteralsMiss as found:
+            return Verdict((str(found),))
+    batch = batch.select(*_parts(key), *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules))
+    plain = is_alike_in_pandas(kinds)
+    return judged(batch.limit(IN_PROCESS) if plain else batch, key, rules, in_process=plain)
+
+
+def _parts(key: Sequence[str]) -> list[str]:
+    return [f"key_{place}" for place in range(len(key))]
+
+
+def _with_suspect_keys(loaded: DataFrame, key: Sequence[str], kinds: Sequence[DataType]) -> DataFrame:
+    """Give the keys that are null or occur more than once; of these two rows are enough, and others break no rule."""
+    parts = _parts(key)
+    grouped = loaded.groupBy(
+        *(F.expr(comparable(quote(name), kind)).alias(part) for name, kind, part in zip(key, kinds, parts, strict=True))
+    ).count()
+    suspects = grouped.where(" OR ".join(["count > 1", *(f"{part} IS NULL" for part in parts)]))
+    times = F.explode(F.expr("array_repeat(1, CAST(least(count, 2) AS INT))"))
+    return suspects.select(*parts, times.alias("time")).select(*parts)
+
+
+def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: Sources, salt: str) -> DataFrame:
+    """Give, of a sample of keys, those whose loaded row is not what the join makes, and the rules that they break."""
+    row = loaded.schema
+    numbered_key = StructType([StructField(f"k{place}", row[name].dataType) for place, name in enumerate(key)])
+    own = numbered(map(quote, key))
+    keyed = [(loaded, key, own)]
+    for item in (sources.inputs[place] for place in sources.members):
+        keyed.append((item.rows, item.key, key_struct(item.key, item.types)))
+    samples = []
+    for rows, names, sql in keyed:
+        keys = rows.where(f"NOT {null_key(names)}").select(F.expr(sql).cast(numbered_key).alias("key"))
+        samples.append(keys.orderBy(F.xxhash64("key", F.lit(salt))).limit(SAMPLED))
+    sample = few(reduce(DataFrame.unionAll, samples).distinct())
+    known = None if sources.are_small else sources.pruning(sample)
+    values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in row)
+    made = sources.joined(sample, known).select(F.struct(*values).alias("made"))
+    held = with_keys(loaded, key, own, sample, known or NO_LITERALS)
+    held = held.select(F.struct(*(F.col(quote(field.name)) for field in row)).alias("held"))
+    lines = sample
+    for rows, name in ((made, "made"), (held, "held")):
+        same_key = " AND ".join(f"key.k{place} = {quote(name, part)}" for place, part in enumerate(key))
+        lines = lines.join(rows, on=F.expr(same_key), how="left")
+    same = f"{identical('made', row)} <=> {identical('held', row)}"
+    return lines.where(f"NOT ({same})").select(
+        *(F.expr(comparable(f"key.{f.name}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(numbered_key)),
+        F.expr("held IS NULL").alias("missing"),
+        F.expr("made IS NULL").alias("surplus"),
+        F.expr("made IS NOT NULL AND held IS NOT NULL").alias("differs"),
+    )

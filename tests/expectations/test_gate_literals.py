@@ -1,0 +1,122 @@
+"""The gate shares the code that writes literals with the joins: what a mistake there loses is found nevertheless."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType
+
+from expectations.gate import by_key, sources
+from lakehouse import pruning
+from lakehouse.errors import GateFailed
+from lakehouse.pruning import Pruning
+from pipelines import Pipeline
+from pipelines.gating import looked_up
+from tests.lake import KEYED, Lake, only
+from tests.test_streams import JOIN, Clicks, begin, commit_at
+
+HOLDS = "a literal predicate holds for each key that it was made from"
+FINDS = "that a join on the key finds"
+
+
+def _by_literals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let joins and gate look up few rows of small tables by literals."""
+    for module, name in ((sources, "SMALL"), (sources, "LARGE"), (looked_up, "SMALL")):
+        monkeypatch.setattr(module, name, -1)
+
+
+def _altered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the empty string for the text `@name`, as Spark does for a variable that is not set."""
+    literal = pruning.literal
+
+    def altered(value: Any, kind: DataType) -> str:
+        return literal("" if value == "@name" else value, kind)
+
+    monkeypatch.setattr(pruning, "literal", altered)
+
+
+def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a predicate hold for all of its keys and miss one of them in the table, as wrong statistics of a file do."""
+    predicate = Pruning.predicate
+
+    def blind(self: Pruning, columns: Sequence[str], prefix: str = "") -> str | None:
+        written = predicate(self, columns, prefix)
+        misses = written is not None and not prefix and any(item.values == ("@name",) for item in self.wanted)
+        return "FALSE" if misses else written
+
+    monkeypatch.setattr(Pruning, "predicate", blind)
+
+
+@pytest.fixture
+def tables(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> tuple[Lake, Pipeline]:
+    """Give a join over a text, one row of which is about to refer to another row."""
+    _by_literals(monkeypatch)
+    lake.create("left", "k INT, f STRING", "(1, 'x'), (2, 'y')")
+    lake.create("right", "k STRING, w STRING", "('@name', 'A'), ('x', 'B'), ('y', 'C')")
+    pipeline = lake.pipeline("SELECT l.k, l.f, r.w FROM left l LEFT JOIN right r ON l.f = r.k", KEYED)
+    pipeline.run(lake.spark)
+    lake.sql("UPDATE {left} SET f = '@name' WHERE k = 1")
+    return lake, pipeline
+
+
+@pytest.mark.parametrize(("fault", "finding"), [(_altered, HOLDS), (_blind, FINDS)])
+def test_tables_a_row_that_literals_miss_is_found(
+    tables: tuple[Lake, Pipeline], monkeypatch: pytest.MonkeyPatch, fault: Any, finding: str
+) -> None:
+    lake, pipeline = tables
+    before = lake.version()
+    with monkeypatch.context() as planted:
+        fault(planted)
+        with pytest.raises(GateFailed, match=finding) as failed:
+            pipeline.run(lake.spark)
+    assert "@name" in failed.value.found
+    assert lake.version() == before
+    assert only(pipeline.run(lake.spark)).outcome == "done"
+    assert lake.rows() == [(1, "@name", "A"), (2, "y", "C")]
+
+
+def test_a_large_table_is_not_scanned_to_check_literals(
+    tables: tuple[Lake, Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the limit only the keys themselves are held against the predicate."""
+    lake, pipeline = tables
+    monkeypatch.setattr(sources, "SCANNED", -1)
+    monkeypatch.setattr(sources, "check_rows", lambda *args: pytest.fail("a table is scanned"))
+    assert only(pipeline.run(lake.spark)).outcome == "done"
+
+
+@pytest.mark.parametrize(("fault", "finding"), [(_altered, HOLDS), (_blind, FINDS)])
+def test_a_stream_a_row_that_literals_miss_is_found(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any, finding: str
+) -> None:
+    _by_literals(monkeypatch)
+    lake = Clicks(spark, tmp_path / "lake")
+    lake.create("clicks", "id INT, user STRING", "(1, 'x')")
+    lake.create("users", "id STRING, name STRING", "('@name', 'ann'), ('x', 'cy')")
+    begin(lake)
+    pipeline = lake.stream(JOIN)
+    pipeline.run(spark)
+    lake.sql("INSERT INTO {clicks} VALUES (2, '@name')", "clicks")
+    commit_at(lake, "clicks", 10)
+    with monkeypatch.context() as planted:
+        fault(planted)
+        with pytest.raises(GateFailed, match=finding):
+            pipeline.run(spark)
+    pipeline.run(spark)
+    assert lake.found()[-1] == (2, "@name", "ann")
+
+
+def test_keys_on_the_driver_are_held_against_their_literals_without_a_job(spark: SparkSession) -> None:
+    """No file is read, and no task started, to see that a predicate holds for its keys."""
+    keys = by_key.few(spark.range(500).selectExpr("named_struct('k0', id, 'k1', CAST(id AS STRING)) AS key"))
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
+    spark.sparkContext.setJobGroup("literals", "literals")
+    try:
+        by_key.trusted(keys)
+        assert list(jobs("literals")) == []
+        spark.range(500).count()
+        assert len(jobs("literals")) > 0, "what starts a job is seen"
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]

@@ -1,0 +1,104 @@
+"""The gate of a first load: a sample of whole rows is what the join makes of its sources."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from expectations.gate import loaded, sources
+from lakehouse.errors import GateFailed
+from pipelines import Pipeline, first_load
+from tests.lake import KEYED, Lake, only
+
+MISSING, SURPLUS, DIFFERS = "has every row", "does not make", "a row of the result is"
+FAULTS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "a wrong value": (lambda rows: rows.withColumn("w", F.expr("IF(k = 2, 'wrong', w)")), DIFFERS),
+    "no value": (lambda rows: rows.withColumn("w", F.expr("IF(k = 2, NULL, w)")), DIFFERS),
+    "a map in another order": (
+        lambda rows: rows.withColumn("m", F.expr("map_from_entries(reverse(map_entries(m)))")),
+        DIFFERS,
+    ),
+    "no row": (lambda rows: rows.where("k <> 2"), MISSING),
+    "no rows": (lambda rows: rows.where("FALSE"), MISSING),
+    "a row of nothing": (lambda rows: rows.unionAll(rows.where("k = 2").withColumn("k", F.lit(9))), SURPLUS),
+}
+KINDS = {
+    "foreign-key": "SELECT l.k, l.m, r.w FROM left l LEFT JOIN right r ON l.f = r.k",
+    "table-table": "SELECT l.k, l.m, r.w FROM left l JOIN right r ON l.k = r.k",
+    "table-table, full": "SELECT k, l.m, r.w FROM left l FULL JOIN right r USING (k)",
+}
+
+
+@pytest.fixture
+def unloaded(lake: Lake) -> Lake:
+    """Give a lake with two tables and no result yet."""
+    lake.create(
+        "left", "k INT, f INT, m MAP<STRING, INT>", "(1, 1, map('a', 1, 'b', 2)), (2, 4, NULL), (3, NULL, NULL)"
+    )
+    lake.create("right", "k INT, w STRING", "(1, 'A'), (2, 'B'), (4, 'D'), (NULL, 'E')")
+    return lake
+
+
+def _loading(monkeypatch: pytest.MonkeyPatch, change: Callable[[DataFrame], DataFrame]) -> None:
+    """Let a first load write something else than it computed."""
+    append = first_load.append
+
+    def faulty(rows: DataFrame, *args: Any) -> Any:
+        return append(change(rows), *args)
+
+    monkeypatch.setattr(first_load, "append", faulty)
+
+
+@pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found_and_the_load_is_dropped(
+    unloaded: Lake, monkeypatch: pytest.MonkeyPatch, fault: str, size: str
+) -> None:
+    change, finding = FAULTS[fault]
+    if size == "large":
+        monkeypatch.setattr(sources, "SMALL", -1)
+        monkeypatch.setattr(sources, "LARGE", -1)
+    pipeline = unloaded.pipeline(KINDS["foreign-key"], KEYED)
+    with monkeypatch.context() as planted:
+        _loading(planted, change)
+        with pytest.raises(GateFailed, match=finding):
+            pipeline.run(unloaded.spark)
+    assert not unloaded.is_there("result")
+    assert only(pipeline.run(unloaded.spark)).counts["inserted"] == 3
+
+
+@pytest.mark.parametrize("size", [("SMALL", 2**40), ("LARGE", 2**40), ("LARGE", -1)], ids=["small", "between", "large"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_right_passes(
+    unloaded: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, size: tuple[str, int]
+) -> None:
+    """Rows without a key, without a partner, and that an inner join leaves out are no findings."""
+    if size[0] == "LARGE":
+        monkeypatch.setattr(sources, "SMALL", -1)
+    monkeypatch.setattr(sources, *size)
+    pipeline = unloaded.pipeline(KINDS[kind], KEYED)
+    assert only(pipeline.run(unloaded.spark)).outcome == "done"
+
+
+def test_another_load_is_looked_at_elsewhere(unloaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sample is of the run: a fault in one row of many is found sooner or later."""
+    monkeypatch.setattr(loaded, "SAMPLED", 1)
+    lake, seen = unloaded, set[int]()
+    lake.sql("INSERT INTO {left} SELECT id, id, NULL FROM range(10, 40)")
+    few = loaded.few
+
+    def sampled(rows: DataFrame) -> DataFrame:
+        brought = few(rows)
+        seen.update(row.key.k0 for row in brought.collect())
+        return brought
+
+    monkeypatch.setattr(loaded, "few", sampled)
+    pipeline: Pipeline = lake.pipeline(KINDS["foreign-key"], KEYED)
+    with monkeypatch.context() as planted:
+        _loading(planted, lambda rows: rows.where("k < 0"))
+        for _ in range(3):
+            with pytest.raises(GateFailed):
+                pipeline.run(lake.spark)
+    assert len(seen) > 1
