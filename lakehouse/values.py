@@ -169,7 +169,7 @@ def _hashed_parts(expression: str, kind: DataType, depth: int = 0) -> list[str]:
         return [f"{expression} IS NULL", *(part for field in fields for part in _hashed_parts(*field, depth))]
     if isinstance(kind, MapType):
         entry = StructType([StructField("key", kind.keyType), StructField("value", kind.valueType)])
-        return _hashed_parts(_rewritten(expression, kind, exact=False, depth=depth), ArrayType(entry), depth)
+        return _hashed_parts(_rewritten(expression, kind, {}, sorts=True, depth=depth), ArrayType(entry), depth)
     if isinstance(kind, ArrayType):
         item = f"x{depth}"
         parts = ", ".join(_hashed_parts(item, kind.elementType, depth + 1))
