@@ -78,6 +78,58 @@ def chains(sources: Collection[str], statements: Mapping[str, str]) -> Chains:
     return Chains(reads, order, cycles)
 
 
+class _Statements:
+    """
+    The statements of a file, each taken apart when it is first asked for, and kept.
+
+    Args:
+        file: The pipeline file.
+
+    Raises:
+        PipelineFileError: If joins read each other in a cycle.
+    """
+
+    def __init__(self, file: PipelineFile) -> None:
+        self._file = file
+        self._statements: dict[str, Statement] = {}
+        self._produced: dict[str, Produced] = {}
+        self.chains = chains(file.sources, {name: join.sql for name, join in file.joins.items()})
+        if self.chains.cycles:
+            faults = [
+                fault
+                for name, join in file.joins.items()
+                for fault in faults_of(self.chains.objections(name, join.sql), sql_path(name), join.sql)
+            ]
+            raise PipelineFileError(file.pipeline, faults)
+
+    def of(self, name: str) -> Statement:
+        """
+        Return the statement of a join.
+
+        Raises:
+            PipelineFileError: With all that is wrong with it, or with the first of those behind it that has faults.
+            KeyError: If the file has no such join.
+        """
+        if name not in self._statements:
+            behind = self.chains.behind(name)
+            for other in (*(join for join in self.chains.order if join in behind), name):
+                if other not in self._statements:
+                    self._take_apart(other)
+        return self._statements[name]
+
+    def _take_apart(self, name: str) -> None:
+        """Keep the statement of a join and what it gives; all joins that it reads come first."""
+        statement = parse(name, self._file.joins[name].sql, self._file.sources, self._produced)
+        whole = self._file.part_of(name)
+        self._statements[name] = replace(statement, part_of=whole) if whole != name else statement
+        self._produced[name] = produced(statement, self._file.sources)
+
+
+@lru_cache(maxsize=16)
+def _statements(file: PipelineFile) -> _Statements:
+    return _Statements(file)
+
+
 def chains_of(file: PipelineFile) -> Chains:
     """
     Find out which joins of a file read which.
@@ -85,15 +137,7 @@ def chains_of(file: PipelineFile) -> Chains:
     Raises:
         PipelineFileError: If there is a cycle.
     """
-    found = chains(file.sources, {name: join.sql for name, join in file.joins.items()})
-    if found.cycles:
-        faults = [
-            fault
-            for name, join in file.joins.items()
-            for fault in faults_of(found.objections(name, join.sql), sql_path(name), join.sql)
-        ]
-        raise PipelineFileError(file.pipeline, faults)
-    return found
+    return _statements(file).chains
 
 
 def reads(file: PipelineFile, name: str) -> tuple[str, ...]:
@@ -172,14 +216,7 @@ def statement_of(file: PipelineFile, name: str) -> Statement:
         PipelineFileError: With all that is wrong with the first of them that cannot be used.
         KeyError: If the file has no such join.
     """
-    found = chains_of(file)
-    behind = found.behind(name)
-    made: dict[str, Produced] = {}
-    for other in found.order:
-        if other in behind:
-            made[other] = produced(parse(other, file.joins[other].sql, file.sources, made), file.sources)
-    statement = parse(name, file.joins[name].sql, file.sources, made)
-    return replace(statement, part_of=file.part_of(name)) if file.part_of(name) != name else statement
+    return _statements(file).of(name)
 
 
 def _read_by(sql: str, sources: Collection[str], joins: Collection[str]) -> tuple[str, ...]:
@@ -188,9 +225,8 @@ def _read_by(sql: str, sources: Collection[str], joins: Collection[str]) -> tupl
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
-@lru_cache(maxsize=1024)
 def _named(sql: str) -> tuple[str, ...]:
-    """Give the bare names in FROM; they are asked for again with every other statement of the file."""
+    """Return the bare names in FROM."""
     return tuple(table.name for table in _tables(sql))
 
 

@@ -183,6 +183,10 @@ class PipelineFile(Part):
 
     _wholes: dict[str, str] = PrivateAttr(default_factory=dict)
 
+    def __hash__(self) -> int:
+        """Hash by the names of the joins in their order, which a cache must tell apart although `==` does not."""
+        return hash((self.pipeline, *self.joins))
+
     def split(self, parts: Mapping[str, Mapping[str, Join]]) -> "PipelineFile":
         """
         Put the parts of joins in the place of these.

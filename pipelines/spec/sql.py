@@ -68,7 +68,8 @@ def examine(
     Returns:
         The statement if nothing is wrong and its inputs are known, and what speaks against it.
     """
-    select, objections = read(sql)
+    select, found = read(sql)
+    objections = list(found)
     if select is None or sources is None:
         return None, objections
     inputs, more = read_inputs(select, sources, joins)

@@ -87,13 +87,13 @@ def check_statements(
 
 def _examined(name: str, sql: str, sources: Sources | None, made: Made) -> Examined:
     """Take a statement apart, one of several streams part by part."""
-    select, objections = read(sql)
+    select, found = read(sql)
     inputs, _ = read_inputs(select, sources, made) if select is not None and sources is not None else (None, [])
     if select is None or sources is None or inputs is None or not is_chain(inputs):
         statement, objections = examine(name, sql, sources, made)
         return Examined((name,), [statement] if statement else [], objections)
     chain = Chain(name, select, inputs.sides)
-    objections += [*_ordered(inputs.sides, sources), *chain.objections()]
+    objections = [*found, *_ordered(inputs.sides, sources), *chain.objections()]
     statements: list[Statement] = []
     known = dict(made)
     is_splittable = not any(chain.objections()) and not _taken(chain.names, (*sources, *made))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 
 import sqlglot
@@ -56,9 +56,10 @@ EXPECTED = {
 }
 
 
-def read(sql: str) -> tuple[exp.Select | None, list[Objection]]:
+@lru_cache(maxsize=1024)
+def read(sql: str) -> tuple[exp.Select | None, tuple[Objection, ...]]:
     """
-    Read a statement.
+    Read a statement; each text is parsed once, so callers must not change the tree.
 
     Args:
         sql: The text.
@@ -68,19 +69,19 @@ def read(sql: str) -> tuple[exp.Select | None, list[Objection]]:
     """
     tokens, statements, found = _taken_apart(sql, partial(sqlglot.parse, read=Verbatim))
     if found is not None:
-        return None, [found]
+        return None, (found,)
     if len(statements) != 1:
-        return None, [Objection(f"{len(statements)} statements where one SELECT belongs", about=";")]
+        return None, (Objection(f"{len(statements)} statements where one SELECT belongs", about=";"),)
     statement = statements[0]
     if _depth(statement) > DEEPEST:
-        return None, [Objection(f"the statement is nested deeper than {DEEPEST} levels")]
+        return None, (Objection(f"the statement is nested deeper than {DEEPEST} levels"),)
     if isinstance(statement, exp.SetOperation):
         kind = statement.key.upper()
-        return None, [Objection(f"{kind} of queries; a join is one SELECT", about=kind)]
+        return None, (Objection(f"{kind} of queries; a join is one SELECT", about=kind),)
     if not isinstance(statement, exp.Select) or not statement.args.get("from_"):
         first = next(token for token in tokens if token.token_type != TokenType.SEMICOLON)
-        return None, [Objection("not a SELECT ... FROM ... JOIN ...", about=_place(first))]
-    return statement, [*_clauses(statement), *_expressions(statement, tokens)]
+        return None, (Objection("not a SELECT ... FROM ... JOIN ...", about=_place(first)),)
+    return statement, (*_clauses(statement), *_expressions(statement, tokens))
 
 
 def read_expression(sql: str) -> tuple[exp.Expr | None, list[Objection]]:

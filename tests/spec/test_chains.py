@@ -1,12 +1,17 @@
 """A join may read another one: its key is inferred, its order follows, and a cycle is a fault of the file."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlglot
 import yaml
 
 from lakehouse.errors import PipelineFileError
-from pipelines.spec import PipelineFile, bind, fingerprint, load, parse, reads, selected, statement_of
+from pipelines.explain import explain
+from pipelines.spec import PipelineFile, bind, fingerprint, load, parse, reads, selected, statement_of, syntax
+from pipelines.spec import sql as statements
 from pipelines.spec.chains import chains_of
 
 from .examples import COLUMNS, JOINS, SOURCES, complaints, misfits, refusals
@@ -203,3 +208,43 @@ def test_the_fingerprint_of_a_reader_has_the_name_and_the_key_of_what_it_reads_a
     assert len({first, *(fingerprint(file(joins), "b2") for joins in (renamed, rekeyed, alias))}) == 4
     table = file({"b2": CHAIN["b2"]}, {**KEYS, "a2": "k"})
     assert fingerprint(table, "b2") != first, "a source of that name and key is something else"
+
+
+def long_chain(folder: Path, length: int) -> Path:
+    """Write a file of joins that each read the one before and look up the same table."""
+    before = ["a", *(f"j{n}" for n in range(1, length))]
+    joins = {
+        f"j{n}": f"SELECT l.*, r.v{n} FROM {name} l LEFT JOIN p r ON l.t{n} = r.tail"
+        for n, name in enumerate(before, 1)
+    }
+    content = file(joins).model_dump(by_alias=True, exclude_defaults=True)
+    path = folder / f"chain_of_{length}.yml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def counted(call: Callable[..., Any], name: str, counts: dict[str, int]) -> Callable[..., Any]:
+    """Make a function that counts its calls."""
+
+    def counting(*args: Any, **options: Any) -> Any:
+        counts[name] = counts.get(name, 0) + 1
+        return call(*args, **options)
+
+    return counting
+
+
+def test_a_chain_is_explained_with_one_parse_for_each_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a statement costs must not depend on how many others its file has."""
+    counts: dict[str, int] = {}
+    for module, name in ((sqlglot, "parse"), (statements, "examine_select")):
+        monkeypatch.setattr(module, name, counted(getattr(module, name), name, counts))
+    for length in (10, 30):
+        path = long_chain(tmp_path, length)
+        syntax.read.cache_clear()
+        counts.clear()
+        found = load(path)
+        for name in found.joins:
+            explain(found, name)
+        assert counts == {"parse": length, "examine_select": 2 * length}, "checked with the file, then kept with it"
