@@ -128,7 +128,8 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
                     hint=f"unset {name} and run again",
                 )
     for name in UNSET:
-        session.conf.unset(name)
+        with suppress(PySparkException):
+            session.conf.unset(name)
     for name, value in FIXED.items():
         with suppress(PySparkException):  # a setting that this runtime refuses is one of its `deviations`
             session.conf.set(name, value)
