@@ -47,7 +47,7 @@ def changed_columns(spark: SparkSession, table: Table, recorded: SourceVersions,
     names = [column.path[0] for column in recorded.columns if len(column.path) == 1]
     now = columns_in(table.schema, names)
     different = tuple(_differences(recorded.columns, now))
-    if different or not commits:
+    if different or not commits or not names:
         return "; ".join(different)
     since = base = recorded.to_version
     try:

@@ -34,6 +34,7 @@ PRUNED_BY = 4
 """By the values of so many columns files are skipped in these scans."""
 
 TYPE, VERSION, TIMESTAMP = FEED_COLUMNS
+ADDED = f"{TYPE} = 'insert'"
 
 
 def distortion(columns: Mapping[str, DataType]) -> str:
@@ -106,31 +107,34 @@ class Repair:
         Return rows that net to the same changes as those of the feed within each commit.
 
         Raises:
-            FeedUnavailable: More commits than `MOST_COMMITS` hold such rows.
+            FeedUnavailable: More commits than `MOST_COMMITS` hold such rows, or the table does not hold what they show.
         """
         commits = self._commits
         if not commits:
             return self.feed
-        if len(commits) > MOST_COMMITS:
-            raise FeedUnavailable(
-                self.table.address.label,
-                "its change feed does not show all values as they are: maps of more than four entries, or text that "
-                "is not valid UTF-8",
-                expected=f"at most {MOST_COMMITS} commits with such values, which are looked up in the table",
-                found=f"{len(commits)} commits between versions {self.after} and {self.to}",
-                hint="run more often, or `lakejoin backfill` to reconcile the result with the sources as they are now",
-            )
+        self._refuse_many(commits)
         each = (self._looked_up(commit[VERSION] - 1, commit[VERSION], self._of(commit), commit) for commit in commits)
         return self._with(list(each))
 
     def inserted(self) -> DataFrame:
         """
-        Return the feed of a table that rows are only added to, each row with its own commit.
+        Return the feed of a stream: the rows that were added, each with its own commit, and the other rows as they are.
 
         Rows of equal values that came in several commits, written otherwise, may bear each other's commit.
+
+        Raises:
+            FeedUnavailable: The table does not hold what the feed shows, or rows were changed or deleted as well, in
+                more commits than `MOST_COMMITS`.
         """
-        if not self._commits:
+        commits = self._commits
+        if not commits:
             return self.feed
+        others = self._rows.where(f"NOT ({self._condition} AND {ADDED})")
+        if sum(commit["others"] for commit in commits):
+            self._refuse_many(commits)
+            inserts = [(commit, self._of(commit).where(ADDED)) for commit in commits if commit["added"]]
+            each = (self._looked_up(commit[VERSION] - 1, commit[VERSION], rows, commit) for commit, rows in inserts)
+            return reduce(DataFrame.unionAll, [others, *each])
         added = self._difference(self.after, self.to, self._bad).where("surplus > 0")
         rows = self._copies(added, "surplus", *(f"c{n}" for n in range(len(self._columns))))
         of_form = self._bad.groupBy(self._form, VERSION).agg(F.max(TIMESTAMP).alias(TIMESTAMP), F.count("*").alias("n"))
@@ -138,7 +142,7 @@ class Repair:
         both = rows.alias("row").join(seen.alias("seen"), F.expr("row.form <=> seen.form AND row.copy = seen.copy"))
         values = (F.col(f"row.v{n}").alias(name) for n, name in enumerate(self._columns))
         found = both.select(*values, F.lit("insert").alias(TYPE), f"seen.{VERSION}", f"seen.{TIMESTAMP}")
-        return self._rows.where(f"NOT ({self._condition} AND {TYPE} = 'insert')").unionAll(found)
+        return others.unionAll(found)
 
     @property
     def _columns(self) -> dict[str, DataType]:
@@ -159,9 +163,24 @@ class Repair:
 
     @property
     def _commits(self) -> Sequence[Row]:
-        """The commits with rows that may be distorted, oldest first."""
-        micros = F.max(F.unix_micros(TIMESTAMP)).alias("at")
-        return self._bad.groupBy(VERSION).agg(micros).orderBy(VERSION).collect()
+        """The commits with rows that may be distorted, oldest first, with how many they added and how many others."""
+        facts = (
+            F.max(F.unix_micros(TIMESTAMP)).alias("at"),
+            F.count_if(F.expr(ADDED)).alias("added"),
+            F.count_if(F.expr(f"NOT ({ADDED})")).alias("others"),
+        )
+        return self._bad.groupBy(VERSION).agg(*facts).orderBy(VERSION).collect()
+
+    def _refuse_many(self, commits: Sequence[Row]) -> None:
+        if len(commits) > MOST_COMMITS:
+            raise FeedUnavailable(
+                self.table.address.label,
+                "its change feed does not show all values as they are: maps of more than four entries, or text that "
+                "is not valid UTF-8",
+                expected=f"at most {MOST_COMMITS} commits with such values, which are looked up in the table",
+                found=f"{len(commits)} commits between versions {self.after} and {self.to}",
+                hint="run `lakejoin backfill` to reconcile the result with the sources as they are now",
+            )
 
     def _of(self, commit: Row) -> DataFrame:
         return self._bad.where(f"{VERSION} = {commit[VERSION]}")
@@ -192,10 +211,27 @@ class Repair:
         sides = [self._at(at, 1, pruned)] + ([] if before < 0 else [self._at(before, -1, pruned)])
         rows = reduce(DataFrame.unionAll, sides).alias("row")
         found = rows.join(wanted.alias("wanted"), on=F.expr("row.form <=> wanted.form"), how="left_semi")
+        self._refuse_others(bad, found)
         groups = [f"c{n}" for n in range(len(self._columns))]
         values = (F.first(f"v{n}").alias(f"v{n}") for n in range(len(self._columns)))
         first_form = F.first("form").alias("form")
         return found.groupBy(*groups).agg(first_form, *values, F.sum("weight").alias("surplus")).where("surplus <> 0")
+
+    def _refuse_others(self, bad: DataFrame, found: DataFrame) -> None:
+        """See that the table holds as many more rows of each form, or fewer, as the feed shows."""
+        weight = "IF(_change_type IN ('insert', 'update_postimage'), 1, -1)"
+        shown = bad.select(self._form, F.expr(weight).alias("weight"))
+        both = shown.unionAll(found.select("form", -F.col("weight")))
+        different = both.groupBy("form").agg(F.sum("weight").alias("weight")).where("weight <> 0")
+        examples = different.select(F.expr("make_valid_utf8(to_json(form))")).limit(1).collect()
+        if examples:
+            raise FeedUnavailable(
+                self.table.address.label,
+                "its change feed shows rows that the table does not hold",
+                expected="the rows of the table, but for the order of entries of maps and for invalid UTF-8",
+                found=f"{', '.join(self._columns)}: {examples[0][0]}",
+                hint="run `lakejoin backfill` to reconcile the result with the sources as they are now",
+            )
 
     def _at(self, version: int, weight: int, predicate: str | None) -> DataFrame:
         rows = read_rows(self.spark, self.table, version)

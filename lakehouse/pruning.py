@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ByteType,
@@ -120,7 +120,8 @@ def pruning(keys: DataFrame) -> Pruning:
         return Pruning((), 0 if keys.isEmpty() else None)
     flat = keys.select(*(F.expr(carried(f"key.k{place}", kind)).alias(f"k{place}") for place, kind in kinds))
     budget = max(RANGES // len(kinds), 1)
-    listed = flat.limit(LISTED_KEYS + 1).collect()
+    parts = (_readable(f"k{place}", kind).alias(f"k{place}") for place, kind in kinds)
+    listed = flat.limit(LISTED_KEYS + 1).select(*parts).collect()
     wanted = []
     for place, kind in kinds:
         if len(listed) <= LISTED_KEYS:
@@ -147,8 +148,14 @@ def carried(column: str, kind: DataType) -> str:
     return column
 
 
+def _readable(column: str, kind: DataType) -> Column:
+    """Return a value as any client can read it: invalid UTF-8 with replacement characters."""
+    return F.expr(f"make_valid_utf8({column})" if isinstance(kind, StringType) else column)
+
+
 def _buckets(flat: DataFrame, column: str, kind: DataType) -> list[tuple[Any, Any]]:
-    low, high = flat.agg(F.min(column), F.max(column)).collect()[0]
+    ends = (_readable(f"{end}({column})", kind) for end in ("min", "max"))
+    low, high = flat.agg(*ends).collect()[0]
     # Large numbers that lie close together are one number as doubles.
     if isinstance(kind, (StringType, TimestampNTZType)) or float(low) == float(high):
         return [(low, high)]

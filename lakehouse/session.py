@@ -140,7 +140,7 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
             raise LakejoinError(
                 "session",
                 f"{name} cannot be set",
-                expected=f"{FIXED[name]}, for else values change on their way into a statement",
+                expected=f"{FIXED[name]}, otherwise values change on their way into a statement",
                 found=different[name],
                 hint=f"allow sessions to set {name}, or set it to {FIXED[name]} for the application",
             )
@@ -161,7 +161,7 @@ def deviations(session: SparkSession) -> dict[str, str]:
     for name in (name for name, value in FIXED.items() if values.get(name, "").lower() != value.lower()):
         with suppress(PySparkException):  # a runtime that does not know the setting has nothing that deviates
             found[name] = str(session.conf.get(name))
-    return found
+    return {name: value for name, value in found.items() if value.lower() != FIXED[name].lower()}
 
 
 def is_over_connect(spark: SparkSession) -> bool:

@@ -1,17 +1,18 @@
 """What an incremental epoch with a changelog reads: the changes of every commit of its sources, in one order."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse.changes import as_feed, key_struct, net
-from lakehouse.feed import read_feed
 from lakehouse.sqltext import numbered
 from lakehouse.tables import Table, read
 from lakehouse.values import type_sql
 from pipelines.binding import BoundJoin
+from pipelines.feeds import Rows
 from pipelines.joins.changelog import logged_changes
 from pipelines.joins.latest import VERSION, accepted, offers
 from pipelines.joins.versions import placed, positions
@@ -96,24 +97,28 @@ class CommitSources(EpochSources):
 
     def _raw_changes(self, source: str) -> DataFrame | None:
         """Give the changes of a changelog source row by row, as Kafka Streams sees them, not netted by its KTable."""
-        spark, versions, table = self._workspace.spark, self._ranges[source], self._table(source)
+        versions, table = self._ranges[source], self._table(source)
         ktable = bind_ktable(self._workspace, source)
         history = self._workspace.ledger.of(source)
         after, to = (history.read_up_to(version) for version in (versions.from_version, versions.to_version))
         if after >= to:
             return None  # only upkeep came to the KTable
-        feeds = self._workspace.feeds
-        feeds.inspect(ktable.spec.source, ktable.source, after, to, ktable.spec.columns)
-        raw = feeds.read(ktable.spec.source, ktable.source, after, to, ktable.spec.columns, "inserted")
+        raw = self._looked_through(ktable.source, after, to, ktable.spec.columns, "inserted")
         raw = raw.withColumnsRenamed({"_commit_version": VERSION})
         times = raw.groupBy(VERSION).agg(F.max("_commit_timestamp").alias("at"))
         offered = offers(raw.drop("_change_type", "_commit_timestamp"), ktable.spec).join(times, on=VERSION)
         kinds = {field.name: field.dataType for field in ktable.columns}
-        feed = read_feed(spark, table.address, versions.read_after, versions.to_version, list(kinds))
+        held = replace(table, where="", schema=ktable.columns)
+        feed = self._looked_through(held, versions.read_after, versions.to_version, list(kinds), "netted")
         changes = net(feed, ktable.spec.key, [kinds[name] for name in ktable.spec.key], kinds)
         found = accepted(offered, changes, list(self._kinds(source)))
         places = [ktable.spec.key.index(name) for name in self._key(source)]
         return found.withColumn("key", F.expr(numbered(f"key.k{place}" for place in places)))
+
+    def _looked_through(self, table: Table, after: int, to: int, columns: Sequence[str], rows: Rows) -> DataFrame:
+        """Read a feed that no other join reads, repaired where it has to be."""
+        self._workspace.feeds.inspect("", table, after, to, columns)
+        return self._workspace.feeds.read("", table, after, to, columns, rows)
 
 
 class Commits:

@@ -87,13 +87,15 @@ def carry_out(
     run_id = uuid.uuid4().hex
     stage = Stage.of(workspace.stages, plan.join, plan.epoch, run_id)
     with ThreadPoolExecutor(max_workers=1) as beside:
-        beforehand = beside.submit(look_ahead, workspace, bound, plan)
+        beforehand, repairs = beside.submit(look_ahead, workspace, bound, plan), workspace.feeds.repairs
         try:
             with watch.step("compute"), reading(plan.join):
                 computed = compute(workspace, bound, plan, stage)
         except BaseException:
             stage.delete()
             raise
+        if workspace.feeds.repairs > repairs:  # what was looked up from a feed may be distorted, too
+            beforehand = beside.submit(look_ahead, workspace, bound, plan)
         entry = publishing_entry(bound, plan, run_id, stage.path, computed)
         with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= FEW else {}):
             return _published(workspace, bound, plan, stage, entry, watch, beforehand)

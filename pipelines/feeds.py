@@ -40,6 +40,7 @@ class Feeds:
         self._kept: dict[str, tuple[int, int, DataFrame]] = {}
         self._lock = Lock()
         self._distorted: set[tuple[Address, int, int]] = set()
+        self._sound: set[tuple[Address, int, int]] = set()
 
     @contextmanager
     def shared(self, wanted: Wanted) -> Iterator[None]:
@@ -59,8 +60,8 @@ class Feeds:
         Read the feed of versions (after, to], as `read_changes` does; a feed that proved distorted is repaired.
 
         Args:
-            source: Its name in the file.
-            table: The table; of one whose rows are not all there for a reader those that are.
+            source: Its name in the file; empty for a table that no two joins read.
+            table: The table; of one whose rows do not all count for a reader those that do.
             after: Last version that is already accounted for.
             to: Last version to read.
             columns: The columns that are wanted.
@@ -87,13 +88,20 @@ class Feeds:
         Raises:
             Distorted: Some may be, and the feed was not repaired; read again, it is.
         """
-        if number and (table.address, after, to) not in self._distorted:
+        if not number:
+            self._sound.add((table.address, after, to))
+        elif (table.address, after, to) not in self._distorted:
             self._distorted.add((table.address, after, to))
             raise Distorted
 
+    @property
+    def repairs(self) -> int:
+        """How many feeds proved distorted so far."""
+        return len(self._distorted)
+
     def inspect(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> None:
         """Look through a feed whose readers do not, so that it is repaired where it has to be."""
-        if (table.address, after, to) in self._distorted:
+        if (table.address, after, to) in self._distorted | self._sound:
             return
         feed = self._read(source, table, after, to, columns)
         kinds = {name: table.schema[name].dataType for name in columns}

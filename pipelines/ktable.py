@@ -157,7 +157,9 @@ def _type_faults(changelog: Changelog, table: Table) -> Iterator[Fault]:
     for name in changelog.columns:
         declared = char_type(table.schema[name])
         if declared is not None:
-            problem = f"{name} is {declared.upper()}, which the table that lakejoin keeps of it cannot show"
+            problem = (
+                f"{name} is {declared.upper()}, and the table that lakejoin keeps of this source has no CHAR columns"
+            )
             yield Fault(path, problem, f"ALTER TABLE {table.address.sql} ALTER COLUMN {quote(name)} TYPE STRING")
     for name in changelog.key:
         kind = table.schema[name].dataType

@@ -156,9 +156,7 @@ def _raw_rows(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> Data
         version = F.lit(versions.to_version).cast("bigint")
         return rows.select(*columns, F.lit("insert").alias("_change_type"), version.alias(VERSION))
     names = bound.spec.columns
-    feed = workspace.feeds.read(
-        bound.spec.source, bound.source, versions.read_after, versions.to_version, names, "inserted"
-    )
+    feed = workspace.feeds.read("", bound.source, versions.read_after, versions.to_version, names, "inserted")
     return feed.select(*columns, "_change_type", F.col("_commit_version").alias(VERSION))
 
 

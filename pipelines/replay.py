@@ -26,6 +26,7 @@ from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.comparison import counted, examples_of
 from pipelines.joins.difference import bag_difference
 from pipelines.lookup_epoch import Lookups
+from pipelines.pinning import kind_of
 from pipelines.plan import APPENDED, FEW, Computed, EpochPlan, SourceRange, Strategy, check_definition
 from pipelines.prepare import check_columns
 from pipelines.publishing import Stopwatch
@@ -149,7 +150,7 @@ class Replay:
         ranges = {part.name: part for part in plan.sources}
         for table in bound.sources if plan.strategy == "incremental" else ():
             part, name = ranges[table.address.label], table.address.label
-            if part.has_changes:
+            if part.has_changes and kind_of(self._workspace, table) != "global_table":
                 self._workspace.feeds.inspect(name, table, part.read_after, part.to_version, bound.used(name))
 
 

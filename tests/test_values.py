@@ -350,6 +350,62 @@ def test_a_changelog_source_keeps_values_that_the_feed_distorts(fresh: Lake) -> 
     assert held(fresh) == plain(fresh, sql + " WHERE l.k > 1")
 
 
+def test_two_joins_read_one_changelog_source_as_the_table_that_is_kept_of_it(fresh: Lake) -> None:
+    """Its own rows are read under the same versions; no join takes them for rows of that table."""
+    fresh.create("left", "k INT, v STRING, gone BOOLEAN, seq INT", "(1, 'a', false, 1), (2, 'b', false, 1)")
+    fresh.create("right", "k INT, w STRING", "(1, 'x')")
+    source = {"key": "k", "kind": "changelog", "order_by": "seq", "tombstone": "gone"}
+    sql = "SELECT l.k, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
+    pipeline = fresh.pipeline(sql, {"left": source, "right": "k"}, further={"other": sql})
+    pipeline.run(fresh.spark)
+    for number, row in enumerate(("(1, 'A', false, 2)", "(2, NULL, true, 2)", "(3, 'c', false, 2)"), start=2):
+        fresh.sql(f"INSERT INTO {{left}} VALUES {row}")
+        assert {report.outcome for report in pipeline.run(fresh.spark)} == {"done"}, number
+    assert fresh.rows("result") == fresh.rows("other") == [(1, "A", "x"), (3, "c", None)]
+
+
+def test_a_distorted_event_that_changes_later_is_added_once_as_it_came(fresh: Lake) -> None:
+    """`ignore_changes` passes over the later row, whatever its values; one that came in the same run is not lost."""
+    fresh.create("left", "k INT, m MAP<STRING, INT>, x INT", f"(1, {BIG.format('u')}, 1)")
+    fresh.create("right", "k INT, w STRING", "(1, 'x')")
+    sources = {"left": {"key": "k", "kind": "stream", "ignore_changes": True}, "right": "k"}
+    sql = "SELECT l.k, CAST(l.m AS STRING) AS m, l.x, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
+    pipeline = fresh.pipeline(sql, sources)
+    pipeline.run(fresh.spark)
+    fresh.sql("UPDATE {left} SET x = 2 WHERE k = 1")
+    fresh.sql(f"INSERT INTO {{left}} VALUES (2, {BIG.format('v2')}, 1)")
+    fresh.sql("UPDATE {left} SET x = 2 WHERE k = 2")
+    report = only(pipeline.run(fresh.spark))
+    assert (report.counts["appended"], report.counts["ignored_changes"]) == (1, 4)
+    assert [row[:3] for row in fresh.rows()] == [
+        (1, "{z -> 1, y -> 2, x -> 3, w -> 4, v -> 5, u -> 6}", 1),
+        (2, "{z -> 1, y -> 2, x -> 3, w -> 4, v -> 5, v2 -> 6}", 1),
+    ]
+    only(pipeline.verify(fresh.spark))
+
+
+def test_a_stream_meets_rows_of_a_changelog_source_that_the_feed_distorts(fresh: Lake) -> None:
+    row = damaged(fresh)
+    fresh.create("events", "id INT, t STRING")
+    sources = {
+        "left": {"key": "t", "kind": "changelog", "order_by": "r"},
+        "events": {"key": "id", "kind": "stream"},
+    }
+    sql = "SELECT e.id, CAST(l.m AS STRING) AS m, l.k FROM events e LEFT JOIN left l ON e.t = l.t"
+    pipeline = fresh.pipeline(sql, sources)
+    fresh.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 1 UNION ALL SELECT {row('2', 'q', 'FF')}, 1")
+    pipeline.run(fresh.spark)
+    fresh.sql(f"INSERT INTO {{left}} SELECT {row('3', 's', 'C328')}, 2")
+    fresh.sql(f"INSERT INTO {{events}} SELECT 1, {BAD.format('C328')} UNION ALL SELECT 2, {BAD.format('FF')}", "events")
+    pipeline.run(fresh.spark)
+    met = {
+        1: ("{z -> 1, y -> 2, x -> 3, w -> 4, v -> 5, s -> 6}", 3),
+        2: ("{z -> 1, y -> 2, x -> 3, w -> 4, v -> 5, q -> 6}", 2),
+    }
+    assert {found[0]: found[1:3] for found in fresh.rows()} == met
+    only(pipeline.verify(fresh.spark))
+
+
 def test_two_streams_show_values_that_the_feed_distorts_as_they_are(fresh: Lake) -> None:
     columns = "k INT, m MAP<STRING, INT>, t STRING, at TIMESTAMP"
     fresh.create("left", columns)

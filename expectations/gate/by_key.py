@@ -43,9 +43,14 @@ def trusted(keys: DataFrame) -> Pruning:
     known = pruning(keys)
     predicate = known.predicate(fields_of(keys, "key").fieldNames(), "key.")
     if predicate is not None:
-        missed = keys.where(f"NOT coalesce({predicate}, FALSE)").select(F.to_json("key")).limit(1).collect()
+        missed = (
+            keys.where(f"NOT coalesce({predicate}, FALSE)")
+            .select(F.expr("make_valid_utf8(to_json(key))"))
+            .limit(1)
+            .collect()
+        )
         if missed:
-            raise LiteralsMiss(f"a literal predicate holds for each key that it was made from: not for {missed[0][0]}")
+            raise LiteralsMiss(f"the literal predicate misses the key {missed[0][0]}, which it was made from")
     return known
 
 
@@ -82,9 +87,11 @@ def check_rows(
 
     both = counted(rows.where(predicate), 1).unionAll(counted(rows, -1))
     differing = both.groupBy(KEY).agg(F.sum("times").alias("surplus")).where("surplus <> 0")
-    found = differing.select(F.to_json(KEY)).limit(1).collect()
+    found = differing.select(F.expr(f"make_valid_utf8(to_json({KEY}))")).limit(1).collect()
     if found:
-        raise LiteralsMiss(f"literals find the rows of {name} that a join on the key finds: not for {found[0][0]}")
+        raise LiteralsMiss(
+            f"literals miss rows of {name} that a join on the key finds, or find others: key {found[0][0]}"
+        )
 
 
 def with_keys(rows: DataFrame, key: Sequence[str], own: str, keys: DataFrame, known: Pruning) -> DataFrame:

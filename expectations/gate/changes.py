@@ -258,7 +258,7 @@ class _Staged:
     def broken(self) -> dict[str, str]:
         """Give for each rule the SQL that tells whether a line breaks it; those about the sources need `made`."""
         keeps = (same(f"key.k{n}", f"after.{quote(f.name)}", f.dataType) for n, f in enumerate(self.key))
-        # What is staged is what the join makes, to the order of a map's entries; what is published may differ by that.
+        # Staged rows are compared exactly; a published row may have the entries of a map in another order.
         exactly = [identical(image, self.row) for image in ("made", "after")]
         return {
             "unnecessary_tombstone": "op = 'delete' AND held IS NULL",

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from expectations.gate import sources
 from expectations.gate.by_key import SCANNED, LiteralsMiss, check_rows, few, trusted
 from expectations.gate.judging import IN_PROCESS, judged
 from expectations.gate.statement import Statement
@@ -123,7 +124,7 @@ def _one_of(keys: DataFrame, table: LookedUp, name: str) -> Callable[[DataFrame]
         rows = rows.where(predicate)
         return rows if found.exact else joined(rows, keys)
 
-    if table.size <= SCANNED:
+    if sources.LARGE < table.size <= SCANNED:
         check_rows(name, table.rows, table.key, keys, found, joined)
     return kept
 

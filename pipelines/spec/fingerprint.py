@@ -13,6 +13,9 @@ from pipelines.spec.lengths import lateness
 from pipelines.spec.model import PipelineFile, Source, Storage
 from pipelines.spec.statement import Side
 
+ROW_IDENTITY = 2
+"""How rows of streams are told apart; results of two streams and what waits for them hold it."""
+
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -51,6 +54,7 @@ def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_
     if statement.reads_stream:
         definition["orders"] = [_order(side, file) for side in statement.sides if side.kind != "changelog"]
     if statement.is_windowed:
+        definition["identity"] = ROW_IDENTITY
         definition["watermarks"] = [[[name, *_late(late)] for name, late in side.times] for side in statement.sides]
     if len(statement.steps) > 1:
         definition["further"] = [[step.how, render(step.on)] for step in statement.steps[1:]]

@@ -56,7 +56,7 @@ def _compared_with(column: exp.Expr) -> list[exp.Expr]:
     if isinstance(parent, COMPARISONS):
         return [parent.right if parent.left is node else parent.left]
     if isinstance(parent, exp.In):
-        return list(parent.expressions) if parent.this is node else [parent.this]
+        return list(parent.expressions) if parent.this is node else []
     if isinstance(parent, exp.Between):
         return [parent.args["low"], parent.args["high"]] if parent.this is node else [parent.this]
     if isinstance(parent, exp.Case):  # the operand of a simple CASE
@@ -77,4 +77,6 @@ def _is_padded(operand: exp.Expr, kind: str, columns: Columns) -> bool:
     if operand.find(exp.Column) is not None:
         return False
     is_text = isinstance(operand, exp.Literal) and operand.is_string
+    if isinstance(operand, exp.Null) or (isinstance(operand, exp.Literal) and not is_text):
+        return False
     return not (is_text and kind == f"char({len(operand.name)})")

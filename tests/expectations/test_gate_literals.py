@@ -17,7 +17,7 @@ from pipelines.gating import looked_up
 from tests.lake import KEYED, Lake, only
 from tests.test_streams import JOIN, Clicks, begin, commit_at
 
-HOLDS = "a literal predicate holds for each key that it was made from"
+HOLDS = "the literal predicate misses the key"
 FINDS = "that a join on the key finds"
 
 
