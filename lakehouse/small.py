@@ -84,7 +84,8 @@ def brought(frame: DataFrame) -> Brought:
         if "maxResultSize" in str(error):
             raise TooMuch from error
         raise
-    if rows.num_rows > MOST or rows.nbytes > MOST_BYTES:
+    # `nbytes` would look into each array, and crashes the process at arrays of maps that are null.
+    if rows.num_rows > MOST or rows.get_total_buffer_size() > MOST_BYTES:
         raise TooMuch
     return Brought(rows, frame.sparkSession.createDataFrame(rows, schema=plain), limited)
 
