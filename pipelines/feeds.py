@@ -40,7 +40,6 @@ class Feeds:
         self._kept: dict[str, tuple[int, int, DataFrame]] = {}
         self._lock = Lock()
         self._distorted: set[tuple[Address, int, int]] = set()
-        self._sound: set[tuple[Address, int, int]] = set()
 
     @contextmanager
     def shared(self, wanted: Wanted) -> Iterator[None]:
@@ -88,9 +87,7 @@ class Feeds:
         Raises:
             Distorted: Some may be, and the feed was not repaired; read again, it is.
         """
-        if not number:
-            self._sound.add((table.address, after, to))
-        elif (table.address, after, to) not in self._distorted:
+        if number and (table.address, after, to) not in self._distorted:
             self._distorted.add((table.address, after, to))
             raise Distorted
 
@@ -101,7 +98,7 @@ class Feeds:
 
     def inspect(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> None:
         """Look through a feed whose readers do not, so that it is repaired where it has to be."""
-        if (table.address, after, to) in self._distorted | self._sound:
+        if (table.address, after, to) in self._distorted:
             return
         feed = self._read(source, table, after, to, columns)
         kinds = {name: table.schema[name].dataType for name in columns}

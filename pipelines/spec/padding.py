@@ -38,11 +38,10 @@ def padded_comparisons(sql: str, columns: Columns) -> Iterator[Objection]:
         return
     for column in expression.find_all(exp.Column):
         kind = columns.get(tuple(part.name for part in column.parts))
-        operands = [] if kind is None else _compared_with(column)
-        if any(_is_padded(operand, str(kind), columns) for operand in operands):
+        if kind is not None and any(_is_padded(operand, kind, columns) for operand in _compared_with(column)):
             name = as_written(column).replace("`", "")
             yield Objection(
-                f"{name} is {kind.upper() if kind else ''}, which Spark pads where it is compared like this",
+                f"{name} is {kind.upper()}, which Spark pads where it is compared like this",
                 f"compare rtrim({name}), without the padding, or CAST({name} AS STRING), with it",
             )
 
