@@ -31,3 +31,20 @@ class Address:
     def sql(self) -> str:
         """The table in an SQL statement."""
         return self.table or f"delta.{quote(self.path)}"
+
+
+def local_path(location: str) -> str | None:
+    """Give the path that a location of Spark's, which escapes nothing, has on this machine; None where it has none."""
+    found = re.fullmatch(r"(?:file:(?://)?)?(/.*)", location, re.DOTALL)
+    return found[1] if found else None
+
+
+def relative_to(folder: str, path: str) -> str:
+    """Give a path relative to a folder where it lies below it, else as it is."""
+    return path.removeprefix(f"{folder}/") if folder and path.startswith(f"{folder}/") else path
+
+
+def absolute_from(folder: str, path: str) -> str:
+    """Give the path that `relative_to` made relative to a folder."""
+    is_relative = path and not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]+:", path)
+    return f"{folder}/{path}" if folder and is_relative else path

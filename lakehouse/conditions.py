@@ -89,6 +89,11 @@ def is_missing(error: PySparkException) -> bool:
     return bool(_conditions(error) & MISSING)
 
 
+def is_of_spark(error: Exception) -> bool:
+    """Tell whether Spark, or what it runs in, raised an error."""
+    return isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
+
+
 def is_conflict(error: Exception) -> bool:
     """Tell whether another writer's commit came in between; such an error has no class of its own everywhere."""
     return "DELTA_CONCURRENT" in str(error) or "ConcurrentModification" in str(error)

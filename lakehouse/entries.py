@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from lakehouse.address import Address
+from lakehouse.marks import UNKNOWN, CommitMark
 
 PUBLISHING: Literal["publishing"] = "publishing"
 COMMITTED: Literal["committed"] = "committed"
@@ -44,8 +45,8 @@ class SourceVersions:
     What an epoch read of a source: versions (from_version, to_version] of the table with this id; from -1 is all.
 
     Of a stream that another join makes also which epochs of that join, (from_epoch, to_epoch]: one that only moved a
-    watermark makes no version. `columns` are those that the epoch used, as they were at to_version; epochs of earlier
-    versions of lakejoin recorded none.
+    watermark makes no version. `columns` are those that the epoch used, as they were at to_version, and `commit` is the
+    one that made to_version; epochs of earlier versions of lakejoin recorded neither.
     """
 
     name: str
@@ -55,6 +56,7 @@ class SourceVersions:
     from_epoch: int = 0
     to_epoch: int = 0
     columns: tuple[UsedColumn, ...] = ()
+    commit: CommitMark = UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -182,9 +184,8 @@ class JoinHistory:
 
     @property
     def open(self) -> Entry | None:
-        """The publishing row of an epoch without a closing row."""
-        closed = {e.epoch for e in self.entries if e.step in CLOSING}
-        waiting = (e for e in self.entries if e.step == PUBLISHING and e.epoch not in closed)
+        """The publishing row of an epoch after the last closed one."""
+        waiting = (e for e in self.entries if e.step == PUBLISHING and e.epoch >= self.next_epoch)
         return max(waiting, key=lambda e: e.epoch, default=None)
 
     @property

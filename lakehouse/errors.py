@@ -190,6 +190,18 @@ class NotLoaded(CannotContinue):
     code = "NOT_LOADED"
 
 
+class LedgerForgot(CannotContinue):
+    """Rows were taken out of the ledger: it does not hold an epoch that was begun."""
+
+    code = "LEDGER_FORGOT"
+
+
+class WriteRefused(CannotContinue):
+    """A table that lakejoin keeps does not take the rows of an epoch, for a constraint or a property of it."""
+
+    code = "WRITE_REFUSED"
+
+
 class AnotherRun(LakejoinError):
     """Another run publishes this epoch, or has to be finished first."""
 

@@ -9,9 +9,13 @@ The ledger: one Delta table with a row for each step that an epoch takes, never 
 The *publishing* row decides who publishes an epoch: it is appended under an application id of its own with the epoch as
 its version, so that of two runs one row exists. Progress is read from here only. "Last" is the highest epoch, never the
 latest row.
+
+Paths of targets and stages that lie in the ledger's own folder's parent, the storage, are kept relative to it: a lake
+may be moved or copied.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -22,9 +26,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
-from lakehouse.address import Address
+from lakehouse.address import Address, absolute_from, relative_to
 from lakehouse.conditions import is_conflict, is_missing
 from lakehouse.entries import (
+    ABANDONED,
     CLOSING,
     PUBLISHING,
     SLICE,
@@ -36,9 +41,10 @@ from lakehouse.entries import (
     TargetVersions,
     UsedColumn,
 )
-from lakehouse.errors import AnotherRun
+from lakehouse.errors import AnotherRun, LedgerForgot
+from lakehouse.marks import CommitMark
 from lakehouse.session import INTERPRETED, settings
-from lakehouse.tables import COMMITS_AT_ONCE, create, history, table_id
+from lakehouse.tables import COMMITS_AT_ONCE, create, history, refuse_forgetting, table_detail
 from lakehouse.times import utc
 from lakehouse.writing import write
 
@@ -52,7 +58,8 @@ SCHEMA = """
     definition STRING,
     sources ARRAY<STRUCT<name: STRING, id: STRING, from_version: BIGINT, to_version: BIGINT,
                          from_epoch: BIGINT, to_epoch: BIGINT,
-                         columns: ARRAY<STRUCT<path: ARRAY<STRING>, type: STRING>>>>,
+                         columns: ARRAY<STRUCT<path: ARRAY<STRING>, type: STRING>>,
+                         commit: STRUCT<time: TIMESTAMP, transaction: STRING>>>,
     targets ARRAY<STRUCT<name: STRING, path: STRING, table_name: STRING, id: STRING, base_version: BIGINT,
                          version: BIGINT>>,
     stage STRING, counts MAP<STRING, BIGINT>, seconds MAP<STRING, DOUBLE>, message STRING, clocks MAP<STRING, BIGINT>,
@@ -73,16 +80,23 @@ class Ledger:
     def __init__(self, spark: SparkSession, address: Address) -> None:
         self._spark = spark
         self._address = address
+        self._storage = address.path.rpartition("/")[0]
 
     @cached_property
     def id(self) -> str:
-        """The ledger's table id, which every fence names. The ledger is created if it is not there."""
-        known = table_id(self._spark, self._address)
+        """
+        The ledger's table id, which every fence names. The ledger is created if it is not there.
+
+        Raises:
+            CannotContinue: Delta is set to forget which epochs were written to it.
+        """
+        known = table_detail(self._spark, self._address)
         if known is None:
-            create(self._spark, self._address, _frame(self._spark).schema, (), properties=COMPACTED)
-            known = table_id(self._spark, self._address)
+            create(self._spark, self._address, _frame(self._spark, {}).schema, (), properties=COMPACTED)
+            known = table_detail(self._spark, self._address)
         assert known is not None
-        return known
+        refuse_forgetting(NAME, self._address, known["properties"])
+        return str(known["id"])
 
     def of(self, join: str) -> JoinHistory:
         """Read what is known of a join; nothing where the ledger does not exist yet."""
@@ -112,7 +126,7 @@ class Ledger:
             if is_missing(error):
                 return []
             raise
-        return sorted(map(_entry, rows), key=lambda entry: (entry.epoch, entry.at))
+        return sorted((_entry(row, self._storage) for row in rows), key=lambda entry: (entry.epoch, entry.at))
 
     def append(self, entry: Entry) -> Entry:
         """
@@ -120,17 +134,23 @@ class Ledger:
 
         Raises:
             AnotherRun: The row that counts for this epoch is that of another run.
+            LedgerForgot: There is no such row, though there was one; the next epoch gets a number that was never used.
         """
+        entry = self._write(entry)
+        if not self._is_there(entry):
+            self._refuse(entry)
+        return entry
+
+    def _write(self, entry: Entry) -> Entry:
         entry = replace(entry, at=datetime.now(UTC))
-        frame = _frame(self._spark, entry)
+        frame = _frame(self._spark, _row(entry, self._storage))
         # A ledger of an earlier version of lakejoin lacks columns that came later.
         writer = frame.write.format("delta").mode("append").option("mergeSchema", "true")
         fence = f"{self.id}/{entry.join}"
         if entry.step in (PUBLISHING, *CLOSING):
             app = fence + ("/closed" if entry.step in CLOSING else "")
             writer = writer.option("txnAppId", app).option("txnVersion", str(entry.epoch))
-        mark = f"{entry.run_id} {entry.step} {entry.epoch} {entry.join}"
-        writer = writer.option("userMetadata", mark)
+        writer = writer.option("userMetadata", _mark(entry))
         to = self._address
         try:
             with settings(self._spark, INTERPRETED):
@@ -142,40 +162,72 @@ class Ledger:
             if not is_conflict(error):
                 raise
             # Another run appended the same step at the same time: whose row it is, is read back.
-        self._check_own(entry, mark)
         return entry
 
-    def _check_own(self, entry: Entry, mark: str) -> None:
+    def _is_there(self, entry: Entry) -> bool:
         """
-        Read the step back: an append under a transaction id that was used is skipped without a word.
+        Read a step back: an append under a transaction id that was used is skipped without a word.
 
         The ledger's own history tells at little cost; where our commit is not among the newest, its rows decide.
         """
-        if any(commit.metadata == mark for commit in history(self._spark, self._address, COMMITS_AT_ONCE)):
-            return
+        if any(commit.metadata == _mark(entry) for commit in history(self._spark, self._address, COMMITS_AT_ONCE)):
+            return True
+        return any(known.run_id == entry.run_id and known.step == entry.step for known in self._rivals(entry))
+
+    def _rivals(self, entry: Entry) -> list[Entry]:
+        """Read the rows that may be there in the place of a step."""
         steps = CLOSING if entry.step in CLOSING else (entry.step,)
-        rows = self._entries(F.col("join_name") == entry.join)
-        known = [e for e in rows if e.epoch == entry.epoch and e.step in steps]
-        if not any(e.run_id == entry.run_id and e.step == entry.step for e in known):
-            others = ", ".join(f"{e.step} by run {e.run_id}" for e in known) or "a step of another run"
-            raise AnotherRun(
+        own = (F.col("join_name") == entry.join) & (F.col("epoch") == entry.epoch) & F.col("step").isin(*steps)
+        return self._entries(own)
+
+    def _refuse(self, entry: Entry) -> None:
+        """
+        Say why a step is not there.
+
+        Raises:
+            AnotherRun, LedgerForgot: As `append`. Delta keeps the number of a transaction when RESTORE or DELETE takes
+                its row out of the ledger.
+        """
+        rivals = self._rivals(entry)
+        if not rivals:
+            raise LedgerForgot(
                 entry.join,
-                f"epoch {entry.epoch} belongs to another run",
-                expected=f"{entry.step} by run {entry.run_id}",
-                found=others,
-                hint="let that run finish; `lakejoin run` again picks up what it left",
+                f"rows of epoch {entry.epoch} are gone from the ledger",
+                expected=f"{entry.step} by run {entry.run_id}, or a row of another run in its place",
+                found=f"neither, though Delta knows that there was one; the next epoch is {self._skip_used(entry) + 1}",
+                hint=f"run `lakejoin backfill --select {entry.join}` to go on from the tables as they are",
             )
+        raise AnotherRun(
+            entry.join,
+            f"epoch {entry.epoch} belongs to another run",
+            expected=f"{entry.step} by run {entry.run_id}",
+            found=", ".join(f"{rival.step} by run {rival.run_id}" for rival in rivals) or "a step of another run",
+            hint=f"let that run finish; `lakejoin run --select {entry.join}` again picks up what it left",
+        )
+
+    def _skip_used(self, entry: Entry) -> int:
+        """Append an abandoned epoch with a number that was never used, for those that the ledger lost; give it."""
+        message = f"rows of epoch {entry.epoch} were gone from the ledger; numbers up to this one may have been used"
+        above, step = entry.epoch, 1
+        while True:
+            above, step = above + step, 2 * step
+            if self._is_there(self._write(replace(entry, epoch=above, step=ABANDONED, message=message))):
+                return above
 
 
-def _frame(spark: SparkSession, entry: Entry | None = None) -> DataFrame:
+def _mark(entry: Entry) -> str:
+    """Give what a commit of the ledger carries as its user metadata."""
+    return f"{entry.run_id} {entry.step} {entry.epoch} {entry.join}"
+
+
+def _frame(spark: SparkSession, row: Mapping[str, object]) -> DataFrame:
     """
     Make a frame of one row. As JSON it is a literal of the plan; `createDataFrame` of rows would start Python workers.
     """
-    row = {} if entry is None else _row(entry)
     return spark.sql("SELECT 1").select(F.from_json(F.lit(json.dumps(row)), SCHEMA).alias("row")).select("row.*")
 
 
-def _row(entry: Entry) -> dict[str, object]:
+def _row(entry: Entry, storage: str) -> dict[str, object]:
     assert entry.at is not None
     return {
         "join_name": entry.join,
@@ -186,11 +238,11 @@ def _row(entry: Entry) -> dict[str, object]:
         "strategy": entry.strategy,
         "reason": entry.reason,
         "definition": entry.definition,
-        "sources": [asdict(source) for source in entry.sources],
+        "sources": list(map(_source_row, entry.sources)),
         "targets": [
             {
                 "name": target.address.label,
-                "path": target.address.path,
+                "path": relative_to(storage, target.address.path),
                 "table_name": target.address.table,
                 "id": target.id,
                 "base_version": target.base_version,
@@ -198,7 +250,7 @@ def _row(entry: Entry) -> dict[str, object]:
             }
             for target in entry.targets
         ],
-        "stage": entry.stage,
+        "stage": relative_to(storage, entry.stage),
         "counts": dict(entry.counts),
         "seconds": dict(entry.seconds),
         "message": entry.message,
@@ -209,7 +261,13 @@ def _row(entry: Entry) -> dict[str, object]:
     }
 
 
-def _entry(row: Row) -> Entry:
+def _source_row(source: SourceVersions) -> dict[str, object]:
+    commit = source.commit
+    time = None if commit.time is None else commit.time.isoformat()
+    return {**asdict(source), "commit": {"time": time, "transaction": commit.transaction}}
+
+
+def _entry(row: Row, storage: str) -> Entry:
     return Entry(
         join=row["join_name"],
         epoch=row["epoch"],
@@ -221,11 +279,14 @@ def _entry(row: Row) -> Entry:
         sources=tuple(map(_source, row["sources"])),
         targets=tuple(
             TargetVersions(
-                Address(t["name"], t["path"] or "", t["table_name"] or ""), t["id"], t["base_version"], t["version"]
+                Address(t["name"], absolute_from(storage, t["path"] or ""), t["table_name"] or ""),
+                t["id"],
+                t["base_version"],
+                t["version"],
             )
             for t in row["targets"]
         ),
-        stage=row["stage"] or "",
+        stage=absolute_from(storage, row["stage"] or ""),
         counts=dict(row["counts"] or {}),
         seconds=dict(row["seconds"] or {}),
         message=row["message"] or "",
@@ -247,6 +308,8 @@ def _later(row: Row, name: str) -> Any:
 def _source(row: Row) -> SourceVersions:
     given = row.asDict()
     columns = (UsedColumn(tuple(column["path"]), column["type"]) for column in given.get("columns") or ())
+    commit = given.get("commit")
+    time = None if commit is None or commit["time"] is None else utc(commit["time"])
     return SourceVersions(
         row["name"],
         row["id"],
@@ -255,6 +318,7 @@ def _source(row: Row) -> SourceVersions:
         given.get("from_epoch") or 0,
         given.get("to_epoch") or 0,
         tuple(columns),
+        CommitMark(time, "" if commit is None else commit["transaction"] or ""),
     )
 
 

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType
 from lakehouse.address import Address
 from lakehouse.conditions import is_conflict
 from lakehouse.errors import AnotherRun, ForeignWriter
+from lakehouse.feed import read_feed
 from lakehouse.pruning import pruning
 from lakehouse.session import settings
 from lakehouse.sqltext import numbered, quote
@@ -30,10 +31,15 @@ OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
 STAGED_COUNTS = {name: f"count_if(op = '{op}')" for op, name in OPERATIONS.items()}
 """What is counted while a change set is staged, as SQL by name."""
 
+METRICS = {name: f"numTargetRows{name.capitalize()}" for name in OPERATIONS.values()}
+"""The metrics of a MERGE, by what they count."""
+
+CHANGE_TYPES = {"inserted": "insert", "updated": "update_postimage", "deleted": "delete"}
+"""The rows of a change feed, by what they count."""
+
 EPOCHS_APART = 1_000_000
 """Delta's transaction versions of one epoch: far more than it has slices."""
 ATTEMPTS = 5
-TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True)
@@ -176,8 +182,10 @@ def merge(
     if not metrics and not still_open():
         raise _another_run(address.label, fence)
     commits = check_owner(spark, refresh(spark, table), base_version, {fence.run_id}, join)
-    # The newest: an epoch that is let go may have put the table back, under its run id too.
-    return next((commit for commit in reversed(commits) if commit.metadata == fence.mark), None)
+    # The newest: an epoch that is let go may have put the table back, under its run id too. What auto compaction does
+    # after a commit bears its mark as well.
+    own = (commit for commit in reversed(commits) if commit.metadata == fence.mark and commit.changes_data)
+    return next(own, None)
 
 
 def merge_statement(
@@ -238,13 +246,28 @@ def _telling(changes: DataFrame, columns: StructType) -> list[StructField]:
     return [field for field, _ in differing] or list(columns)
 
 
-def committed_counts(metrics: Mapping[str, str]) -> dict[str, int]:
-    """Read what a MERGE changed from the metrics of its commit: inserted, updated, deleted."""
-    return {
-        "inserted": int(metrics.get("numTargetRowsInserted", 0)),
-        "updated": int(metrics.get("numTargetRowsUpdated", 0)),
-        "deleted": int(metrics.get("numTargetRowsDeleted", 0)),
-    }
+def committed_counts(spark: SparkSession, table: Table, commit: Commit) -> dict[str, int] | None:
+    """
+    Count the rows that a MERGE of ours inserted, updated and deleted, or that an append or overwrite inserted.
+
+    Args:
+        spark: Our session.
+        table: The table.
+        commit: Its commit.
+
+    Returns:
+        The counts, from the metrics of the commit or, where `delta.history.metricsEnabled` kept them from being
+        written, from the change feed; None where the table has neither. Any other operation counts as nothing.
+    """
+    names = {"MERGE": METRICS, "WRITE": {"inserted": "numOutputRows"}}.get(commit.operation, {})
+    counts = dict.fromkeys(OPERATIONS.values(), 0)
+    if all(commit.metrics.get(name, "").isdecimal() for name in names.values()):
+        return counts | {count: int(commit.metrics[name]) for count, name in names.items()}
+    if not table.feed_on:
+        return None
+    feed = read_feed(spark, table.address, commit.version - 1, commit.version, ())
+    found = {row[0]: row[1] for row in feed.groupBy("_change_type").count().collect()}
+    return counts | {count: found.get(CHANGE_TYPES[count], 0) for count in names}
 
 
 def _with(spark: SparkSession, options: Mapping[str, str], statement: str) -> Sequence[object]:

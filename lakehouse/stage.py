@@ -27,7 +27,7 @@ class Stage:
 
     @staticmethod
     def of(root: str, join: str, epoch: int, run_id: str) -> "Stage":
-        """Name the stage of one attempt: `<root>/<join>/<epoch>-<run id>`."""
+        """Name the stage of one attempt below a folder: `<folder>/<join>/<epoch>-<run id>`."""
         return Stage(f"{root}/{join}/{epoch}-{run_id}")
 
     def put(

@@ -66,6 +66,8 @@ BYTES_ADDED = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 PARAMETERS = ("oldColumnPath", "newColumnPath", "columns", "version")
 """The parameters of operations on columns, and of RESTORE, that tell which column is which afterwards."""
 
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+
 COMMITS_AT_ONCE = 20
 """So many commits of a table's history are read with the first look at it."""
 
@@ -86,6 +88,7 @@ class Table:
         commits: Its newest commits, newest first; `commits_since` reads more where these do not reach.
         size: Bytes of its files.
         where: Spark SQL that tells which of its rows are there for a reader; all of them where it is empty.
+        location: The folder that it lies in, as a URI.
     """
 
     address: Address
@@ -96,6 +99,7 @@ class Table:
     commits: tuple["Commit", ...] = ()
     size: int = 0
     where: str = ""
+    location: str = ""
 
     @property
     def feed_on(self) -> bool:
@@ -154,23 +158,19 @@ class Commit:
 
 def find(spark: SparkSession, address: Address) -> Table | None:
     """Look a table up as it is now; None where there is no Delta table."""
-    detail = _detail(spark, address)
+    detail = table_detail(spark, address)
     if detail is None:
         return None
     commits = tuple(history(spark, address, COMMITS_AT_ONCE))
     version = commits[0].version
     schema = read(spark, address, version).schema
     size = detail["sizeInBytes"] or 0
-    return Table(address, detail["id"], version, schema, dict(detail["properties"]), commits, size)
+    properties, location = dict(detail["properties"]), detail["location"] or ""
+    return Table(address, detail["id"], version, schema, properties, commits, size, location=location)
 
 
-def table_id(spark: SparkSession, address: Address) -> str | None:
-    """Give a table's id; None where there is no Delta table."""
-    detail = _detail(spark, address)
-    return None if detail is None else str(detail["id"])
-
-
-def _detail(spark: SparkSession, address: Address) -> Row | None:
+def table_detail(spark: SparkSession, address: Address) -> Row | None:
+    """Give what DESCRIBE DETAIL says of a table; None where there is no Delta table."""
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {address.sql}").collect()[0]
     except PySparkException as error:
@@ -202,6 +202,28 @@ def refresh(spark: SparkSession, table: Table) -> Table:
     """Look at a table's newest version and commits again, the cheapest look there is."""
     commits = tuple(history(spark, table.address, COMMITS_AT_ONCE))
     return replace(table, version=commits[0].version, commits=commits)
+
+
+def refuse_forgetting(name: str, address: Address, properties: Mapping[str, str]) -> None:
+    """
+    See that Delta remembers which epochs were written to a table.
+
+    Args:
+        name: What the error is about.
+        address: The table.
+        properties: Its properties.
+
+    Raises:
+        CannotContinue: It is set to forget them after a time.
+    """
+    if TRANSACTION_RETENTION in properties:
+        raise CannotContinue(
+            name,
+            f"{TRANSACTION_RETENTION} is set on {address.label}",
+            expected="no such property: Delta would forget which epochs were written, and write one again",
+            found=properties[TRANSACTION_RETENTION],
+            hint=f"ALTER TABLE {address.sql} UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
+        )
 
 
 def read(spark: SparkSession, address: Address, version: int) -> DataFrame:
@@ -280,10 +302,7 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
             found=f"version {newest}",
             hint=backfill,
         )
-    known: Sequence[Commit] = table.commits
-    if known[-1].version > version + 1 and len(known) >= COMMITS_AT_ONCE:
-        # Later commits may have come since the table was pinned: some more than the range are asked for.
-        known = history(spark, table.address, known[0].version - version + COMMITS_AT_ONCE)
+    known = reaching(spark, table, version).commits
     commits = [commit for commit in reversed(known) if version < commit.version <= newest]
     missing = sorted(set(range(version + 1, newest + 1)) - {commit.version for commit in commits})
     if missing:
@@ -295,6 +314,15 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
             hint=backfill,
         )
     return commits
+
+
+def reaching(spark: SparkSession, table: Table, version: int) -> Table:
+    """Give a table with its commits from a version on, as far as they are still in its log."""
+    known = table.commits
+    if known[-1].version <= version or len(known) < COMMITS_AT_ONCE:
+        return table
+    # Later commits may have come since the table was pinned: some more than the range are asked for.
+    return replace(table, commits=tuple(history(spark, table.address, known[0].version - version + COMMITS_AT_ONCE)))
 
 
 def at_rest(spark: SparkSession, table: Table, version: int) -> Table:

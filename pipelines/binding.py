@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 
 from expectations.catalogue import columns_of
 from lakehouse.address import Address
+from lakehouse.commit_log import mark_of
 from lakehouse.entries import STATE, JoinHistory, SourceVersions
 from lakehouse.errors import Fault, PipelineFileError, SourceRecreated
 from lakehouse.sqltext import quote
@@ -357,7 +358,7 @@ def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions], backfill: 
         backfill: The command that helps where that is not possible.
 
     Raises:
-        SourceRecreated: One is another table by now.
+        SourceRecreated: One is another table by now, or was put back from a copy.
     """
     versions = {source.name: source for source in recorded}
 
@@ -369,6 +370,14 @@ def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions], backfill: 
                 f"{table.address.label} was dropped and created again",
                 expected=f"the table with id {before.id}",
                 found=f"id {table.id}",
+                hint=f"run `lakejoin {backfill} --select {bound.join.name}`",
+            )
+        if mark_of(table, before.to_version).contradicts(before.commit):
+            raise SourceRecreated(
+                bound.join.name,
+                f"{table.address.label} was put back from a copy, or its log was changed",
+                expected=f"under version {before.to_version} the commit that the epoch read",
+                found="another commit under that version",
                 hint=f"run `lakejoin {backfill} --select {bound.join.name}`",
             )
         return replace(table, version=before.to_version)

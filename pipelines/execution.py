@@ -2,41 +2,32 @@
 One epoch carried out, whatever it computes: into a stage, through its gate, into its tables.
 
     compute ─► stage ─► gate ─► ledger: publishing ─► tables ─► ledger: committed ─► stage gone
-
-An epoch that a killed run left open is finished from the ledger's row and the stage alone, or let go where a person
-asked for a backfill and it cannot be finished.
 """
 
+import logging
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from expectations.validation import Verdict
 from lakehouse.conditions import reading
-from lakehouse.entries import ABANDONED, REJECTED, Entry
-from lakehouse.errors import AnotherRun, CannotContinue, GateFailed, LakejoinError
+from lakehouse.entries import REJECTED, Entry
+from lakehouse.errors import AnotherRun, GateFailed, LedgerForgot
 from lakehouse.session import NOT_ADAPTIVE, settings
 from lakehouse.stage import Stage
-from lakehouse.tables import find
 from pipelines.binding import Bound, BoundJoin, notes_on
-from pipelines.first_load import resume_load
 from pipelines.gating import Beforehand, gate, look_ahead
 from pipelines.ktable import BoundKTable
 from pipelines.plan import APPENDED, FEW, Computed, EpochPlan
-from pipelines.prepare import Prepared
 from pipelines.publishing import (
     Stopwatch,
     gate_of_yours,
-    is_staged,
     publish,
     publishing_entry,
-    put_back,
     staged_rows,
     written_rows,
 )
@@ -44,6 +35,8 @@ from pipelines.report import JoinReport
 from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)
+
+log = logging.getLogger(__name__)
 
 OF_OURS = "`lakejoin backfill` reconciles with the sources as they are now"
 OF_YOURS = (
@@ -85,7 +78,7 @@ def carry_out(
         LakejoinError: As `compute` and `publish`.
     """
     run_id = uuid.uuid4().hex
-    stage = Stage.of(workspace.stages, plan.join, plan.epoch, run_id)
+    stage = workspace.stage(plan.join, plan.epoch, run_id)
     with ThreadPoolExecutor(max_workers=1) as beside:
         beforehand, repairs = beside.submit(look_ahead, workspace, bound, plan), workspace.feeds.repairs
         try:
@@ -127,7 +120,7 @@ def _published(
     try:
         with watch.step("ledger"):
             workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
-    except AnotherRun:
+    except (AnotherRun, LedgerForgot):
         stage.delete()
         raise
     return report_on(publish(workspace, entry, watch), watch, plan.strategy, notes_on(bound))
@@ -165,73 +158,6 @@ def _staged(workspace: Workspace, stage: Stage, entry: Entry) -> DataFrame:
     """Give the rows that the epoch puts into the result."""
     rows = stage.get(workspace.spark, "result")
     return rows if entry.counts.get(APPENDED) else rows.where("op <> 'delete'").select("after.*")
-
-
-def finish_open(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, abandon_broken: bool) -> Entry | None:
-    """
-    Finish the open epoch from the ledger's row.
-
-    Args:
-        workspace: Where to work.
-        prepared: What the ledger knows.
-        watch: Times the steps.
-        abandon_broken: Let it go where it cannot be finished: a backfill follows.
-
-    Returns:
-        The committed row; None if the epoch was let go.
-
-    Raises:
-        CannotContinue: It cannot be finished.
-        LakejoinError: Its stage is gone.
-    """
-    entry = prepared.history.open
-    assert entry is not None
-    if abandon_broken and (prepared.history.broken is not None or is_gone(workspace, entry)):
-        abandon(workspace, entry, "broken, or its table is gone")
-        return None
-    if entry.strategy == "load" and entry.result.base_version < 0:
-        return resume_load(workspace, entry, watch)
-    if is_staged(entry) and not Path(entry.stage).exists():
-        raise LakejoinError(
-            entry.join,
-            f"the stage of open epoch {entry.epoch} is gone",
-            expected=f"the folder {entry.stage}",
-            hint="restore the folder; without it nobody knows what the epoch had still to write",
-        )
-    try:
-        return publish(workspace, entry, watch)
-    except CannotContinue as error:
-        stopped = error
-    except AnalysisException as error:
-        stopped = CannotContinue(
-            entry.join,
-            f"open epoch {entry.epoch} cannot be finished",
-            expected=f"what the epoch is to write in {entry.stage}, and tables that take it",
-            found=str(error).splitlines()[0],
-            hint=f"put back what is missing, or run `lakejoin backfill --select {entry.join}`, which lets the epoch go",
-        )
-        stopped.__cause__ = error
-    if not abandon_broken:
-        raise stopped
-    abandon(workspace, entry, stopped.problem)
-    return None
-
-
-def abandon(workspace: Workspace, entry: Entry, why: str) -> None:
-    """
-    Let an open epoch go; what it has written already is mended by the backfill that follows.
-
-    What waits is as it was before, for the epoch that comes instead begins with that.
-    """
-    if entry.state is not None and entry.state.base_version >= 0:
-        put_back(workspace, entry, entry.state)
-    workspace.ledger.append(replace(entry, step=ABANDONED, message=f"{why}; a backfill reconciles the result"))
-    Stage(entry.stage).delete()
-
-
-def is_gone(workspace: Workspace, entry: Entry) -> bool:
-    """Tell whether a table that an open epoch is to write was dropped; those of a first load need not be there yet."""
-    return any(target.base_version >= 0 and find(workspace.spark, target.address) is None for target in entry.targets)
 
 
 def report_on(entry: Entry | None, watch: Stopwatch, strategy: str, details: tuple[str, ...] = ()) -> JoinReport:

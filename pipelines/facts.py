@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lakehouse.entries import UsedColumn
+from lakehouse.marks import UNKNOWN, CommitMark
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class SourceFacts:
         changed: Which of the columns that the last epoch used are others now; empty if none is. Rows that no commit
             changed may have other values then.
         columns: Those of its columns that the join uses, as they are at its newest version.
+        commit: The commit that made that version.
+        is_put_back: Whether another commit than the recorded one lies under the version that the last epoch read.
     """
 
     name: str
@@ -32,6 +35,8 @@ class SourceFacts:
     epochs: tuple[int, int] = (0, 0)
     changed: str = ""
     columns: tuple[UsedColumn, ...] = ()
+    commit: CommitMark = UNKNOWN
+    is_put_back: bool = False
 
     @property
     def has_come(self) -> bool:

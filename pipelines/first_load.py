@@ -18,7 +18,7 @@ from expectations.validation import Verdict
 from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
-from lakehouse.publish import append, check_owner
+from lakehouse.publish import append, check_owner, committed_counts
 from lakehouse.sqltext import quote
 from lakehouse.tables import create, drop, find, get, read
 from pipelines.binding import BoundJoin, at_recorded, bind_join
@@ -86,7 +86,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
             append(rows, bound.result, fence_of(workspace, entry))
         table = get(spark, bound.result)
         commits = check_owner(spark, table, 0, {entry.run_id})
-    commit = next((commit for commit in commits if commit.metadata == entry.run_id), None)
+    commit = next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)
     if commit is None:
         raise AnotherRun(entry.join, f"epoch {entry.epoch} was written by another run meanwhile")
     with watch.step("gate"):
@@ -100,8 +100,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
         message = "; ".join(verdict.findings)
         ledger.append(replace(entry, step=ABANDONED, message=f"{REJECTED_LOAD}{message}"))
         raise GateFailed(entry.join, "the loaded result did not pass its gate and was dropped", found=message)
-    rows_loaded = int(commit.metrics.get("numOutputRows", 0))
-    counts = {**entry.counts, "inserted": rows_loaded, "updated": 0, "deleted": 0}
+    counts = {**entry.counts, **(committed_counts(spark, table, commit) or {})}
     targets = [TargetVersions(bound.result, table.id, -1, commit.version)]
     if entry.changelog is not None:
         with watch.step("changelog"):
@@ -124,7 +123,7 @@ def _load_changelog(
         return missing_rows(logged, loaded, key, bound.columns, entry.epoch)
 
     made, number = append_rows(workspace, entry, target, rows)
-    return replace(target, version=made), number
+    return replace(target, version=made), number or 0
 
 
 def _drop(workspace: Workspace, entry: Entry) -> None:

@@ -121,7 +121,7 @@ def pinned_ktable(workspace: Workspace, source: str) -> Table:
 @contextmanager
 def way_on(workspace: Workspace, source: str) -> Iterator[None]:
     """
-    Let errors name the way on that a KTable has: dropped and loaded anew, for nothing reconciles it in place.
+    Let errors name the way on that a KTable has: a backfill of all that reads it, for it cannot be selected itself.
 
     It shares its protocol with joins, and so their errors; where a hint of these names a command, it is for joins.
     """
@@ -129,18 +129,24 @@ def way_on(workspace: Workspace, source: str) -> Iterator[None]:
         yield
     except LakejoinError as error:
         if not isinstance(error, PipelineFileError):
-            error.hint = way_on_from(error.hint, ktable_address(workspace, source))
+            error.hint = way_on_from(error.hint)
             error.args = (error.message,)
         raise
 
 
-def way_on_from(hint: str, address: Address) -> str:
+def way_on_from(hint: str) -> str:
     """Put the way on that a KTable has in the place of that of a join."""
-    rebuild = _rebuild(address)
-    if rebuild in hint:
+    if hint.startswith("drop "):
         return hint
     hint = re.sub(r"`lakejoin run --select [^`]*`", "`lakejoin run`", hint)
-    return re.sub(r"((run|compare it by) )?`lakejoin (backfill|verify).*", lambda _: rebuild, hint)
+    return re.sub(r"((run|compare it by) )?`lakejoin (backfill|verify).*", RECONCILED, hint)
+
+
+RECONCILED = (
+    "run `lakejoin backfill`: it reconciles the table that is kept of this source with the source as it is now, "
+    "and the joins that read it"
+)
+"""The way on of a KTable."""
 
 
 def _rebuild(address: Address) -> str:

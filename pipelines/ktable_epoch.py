@@ -1,8 +1,9 @@
 """
 Plan and compute one epoch of the KTable of a changelog source.
 
-    first:  snapshot of the source ─┐
-    later:  rows that were added ───┴─► offers ─► look-up of what is held ─► stage: result
+    first:      snapshot of the source ─┐
+    later:      rows that were added ───┴─► offers ─► look-up of what is held ─► stage: result
+    reconciled: snapshot of the source ───► offers ─► compared with all that is held ─► stage: result
 
 The rows of a snapshot do not say in which commit they came, so that all of it counts as one commit.
 """
@@ -16,15 +17,17 @@ from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
 from lakehouse.distorted import distortion
+from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue
 from lakehouse.pruning import pruning
 from lakehouse.publish import STAGED_COUNTS
 from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import commits_since, create, find, get, read, read_rows
+from lakehouse.tables import Table, commits_since, create, find, get, read, read_rows
 from pipelines.epoch import few_or_many
 from pipelines.joins.latest import VERSION, latest, offers
+from pipelines.joins.subset import differing
 from pipelines.ktable import BoundKTable, bind_ktable, ktable_address, way_on
 from pipelines.plan import EpochPlan, Refresh, plan_epoch
 from pipelines.prepare import (
@@ -43,14 +46,16 @@ BACKFILL = "run `lakejoin backfill`"
 """The hint that `way_on` replaces."""
 
 
-def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False) -> Prepared:
+def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False, anew: bool = False) -> Prepared:
     """
     Look at a changelog source, its KTable and the ledger, and plan the next epoch.
 
     Args:
         workspace: Where to work.
         name: The source.
-        backfill: A person asked for it: a KTable whose own table is gone is loaded anew; any other just goes on.
+        backfill: A person asked for it: a KTable whose own table is gone is loaded anew, one that cannot go on is
+            reconciled with its source, and any other just goes on.
+        anew: It is reconciled even if it could go on, as far as its log tells.
 
     Raises:
         CannotContinue: The recorded versions cannot be continued from.
@@ -61,21 +66,33 @@ def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False) -
         history = workspace.ledger.of(name)
         found = looked_at.result()
         if history.open is not None:
-            anew = backfill and found is None
-            return Prepared(plan_epoch(name, "", "auto", history, (), None, backfill=anew), history, None)
+            return Prepared(plan_epoch(name, "", "auto", history, (), None, backfill=backfill), history, None)
         bound = bind_ktable(workspace, name)
         if found is not None and is_only_created(found, history):
             found = None
-        anew = backfill and found is None
-        # What is held is not computed in full again: a gap in the feed is no reason to.
-        refresh: Refresh = "auto" if history.committed is None else "incremental"
-        used = used_columns(bound, found)
-        facts = source_facts(workspace, name, bound.source, history, "", used, backfill=found is None)
-        plan = plan_epoch(name, bound.definition, refresh, history, [facts], facts_of(found), backfill=anew)
         if found is not None:
             check_columns(name, "table kept of this changelog source", bound.columns, found.schema, bound.reshaped)
-            check_result(workspace, name, bound, found, history, backfill=False)
-        return Prepared(plan, history, bound)
+        try:
+            return _planned(workspace, bound, history, found, backfill=anew or (backfill and found is None))
+        except CannotContinue:
+            if not backfill or found is None:
+                raise
+            return _planned(workspace, bound, history, found, backfill=True)
+
+
+def _planned(
+    workspace: Workspace, bound: BoundKTable, history: JoinHistory, found: Table | None, *, backfill: bool
+) -> Prepared:
+    """Plan the next epoch from what is recorded; with `backfill` from the source as it is, whatever is recorded."""
+    name = bound.source.address.label
+    # What is held is not computed in full again unless a person asks: a gap in the feed is no reason to.
+    refresh: Refresh = "auto" if history.committed is None else "incremental"
+    used = used_columns(bound, found)
+    facts = source_facts(workspace, name, bound.source, history, "", used, backfill=backfill or found is None)
+    plan = plan_epoch(name, bound.definition, refresh, history, [facts], facts_of(found), backfill=backfill)
+    if found is not None:
+        check_result(workspace, name, bound, found, history, backfill=backfill)
+    return Prepared(plan, history, bound)
 
 
 def made_ready(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> EpochPlan:
@@ -94,7 +111,8 @@ def compute_ktable(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, st
     Returns:
         Counts: read (raw rows), null_keys (those of them without a key), late (those that are older than what is held),
         ties (those passed over for another one of their commit and order), touched (keys of the others), inserted,
-        updated, deleted (none: a tombstone is a row), unchanged, and tombstones (among inserted and updated).
+        updated, deleted (none unless it is reconciled: a tombstone is a row), unchanged, and tombstones (among inserted
+        and updated).
 
     Raises:
         CannotContinue: A commit of the source changed or deleted rows.
@@ -126,21 +144,24 @@ def _compute(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: S
     altered, distorted = facts.pop("altered"), facts.pop("distorted")
     if altered is not None:
         raise _altered(workspace, bound, plan, altered)
-    if plan.strategy != "load":
+    if plan.strategy == "incremental":
         (versions,) = plan.sources
         workspace.feeds.refuse_distorted(bound.source, versions.read_after, versions.to_version, distorted)
     held = read(workspace.spark, bound.result, plan.base_version)
-    if plan.strategy != "load":
+    if plan.strategy == "incremental":
         wanted = pruning(offered.select("key"))
         predicate = wanted.predicate(key)
         held = held.where("false") if wanted.keys == 0 else held if predicate is None else held.where(predicate)
     judged = Observation()
-    changes = latest(offered, held, key).observe(
+    against = held.where("false") if plan.strategy == "reconcile" else held
+    changes = latest(offered, against, key).observe(
         judged,
         F.count(F.lit(1)).alias("touched"),
         F.sum("late").alias("late"),
         F.sum("ties").alias("ties"),
     )
+    if plan.strategy == "reconcile":
+        changes = differing(held, changes.select("after.*"), key, None)
     result = changes.where("op IS NOT NULL").select("op", "key", "before", "after")
     staged = stage.put("result", result, {**STAGED_COUNTS, "tombstones": f"count_if(after.{DELETED})"})
     counts = {**facts, **{name: number or 0 for name, number in judged.get.items()}, **staged}
@@ -151,7 +172,7 @@ def _raw_rows(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> Data
     """Read the source's columns, `_change_type` and the version of the commit: its snapshot, or what came since."""
     (versions,) = plan.sources
     columns = [F.col(quote(name)) for name in bound.spec.columns]
-    if plan.strategy == "load":
+    if plan.strategy != "incremental":
         rows = read_rows(workspace.spark, bound.source, versions.to_version)
         version = F.lit(versions.to_version).cast("bigint")
         return rows.select(*columns, F.lit("insert").alias("_change_type"), version.alias(VERSION))

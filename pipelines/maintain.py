@@ -25,7 +25,7 @@ from pipelines.publishing import Stopwatch
 from pipelines.report import JoinReport
 from pipelines.report.wording import duration, moment
 from pipelines.spec import changelogs_of, reads
-from pipelines.workspace import Workspace
+from pipelines.workspace import REHEARSALS, Workspace
 
 YOUNG = 86_400.0
 """A stage of so many seconds may be that of a run at work."""
@@ -169,10 +169,11 @@ def _left_undone(address: Address, retention: float | None, unread: tuple[str, d
 def _stale(workspace: Workspace, name: str, history: JoinHistory) -> Iterator[Stage]:
     """Find the stages that no epoch needs: of closed epochs, and old ones of attempts that came to nothing."""
     kept = {entry.stage for entry in history.entries if entry.step == REJECTED and entry.epoch >= history.next_epoch}
-    folder = Path(workspace.stages) / name
-    for attempt in sorted(folder.iterdir()) if folder.is_dir() else ():
-        epoch = attempt.name.partition("-")[0]
-        is_closed = epoch.isdecimal() and int(epoch) < history.next_epoch
-        is_old = time.time() - attempt.stat().st_mtime > YOUNG
-        if attempt.is_dir() and (is_closed or (is_old and str(attempt) not in kept)):
-            yield Stage(str(attempt))
+    stages = Path(workspace.stages)
+    for folder in (stages / workspace.ledger.id / name, stages / REHEARSALS / name):
+        for attempt in sorted(folder.iterdir()) if folder.is_dir() else ():
+            epoch = attempt.name.partition("-")[0]
+            is_closed = folder.parent.name != REHEARSALS and epoch.isdecimal() and int(epoch) < history.next_epoch
+            is_old = time.time() - attempt.stat().st_mtime > YOUNG
+            if attempt.is_dir() and (is_closed or (is_old and str(attempt) not in kept)):
+                yield Stage(str(attempt))

@@ -18,6 +18,7 @@ from lakehouse.errors import (
     SchemaBroken,
     SourceRecreated,
 )
+from lakehouse.marks import UNKNOWN, CommitMark
 from pipelines.facts import Redefined, ResultFacts, SourceFacts
 
 FEW = 10_000
@@ -54,6 +55,7 @@ class SourceRange:
         changed_rows: How many rows the commits to be read say they changed; None where one does not say.
         epochs: Of a stream that another join makes: (from, to], the epochs of that join that are accounted for.
         columns: Those of its columns that the join uses, as they are at `to_version`.
+        commit: The commit that made `to_version`.
     """
 
     name: str
@@ -64,6 +66,7 @@ class SourceRange:
     changed_rows: int | None = None
     epochs: tuple[int, int] = (0, 0)
     columns: tuple[UsedColumn, ...] = ()
+    commit: CommitMark = UNKNOWN
 
     @property
     def has_changes(self) -> bool:
@@ -75,13 +78,15 @@ class SourceRange:
         """Give what an epoch read, to read it once more."""
         epochs = (read.from_epoch, read.to_epoch)
         after, at = read.from_version, read.to_version
-        return SourceRange(read.name, read.id, after, at, after, epochs=epochs, columns=read.columns)
+        return SourceRange(
+            read.name, read.id, after, at, after, epochs=epochs, columns=read.columns, commit=read.commit
+        )
 
     @staticmethod
     def nothing_after(read: SourceVersions) -> "SourceRange":
         """Give the range of an epoch that reads nothing after what one before it read."""
         at, epochs = read.to_version, (read.to_epoch, read.to_epoch)
-        return SourceRange(read.name, read.id, at, at, at, epochs=epochs, columns=read.columns)
+        return SourceRange(read.name, read.id, at, at, at, epochs=epochs, columns=read.columns, commit=read.commit)
 
 
 @dataclass(frozen=True)
@@ -204,13 +209,15 @@ def plan_epoch(
                 hint=f"run `lakejoin backfill --select {join}` for the first load",
             )
         ranges = tuple(
-            SourceRange(s.name, s.id, -1, s.version, -1, epochs=(0, s.epochs[1]), columns=s.columns) for s in sources
+            SourceRange(s.name, s.id, -1, s.version, -1, None, (0, s.epochs[1]), s.columns, s.commit) for s in sources
         )
         plan = EpochPlan(join, history.next_epoch, "load", "first-load: there is no result yet", ranges)
         return _with_changelog(plan, changelog if keeps_changelog else None)
     if backfill:
         assert result is not None
-        ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1, columns=s.columns) for s in sources)
+        ranges = tuple(
+            SourceRange(s.name, s.id, -1, s.version, -1, columns=s.columns, commit=s.commit) for s in sources
+        )
         reason = "backfill: asked for by a person"
         plan = EpochPlan(join, history.next_epoch, "reconcile", reason, ranges, result.id, result.version)
         return _with_changelog(plan, changelog if keeps_changelog else None)
@@ -322,7 +329,15 @@ def _continue(
                 hint=backfill,
             )
         start = source.data_versions[0] - 1 if source.data_versions else source.version
-        read = (source.changed_rows, source.epochs, source.columns)
+        if source.is_put_back:
+            raise SourceRecreated(
+                join,
+                f"{source.name} was put back from a copy, or its log was changed",
+                expected=f"under version {before.to_version} the commit that the last epoch read",
+                found="another commit under that version",
+                hint=backfill,
+            )
+        read = (source.changed_rows, source.epochs, source.columns, source.commit)
         ranges.append(SourceRange(source.name, source.id, before.to_version, source.version, start, *read))
     changed = [source for source in sources if source.changed]
     gaps = [source for source in sources if source.gap]

@@ -8,11 +8,12 @@ from itertools import dropwhile
 from pyspark.sql.types import StructType
 
 from lakehouse.columns import changed_columns, columns_in
+from lakehouse.commit_log import mark_of
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken
 from lakehouse.feed import CHANGE_FEED
-from lakehouse.publish import TRANSACTION_RETENTION, check_owner
-from lakehouse.tables import Commit, Table, commits_since, find
+from lakehouse.publish import check_owner
+from lakehouse.tables import Commit, Table, commits_since, find, reaching, refuse_forgetting
 from pipelines.binding import Bound, BoundJoin, bind_join
 from pipelines.facts import Redefined, ResultFacts, SourceFacts
 from pipelines.joins.changelog import changelog_schema
@@ -141,9 +142,13 @@ def source_facts(
         )
     last = history.committed
     recorded = next((s for s in last.sources if s.name == name), None) if last and not backfill else None
-    facts = SourceFacts(name, table.id, table.version, columns=columns_in(table.schema, used.get(name, ())))
+    commit, columns = mark_of(table, table.version), columns_in(table.schema, used.get(name, ()))
+    facts = SourceFacts(name, table.id, table.version, columns=columns, commit=commit)
     if recorded is None or recorded.id != table.id:
         return facts
+    table = reaching(workspace.spark, table, recorded.to_version)
+    if mark_of(table, recorded.to_version).contradicts(recorded.commit):
+        return replace(facts, is_put_back=True)
     try:
         commits = commits_since(workspace.spark, table, recorded.to_version)
     except FeedUnavailable as error:
@@ -190,25 +195,8 @@ def check_result(
             "the change feed of the result is off",
             hint=f"ALTER TABLE {bound.result.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true)",
         )
-    refuse_forgetting(name, result)
+    refuse_forgetting(name, result.address, result.properties)
     check_columns(name, "result", bound.columns, result.schema, bound.reshaped)
-
-
-def refuse_forgetting(name: str, table: Table) -> None:
-    """
-    See that Delta remembers which epochs were written to a table.
-
-    Raises:
-        CannotContinue: It is set to forget them after a time.
-    """
-    if TRANSACTION_RETENTION in table.properties:
-        raise CannotContinue(
-            name,
-            f"{TRANSACTION_RETENTION} is set on {table.address.label}",
-            expected="no such property: Delta would forget which epochs were written, and write one again",
-            found=table.properties[TRANSACTION_RETENTION],
-            hint=f"ALTER TABLE {table.address.sql} UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
-        )
 
 
 def check_columns(join: str, which: str, columns: StructType, found: StructType, way: str) -> None:

@@ -16,13 +16,15 @@ from pyspark.sql import DataFrame
 from expectations.catalogue import of_rows
 from expectations.declared import judge
 from expectations.validation import Verdict
-from lakehouse.conditions import is_conflict
+from lakehouse.conditions import is_conflict, is_of_spark
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
-from lakehouse.errors import AnotherRun, BrokenEpoch, LakejoinError
+from lakehouse.errors import AnotherRun, BrokenEpoch, FeedUnavailable, LakejoinError
+from lakehouse.feed import CHANGE_FEED
 from lakehouse.publish import ATTEMPTS, OPERATIONS, Fence, append, check_owner, committed_counts, merge
+from lakehouse.refusals import refusal
 from lakehouse.session import for_few, settings
 from lakehouse.stage import Stage
-from lakehouse.tables import Commit, Table, find, get, refresh, restore
+from lakehouse.tables import Commit, Table, get, refresh
 from pipelines.binding import Bound, BoundJoin
 from pipelines.joins.stream_stream import MATCHED
 from pipelines.plan import APPENDED, FEW, KEPT, WAITING, Computed, EpochPlan
@@ -75,7 +77,8 @@ def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, com
         reason=plan.reason,
         definition=bound.definition,
         sources=tuple(
-            SourceVersions(s.name, s.id, s.from_version, s.to_version, *s.epochs, s.columns) for s in plan.sources
+            SourceVersions(s.name, s.id, s.from_version, s.to_version, *s.epochs, s.columns, s.commit)
+            for s in plan.sources
         ),
         targets=tuple(targets),
         stage=stage,
@@ -169,7 +172,7 @@ def write_staged(workspace: Workspace, entry: Entry, watch: Stopwatch) -> tuple[
 
 
 def _must_be_ours(workspace: Workspace, entry: Entry) -> None:
-    """See that nobody else wrote to the result, before anything of the epoch goes into the tables beside it."""
+    """See that the result is ours and has its feed, before anything of the epoch goes into the tables beside it."""
     if len(entry.targets) > 1:
         result = is_still(workspace, entry.result, entry.join)
         check_owner(workspace.spark, result, entry.result.base_version, {entry.run_id}, entry.join)
@@ -184,15 +187,6 @@ def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) ->
         return _merge(workspace, entry, state, "state", WAITING, [MATCHED])
     wait = entry.counts.get(KEPT, 0) + changed["insert"] + changed["update"]
     return _append(workspace, entry, state, "state", wait, columns="after.*", overwrite=True)
-
-
-def put_back(workspace: Workspace, entry: Entry, target: TargetVersions) -> None:
-    """Bring a table back to what it was before an epoch that is let go; one that is gone or replaced stays so."""
-    table = find(workspace.spark, target.address)
-    if table is not None and table.id == target.id and table.version > target.base_version:
-        options = {"spark.databricks.delta.commitInfo.userMetadata": entry.run_id}
-        with settings(workspace.spark, options):
-            restore(workspace.spark, table, target.base_version)
 
 
 def _append(
@@ -218,12 +212,12 @@ def _append(
         part_rows = Stage(entry.stage).get(workspace.spark, part)
         return part_rows.where("op <> 'delete'").select(columns) if columns else part_rows
 
-    def appended() -> tuple[int, int]:
+    def appended() -> tuple[int, int | None]:
         return append_rows(workspace, entry, target, rows, overwrite=overwrite)
 
     with settings(workspace.spark, for_few(0) if staged <= FEW else {}):
-        version, written = _unless_finished(workspace, entry, appended)
-    if written != staged:
+        version, written = _unless_finished(workspace, entry, target, appended)
+    if written not in (staged, None):
         raise broken(workspace, entry, f"{staged} rows", f"{written} in version {version} of the {part}")
     return version
 
@@ -235,7 +229,7 @@ def append_rows(
     rows: Callable[[], DataFrame],
     *,
     overwrite: bool = False,
-) -> tuple[int, int]:
+) -> tuple[int, int | None]:
     """
     Append an epoch's rows to a table, exactly once however often it is tried.
 
@@ -248,7 +242,7 @@ def append_rows(
         overwrite: Put the rows in the place of all that is there.
 
     Returns:
-        The version of the table that has them, and how many rows they are.
+        The version of the table that has them, and how many rows they are; None where nothing tells.
 
     Raises:
         ForeignWriter: Somebody else wrote to the table.
@@ -265,7 +259,7 @@ def append_rows(
             raise broken(workspace, entry, "its rows", f"they were taken back in version {ours[-1].version}")
         return ours[-1] if ours else None
 
-    table = is_still(workspace, target, entry.join)
+    table = is_still(workspace, target, entry.join, feed=target != entry.state)
     made, left = own(table), ATTEMPTS
     while made is None:
         is_beaten, left = False, left - 1
@@ -279,20 +273,22 @@ def append_rows(
         made = own(refresh(workspace.spark, table))
         if made is None and not (is_beaten and left and _is_open(workspace, entry)):
             raise another_run(entry)
-    return made.version, int(made.metrics.get("numOutputRows", 0))
+    counts = committed_counts(workspace.spark, table, made)
+    return made.version, None if counts is None else counts["inserted"]
 
 
-def _unless_finished(workspace: Workspace, entry: Entry, action: Callable[[], T]) -> T:
-    """Carry out a write of an open epoch; where it fails because another run finished the epoch, say that."""
+def _unless_finished(workspace: Workspace, entry: Entry, target: TargetVersions, action: Callable[[], T]) -> T:
+    """Carry out a write of an open epoch; where it fails, say whether another run finished the epoch, or why."""
     try:
         return action()
     except LakejoinError:
         raise
     except Exception as error:
-        if _is_open(workspace, entry):
+        if not _is_open(workspace, entry):
+            raise another_run(entry) from error  # the stage went with the epoch
+        if not is_of_spark(error):
             raise
-        # The stage went with the epoch.
-        raise another_run(entry) from error
+        raise refusal(error, target.address, entry.epoch, entry.join) from error
 
 
 def fence_of(workspace: Workspace, entry: Entry) -> Fence:
@@ -330,7 +326,7 @@ def _merge(
     telling: Sequence[str] = (),
 ) -> int:
     """Merge a part of the stage into a target, unless that is done, and give the target's version afterwards."""
-    table = is_still(workspace, target, entry.join)
+    table = is_still(workspace, target, entry.join, feed=target != entry.state)
     fence = fence_of(workspace, entry)
     staged = {name: entry.counts[name] for name in operations.values()}
     ops = [op for op, name in operations.items() if staged[name]]
@@ -341,9 +337,9 @@ def _merge(
         return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join, telling)
 
     with settings(workspace.spark, for_few(table.size) if sum(staged.values()) <= FEW else {}):
-        commit = _unless_finished(workspace, entry, merged)
-    counted = committed_counts(commit.metrics) if commit else dict.fromkeys(OPERATIONS.values(), 0)
-    made = {operations[op]: counted[name] for op, name in OPERATIONS.items()}
+        commit = _unless_finished(workspace, entry, target, merged)
+    counted = committed_counts(workspace.spark, table, commit) if commit else dict.fromkeys(OPERATIONS.values(), 0)
+    made = staged if counted is None else {operations[op]: counted[name] for op, name in OPERATIONS.items()}
     if commit is None or made != staged:
         found = f"{made} in version {commit.version if commit else 'none'} of the {part}"
         raise broken(workspace, entry, str(staged), found)
@@ -366,12 +362,19 @@ def _is_open(workspace: Workspace, entry: Entry) -> bool:
     return waiting is not None and waiting.epoch == entry.epoch and waiting.run_id == entry.run_id
 
 
-def is_still(workspace: Workspace, target: TargetVersions, join: str) -> Table:
+def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: bool = True) -> Table:
     """
     Look a table up that an epoch writes.
 
+    Args:
+        workspace: Where to look.
+        target: The table, as the epoch knows it.
+        join: The join, or the changelog source, that keeps it.
+        feed: Whether it has a change feed.
+
     Raises:
         BrokenEpoch: It is not the one that the epoch was computed against.
+        FeedUnavailable: It records no changes, which others read.
     """
     table = get(workspace.spark, target.address)
     if table.id != target.id:
@@ -381,5 +384,12 @@ def is_still(workspace: Workspace, target: TargetVersions, join: str) -> Table:
             expected=f"the table with id {target.id}",
             found=f"id {table.id}",
             hint=f"run `lakejoin backfill --select {join}`",
+        )
+    if feed and not table.feed_on:
+        raise FeedUnavailable(
+            target.address.label,
+            "its change feed was turned off while an epoch was open",
+            hint=f"ALTER TABLE {table.address.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true), "
+            f"then run `lakejoin run --select {join}`, which finishes the epoch",
         )
     return table

@@ -72,7 +72,7 @@ def _computed(workspace: Workspace, prepared: Prepared, where: str | None) -> tu
     plan, bound, subset = prepared.plan, must_be_bound(prepared), None
     if where is not None:
         plan, bound, subset = plan_subset(workspace, prepared, where)
-    stage = Stage.of(workspace.stages, plan.join, plan.epoch, f"dry-{uuid.uuid4().hex}")
+    stage = workspace.rehearsal(plan.join, plan.epoch, uuid.uuid4().hex)
     try:
         if plan.strategy == "load":
             return plan, _load_counts(workspace, bound, plan, stage)

@@ -295,7 +295,7 @@ def _needs_a_person(join: str, problem: str, found: str) -> CannotContinue:
 @contextmanager
 def _scratch(workspace: Workspace, entry: Entry) -> Iterator[Stage]:
     """Give a stage for what a replay keeps meanwhile."""
-    stage = Stage.of(workspace.stages, entry.join, entry.epoch, f"replay-{uuid.uuid4().hex}")
+    stage = workspace.rehearsal(entry.join, entry.epoch, uuid.uuid4().hex)
     try:
         yield stage
     finally:

@@ -17,19 +17,20 @@ from typing import TypeVar
 
 from lakehouse.conditions import reading
 from lakehouse.entries import Entry
-from lakehouse.errors import FeedUnavailable, LakejoinError, SchemaBroken
+from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, LedgerForgot, SchemaBroken
 from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import create, get
 from pipelines.backfill import Backfill, Remedy
 from pipelines.binding import BoundJoin, notes_on
 from pipelines.epoch import compute_changes
-from pipelines.execution import carry_out, counts_only, finish_open, report_on
+from pipelines.execution import carry_out, counts_only, report_on
 from pipelines.first_load import load
 from pipelines.in_order import one_after_the_other
 from pipelines.joins.changelog import changelog_schema
 from pipelines.ktable import BoundKTable, way_on
-from pipelines.ktable_epoch import compute_ktable, made_ready
+from pipelines.ktable_epoch import compute_ktable, made_ready, prepare_ktable
 from pipelines.nodes import prepare_node
+from pipelines.open_epoch import finish_open
 from pipelines.optimizer import shared_reads
 from pipelines.pinning import common_goal
 from pipelines.plan import EpochPlan
@@ -89,8 +90,16 @@ def run_joins(
         with way_on(workspace, name):
             return run_join(workspace, name, backfill=backfill, progress=progress)
 
+    def run_on(name: str) -> JoinReport:
+        try:
+            return run(name)
+        except LedgerForgot:
+            if backfill is None:
+                raise
+            return run(name)  # the next epoch has a number that was never used
+
     with workspace.feeds.shared(shared_reads(workspace.file, names)):
-        return one_after_the_other(workspace, nodes, run, progress)
+        return one_after_the_other(workspace, nodes, run_on, progress)
 
 
 def run_join(
@@ -139,8 +148,7 @@ def run_join(
         )
     tell_begun(progress, plan)
     if isinstance(prepared.bound, BoundKTable):
-        ready = made_ready(workspace, prepared.bound, plan)
-        return carry_out(workspace, prepared.bound, ready, counts_only(compute_ktable), watch)
+        return _epoch_of_ktable(workspace, prepared, watch, progress, asked=backfill is not None)
     if isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None:
         with way_on_of_stream(name):
             return _epochs_of_stream(workspace, prepared, watch, progress, goal or {})
@@ -222,6 +230,23 @@ def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> Join
     plan = _with_changelog(workspace, bound, plan)
     compute = compute_changes if plan.strategy == "incremental" else compute_reconciliation
     return carry_out(workspace, bound, plan, counts_only(compute), watch)
+
+
+def _epoch_of_ktable(
+    workspace: Workspace, prepared: Prepared, watch: Stopwatch, progress: Progress, *, asked: bool
+) -> JoinReport:
+    """Carry out an epoch of a KTable; where a person asked for a backfill, one that cannot go on is reconciled."""
+    name, plan, bound = prepared.plan.join, prepared.plan, prepared.bound
+    assert isinstance(bound, BoundKTable)
+    try:
+        return carry_out(workspace, bound, made_ready(workspace, bound, plan), counts_only(compute_ktable), watch)
+    except CannotContinue as error:
+        if not asked or plan.strategy != "incremental" or isinstance(error, LedgerForgot):
+            raise
+    with planning(workspace, name, watch):
+        again = prepare_ktable(workspace, name, backfill=True, anew=True).plan
+    tell_begun(progress, again)
+    return carry_out(workspace, bound, again, counts_only(compute_ktable), watch)
 
 
 def _epochs_of_stream(

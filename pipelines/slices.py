@@ -19,11 +19,11 @@ from lakehouse.entries import ABANDONED, SLICE, Entry, JoinHistory, TargetVersio
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, GateFailed
 from lakehouse.publish import OPERATIONS, check_owner, committed_counts, run_of
 from lakehouse.slices import slices_of
-from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, read
 from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.execution import gated
 from pipelines.joins.subset import Subset
+from pipelines.open_epoch import refuse_elsewhere
 from pipelines.plan import Computed, EpochPlan, SourceRange, check_definition
 from pipelines.progress import Progress, Sliced
 from pipelines.publishing import Stopwatch, close, is_still, publishing_entry, write_staged
@@ -113,6 +113,7 @@ def resume_slices(workspace: Workspace, history: JoinHistory, watch: Stopwatch, 
     try:
         if history.broken is not None:
             raise BrokenEpoch(entry.join, history.broken.message)
+        refuse_elsewhere(workspace, entry)
         with reading(entry.join):
             bound = bind_join(workspace, entry.join)
             check_definition(entry.join, bound.definition, entry.definition, "")
@@ -157,7 +158,7 @@ def _write_slice(workspace: Workspace, bound: BoundJoin, entry: Entry, number: i
     if part.where:
         conditions.append(condition_of(workspace, bound, part.where, plan.base_version))
     subset = Subset(tuple(conditions), key)
-    stage = Stage.of(workspace.stages, name, entry.epoch, f"{entry.run_id}-{number}-{uuid.uuid4().hex[:8]}")
+    stage = workspace.stage(name, entry.epoch, f"{entry.run_id}-{number}-{uuid.uuid4().hex[:8]}")
     try:
         with watch.step("compute"), reading(name):
             counts = compute_differences(workspace, bound, plan, stage, subset, is_begun=True)
@@ -202,13 +203,11 @@ def _own(workspace: Workspace, entry: Entry, target: TargetVersions) -> tuple[Ta
 
 def _made(workspace: Workspace, entry: Entry, target: TargetVersions) -> tuple[TargetVersions, dict[str, int]]:
     """Give the version that all slices made of a table, and what their commits changed."""
-    _, commits = _own(workspace, entry, target)
+    table, commits = _own(workspace, entry, target)
     counts = dict.fromkeys(OPERATIONS.values(), 0)
     for commit in commits:
-        changed = committed_counts(commit.metrics)
-        if commit.operation == "WRITE":  # a changelog is only appended to
-            changed["inserted"] = int(commit.metrics.get("numOutputRows", 0))
-        counts = {name: counts[name] + changed[name] for name in counts}
+        changed = committed_counts(workspace.spark, table, commit) or {}
+        counts = {name: number + changed.get(name, 0) for name, number in counts.items()}
     return replace(target, version=max([target.base_version, *(commit.version for commit in commits)])), counts
 
 

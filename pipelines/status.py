@@ -18,7 +18,7 @@ from lakehouse.errors import CannotContinue, LakejoinError
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.tables import Commit, Table, commits_since, find
 from lakehouse.times import FILE_RETENTION, retention_seconds
-from pipelines.ktable import ktable_address, way_on_from
+from pipelines.ktable import way_on_from
 from pipelines.report import GateStatus, JoinStatus, SourceStatus
 from pipelines.report.status import State
 from pipelines.report.wording import duration, moment
@@ -84,7 +84,7 @@ def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
     definition = changelog_fingerprint(workspace.file, name, workspace.deviations)
     redefined = last is not None and last.definition != definition
     found = judge(name, history, (sighting,), datetime.now(UTC), redefined=redefined)
-    return found.model_copy(update={"note": way_on_from(found.note, ktable_address(workspace, name))})
+    return found.model_copy(update={"note": way_on_from(found.note)})
 
 
 def judge(

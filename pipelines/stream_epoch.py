@@ -9,12 +9,13 @@ from dataclasses import replace
 from pyspark.sql import functions as F
 
 from lakehouse.columns import columns_in
+from lakehouse.commit_log import mark_of
 from lakehouse.entries import STATE, Entry, JoinHistory
 from lakehouse.errors import BrokenEpoch, CannotContinue, ForeignWriter, NotLoaded
 from lakehouse.publish import check_owner
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import Table, commits_since, create, find, get, read, read_rows
+from lakehouse.tables import Table, commits_since, create, find, get, read, read_rows, refuse_forgetting
 from lakehouse.times import micros
 from pipelines.arrived import as_time
 from pipelines.binding import BoundJoin, bind_join
@@ -40,7 +41,6 @@ from pipelines.prepare import (
     facts_of,
     is_only_created,
     must_be_bound,
-    refuse_forgetting,
     seen_changes,
     source_facts,
     used_columns,
@@ -163,7 +163,7 @@ def checked_state(
     assert table is not None
     try:
         check_owner(workspace.spark, table, recorded.version, history.run_ids(let_go=True), name)
-        refuse_forgetting(name, table)
+        refuse_forgetting(name, table.address, table.properties)
         check_columns(name, "table of rows that wait", state_schema(bound), table.schema, hint)
     except CannotContinue as error:
         error.hint = hint
@@ -214,6 +214,7 @@ def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[E
             -1,
             epochs=(0, epochs.get(found.address.label, 0)),
             columns=columns_in(found.schema, used.get(found.address.label, ())),
+            commit=mark_of(found, found.version),
         )
         for found in read
     )

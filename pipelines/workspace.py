@@ -13,8 +13,12 @@ from lakehouse.entries import CHANGELOG
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.ledger import Ledger
 from lakehouse.session import deviations, own_session
+from lakehouse.stage import Stage
 from pipelines.feeds import Feeds
 from pipelines.spec import PipelineFile, changelogs, keeps_changelog, selected
+
+REHEARSALS = "rehearsals"
+"""The folder of the stages of rehearsals, beside those of ledgers."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,17 @@ class Workspace:
 
     @property
     def stages(self) -> str:
-        """The folder of all stages."""
+        """The folder of all stages, which lakes with ledgers of their own may share."""
         storage = self.file.storage
         return self.path(storage.stage) if storage.stage else f"{self.path(storage.path or '.')}/lakejoin_stage"
+
+    def stage(self, join: str, epoch: int, run_id: str) -> Stage:
+        """Name the stage of one attempt at an epoch, below the id of the ledger, which is created if need be."""
+        return Stage.of(f"{self.stages}/{self.ledger.id}", join, epoch, run_id)
+
+    def rehearsal(self, join: str, epoch: int, run_id: str) -> Stage:
+        """Name the stage of what is computed and thrown away; nothing else is written, no ledger either."""
+        return Stage.of(f"{self.stages}/{REHEARSALS}", join, epoch, run_id)
 
     def table(self, name: str) -> Address:
         """Address a table that lies in the storage under its name: a result, the ledger, a source without address."""

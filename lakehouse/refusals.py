@@ -1,0 +1,62 @@
+"""What Delta says when a table does not take what is written, as an error that names the table and the way on."""
+
+import re
+
+from lakehouse.address import Address
+from lakehouse.errors import LakejoinError, WriteRefused
+
+CONDITION = re.compile(r"\[(DELTA_[A-Z0-9_.]+)\]\s*(.+?)(?:\s*SQLSTATE\b|\n\s*at |\n\nJVM|$)", re.DOTALL)
+"""A condition of Delta with its text, wherever it stands in a message."""
+
+LONGEST = 400
+"""So much of Delta's text is shown."""
+
+
+def refusal(error: Exception, address: Address, epoch: int, join: str) -> LakejoinError:
+    """
+    Say why a table that lakejoin keeps could not be written.
+
+    Args:
+        error: What Spark raised.
+        address: The table.
+        epoch: The epoch that was to be written.
+        join: The join, or the changelog source, that keeps the table.
+
+    Returns:
+        WriteRefused for a constraint or a property of the table; else an error that tries again or lets the epoch go.
+    """
+    backfill = f"`lakejoin backfill --select {join}`, which lets the epoch go and reconciles"
+    found = CONDITION.search(str(error))
+    text = " ".join((found[2] if found else str(error).strip().splitlines()[0]).split())[:LONGEST]
+    condition = found[1] if found else ""
+    if "CONSTRAINT" in condition:
+        name = re.search(r"CHECK constraint (\S+)", text)
+        drop = f"ALTER TABLE {address.sql} DROP CONSTRAINT {name[1]}" if name else "make the column nullable"
+        return WriteRefused(
+            address.label,
+            f"a constraint of the table is violated by epoch {epoch} of {join}",
+            expected="rows that the table takes",
+            found=text,
+            hint=f"{drop}, or correct the sources; then run {backfill}",
+        )
+    if "APPEND_ONLY" in condition:
+        return WriteRefused(
+            address.label,
+            f"epoch {epoch} of {join} changes rows, and delta.appendOnly is set on the table",
+            found=text,
+            hint=f"ALTER TABLE {address.sql} SET TBLPROPERTIES ('delta.appendOnly' = 'false'), "
+            f"then run `lakejoin run --select {join}`, which finishes the epoch",
+        )
+    if condition:
+        return WriteRefused(
+            address.label,
+            f"the table does not take epoch {epoch} of {join}",
+            found=f"{condition}: {text}",
+            hint=f"undo what was changed of the table, then run `lakejoin run --select {join}`; or run {backfill}",
+        )
+    return LakejoinError(
+        address.label,
+        f"epoch {epoch} of {join} could not be written",
+        found=text,
+        hint=f"run `lakejoin run --select {join}`, which tries again, or {backfill}",
+    )
