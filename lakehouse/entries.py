@@ -1,8 +1,9 @@
 """What the ledger says, as plain values."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 from lakehouse.address import Address
@@ -172,43 +173,64 @@ class JoinHistory:
     What the ledger knows of one join; each field is the entry of the highest epoch that has one.
 
     Args:
-        entries: Its rows, but for those about single slices.
+        recent: Its newest rows, but for those about single slices; all rows of the epochs that they are about, and back
+            to a closed epoch at least.
+        older: Reads its other rows, which few questions need; None where there are none.
     """
 
-    entries: tuple[Entry, ...]
+    recent: tuple[Entry, ...]
+    older: Callable[[], tuple[Entry, ...]] | None = None
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """All its rows, but for those about single slices."""
+        return self.recent if self.older is None else (*self.older(), *self.recent)
+
+    def since(self, epoch: int) -> tuple[Entry, ...]:
+        """Give its rows, with those of all epochs after a number among them."""
+        first = min((entry.epoch for entry in self.recent), default=0)
+        return self.recent if first <= epoch + 1 else self.entries
 
     @property
     def committed(self) -> Entry | None:
         """The last committed epoch."""
-        return max((e for e in self.entries if e.step == COMMITTED), key=lambda e: e.epoch, default=None)
+        return self.last_committed(lambda _: True)
+
+    def last_committed(self, condition: Callable[[Entry], bool]) -> Entry | None:
+        """Give the last committed epoch that meets a condition."""
+
+        def last_of(entries: Iterable[Entry]) -> Entry | None:
+            met = (entry for entry in entries if entry.step == COMMITTED and condition(entry))
+            return max(met, key=lambda entry: entry.epoch, default=None)
+
+        return last_of(self.recent) or last_of(self.entries)
 
     @property
     def open(self) -> Entry | None:
         """The publishing row of an epoch after the last closed one."""
-        waiting = (e for e in self.entries if e.step == PUBLISHING and e.epoch >= self.next_epoch)
+        waiting = (e for e in self.recent if e.step == PUBLISHING and e.epoch >= self.next_epoch)
         return max(waiting, key=lambda e: e.epoch, default=None)
 
     @property
     def broken(self) -> Entry | None:
         """The broken row of the open epoch."""
         waiting = self.open
-        rows = (e for e in self.entries if e.step == BROKEN and waiting is not None and e.epoch == waiting.epoch)
+        rows = (e for e in self.recent if e.step == BROKEN and waiting is not None and e.epoch == waiting.epoch)
         return next(rows, None)
 
     @property
     def next_epoch(self) -> int:
         """The number after the last closed epoch."""
-        return 1 + max((e.epoch for e in self.entries if e.step in CLOSING), default=0)
+        return 1 + max((e.epoch for e in self.recent if e.step in CLOSING), default=0)
 
     def clocks_before(self, epoch: int) -> Mapping[str, int]:
         """Give the clocks that the last committed epoch before one left."""
-        earlier = (e for e in self.entries if e.step == COMMITTED and e.epoch < epoch)
-        last = max(earlier, key=lambda e: e.epoch, default=None)
+        last = self.last_committed(lambda entry: entry.epoch < epoch)
         return {} if last is None else last.clocks
 
     def between(self, after: int, until: int) -> list[Entry]:
         """Give the committed epochs (after, until], in their order."""
-        made = (entry for entry in self.entries if entry.step == COMMITTED and after < entry.epoch <= until)
+        made = (entry for entry in self.since(after) if entry.step == COMMITTED and after < entry.epoch <= until)
         return sorted(made, key=lambda entry: entry.epoch)
 
     def watermarks_at(self, epoch: int) -> dict[str, int]:
@@ -222,13 +244,12 @@ class JoinHistory:
 
     def at_result(self, version: int) -> Entry | None:
         """Give the last committed epoch that is in a version of the result; None for a version before the first."""
-        made = [entry for entry in self.entries if entry.step == COMMITTED and _made(entry.result) <= version]
-        return max(made, key=lambda entry: entry.epoch, default=None)
+        return self.last_committed(lambda entry: _made(entry.result) <= version)
 
     def epoch_of_changelog(self, version: int) -> int:
         """Give the last epoch that is in a version of the join's changelog; 0 for a version before the first."""
-        kept = [entry for entry in self.entries if entry.step == COMMITTED and entry.changelog is not None]
-        return max((entry.epoch for entry in kept if _made(entry.changelog) <= version), default=0)
+        last = self.last_committed(lambda entry: entry.changelog is not None and _made(entry.changelog) <= version)
+        return 0 if last is None else last.epoch
 
     def read_up_to(self, version: int) -> int:
         """Give how far the only source was read for a version of the result; -1 for one before the first epoch."""
@@ -236,9 +257,9 @@ class JoinHistory:
         return -1 if last is None else last.sources[0].to_version
 
     def run_ids(self, *, let_go: bool = False) -> set[str]:
-        """The runs whose commits are ours; with those of epochs that were let go, whose writes were taken back."""
+        """The recent runs whose commits are ours; with those of epochs that were let go, which were taken back."""
         steps = CLOSING if let_go else (COMMITTED,)
-        return {e.run_id for e in self.entries if e.step in steps}
+        return {e.run_id for e in self.recent if e.step in steps}
 
 
 def _made(target: TargetVersions | None) -> int:

@@ -15,14 +15,14 @@ may be moved or copied.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
@@ -31,6 +31,7 @@ from lakehouse.conditions import is_conflict, is_missing
 from lakehouse.entries import (
     ABANDONED,
     CLOSING,
+    COMMITTED,
     PUBLISHING,
     SLICE,
     Entry,
@@ -49,6 +50,9 @@ from lakehouse.times import utc
 from lakehouse.writing import write
 
 NAME = "lakejoin_ledger"
+
+NEWEST = 200
+"""So many rows of a join are read at first; most questions are about its last epochs."""
 
 COMPACTED = {"delta.autoOptimize.autoCompact": "true"}
 """Each step is a file of its own, and every run reads all: Delta makes one of fifty."""
@@ -99,34 +103,47 @@ class Ledger:
         return str(known["id"])
 
     def of(self, join: str) -> JoinHistory:
-        """Read what is known of a join; nothing where the ledger does not exist yet."""
-        return self._histories(F.col("join_name") == join).get(join, JoinHistory(()))
+        """Read what is known of a join, its newest rows first; nothing where the ledger does not exist yet."""
+        newest = self._rows(lambda rows: rows.where(_of(join)).orderBy(F.desc("epoch"), F.desc("at")).limit(NEWEST + 1))
+        return self._history(join, newest)
 
     def of_all(self) -> dict[str, JoinHistory]:
         """Read what is known of all joins, by their names, at once."""
-        return self._histories(F.lit(True))
+        place = F.row_number().over(Window.partitionBy("join_name").orderBy(F.desc("epoch"), F.desc("at")))
+        newest = self._rows(
+            lambda rows: rows.where(F.col("step") != SLICE).withColumn("place", place).where(f"place <= {NEWEST + 1}")
+        )
+        found: dict[str, list[Entry]] = {}
+        for entry in newest:
+            found.setdefault(entry.join, []).append(entry)
+        return {join: self._history(join, entries) for join, entries in found.items()}
 
     def slices_done(self, entry: Entry) -> set[int]:
         """Tell which slices of an epoch that goes slice by slice are written."""
-        own = (F.col("join_name") == entry.join) & (F.col("epoch") == entry.epoch)
-        rows = self._entries(own)
-        return {row.slice for row in rows if row.step == SLICE and row.run_id == entry.run_id and row.slice is not None}
+        rows = self._rows(lambda rows: rows.where(_of(entry.join, slices=True)).where(F.col("epoch") == entry.epoch))
+        return {row.slice for row in rows if row.run_id == entry.run_id and row.slice is not None}
 
-    def _histories(self, condition: Column) -> dict[str, JoinHistory]:
-        found: dict[str, list[Entry]] = {}
-        for entry in self._entries(condition):
-            if entry.step != SLICE:
-                found.setdefault(entry.join, []).append(entry)
-        return {join: JoinHistory(tuple(entries)) for join, entries in found.items()}
+    def _history(self, join: str, newest: list[Entry]) -> JoinHistory:
+        """Make a history of the newest rows of a join: a whole one where these are all, or hold no committed epoch."""
+        if len(newest) <= NEWEST:
+            return JoinHistory(tuple(newest))
+        oldest = newest[0].epoch  # of which rows may be missing
+        recent = tuple(entry for entry in newest if entry.epoch > oldest)
+        if not any(entry.step == COMMITTED for entry in recent):
+            return JoinHistory(tuple(self._rows(lambda rows: rows.where(_of(join)))))
+        return JoinHistory(
+            recent, lambda: tuple(self._rows(lambda rows: rows.where(_of(join)).where(F.col("epoch") <= oldest)))
+        )
 
-    def _entries(self, condition: Column) -> list[Entry]:
+    def _rows(self, wanted: Callable[[DataFrame], DataFrame]) -> list[Entry]:
+        """Read rows in the order of their epochs, and in this in which they were written."""
         try:
-            rows = self._spark.sql(f"SELECT * FROM {self._address.sql}").where(condition).collect()
+            found = wanted(self._spark.sql(f"SELECT * FROM {self._address.sql}")).collect()
         except PySparkException as error:
             if is_missing(error):
                 return []
             raise
-        return sorted((_entry(row, self._storage) for row in rows), key=lambda entry: (entry.epoch, entry.at))
+        return sorted((_entry(row, self._storage) for row in found), key=lambda entry: (entry.epoch, entry.at))
 
     def append(self, entry: Entry) -> Entry:
         """
@@ -177,8 +194,8 @@ class Ledger:
     def _rivals(self, entry: Entry) -> list[Entry]:
         """Read the rows that may be there in the place of a step."""
         steps = CLOSING if entry.step in CLOSING else (entry.step,)
-        own = (F.col("join_name") == entry.join) & (F.col("epoch") == entry.epoch) & F.col("step").isin(*steps)
-        return self._entries(own)
+        own = (F.col("epoch") == entry.epoch) & F.col("step").isin(*steps)
+        return self._rows(lambda rows: rows.where(_of(entry.join)).where(own))
 
     def _refuse(self, entry: Entry) -> None:
         """
@@ -213,6 +230,11 @@ class Ledger:
             above, step = above + step, 2 * step
             if self._is_there(self._write(replace(entry, epoch=above, step=ABANDONED, message=message))):
                 return above
+
+
+def _of(join: str, *, slices: bool = False) -> Column:
+    """Pick the rows of a join that are about epochs as a whole, or those about single slices."""
+    return (F.col("join_name") == join) & ((F.col("step") == SLICE) == slices)
 
 
 def _mark(entry: Entry) -> str:

@@ -137,7 +137,8 @@ def _oldest_unread(
         if last is None or name not in (*reads(workspace.file, reader), *changelogs_of(workspace.file, reader)):
             continue
         seen = min((_epoch_read(history, name, last)), default=0)
-        later = [entry.at for entry in history.entries if entry.step == PUBLISHING and entry.epoch > seen and entry.at]
+        after = (entry for entry in history.since(seen) if entry.epoch > seen)
+        later = [entry.at for entry in after if entry.step == PUBLISHING and entry.at]
         waiting += [(min(later), reader)] if later else []
     return (min(waiting)[1], min(waiting)[0]) if waiting else None
 
@@ -168,7 +169,7 @@ def _left_undone(address: Address, retention: float | None, unread: tuple[str, d
 
 def _stale(workspace: Workspace, name: str, history: JoinHistory) -> Iterator[Stage]:
     """Find the stages that no epoch needs: of closed epochs, and old ones of attempts that came to nothing."""
-    kept = {entry.stage for entry in history.entries if entry.step == REJECTED and entry.epoch >= history.next_epoch}
+    kept = {entry.stage for entry in history.recent if entry.step == REJECTED and entry.epoch >= history.next_epoch}
     stages = Path(workspace.stages)
     for folder in (stages / workspace.ledger.id / name, stages / REHEARSALS / name):
         for attempt in sorted(folder.iterdir()) if folder.is_dir() else ():

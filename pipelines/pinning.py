@@ -52,9 +52,10 @@ class Upstream:
 
     def version(self, name: str, epoch: int) -> int:
         """Give the version of the result of one that holds its epochs up to a number, and none after it."""
-        version = self.histories[name].between(0, epoch)[-1].result.version
-        assert version is not None
-        return version
+        last = self.histories[name].last_committed(lambda entry: entry.epoch <= epoch)
+        assert last is not None
+        assert last.result.version is not None
+        return last.result.version
 
     def came(self, name: str, after: int, until: int) -> tuple[Arrival, ...]:
         """
@@ -87,7 +88,9 @@ class Upstream:
         more = [entry for entry in history.between(epoch, newest.epoch) if entry.positions]
         if more:
             return more[0].positions[0].time
-        times = [self._first_of(part) for part in history.between(0, epoch)[-1].sources]
+        last = history.last_committed(lambda entry: entry.epoch <= epoch)
+        assert last is not None
+        times = [self._first_of(part) for part in last.sources]
         return min((time for time in times if time is not None), default=None)
 
     def _first_of(self, part: SourceVersions) -> int | None:

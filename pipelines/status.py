@@ -179,15 +179,15 @@ def retention_warning(retention: float | None, until: datetime | None, between: 
 
 
 def seconds_between_runs(history: JoinHistory) -> float | None:
-    """Give the median of the seconds from one committed epoch to the next; None where there are no two."""
-    moments = sorted(entry.at for entry in history.entries if entry.step == COMMITTED and entry.at is not None)
+    """Give the median of the seconds from one recent epoch to the next; None where there are no two."""
+    moments = sorted(entry.at for entry in history.recent if entry.step == COMMITTED and entry.at is not None)
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(moments) if later > earlier]
     return median(gaps) if gaps else None
 
 
 def last_gate(history: JoinHistory) -> GateStatus | None:
     """Give the outcome of the last gate: of the highest epoch that has one, and there of the newest attempt."""
-    gates = (gate for gate in map(_gate, history.entries) if gate is not None)
+    gates = (gate for gate in map(_gate, history.recent) if gate is not None)
     return max(gates, key=lambda gate: (gate.epoch, gate.at), default=None)
 
 

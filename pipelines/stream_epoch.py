@@ -303,7 +303,9 @@ def _newest_time(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, table:
         return greatest
     if name in bound.made:
         (until,) = (part.epochs[1] for part in plan.sources if part.name == name)
-        return last_position(workspace, bound.made[name].between(0, until)[-1])
+        last = bound.made[name].last_committed(lambda entry: entry.epoch <= until)
+        assert last is not None
+        return last_position(workspace, last)
     if name in bound.logs:  # its own commits come later than what they are made of
         log = bound.logs[name]
         logged = read(workspace.spark, log.address, log.version).where(f"_cause <> '{BACKFILL_CAUSE}'")

@@ -86,6 +86,7 @@ def test_the_json_has_versions_and_moments_that_a_machine_can_read() -> None:
         "from_epoch": 0,
         "to_epoch": 0,
         "columns": [],
+        "commit": {"time": None, "transaction": ""},
     }
     assert list(epoch["seconds"]) == ["plan", "compute", "gate", "ledger", "merge"]
 

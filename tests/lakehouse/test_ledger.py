@@ -1,7 +1,16 @@
-"""The ledger's table: few files, however many steps."""
+"""The ledger's table: few files, however many steps, and a look at a join reads few of them."""
 
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakehouse import ledger
 from lakehouse.address import Address
-from lakehouse.entries import PUBLISHING
+from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, SLICE, Entry, JoinHistory
 from lakehouse.ledger import NAME, Ledger
 from lakehouse.session import own_session
 from tests.lake import Lake
@@ -19,3 +28,62 @@ def test_its_files_stay_few_and_every_step_is_read(lake: Lake) -> None:
     assert sorted((e.epoch, e.step) for e in kept.of("result").entries) == sorted(
         (epoch, step) for epoch in range(1, 4) for step in (PUBLISHING, "committed")
     )
+
+
+def answers(history: JoinHistory, numbers: Iterable[int]) -> list[Any]:
+    """Ask all that is asked of a history."""
+    asked = [history.committed, history.open, history.broken, history.next_epoch, history.entries]
+    for number in numbers:
+        asked += [
+            history.clocks_before(number),
+            history.between(number, number + 3),
+            history.watermarks_at(number),
+            history.at_result(number),
+            history.epoch_of_changelog(number),
+            history.since(number)[-1],
+        ]
+    return asked
+
+
+@given(
+    steps=st.lists(st.sampled_from([(COMMITTED,), (ABANDONED,), (REJECTED, COMMITTED)]), min_size=1, max_size=8),
+    last=st.sampled_from([(), (PUBLISHING,), (PUBLISHING, BROKEN), (REJECTED,)]),
+    cut=st.integers(0, 8),
+)
+def test_a_history_that_begins_with_its_newest_rows_answers_as_a_whole_one(
+    steps: list[tuple[Any, ...]], last: tuple[Any, ...], cut: int
+) -> None:
+    epochs = [(COMMITTED,), *steps, last]
+    entries = [entry(n, step, n) for n, made in enumerate(epochs, 1) for step in made]
+    newest = [n for n, made in enumerate(epochs, 1) if COMMITTED in made][-1]
+    oldest = min(cut, newest - 1)
+    older = tuple(one for one in entries if one.epoch <= oldest)
+    split = JoinHistory(tuple(one for one in entries if one.epoch > oldest), lambda: older)
+    assert answers(split, range(len(epochs) + 1)) == answers(JoinHistory(tuple(entries)), range(len(epochs) + 1))
+
+
+def test_a_look_at_a_join_reads_its_newest_rows_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are read when somebody asks for them; a join that was never committed is read whole."""
+    kept = Ledger(own_session(lake.spark, "UTC"), Address(NAME, lake.path(NAME)))
+    for row in chain.from_iterable((entry(n, PUBLISHING, n), entry(n, COMMITTED, n)) for n in range(1, 5)):
+        kept.append(row)
+    kept.append(entry(5, SLICE, 5, slice=0))
+    read: list[int] = []
+    rows = Ledger._rows
+
+    def counted(self: Ledger, wanted: Any) -> list[Entry]:
+        found = rows(self, wanted)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(Ledger, "_rows", counted)
+    monkeypatch.setattr(ledger, "NEWEST", 3)
+    history = kept.of("result")
+    assert (history.next_epoch, history.committed, history.open) == (5, history.recent[-1], None)
+    assert read == [4]
+    assert [one.epoch for one in history.between(0, 9)] == [1, 2, 3, 4]
+    assert read == [4, 6]
+    assert kept.of_all()["result"].recent == history.recent
+    lake.sql(f"DELETE FROM {{{NAME}}} WHERE step = 'committed'", NAME)
+    assert kept.of("result").older is None
+    assert [one.epoch for one in kept.of("result").recent] == [1, 2, 3, 4]
