@@ -171,7 +171,8 @@ def _stale(workspace: Workspace, name: str, history: JoinHistory) -> Iterator[St
     """Find the stages that no epoch needs: of closed epochs, and old ones of attempts that came to nothing."""
     kept = {entry.stage for entry in history.recent if entry.step == REJECTED and entry.epoch >= history.next_epoch}
     stages = Path(workspace.stages)
-    for folder in (stages / workspace.ledger.id / name, stages / REHEARSALS / name):
+    own = [stages / workspace.ledger.id / name] if history.recent else []  # without rows there may be no ledger
+    for folder in (*own, stages / REHEARSALS / name):
         for attempt in sorted(folder.iterdir()) if folder.is_dir() else ():
             epoch = attempt.name.partition("-")[0]
             is_closed = folder.parent.name != REHEARSALS and epoch.isdecimal() and int(epoch) < history.next_epoch

@@ -343,7 +343,7 @@ def test_a_replay_that_differs_is_drift(loaded_clicks: Clicks) -> None:
 
     def plant(when: str, what: str) -> None:
         if when == "before" and what.startswith("ledger: publishing"):
-            (stage,) = (lake.folder / "lake" / "lakejoin_stage" / "result").iterdir()
+            (stage,) = (lake.folder / "lake" / "lakejoin_stage").glob("*/result/*")
             rows = lake.spark.read.parquet(f"{stage}/result").withColumn("name", F.lit("planted"))
             schema = rows.schema
             planted = lake.spark.createDataFrame(rows.toArrow(), schema)
