@@ -45,7 +45,7 @@ from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)
 
-OF_OURS = "`lakejoin backfill` reconciles with the sources as they are now"
+OF_OURS = "`lakejoin backfill --select {join}` reconciles with the sources as they are now"
 OF_YOURS = (
     "correct the sources and run again, correct what `expectations` of the join says, or set `on_failed_gate: warn`"
 )
@@ -157,7 +157,7 @@ def gated(
     """
     verdict = gate(workspace, bound, plan, stage, entry, beforehand)
     if not verdict.passed or not (staged_rows(entry) or entry.counts.get(APPENDED)):
-        return verdict, Verdict(), OF_OURS
+        return verdict, Verdict(), OF_OURS.format(join=plan.join)
     return *gate_of_yours(workspace, plan.join, lambda: _staged(workspace, stage, entry)), OF_YOURS
 
 

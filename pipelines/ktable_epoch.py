@@ -70,7 +70,7 @@ def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False) -
         # What is held is not computed in full again: a gap in the feed is no reason to.
         refresh: Refresh = "auto" if history.committed is None else "incremental"
         used = used_columns(bound, found)
-        facts = source_facts(workspace, name, bound.source, history, "", used, backfill=found is None)
+        facts = source_facts(workspace, name, bound.source, history, used, backfill=found is None)
         plan = plan_epoch(name, bound.definition, refresh, history, [facts], facts_of(found), backfill=anew)
         if found is not None:
             check_columns(name, "table kept of this changelog source", bound.columns, found.schema, bound.reshaped)

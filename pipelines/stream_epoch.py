@@ -122,7 +122,7 @@ def _prepared(
     facts = [
         SourceFacts(table.address.label, table.id, table.version)
         if kind_of(workspace, table) == "global_table"
-        else source_facts(workspace, table.address.label, table, history, "", used, backfill=anew)
+        else source_facts(workspace, name, table, history, used, backfill=anew)
         for table in (*bound.sources, *bound.logs.values())
     ]
     facts = [replace(fact, epochs=epochs.get(fact.name, fact.epochs)) for fact in facts]

@@ -6,6 +6,7 @@ from typing import Literal
 from lakehouse.errors import printable
 from pipelines.plan import EpochPlan, SourceRange, Strategy
 from pipelines.report.facts import Facts, Failure
+from pipelines.report.wording import number_of
 
 Outcome = Literal["done", "nothing", "failed", "skipped"]
 COUNTED = ("inserted", "updated", "deleted")
@@ -70,7 +71,7 @@ class JoinReport(Facts):
         if BUFFERED in self.counts:
             lines += list(self._waiting())
         elif self.counts.get("null_keys"):
-            lines.append(f"  warning: {self.counts['null_keys']:,} source rows without a key were skipped")
+            lines.append(f"  warning: {self._skipped(self.counts['null_keys'])}")
         if self.counts.get("ties"):
             lines.append(
                 f"  warning: {self.counts['ties']:,} source rows have the order of another one of their commit"
@@ -86,6 +87,15 @@ class JoinReport(Facts):
         if self.error is not None:
             return f"{self.join} FAILED, {self.error.code}: {printable(self.error.problem)}"
         return f"{self.join} {self._headline()}"
+
+    def _skipped(self, number: int) -> str:
+        """Say which rows were skipped for a null: of an inner join of a stream also those that look up by a null."""
+        if APPENDED in self.counts:
+            rows = number_of(number, "row was", "rows were")
+            return f"{rows} skipped: of the stream with a null where it looks up a table, or of a table without a key"
+        return (
+            f"{number_of(number, 'source row', 'source rows')} without a key {'was' if number == 1 else 'were'} skipped"
+        )
 
     def _waiting(self) -> Iterator[str]:
         """Say what a join of two streams holds, and which rows had no part in it."""
