@@ -62,9 +62,10 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gaps: Ma
         changelog = None if logged_at is None else logged_at.result()
         bound = binding.result()
     used = used_columns(bound, result)
+    named = (*((table.address.label, table) for table in bound.sources), *bound.logs.items())
     facts = [
-        source_facts(workspace, name, table, history, used, backfill=backfill, gap=gaps.get(table.address.label, ""))
-        for table in (*bound.sources, *bound.logs.values())
+        source_facts(workspace, name, table, history, used, backfill=backfill, gap=gaps.get(source, ""))
+        for source, table in named
     ]
     plan = plan_epoch(
         name,

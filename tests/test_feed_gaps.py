@@ -8,6 +8,7 @@ from lakehouse.errors import CannotContinue, FeedUnavailable
 from pipelines import Pipeline
 from pipelines.preview import preview
 from pipelines.report import PlanReport
+from pipelines.status import status_of
 from pipelines.workspace import Workspace
 from tests.lake import Lake, only
 
@@ -41,6 +42,14 @@ def test_a_gap_is_named_where_it_is_and_the_command_of_the_message_closes_it(gap
     assert only(pipeline.backfill(gap.spark)).counts["updated"] == 2
     only(pipeline.verify(gap.spark))
     assert only(pipeline.run(gap.spark)).outcome == "nothing"
+
+
+def test_status_reports_a_gap_that_the_next_run_stops_at(gap: Lake) -> None:
+    pipeline = gap.pipeline(refresh="incremental")
+    told = status_of(Workspace.open(gap.spark, pipeline.file, pipeline.folder), "result")
+    assert (told.state, told.sources[0].warning) == ("unreadable", "")
+    assert told.sources[1].warning.startswith("its change feed was off for versions from 2 on")
+    assert "`lakejoin backfill --select result`" in told.note
 
 
 def test_a_gap_that_is_planned_around_is_blamed_on_its_source_in_plan_report_and_ledger(gap: Lake) -> None:
