@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from lakehouse.errors import FeedUnavailable
+from lakehouse.errors import FeedUnavailable, reconcile_hint
 from lakehouse.feed import FEED_COLUMNS
 from lakehouse.pruning import pruning
 from lakehouse.sqltext import numbered, quote
@@ -179,7 +179,7 @@ class Repair:
                 "is not valid UTF-8",
                 expected=f"at most {MOST_COMMITS} commits with such values, which are looked up in the table",
                 found=f"{len(commits)} commits between versions {self.after} and {self.to}",
-                hint="run `lakejoin backfill` to reconcile the result with the sources as they are now",
+                hint=reconcile_hint(),
             )
 
     def _of(self, commit: Row) -> DataFrame:
@@ -230,7 +230,7 @@ class Repair:
                 "its change feed shows rows that the table does not hold",
                 expected="the rows of the table, but for the order of entries of maps and for invalid UTF-8",
                 found=f"{', '.join(self._columns)}: {examples[0][0]}",
-                hint="run `lakejoin backfill` to reconcile the result with the sources as they are now",
+                hint=reconcile_hint(),
             )
 
     def _at(self, version: int, weight: int, predicate: str | None) -> DataFrame:

@@ -24,6 +24,17 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
+def reconcile_hint(join: str = "") -> str:
+    """
+    Return the hint to reconcile a result with its sources.
+
+    Args:
+        join: The join; empty where only a table is known: `conditions.reading` then adds the join.
+    """
+    select = f" --select {join}" if join else ""
+    return f"run `lakejoin backfill{select}` to reconcile the result with the sources as they are now"
+
+
 class LakejoinError(Exception):
     """
     Base of all errors that lakejoin raises on purpose.

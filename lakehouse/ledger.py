@@ -44,8 +44,9 @@ from lakehouse.entries import (
 )
 from lakehouse.errors import AnotherRun, LedgerForgot
 from lakehouse.marks import CommitMark
+from lakehouse.refusals import refuse_forgetting
 from lakehouse.session import INTERPRETED, settings
-from lakehouse.tables import COMMITS_AT_ONCE, create, history, refuse_forgetting, table_detail
+from lakehouse.tables import COMMITS_AT_ONCE, create, history, table_detail
 from lakehouse.times import utc
 from lakehouse.writing import write
 

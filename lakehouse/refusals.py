@@ -1,12 +1,15 @@
-"""What Delta says when a table does not take what is written, as an error that names the table and the way on."""
+"""Tables that do not take what is written, or would forget that it was: errors that name the table and the way on."""
 
 import re
+from collections.abc import Mapping
 
 from lakehouse.address import Address
-from lakehouse.errors import LakejoinError, WriteRefused
+from lakehouse.errors import CannotContinue, LakejoinError, WriteRefused
 
 CONDITION = re.compile(r"\[(DELTA_[A-Z0-9_.]+)\]\s*(.+?)(?:\s*SQLSTATE\b|\n\s*at |\n\nJVM|$)", re.DOTALL)
 """A condition of Delta with its text, wherever it stands in a message."""
+
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 LONGEST = 400
 """So much of Delta's text is shown."""
@@ -60,3 +63,25 @@ def refusal(error: Exception, address: Address, epoch: int, join: str) -> Lakejo
         found=text,
         hint=f"run `lakejoin run --select {join}`, which tries again, or {backfill}",
     )
+
+
+def refuse_forgetting(name: str, address: Address, properties: Mapping[str, str]) -> None:
+    """
+    See that Delta remembers which epochs were written to a table.
+
+    Args:
+        name: What the error is about.
+        address: The table.
+        properties: Its properties.
+
+    Raises:
+        CannotContinue: It is set to forget them after a time.
+    """
+    if TRANSACTION_RETENTION in properties:
+        raise CannotContinue(
+            name,
+            f"{TRANSACTION_RETENTION} is set on {address.label}",
+            expected="no such property: Delta would forget which epochs were written, and write one again",
+            found=properties[TRANSACTION_RETENTION],
+            hint=f"ALTER TABLE {address.sql} UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
+        )

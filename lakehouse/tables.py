@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakehouse.address import Address
-from lakehouse.conditions import is_missing
-from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError
+from lakehouse.conditions import is_missing, is_view
+from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, reconcile_hint
 from lakehouse.feed import CHANGE_FEED, read_feed
 from lakehouse.fixed_settings import TABLE_PROPERTIES
 from lakehouse.sqltext import quote, text
@@ -63,10 +63,8 @@ ROWS_CHANGED = {
 BYTES_ADDED = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 """The metrics that say how many bytes a commit's new files have: a commit has one of them."""
 
-PARAMETERS = ("oldColumnPath", "newColumnPath", "columns", "version")
-"""The parameters of operations on columns, and of RESTORE, that tell which column is which afterwards."""
-
-TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+PARAMETERS = ("oldColumnPath", "newColumnPath", "columns", "version", "properties")
+"""The parameters that tell which column is which after operations on columns and RESTORE, and the properties set."""
 
 COMMITS_AT_ONCE = 20
 """So many commits of a table's history are read with the first look at it."""
@@ -119,7 +117,7 @@ class Commit:
         metadata: What the writer attached.
         metrics: The counts of the operation.
         mode: The mode of a write.
-        parameters: Those parameters of the operation that show what became of columns; see `PARAMETERS`.
+        parameters: Those parameters of the operation that show what became of columns and properties; see `PARAMETERS`.
     """
 
     version: int
@@ -176,8 +174,26 @@ def table_detail(spark: SparkSession, address: Address) -> Row | None:
     except PySparkException as error:
         if is_missing(error):
             return None
+        if is_view(error):
+            raise LakejoinError(
+                address.label,
+                "it is a view, and only Delta tables have a change feed",
+                expected="a Delta table",
+                found=f"the view {address.table}",
+                hint="name the table that the view reads, and write what the view computes into a join's statement",
+            ) from error
         raise
-    return detail if detail["format"] == "delta" else None
+    if detail["format"] != "delta":
+        raise LakejoinError(
+            address.label,
+            "it is no Delta table, and only these have a change feed",
+            expected="a Delta table",
+            found=f"{address.path or address.table} in format {detail['format']}",
+            hint=f"CONVERT TO DELTA {address.sql}, or name another table in the pipeline file"
+            if detail["format"] == "parquet"
+            else "copy it into a Delta table, and name that in the pipeline file",
+        )
+    return detail
 
 
 def get(spark: SparkSession, address: Address) -> Table:
@@ -202,28 +218,6 @@ def refresh(spark: SparkSession, table: Table) -> Table:
     """Look at a table's newest version and commits again, the cheapest look there is."""
     commits = tuple(history(spark, table.address, COMMITS_AT_ONCE))
     return replace(table, version=commits[0].version, commits=commits)
-
-
-def refuse_forgetting(name: str, address: Address, properties: Mapping[str, str]) -> None:
-    """
-    See that Delta remembers which epochs were written to a table.
-
-    Args:
-        name: What the error is about.
-        address: The table.
-        properties: Its properties.
-
-    Raises:
-        CannotContinue: It is set to forget them after a time.
-    """
-    if TRANSACTION_RETENTION in properties:
-        raise CannotContinue(
-            name,
-            f"{TRANSACTION_RETENTION} is set on {address.label}",
-            expected="no such property: Delta would forget which epochs were written, and write one again",
-            found=properties[TRANSACTION_RETENTION],
-            hint=f"ALTER TABLE {address.sql} UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
-        )
 
 
 def read(spark: SparkSession, address: Address, version: int) -> DataFrame:
@@ -293,14 +287,13 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
         CannotContinue: The table's newest version lies before the recorded one.
     """
     label, newest = table.address.label, table.version
-    backfill = "run `lakejoin backfill` to reconcile the result with the sources as they are now"
     if newest < version:
         raise CannotContinue(
             label,
             "its newest version lies before the recorded one",
             expected=f"version {version} or later",
             found=f"version {newest}",
-            hint=backfill,
+            hint=reconcile_hint(),
         )
     known = reaching(spark, table, version).commits
     commits = [commit for commit in reversed(known) if version < commit.version <= newest]
@@ -311,7 +304,7 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
             "commits are missing from its log",
             expected=f"versions {version + 1} to {newest} without a gap",
             found=f"no version {', '.join(map(str, missing[:5]))}",
-            hint=backfill,
+            hint=reconcile_hint(),
         )
     return commits
 

@@ -69,7 +69,7 @@ class CommitSources(EpochSources):
 
     def _each_commit(self, source: str, feed: DataFrame) -> DataFrame:
         """Net each commit of a feed by itself."""
-        kinds, key = self._kinds(source), self._key(source)
+        kinds, key = self._kinds(source), self.key_of(source)
         each = net(feed, key, [kinds[name] for name in key], kinds, ["_commit_version", "_commit_timestamp"])
         each = each.withColumnsRenamed({"_commit_version": "version", "_commit_timestamp": "at"})
         made = Observation()
@@ -81,7 +81,7 @@ class CommitSources(EpochSources):
 
     def _logged(self, source: str, log: Table) -> DataFrame:
         """Give the changes of another join as its changelog has them, each with what it replaced."""
-        kinds, key = self._kinds(source), self._key(source)
+        kinds, key = self._kinds(source), self.key_of(source)
         held = self._workspace.ledger.of(source)
         epoch = held.epoch_of_changelog(self._ranges[log.address.label].from_version)
         rows = read(self._workspace.spark, log.address, log.version)
@@ -112,7 +112,7 @@ class CommitSources(EpochSources):
         feed = self._looked_through(held, versions.read_after, versions.to_version, list(kinds), "netted")
         changes = net(feed, ktable.spec.key, [kinds[name] for name in ktable.spec.key], kinds)
         found = accepted(offered, changes, list(self._kinds(source)))
-        places = [ktable.spec.key.index(name) for name in self._key(source)]
+        places = [ktable.spec.key.index(name) for name in self.key_of(source)]
         return found.withColumn("key", F.expr(numbered(f"key.k{place}" for place in places)))
 
     def _looked_through(self, table: Table, after: int, to: int, columns: Sequence[str], rows: Rows) -> DataFrame:

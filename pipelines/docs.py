@@ -83,7 +83,7 @@ def join_facts(
 ) -> JoinFacts:
     """Tell what a join is, as `explain` does, and what its epochs did."""
     told = explain(file, name)
-    state, note = standing(history, fingerprint(file, name, settings))
+    state, note = standing(history, fingerprint(file, name, settings), name)
     epochs = newest(name, history, EPOCHS)
     return JoinFacts(
         name=name,
@@ -137,28 +137,30 @@ def changelog_facts(
     )
 
 
-def standing(history: JoinHistory, definition: str) -> tuple[State, str]:
+def standing(history: JoinHistory, definition: str, join: str = "") -> tuple[State, str]:
     """
     Say where a join stands, as far as its ledger tells.
 
     Args:
         history: Its ledger.
         definition: The fingerprint of how the file defines it now.
+        join: The join that commands select; empty for the table kept of a changelog source, which none selects.
 
     Returns:
         The state, and what a reader should know about it.
     """
+    select = f" --select {join}" if join else ""
     if history.broken is not None:
         return "broken", f"Epoch {history.broken.epoch} is broken: {history.broken.message}"
     if history.open is not None:
-        return "open", f"Epoch {history.open.epoch} waits to be finished by `lakejoin run`."
+        return "open", f"Epoch {history.open.epoch} waits to be finished by `lakejoin run{select}`."
     gate = last_gate(history)
     if gate is not None and not gate.passed:
         return "rejected", f"The gate stopped epoch {gate.epoch}: {gate.findings}"
     if history.committed is None:
         return "not loaded", ""
     if history.committed.definition != definition:
-        return "redefined", "`lakejoin backfill` reconciles the result with the new definition."
+        return "redefined", f"`lakejoin backfill{select}` reconciles the result with the new definition."
     return "committed", ""
 
 

@@ -11,15 +11,17 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.changes import null_key
 from lakehouse.errors import DuplicateKey
 from lakehouse.publish import OPERATIONS, STAGED_COUNTS
 from lakehouse.session import for_few, settings
 from lakehouse.small import TooMuch
-from lakehouse.sqltext import row_struct
+from lakehouse.sqltext import quote, row_struct
 from lakehouse.stage import Stage
 from pipelines.binding import BoundJoin
 from pipelines.commits import Commits, CommitSources
@@ -91,8 +93,9 @@ def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Sta
     sources = kind(workspace, bound, plan, stage, few=few)
     sources.read_changes()
     for source, changes in sources.twice.items():
-        hint = REMOVE if bound.changelog is None else f"{REMOVE}; where that is done, `lakejoin backfill` goes on"
-        refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()], hint)
+        goes_on = f"{REMOVE}; where that is done, `lakejoin backfill --select {plan.join}` goes on"
+        hint = REMOVE if bound.changelog is None else goes_on
+        refuse_keys(source, sources.key_of(source), changed_twice(changes), hint)
     none = {**sources.counts, **dict.fromkeys(("touched", "inserted", "updated", "deleted", "unchanged"), 0)}
     commits = None
     if isinstance(sources, CommitSources):
@@ -148,14 +151,41 @@ def check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
         if (row["copies"] or 0) > 1:
             place, found = keys[row["number"]]
             parts = [F.col(f"key.k{part}").cast("string") for part in range(len(bound.types[place]))]
-            twice = found.where("copies > 1").select(F.array(*parts).alias("key")).limit(EXAMPLES)
-            refuse_keys(bound.table(place).address.label, [example["key"] for example in twice.collect()])
+            twice = found.where("copies > 1").select(F.array(*parts), "copies").limit(EXAMPLES)
+            examples = [Twice(key, f"{copies} rows") for key, copies in twice.collect()]
+            refuse_keys(bound.table(place).address.label, bound.join.inputs[place].key, examples)
     return looked_up
 
 
-def refuse_keys(label: str, examples: Sequence[Sequence[object]], hint: str = REMOVE) -> None:
+class Twice(NamedTuple):
+    """A key that a table holds more than once: its values, and how many rows have it, in words."""
+
+    key: Sequence[object]
+    rows: str
+
+
+def changed_twice(changes: DataFrame) -> list[Twice]:
+    """Return examples of keys that changes make hold several rows; the table may hold more than the changes show."""
+    rows = changes.select("key", "copies").limit(EXAMPLES).collect()
+    return [Twice(tuple(row["key"]), f"{row['copies']} rows or more") for row in rows]
+
+
+def held_twice(rows: DataFrame, key: Sequence[str]) -> list[Twice]:
+    """Return examples of keys that several rows of a table have; rows without a key do not count."""
+    parts = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
+    twice = rows.where(f"NOT {null_key(key)}").groupBy(*parts).count().where("count > 1")
+    return [Twice(tuple(row)[:-1], f"{row['count']} rows") for row in twice.limit(EXAMPLES).collect()]
+
+
+def refuse_keys(label: str, key: Sequence[str], examples: Sequence[Twice], hint: str = REMOVE) -> None:
     """
     Stop where keys were found that a table holds twice.
+
+    Args:
+        label: The table.
+        key: The names of its key columns.
+        examples: Keys that it holds twice.
+        hint: What helps.
 
     Raises:
         DuplicateKey: There is an example.
@@ -165,14 +195,18 @@ def refuse_keys(label: str, examples: Sequence[Sequence[object]], hint: str = RE
             label,
             "a key is there more than once",
             expected="at most one row for each key",
-            found=listed(examples),
+            found=listed(key, examples),
             hint=hint,
         )
 
 
-def listed(keys: Sequence[Sequence[object]]) -> str:
-    """Write keys for a message."""
-    return "; ".join(", ".join(str(part) for part in key) for key in keys)
+def listed(key: Sequence[str], examples: Sequence[Twice]) -> str:
+    """Write keys for a message, each with the names of its columns and its rows: `k=3 (2 rows)`."""
+    named = (
+        ", ".join(f"{name}={value}" for name, value in zip(key, one.key, strict=True)) + f" ({one.rows})"
+        for one in examples
+    )
+    return "; ".join(named)
 
 
 def in_order(bound: BoundJoin, changes: DataFrame, *, keep_copies: bool = False) -> DataFrame:

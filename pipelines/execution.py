@@ -4,7 +4,6 @@ One epoch carried out, whatever it computes: into a stage, through its gate, int
     compute ─► stage ─► gate ─► ledger: publishing ─► tables ─► ledger: committed ─► stage gone
 """
 
-import logging
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,9 +35,7 @@ from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)
 
-log = logging.getLogger(__name__)
-
-OF_OURS = "`lakejoin backfill` reconciles with the sources as they are now"
+OF_OURS = "`lakejoin backfill --select {join}` reconciles with the sources as they are now"
 OF_YOURS = (
     "correct the sources and run again, correct what `expectations` of the join says, or set `on_failed_gate: warn`"
 )
@@ -150,7 +147,7 @@ def gated(
     """
     verdict = gate(workspace, bound, plan, stage, entry, beforehand)
     if not verdict.passed or not (staged_rows(entry) or entry.counts.get(APPENDED)):
-        return verdict, Verdict(), OF_OURS
+        return verdict, Verdict(), OF_OURS.format(join=plan.join)
     return *gate_of_yours(workspace, plan.join, lambda: _staged(workspace, stage, entry)), OF_YOURS
 
 

@@ -35,7 +35,7 @@ REFRESH = {
     "auto": "refresh auto: an epoch reads the change feeds of its sources; across a gap in one the join is computed in "
     "full, and only the rows that differ are written",
     "incremental": "refresh incremental: `lakejoin run` never computes the join in full; the first load, and a gap in "
-    "a change feed, wait for `lakejoin backfill`",
+    "a change feed, wait for `lakejoin backfill --select {join}`",
     "full": "refresh full: an epoch computes the join from its whole sources and writes only the rows that differ",
 }
 
@@ -283,7 +283,7 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
     for name in statement.sources:
         if name in file.joins:
             yield f"{name} runs first, and where it fails this join is skipped, which reads what {name} has committed"
-    yield REFRESH[file.joins[statement.name].refresh]
+    yield REFRESH[file.joins[statement.name].refresh].format(join=statement.name)
 
 
 def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from threading import Lock
 from typing import Literal
 
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 from lakehouse.address import Address
 from lakehouse.distorted import Repair, distortion
 from lakehouse.feed import FEED_COLUMNS
+from lakehouse.feed_ranges import feed_ranges
 from lakehouse.session import let_go, persisted
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, read_changes
@@ -108,7 +110,7 @@ class Feeds:
 
     def _read(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
         if source not in self._wanted:
-            return read_changes(self._spark, table, after, to, columns)
+            return self._changes(table, after, to, columns)
         with self._lock:  # an epoch and what its gate reads ahead ask at the same time
             first, last, kept = self._kept.get(source, (after, to, None))
             if kept is None or (first, last) != (after, to):
@@ -116,11 +118,16 @@ class Feeds:
                 also = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
                 names = list(dict.fromkeys((*columns, *also)))
                 self._forget(source)  # it was read, and one goes on with the next range
-                kept = persisted(read_changes(self._spark, table, after, to, names))
+                kept = persisted(self._changes(table, after, to, names))
                 self._kept[source] = (after, to, kept)
         if not set(columns) <= set(kept.columns):
-            return read_changes(self._spark, table, after, to, columns)
+            return self._changes(table, after, to, columns)
         return kept.select(*(F.col(quote(name)) for name in (*columns, *FEED_COLUMNS)))
+
+    def _changes(self, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
+        """Read the feed of versions (after, to] in the ranges that it is readable in."""
+        ranges = feed_ranges(self._spark, table, after, to)
+        return reduce(DataFrame.unionAll, (read_changes(self._spark, table, *part, columns) for part in ranges))
 
     def _forget(self, source: str) -> None:
         """Let go what is kept of a source."""

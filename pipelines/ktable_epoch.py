@@ -88,7 +88,7 @@ def _planned(
     # What is held is not computed in full again unless a person asks: a gap in the feed is no reason to.
     refresh: Refresh = "auto" if history.committed is None else "incremental"
     used = used_columns(bound, found)
-    facts = source_facts(workspace, name, bound.source, history, "", used, backfill=backfill or found is None)
+    facts = source_facts(workspace, name, bound.source, history, used, backfill=backfill or found is None)
     plan = plan_epoch(name, bound.definition, refresh, history, [facts], facts_of(found), backfill=backfill)
     if found is not None:
         check_result(workspace, name, bound, found, history, backfill=backfill)

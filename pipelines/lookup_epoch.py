@@ -15,7 +15,6 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from lakehouse.changes import null_key
 from lakehouse.entries import Passed
 from lakehouse.errors import DuplicateKey
 from lakehouse.sqltext import quote
@@ -23,7 +22,7 @@ from lakehouse.stage import Stage
 from lakehouse.tables import read_rows
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
-from pipelines.epoch import EXAMPLES, check_looked_up, few_or_many, refuse_keys
+from pipelines.epoch import changed_twice, check_looked_up, few_or_many, held_twice, refuse_keys
 from pipelines.joins.identity import HAS_VALUE
 from pipelines.joins.stream_table import ALWAYS, as_rows, emitted, look_up
 from pipelines.joins.watermarks import VERSION, as_number
@@ -76,7 +75,7 @@ class Lookups:
         bound, sources = self._bound, self.sources
         sources.read_changes()
         for source, changes in sources.twice.items():
-            refuse_keys(source, [list(row["key"]) for row in changes.select("key").limit(EXAMPLES).collect()])
+            refuse_keys(source, sources.key_of(source), changed_twice(changes))
         came = self.arrived.frame.drop(HAS_VALUE)
         if self._few or not all(sources.is_met_whole(link.input) for link in bound.join.links):
             came = self._came = sources.kept("arrived", came)
@@ -184,10 +183,8 @@ class Lookups:
     def _refuse_twice(self) -> None:
         for place in range(1, len(self._bound.join.inputs)):
             item, table = self._bound.join.inputs[place], self._bound.table(place)
-            rows = read_rows(self._workspace.spark, table, table.version).where(f"NOT {null_key(item.key)}")
-            parts = [F.col(quote(name)).alias(f"k{part}") for part, name in enumerate(item.key)]
-            twice = rows.groupBy(*parts).count().where("count > 1").drop("count")
-            refuse_keys(table.address.label, [tuple(row) for row in twice.limit(EXAMPLES).collect()])
+            rows = read_rows(self._workspace.spark, table, table.version)
+            refuse_keys(table.address.label, item.key, held_twice(rows, item.key))
         raise DuplicateKey(
             self._bound.join.name,
             "a row of the stream met more than one row of a table",

@@ -195,7 +195,8 @@ def plan_epoch(
             )
         if waiting.slices:
             reason = (
-                f"open-backfill: the slices of run {waiting.run_id} are not all written; `lakejoin backfill` does it"
+                f"open-backfill: the slices of run {waiting.run_id} are not all written; `lakejoin backfill --select "
+                f"{join}` writes them"
             )
         else:
             reason = f"open-epoch: run {waiting.run_id} did not finish it"

@@ -3,26 +3,24 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import dropwhile
 
 from pyspark.sql.types import StructType
 
 from lakehouse.columns import changed_columns, columns_in
 from lakehouse.commit_log import mark_of
 from lakehouse.entries import JoinHistory
-from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken
+from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken, reconcile_hint
 from lakehouse.feed import CHANGE_FEED
+from lakehouse.feed_ranges import unrecorded
 from lakehouse.publish import check_owner
-from lakehouse.tables import Commit, Table, commits_since, find, reaching, refuse_forgetting
+from lakehouse.refusals import refuse_forgetting
+from lakehouse.tables import Table, commits_since, find, reaching
 from pipelines.binding import Bound, BoundJoin, bind_join
 from pipelines.facts import Redefined, ResultFacts, SourceFacts
 from pipelines.joins.changelog import changelog_schema
 from pipelines.plan import EpochPlan, plan_epoch
 from pipelines.shape import differences, listed
 from pipelines.workspace import Workspace
-
-FEED_SPLITTING = ("RENAME COLUMN", "DROP COLUMNS")
-"""Operations that the feed is readable before and after, but not across, whichever columns are read (pitfall 18)."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,10 @@ class Prepared:
     bound: Bound | None
 
 
-def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str = "") -> Prepared:
+NO_GAPS: Mapping[str, str] = {}
+
+
+def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gaps: Mapping[str, str] = NO_GAPS) -> Prepared:
     """
     Look at a join's sources, result and ledger, and plan the next epoch.
 
@@ -42,7 +43,7 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
         workspace: Where to work.
         name: The join.
         backfill: A person asked for a reconciliation.
-        gap: Why a feed could not be read, when an attempt has just shown it.
+        gaps: Why feeds could not be read, by source, when an attempt has just shown it.
 
     Raises:
         CannotContinue: The recorded versions cannot be continued from.
@@ -63,9 +64,10 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
         changelog = None if logged_at is None else logged_at.result()
         bound = binding.result()
     used = used_columns(bound, result)
+    named = (*((table.address.label, table) for table in bound.sources), *bound.logs.items())
     facts = [
-        source_facts(workspace, table.address.label, table, history, gap, used, backfill=backfill)
-        for table in (*bound.sources, *bound.logs.values())
+        source_facts(workspace, name, table, history, used, backfill=backfill, gap=gaps.get(source, ""))
+        for source, table in named
     ]
     plan = plan_epoch(
         name,
@@ -84,6 +86,28 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gap: str
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=backfill)
     return Prepared(plan, history, bound)
+
+
+def plan_around(workspace: Workspace, prepared: Prepared, error: FeedUnavailable | SchemaBroken) -> Prepared:
+    """
+    Plan an epoch in full in place of an incremental one that could not read a feed.
+
+    Args:
+        workspace: Where to work.
+        prepared: The incremental epoch.
+        error: Why it could not; it names the source.
+
+    Raises:
+        FeedUnavailable, SchemaBroken: The error itself, where the join is not computed in full without being asked.
+    """
+    name, bound = prepared.plan.join, prepared.bound
+    is_of_tables = isinstance(bound, BoundJoin) and bound.stream is None
+    if not is_of_tables or prepared.plan.strategy != "incremental" or workspace.file.joins[name].refresh != "auto":
+        raise error
+    again = prepare(workspace, name, gaps={error.where: error.found or error.problem})
+    if again.plan.strategy != "reconcile":
+        raise error
+    return again
 
 
 def facts_of(table: Table | None) -> ResultFacts | None:
@@ -110,35 +134,36 @@ def used_columns(bound: Bound, result: Table | None) -> dict[str, tuple[str, ...
 
 def source_facts(
     workspace: Workspace,
-    name: str,
+    join: str,
     table: Table,
     history: JoinHistory,
-    gap: str,
     used: Mapping[str, Sequence[str]],
     *,
     backfill: bool,
+    gap: str = "",
 ) -> SourceFacts:
     """
     Find out what has become of a source since the last epoch.
 
     Args:
         workspace: Where to look.
-        name: The source.
-        table: Its table, pinned.
+        join: The join, or the changelog source.
+        table: The source's table, pinned.
         history: What the ledger knows.
-        gap: Why its feed could not be read, when an attempt has just shown it.
         used: The columns whose changes count, by source.
         backfill: What is recorded does not matter.
+        gap: Why its feed could not be read, when an attempt has just shown it.
 
     Raises:
         FeedUnavailable: Its change feed is off.
     """
+    name = table.address.label
     if not table.feed_on:
         raise FeedUnavailable(
             name,
             "its change feed is off",
             hint=f"ALTER TABLE {table.address.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true)"
-            + ("" if history.committed is None else ", then run `lakejoin backfill`"),
+            + ("" if history.committed is None else f", then {reconcile_hint(join)}"),
         )
     last = history.committed
     recorded = next((s for s in last.sources if s.name == name), None) if last and not backfill else None
@@ -158,17 +183,10 @@ def source_facts(
     return replace(
         facts,
         data_versions=tuple(commit.version for commit in with_data),
-        gap=(gap or _split_feed(commits)) if with_data else "",
+        gap=(gap or unrecorded(commits)) if with_data else "",
         changed_rows=None if None in changed else sum(number or 0 for number in changed),
         changed=changed_columns(workspace.spark, table, recorded, commits) if name in used else "",
     )
-
-
-def _split_feed(commits: Sequence[Commit]) -> str:
-    """Say which commit keeps the feed of the first commit with data and all after it from being read at once."""
-    later = dropwhile(lambda commit: not commit.changes_data, commits)
-    splits = (commit for commit in later if commit.operation in FEED_SPLITTING)
-    return next((f"{commit.operation} in version {commit.version} is among its changes" for commit in splits), "")
 
 
 def _check_changelog(

@@ -1,11 +1,16 @@
 """What `run` would do for one join, as far as that is known before the joins that it reads have run."""
 
 from collections.abc import Collection
+from contextlib import nullcontext
 
-from pipelines.binding import notes_on
+from lakehouse.conditions import reading
+from lakehouse.errors import FeedUnavailable, SchemaBroken
+from pipelines.binding import BoundJoin, notes_on
 from pipelines.nodes import prepare_node
+from pipelines.prepare import Prepared, plan_around
 from pipelines.report import JoinReport, PlanReport
 from pipelines.spec import reads
+from pipelines.stream_epoch import way_on_of_stream
 from pipelines.upstream import NotYetRun
 from pipelines.workspace import Workspace
 
@@ -29,10 +34,37 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
     read = reads(workspace.file, name) if name in workspace.file.joins else ()
     before = tuple(other for other in read if other in selected)
     try:
-        prepared = prepare_node(workspace, name)
+        with reading(name):
+            prepared = _readable(workspace, prepare_node(workspace, name))
         return PlanReport.of(prepared.plan, before, notes_on(prepared.bound))
     except NotYetRun as error:
         if error.where not in before:
             raise
         reason = f"upstream-not-run: {error.where} has no committed epoch yet; `lakejoin run` makes one first"
         return JoinReport(join=name, outcome="skipped", reason=reason)
+
+
+def _readable(workspace: Workspace, prepared: Prepared) -> Prepared:
+    """
+    Begin to read the feeds of an incremental epoch, for only Delta knows whether it reads them.
+
+    Returns:
+        The plan, or where a feed cannot be read the one that the run would make in its place.
+
+    Raises:
+        FeedUnavailable, SchemaBroken: The run would stop at a feed, which the error names.
+    """
+    plan, bound = prepared.plan, prepared.bound
+    if plan.strategy != "incremental" or not isinstance(bound, BoundJoin):
+        return prepared
+    tables = {table.address.label: table for table in bound.sources}
+    try:
+        for part in plan.sources:
+            if part.has_changes and part.name in tables:
+                with way_on_of_stream(plan.join) if bound.stream else nullcontext(), reading(plan.join, part.name):
+                    table, columns = tables[part.name], bound.used(part.name)
+                    changes = workspace.feeds.read(part.name, table, part.read_after, part.to_version, columns)
+                    changes.limit(1).collect()
+    except (FeedUnavailable, SchemaBroken) as error:
+        return plan_around(workspace, prepared, error)
+    return prepared

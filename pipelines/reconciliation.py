@@ -5,13 +5,14 @@ from pyspark.sql import functions as F
 
 from lakehouse.address import Address
 from lakehouse.changes import null_key
+from lakehouse.conditions import reading, reading_whole
 from lakehouse.errors import CannotContinue, DuplicateKey
 from lakehouse.publish import STAGED_COUNTS
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import read, read_rows
 from pipelines.binding import BoundJoin, rows_of
-from pipelines.epoch import EXAMPLES, in_order, listed, refuse_keys
+from pipelines.epoch import EXAMPLES, Twice, held_twice, in_order, listed, refuse_keys
 from pipelines.joins.changelog import missing_rows
 from pipelines.joins.meaning import meaning
 from pipelines.joins.subset import Subset, differing
@@ -93,12 +94,12 @@ def compute_differences(
     found = stage.put("result", in_order(bound, changes, keep_copies=True), facts)
     if (found.pop("copies") or 0) > 1:
         staged = stage.get(workspace.spark, "result")
-        twice = staged.where("copies > 1").select("key").limit(EXAMPLES).collect()
+        twice = staged.where("copies > 1").select("key", "copies").limit(EXAMPLES).collect()
         raise DuplicateKey(
             bound.result.label,
             "the result holds a key more than once",
-            found=listed([row["key"] for row in twice]),
-            hint="remove the surplus rows, or drop the table and run `lakejoin backfill` again",
+            found=listed(bound.join.key, [Twice(row["key"], f"{row['copies']} rows") for row in twice]),
+            hint=f"remove the surplus rows, or drop the table, and run `lakejoin backfill --select {plan.join}` again",
         )
     if bound.changelog is not None:
         logged = changelog_before(workspace, bound.changelog, plan.changelog_version, plan.join, plan.epoch + is_begun)
@@ -148,11 +149,12 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
     for source, table in zip(bound.join.sources, bound.sources, strict=True):
         key = bound.join.inputs[bound.join.places(source)[0]].key
         rows = read_rows(workspace.spark, table, table.version)
-        # Where the table's statistics say that there is none, no file is read.
-        without_key += rows.where(null_key(key)).count()
-        parts = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
-        twice = rows.where(f"NOT {null_key(key)}").groupBy(*parts).count().where("count > 1").drop("count")
-        refuse_keys(table.address.label, [tuple(row) for row in twice.limit(EXAMPLES).collect()])
+        is_newest = not table.commits or table.version >= table.commits[0].version
+        with (reading_whole if is_newest else reading)(bound.join.name, table.address.label):
+            # Where the table's statistics say that there is none, no file is read.
+            without_key += rows.where(null_key(key)).count()
+            examples = held_twice(rows, key)
+        refuse_keys(table.address.label, key, examples)
     return without_key
 
 
@@ -163,5 +165,5 @@ def _refuse_keyless(bound: BoundJoin, held: DataFrame) -> None:
             bound.result.label,
             "the result holds rows without a key",
             found=f"{number} rows with a null in {', '.join(bound.join.key)}",
-            hint="remove these rows, or drop the table and run `lakejoin backfill` again",
+            hint=f"remove these rows, or drop the table, and run `lakejoin backfill --select {bound.join.name}` again",
         )

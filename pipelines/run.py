@@ -34,10 +34,10 @@ from pipelines.open_epoch import finish_open
 from pipelines.optimizer import shared_reads
 from pipelines.pinning import common_goal
 from pipelines.plan import EpochPlan
-from pipelines.prepare import Prepared, must_be_bound, prepare
+from pipelines.prepare import Prepared, must_be_bound, plan_around
 from pipelines.progress import SILENT, Progress
 from pipelines.publishing import Stopwatch
-from pipelines.reconciliation import compute_reconciliation
+from pipelines.reconciliation import check_sources, compute_reconciliation
 from pipelines.replay import compute_replay, plan_replay
 from pipelines.report import JoinReport, joined_reports
 from pipelines.slices import backfill_in_slices, refuse_open, resume_slices, slices_for
@@ -216,11 +216,9 @@ def _change(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinR
     try:
         return _attempt(workspace, prepared, watch)
     except (FeedUnavailable, SchemaBroken) as error:
-        if prepared.plan.strategy != "incremental" or workspace.file.joins[name].refresh != "auto":
-            raise
-        again = prepare(workspace, name, gap=error.found or error.problem)
-        if again.plan.strategy != "reconcile":
-            raise
+        if prepared.plan.strategy == "incremental" and error.where == name:
+            check_sources(workspace, must_be_bound(prepared))  # no feed failed, so it may be a source itself
+        again = plan_around(workspace, prepared, error)
         log.warning("%s: %s; computing in full", name, again.plan.reason)
         return _attempt(workspace, again, watch)
 

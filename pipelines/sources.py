@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse.changes import key_struct, net, null_key
+from lakehouse.conditions import reading
 from lakehouse.distorted import distortion
 from lakehouse.pruning import Pruning, pruning
 from lakehouse.small import brought
@@ -78,7 +79,7 @@ class EpochSources:
         """Net the feeds, side by side; a source without changes costs no query."""
         changed = [source for source in self._bound.join.sources if self._has_changes(source)]
         with ThreadPoolExecutor() as side_by_side:
-            for source, seen in zip(changed, side_by_side.map(self._net, changed), strict=True):
+            for source, seen in zip(changed, side_by_side.map(self._netted, changed), strict=True):
                 self._counts["read"] += seen["read"]
                 self._counts["null_keys"] += seen["null_keys"]
                 if (seen["copies"] or 0) > 1:
@@ -202,8 +203,13 @@ class EpochSources:
         known = F.broadcast(keys) if self.pruning(keys).keys is not None else keys
         return rows.join(known.select("key").alias("wanted"), on=F.expr(f"{key} = wanted.key"), how="left_semi")
 
+    def _netted(self, source: str) -> Mapping[str, int]:
+        """Net the feed of a source; an error names the source."""
+        with reading(self._bound.join.name, source):
+            return self._net(source)
+
     def _net(self, source: str) -> Mapping[str, int]:
-        kinds, key = self._kinds(source), self._key(source)
+        kinds, key = self._kinds(source), self.key_of(source)
         made = Observation()
         feed, seen = self._feed(source)
         changes = net(self._as_netted(source, feed), key, [kinds[name] for name in key], kinds)
@@ -215,7 +221,7 @@ class EpochSources:
 
     def _feed(self, source: str) -> tuple[DataFrame, Observation]:
         """Read the feed of a source; once it was read it tells how many rows it had, and how many without a key."""
-        table, versions, key = self._table(source), self._ranges[source], self._key(source)
+        table, versions, key = self._table(source), self._ranges[source], self.key_of(source)
         after, to = versions.read_after, versions.to_version
         kinds = self._kinds(source)
         feed = self._workspace.feeds.read(source, table, after, to, list(kinds), self._use)
@@ -252,7 +258,8 @@ class EpochSources:
         """Give the columns of a source that the join uses, with their types."""
         return {name: self._table(source).schema[name].dataType for name in self._bound.used(source)}
 
-    def _key(self, source: str) -> tuple[str, ...]:
+    def key_of(self, source: str) -> tuple[str, ...]:
+        """Return the key columns of a source."""
         return self._bound.join.inputs[self._bound.join.places(source)[0]].key
 
     def _table(self, source: str) -> Table:

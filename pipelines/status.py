@@ -16,6 +16,7 @@ from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REJECTED, REJECT
 from lakehouse.entries import SourceVersions as Recorded
 from lakehouse.errors import CannotContinue, LakejoinError
 from lakehouse.feed import CHANGE_FEED
+from lakehouse.feed_ranges import unrecorded
 from lakehouse.tables import Commit, Table, commits_since, find
 from lakehouse.times import FILE_RETENTION, retention_seconds
 from pipelines.ktable import way_on_from
@@ -239,7 +240,7 @@ def _sighted(
     with_data = tuple(commit for commit in commits if commit.changes_data)
     if reconciles:
         return Sighting(name, table, recorded, with_data, changed=changed)
-    return Sighting(name, table, recorded, with_data, problem=changed)
+    return Sighting(name, table, recorded, with_data, problem=changed or unrecorded(commits))
 
 
 def _state(history: JoinHistory, sightings: tuple[Sighting, ...]) -> State:

@@ -13,9 +13,10 @@ from lakehouse.commit_log import mark_of
 from lakehouse.entries import STATE, Entry, JoinHistory
 from lakehouse.errors import BrokenEpoch, CannotContinue, ForeignWriter, NotLoaded
 from lakehouse.publish import check_owner
+from lakehouse.refusals import refuse_forgetting
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import Table, commits_since, create, find, get, read, read_rows, refuse_forgetting
+from lakehouse.tables import Table, commits_since, create, find, get, read, read_rows
 from lakehouse.times import micros
 from pipelines.arrived import as_time
 from pipelines.binding import BoundJoin, bind_join
@@ -122,7 +123,7 @@ def _prepared(
     facts = [
         SourceFacts(table.address.label, table.id, table.version)
         if kind_of(workspace, table) == "global_table"
-        else source_facts(workspace, table.address.label, table, history, "", used, backfill=anew)
+        else source_facts(workspace, name, table, history, used, backfill=anew)
         for table in (*bound.sources, *bound.logs.values())
     ]
     facts = [replace(fact, epochs=epochs.get(fact.name, fact.epochs)) for fact in facts]

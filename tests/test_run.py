@@ -153,7 +153,7 @@ def test_a_duplicate_key_stops_the_epoch_with_examples_and_nothing_is_published(
     lake, pipeline = loaded, loaded.pipeline()
     versions = lake.versions()
     lake.sql("INSERT INTO {right} VALUES (2, 'again')")
-    with pytest.raises(DuplicateKey, match="found: 2") as refused:
+    with pytest.raises(DuplicateKey, match=r"found: k=2 \(2 rows\)") as refused:
         pipeline.run(lake.spark)
     assert (refused.value.exit_code, refused.value.where) == (1, "right")
     versions["right"] += 1

@@ -6,6 +6,7 @@ from typing import Literal
 from lakehouse.errors import printable
 from pipelines.plan import EpochPlan, SourceRange, Strategy
 from pipelines.report.facts import Facts, Failure
+from pipelines.report.wording import number_of
 
 Outcome = Literal["done", "nothing", "failed", "skipped"]
 COUNTED = ("inserted", "updated", "deleted")
@@ -13,9 +14,18 @@ APPENDED, BUFFERED = "appended", "buffered"
 LOOKS = {"verify": "verified", "validate": "validated", "maintain": "maintained"}
 """What commands did that change no row, by their strategy."""
 PASSED_OVER = {
-    "null_values": "rows of the stream have no value and took no part",
-    "ignored_changes": "rows of the stream were updated or deleted, and passed over",
-    "behind_cut": "rows or changes came later than their time, behind what an earlier epoch had read",
+    "null_values": (
+        "row of the stream has no value and took no part",
+        "rows of the stream have no value and took no part",
+    ),
+    "ignored_changes": (
+        "row of the stream was updated or deleted, and passed over",
+        "rows of the stream were updated or deleted, and passed over",
+    ),
+    "behind_cut": (
+        "row or change came later than its time, behind what an earlier epoch had read",
+        "rows or changes came later than their time, behind what an earlier epoch had read",
+    ),
 }
 
 
@@ -70,14 +80,17 @@ class JoinReport(Facts):
         if BUFFERED in self.counts:
             lines += list(self._waiting())
         elif self.counts.get("null_keys"):
-            lines.append(f"  warning: {self.counts['null_keys']:,} source rows without a key were skipped")
+            lines.append(f"  warning: {self._skipped(self.counts['null_keys'])}")
         if self.counts.get("ties"):
-            lines.append(
-                f"  warning: {self.counts['ties']:,} source rows have the order of another one of their commit"
-            )
+            one = "source row has the order of another one of its commit"
+            many = "source rows have the order of another one of their commit"
+            lines.append(f"  warning: {number_of(self.counts['ties'], one, many)}")
         if self.counts.get("late") and BUFFERED not in self.counts:
-            lines.append(f"  {self.counts['late']:,} source rows came late and are older than what is held")
-        lines += [f"  {self.counts[name]:,} {words}" for name, words in PASSED_OVER.items() if self.counts.get(name)]
+            one = "source row came late and is older than what is held"
+            many = "source rows came late and are older than what is held"
+            lines.append(f"  {number_of(self.counts['late'], one, many)}")
+        passed_over = ((self.counts.get(name), words) for name, words in PASSED_OVER.items())
+        lines += [f"  {number_of(number, *words)}" for number, words in passed_over if number]
         lines += [f"  warning: {finding}" for finding in self.warnings]
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
 
@@ -87,13 +100,25 @@ class JoinReport(Facts):
             return f"{self.join} FAILED, {self.error.code}: {printable(self.error.problem)}"
         return f"{self.join} {self._headline()}"
 
+    def _skipped(self, number: int) -> str:
+        """Say which rows were skipped for a null: of an inner join of a stream also those that look up by a null."""
+        if APPENDED in self.counts:
+            rows = number_of(number, "row was", "rows were")
+            return f"{rows} skipped: of the stream with a null where it looks up a table, or of a table without a key"
+        return (
+            f"{number_of(number, 'source row', 'source rows')} without a key {'was' if number == 1 else 'were'} skipped"
+        )
+
     def _waiting(self) -> Iterator[str]:
         """Say what a join of two streams holds, and which rows had no part in it."""
-        yield f"  {self.counts[BUFFERED]:,} rows wait for rows of the other stream"
+        waiting = number_of(self.counts[BUFFERED], "row waits", "rows wait")
+        yield f"  {waiting} for rows of the other stream"
         if self.counts.get("late"):
-            yield f"  warning: {self.counts['late']:,} rows came later than their watermark and were dropped"
+            one, many = "row came later than its watermark", "rows came later than their watermark"
+            yield f"  warning: {number_of(self.counts['late'], f'{one} and was dropped', f'{many} and were dropped')}"
         if self.counts.get("null_keys"):
-            yield f"  {self.counts['null_keys']:,} rows have a null key or time and meet nothing"
+            one, many = "row has a null key or time and meets nothing", "rows have a null key or time and meet nothing"
+            yield f"  {number_of(self.counts['null_keys'], one, many)}"
 
     def _headline(self) -> str:
         if self.strategy in LOOKS and self.outcome != "nothing":

@@ -7,7 +7,7 @@ from functools import lru_cache
 from sqlglot import exp
 
 from lakehouse.errors import PipelineFileError
-from pipelines.spec.inputs import Produced, called, tables_of
+from pipelines.spec.inputs import Produced, called, defined, tables_of
 from pipelines.spec.model import PipelineFile
 from pipelines.spec.objection import Objection, faults_of
 from pipelines.spec.produced import produced
@@ -233,7 +233,8 @@ def _named(sql: str) -> tuple[str, ...]:
 def _tables(sql: str) -> list[exp.Table]:
     select, _ = read(sql)
     tables = tables_of(select) if select else None
-    return [table for table in tables or () if not table.db]
+    own = defined(select) if select else ()
+    return [table for table in tables or () if not table.db and table.name.lower() not in own]
 
 
 def _cycle(reads: Mapping[str, Sequence[str]]) -> list[str]:

@@ -21,6 +21,7 @@ SPECIAL_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT")
 class VerbatimParser(SparkParser):
     """Spark's grammar without any knowledge of functions."""
 
+    ADD_JOIN_ON_TRUE: ClassVar = False  # a JOIN without ON stays one
     FUNCTIONS: ClassVar = {}
     FUNCTION_PARSERS: ClassVar = {name: SparkParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
     NO_PAREN_FUNCTIONS: ClassVar = {}

@@ -61,6 +61,12 @@ def tables_of(select: exp.Select) -> list[exp.Table] | None:
     return tables if is_named else None
 
 
+def defined(select: exp.Select) -> set[str]:
+    """Return the names that WITH defines, in lower case: WITH is refused, and they name no source or join."""
+    with_ = select.args.get("with_")
+    return {query.alias.lower() for query in with_.expressions} if with_ else set()
+
+
 def called(name: str, known: Iterable[str]) -> str | None:
     """Find a source or a join as the file writes its name, case aside; None if it is not there."""
     return next((written for written in known if written.lower() == name.lower()), None)
@@ -84,7 +90,9 @@ def read_inputs(
     tables = tables_of(select)
     if tables is None:
         return None, []  # the clauses were objected to already
-    objections = [problem for table in tables for problem in _table(table, sources, joins)]
+    own = defined(select)
+    named = [table for table in tables if table.db or table.name.lower() not in own]
+    objections = [problem for table in named for problem in _table(table, sources, joins)]
     if len(tables) == 1:
         objections.append(
             Objection(f"`{tables[0].name}` alone: a join has two inputs", "add JOIN ... ON ...", tables[0])
@@ -102,7 +110,7 @@ def read_inputs(
         if table.alias_or_name.lower() in taken:
             objections.append(Objection("FROM: two inputs have the same name", "give each an alias of its own", table))
         taken.add(table.alias_or_name.lower())
-    if objections:
+    if objections or len(named) < len(tables):
         return None, objections
     sides = [_side(table, sources, joins) for table in tables]
     known = tuple(side for side in sides if side is not None)
@@ -172,7 +180,10 @@ def _join(join: exp.Join) -> Iterator[Objection]:
         )
     elif (join.side, kind) not in HOWS:
         yield Objection(f"{kind} JOIN is not something that a join may use", "inner, left, right or full", kind)
-    elif not join.args.get("using") and join.args.get("on") in (None, exp.true()):
+    elif join.args.get("on") == exp.true():
+        problem = f"JOIN `{join.this.name}`: ON TRUE compares nothing, so every row would meet every row"
+        yield Objection(problem, "say what is equal", join.args["on"])
+    elif not join.args.get("using") and join.args.get("on") is None:
         yield Objection(f"JOIN `{join.this.name}` has no ON or USING", "say what is equal", join.this)
 
 

@@ -51,15 +51,15 @@ def infer(
     found = Inferred(inputs.sides[:1], (), Keys((0,), frozenset({frozenset({0})}), ()))
     absent: set[int] = set()
     for side, how, on in zip(inputs.sides[1:], inputs.hows, conditions, strict=True):
-        clause = _Clause((*found.sides, side), found.keys, how, on, frozenset(absent))
-        doubts = list(ambiguous(on, "ON", clause.sides))
+        doubts = list(ambiguous(on, "ON", (*found.sides, side)))
         if doubts:
             return None, doubts
+        clause = _Clause((*found.sides, side), found.keys, how, on, frozenset(absent))
         after = clause.joined()
         if isinstance(after, Objection):
             return None, [after]
         sides, keys, further = after
-        found = Inferred(sides, (*found.steps, Step(how, on, further)), keys)
+        found = Inferred(sides, (*found.steps, Step(how, clause.on, further)), keys)
         absent |= set(range(clause.new)) if how in ("right", "full") else set()
         absent |= {clause.new} if how in ("left", "full") else set()
     return found, []
@@ -77,9 +77,25 @@ class _Clause:
         self.absent = absent
         self.keys = keys
         self.how = how
-        self.on = on
         self.new = len(sides) - 1
-        self.equalities = [conjunct for conjunct in conjuncts(on) if isinstance(conjunct, exp.EQ)]
+        self.on = self._plain(on)
+        self.equalities = [conjunct for conjunct in conjuncts(self.on) if isinstance(conjunct, exp.EQ)]
+
+    def _plain(self, on: exp.Expr) -> exp.Expr:
+        """Write `<=>` as `=` where one end is never null: the new table's key, or that of the result so far."""
+        parts = list(conjuncts(on))
+        equal = [self._is_never_null(part) if isinstance(part, exp.NullSafeEQ) else False for part in parts]
+        if not any(equal):
+            return on
+        copies = ((part.copy(), is_equal) for part, is_equal in zip(parts, equal, strict=True))
+        written = (exp.EQ(**part.args) if is_equal else part for part, is_equal in copies)
+        return exp.and_(*written, copy=False)
+
+    def _is_never_null(self, equality: exp.Expr) -> bool:
+        """Tell whether an end of an equality is never null: rows without a key take no part in a join of tables."""
+        ends = (equality.this.unnest(), equality.expression.unnest())
+        is_stream = self.sides[0].kind == "stream"
+        return any(self._key_column(end) or (not is_stream and self._part_of_key(end)) for end in ends)
 
     def joined(self) -> Joined | Objection:
         """Join the new input, or say why that cannot be."""
@@ -178,10 +194,12 @@ class _Clause:
         written = tuple(answer for answer in answers.values() if answer is not None)
         if len(written) == len(side.key):
             return self._as_referenced(Link(self.new, written))
-        missing = ", ".join(column for column, answer in answers.items() if answer is None)
+        lacking = [column for column, answer in answers.items() if answer is None]
+        missing = ", ".join(lacking)
+        needed = " AND ".join(f"{self.sides[0].alias}.<column> = {side.alias}.{column}" for column in lacking)
         return Objection(
             f"ON: {side.source} is looked up by its whole key, ({', '.join(side.key)}), and nothing equals {missing}",
-            f"one equality for each key column, with aliases: {self.sides[0].alias}.... = {side.alias}.{missing}",
+            f"add to ON: {needed}",
             self.on,
         )
 
@@ -228,11 +246,22 @@ class _Clause:
             f"ON: nothing keys the result: the whole key of {side.source}, ({', '.join(side.key)}), must equal columns "
             f"of the inputs before it, or the whole key of {first.source}, ({', '.join(first.key)}), columns of "
             f"{side.source}",
-            next(filter(None, slips), "")
-            or f"one equality for each key column, with aliases: {first.alias}.{first.key[0]} = "
-            f"{side.alias}.{side.key[0]}",
+            next(filter(None, slips), "") or self._other_key(),
             self.on,
         )
+
+    def _other_key(self) -> str:
+        """Return what helps where rows of both sides may meet many: a key that ON compares, if it is one."""
+        pairs = [
+            (first, second)
+            for first, second in self._ends()
+            if self._place(first) == self.new and self._over(second) == {self.keys.members[0]}
+        ]
+        several = "rows that meet many to many are not yet supported"
+        if not pairs:
+            return f"compare a whole key by equalities; {several}"
+        columns, source = ", ".join(first.name for first, _ in pairs), self.sides[self.new].source
+        return f"where no two rows of {source} are equal in {columns}, declare that as its `key:`; {several}"
 
     def _besides(self, is_of_key: Callable[[exp.Expr, exp.Expr], bool]) -> tuple[exp.Expr, ...]:
         """Give the conditions of ON that are not an equality of the key, whichever way round it is written."""

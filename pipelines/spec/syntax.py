@@ -43,9 +43,24 @@ CLAUSES = {
     "sample": "TABLESAMPLE",
     "version": "time travel",
     "pivots": "PIVOT",
-    "joins": "a join in parentheses or a nested JOIN",
+    "joins": "a nested JOIN",
     "columns": "column names after an alias",
 }
+ELSEWHERE = "leave it out, and apply it where you read the result"
+WHOLE = "leave it out: each epoch reads its sources whole, at versions that it records"
+IN_A_ROW = "write one JOIN after another without parentheses, or make the inner one a join of its own under `joins:`"
+REMEDIES = {
+    "with_": "put a filter into WHERE; make a join of its own under `joins:` and name it in FROM",
+    "distinct": "leave it out: a result of tables holds each key once",
+    "order": "leave it out: a table has no order; sort where you read the result",
+    "sort": "leave it out: a table has no order; sort where you read the result",
+    **dict.fromkeys(("group", "having", "limit", "offset", "qualify", "windows", "laterals", "pivots"), ELSEWHERE),
+    **dict.fromkeys(("sample", "version"), WHOLE),
+    **dict.fromkeys(("cluster", "distribute", "hint", "kind", "locks"), "leave it out"),
+    "joins": IN_A_ROW,
+    "columns": "name columns with AS in the SELECT list",
+}
+"""What to write instead of a clause."""
 KEYWORDS = {"hint": "/*+", "kind": "AS", "laterals": "LATERAL", "version": "AS OF", "locks": "FOR"}
 """The word of a clause that is not called by it."""
 
@@ -71,13 +86,17 @@ def read(sql: str) -> tuple[exp.Select | None, tuple[Objection, ...]]:
     if found is not None:
         return None, (found,)
     if len(statements) != 1:
-        return None, (Objection(f"{len(statements)} statements where one SELECT belongs", about=";"),)
+        hint = (
+            "make each a join of its own under `joins:`" if statements else "write SELECT ... FROM ... JOIN ... ON ..."
+        )
+        return None, (Objection(f"{len(statements)} statements where one SELECT belongs", hint, ";"),)
     statement = statements[0]
     if _depth(statement) > DEEPEST:
         return None, (Objection(f"the statement is nested deeper than {DEEPEST} levels"),)
     if isinstance(statement, exp.SetOperation):
         kind = statement.key.upper()
-        return None, (Objection(f"{kind} of queries; a join is one SELECT", about=kind),)
+        hint = "make each SELECT a join of its own under `joins:`"
+        return None, (Objection(f"{kind} of queries; a join is one SELECT", hint, kind),)
     if not isinstance(statement, exp.Select) or not statement.args.get("from_"):
         first = next(token for token in tokens if token.token_type != TokenType.SEMICOLON)
         return None, (Objection("not a SELECT ... FROM ... JOIN ...", about=_place(first)),)
@@ -167,10 +186,12 @@ def _clauses(select: exp.Select) -> Iterator[Objection]:
             if argument not in EXPECTED.get(type(node), node.args):
                 clause = CLAUSES.get(argument, argument.upper())
                 about = node if argument == "columns" else KEYWORDS.get(argument, clause)
-                yield Objection(f"{clause} is not something that a join may use", about=about)
+                yield Objection(f"{clause} is not something that a join may use", REMEDIES.get(argument, ""), about)
     for table in tables:
         if isinstance(table, exp.Lateral):
             yield Objection("LATERAL is not something that a join may use", about="LATERAL")
+        elif isinstance(table, exp.Subquery) and isinstance(table.unnest(), exp.Table):
+            yield Objection("FROM: parentheses are not something that a join may use", IN_A_ROW, table)
         elif isinstance(table, exp.Subquery):
             yield Objection("FROM: a subquery", "name sources in FROM and JOIN", table)
         elif not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):

@@ -3,6 +3,8 @@
 import pytest
 
 from lakehouse.errors import PipelineFileError
+from pipelines.spec.chains import chains
+from pipelines.spec.syntax import CLAUSES, REMEDIES
 
 from .examples import ON, SOURCES, refusals, taken_apart
 
@@ -34,7 +36,9 @@ from .examples import ON, SOURCES, refusals, taken_apart
         ("SELECT * FROM flights f (a, b) JOIN status s USING (flight_id)", "column names after an alias"),
         ("SELECT * FROM (SELECT * FROM flights) f JOIN status s USING (flight_id)", "a subquery"),
         ("SELECT * FROM flights f JOIN (SELECT * FROM status) s USING (flight_id)", "a subquery"),
-        ("SELECT * FROM (flights JOIN status USING (flight_id))", "a subquery"),
+        ("SELECT * FROM (flights JOIN status USING (flight_id))", "parentheses"),
+        ("SELECT * FROM flights f JOIN (status s) ON f.flight_id = s.flight_id", "parentheses"),
+        ("SELECT * FROM flights f JOIN ((SELECT * FROM status)) s ON f.flight_id = s.flight_id", "a subquery"),
         ("SELECT * FROM flights f JOIN LATERAL (SELECT 1) s", "LATERAL"),
         ("SELECT * FROM flights f JOIN range(5) r ON f.flight_id = r.id", "a function"),
         ("SELECT * FROM flights f CROSS JOIN status s", "CROSS JOIN"),
@@ -43,6 +47,7 @@ from .examples import ON, SOURCES, refusals, taken_apart
         ("SELECT * FROM flights f LEFT SEMI JOIN status s ON f.flight_id = s.flight_id", "SEMI JOIN"),
         ("SELECT * FROM flights f LEFT ANTI JOIN status s ON f.flight_id = s.flight_id", "ANTI JOIN"),
         ("SELECT * FROM flights f JOIN status s", "no ON or USING"),
+        ("SELECT * FROM flights f JOIN status s ON TRUE", "ON TRUE compares nothing"),
         ("SELECT * FROM flights f", "alone"),
         ("SELECT 1", "not a SELECT"),
         ("SELECT 1 WHERE true", "not a SELECT"),
@@ -61,6 +66,33 @@ from .examples import ON, SOURCES, refusals, taken_apart
 def test_clauses_are_refused_by_name(sql, named):
     """A statement is one SELECT over two sources with ON or USING, perhaps WHERE, and nothing else."""
     assert any(named in fault for fault in refusals(sql)), refusals(sql)
+
+
+@pytest.mark.parametrize("clause", sorted(CLAUSES))
+def test_every_clause_that_is_refused_has_a_remedy(clause):
+    """Statements of other systems have clauses that no join needs; the message says what to do without."""
+    assert REMEDIES[clause]
+
+
+def test_what_with_defines_is_no_unknown_source():
+    """WITH is the one fault; its names follow from it, also where they are those of a source or of the join itself."""
+    for name in ("w", "status", "J"):
+        sql = f"WITH {name} AS (SELECT * FROM planes) SELECT f.* FROM flights f JOIN {name} x ON f.flight_id = x.a"
+        (fault,) = refusals(sql)
+        assert "WITH is not something" in fault
+        assert not list(chains(SOURCES, {"j": sql}).objections("j", sql))
+
+
+def test_with_hides_no_other_fault():
+    """What is wrong beside it is listed too."""
+    faults = refusals("WITH w AS (SELECT * FROM planes) SELECT * FROM w JOIN stat s ON w.a = s.flight_id LIMIT 1")
+    assert [fault.split(" | ")[0].split(" is ")[0] for fault in faults] == ["WITH", "FROM: there", "LIMIT"]
+
+
+def test_what_a_lookup_lacks_is_one_equality_for_each_column():
+    """The hint can be copied but for the column that the user knows."""
+    (fault,) = refusals("SELECT d.at FROM departures d JOIN legs l ON d.at > l.at")
+    assert fault.endswith("add to ON: d.<column> = l.day AND d.<column> = l.number")
 
 
 @pytest.mark.parametrize(
