@@ -120,7 +120,7 @@ class Feeds:
                 self._kept[source] = (after, to, kept)
         if not set(columns) <= set(kept.columns):
             return read_changes(self._spark, table, after, to, columns)
-        return kept.select(*(F.col(quote(name)) for name in (*columns, *FEED_COLUMNS)))
+        return kept.selectExpr(*map(quote, (*columns, *FEED_COLUMNS)))
 
     def _forget(self, source: str) -> None:
         """Let go what is kept of a source."""
