@@ -56,25 +56,27 @@ def net(
         (bigint, the most rows left over for either image; more than 1 is a duplicate key). Rows without a key are left
         out, keys whose changes cancel out too.
     """
-    # A value that groups as it is is carried once. Beside a copy of each, or a struct of all, Spark would derive from
-    # "this column is that one" every mixture of the two: their number doubles with each column.
-    values = [
-        (f"c{place}", identical(quote(name), kind), quote(name)) for place, (name, kind) in enumerate(columns.items())
-    ]
-    as_it_is = {column: sql for column, grouped, sql in values if grouped == sql}
+    # Rows are grouped by one struct, not column by column: Spark derives each mixture of a column and its copy from a
+    # projection, and each mixture of the columns that a frame is partitioned by, one call within another.
+    forms = {name: identical(quote(name), kind) for name, kind in columns.items()}
+    rewritten = {name: form for name, form in forms.items() if form != quote(name)}
+    plain = [name for name in columns if name not in rewritten]
+    grouped = {"plain": row_struct(plain)} if plain else {}
+    if rewritten:
+        grouped["rewritten"] = struct(rewritten)
     arrives = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
     rows = feed.where(f"NOT {null_key(key)}").select(
         *(F.col(quote(name)) for name in scope),
         F.expr(key_struct(key, types)).alias("key"),
         F.expr(arrives).alias("arrives"),
-        *(F.expr(grouped).alias(column) for column, grouped, _ in values),
-        *(F.expr(sql).alias(f"v_{column}") for column, _, sql in values if column not in as_it_is),
+        *(F.expr(sql).alias(name) for name, sql in grouped.items()),
+        *([F.expr(row_struct(rewritten)).alias("as_read")] if rewritten else []),
     )
-    same_row = [*scope, "key", *(column for column, _, _ in values)]
-    others = [F.first(f"v_{column}").alias(f"v_{column}") for column, _, _ in values if column not in as_it_is]
-    left_over = rows.groupBy(*same_row).agg(F.sum("arrives").alias("surplus"), *others).where("surplus <> 0")
-    carried = (column if column in as_it_is else f"v_{column}" for column, _, _ in values)
-    row = struct(dict(zip(columns, carried, strict=True)))
+    as_read = [F.first("as_read").alias("as_read")] if rewritten else []
+    left_over = rows.groupBy(*scope, "key", *grouped).agg(F.sum("arrives").alias("surplus"), *as_read)
+    left_over = left_over.where("surplus <> 0")
+    parts = {name: f"{'as_read' if name in rewritten else 'plain'}.{quote(name)}" for name in columns}
+    row = struct(parts) if rewritten else "plain"
     return left_over.groupBy(*scope, "key").agg(
         F.first(F.expr(f"IF(surplus < 0, {row}, NULL)"), ignorenulls=True).alias("old"),
         F.first(F.expr(f"IF(surplus > 0, {row}, NULL)"), ignorenulls=True).alias("new"),

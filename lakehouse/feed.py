@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from lakehouse.address import Address
 from lakehouse.sqltext import quote
@@ -46,5 +45,5 @@ def read_feed(
         chunk = reader.load(address.path) if address.path else reader.table(address.table)
         names = [*columns, *FEED_COLUMNS]
         chunk = chunk.where(where) if where else chunk
-        chunks.append(chunk.select(*(F.col(quote(name)) for name in names)))
+        chunks.append(chunk.selectExpr(*map(quote, names)))
     return reduce(DataFrame.unionAll, chunks)

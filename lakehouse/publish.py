@@ -19,10 +19,10 @@ from lakehouse.errors import AnotherRun, ForeignWriter
 from lakehouse.feed import read_feed
 from lakehouse.pruning import pruning
 from lakehouse.session import settings
-from lakehouse.sqltext import numbered, quote
+from lakehouse.sqltext import numbered, quote, row_struct
 from lakehouse.stage import Stage, fields_of
 from lakehouse.tables import UPKEEP_OPERATIONS, Commit, Table, commits_since, refresh
-from lakehouse.values import same
+from lakehouse.values import is_exact, same
 from lakehouse.writing import write
 
 OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
@@ -200,50 +200,64 @@ def merge_statement(
     Write the MERGE of a staged change set.
 
     The clauses follow what the change set holds: without an insert the join with the target is inner and the small side
-    is broadcast. The target is pruned by the staged keys themselves, so that no row can be missed.
+    is broadcast. Updates assign only the columns that may differ. The target is pruned by the staged keys themselves,
+    so that no row can be missed.
     """
     key = fields_of(changes, "key").fieldNames()
     columns = fields_of(changes, "after")
     keys = changes.select(F.expr(numbered(quote("key", name) for name in key)).alias("key"))
     condition = " AND ".join(f"t.{quote(name)} = s.key.{quote(name)}" for name in key)
     pruned = pruning(keys).predicate(key, "t.")
-    values = [name for name in columns.fieldNames() if name not in key]
-    lines = [
-        f"MERGE INTO {address.sql} t USING (SELECT op, key, after FROM {stage.sql(part)}) s",
-        f"ON {condition}" + (f" AND {pruned}" if pruned else ""),
-    ]
+    source, clauses = ["op", "key"], []
     if "delete" in ops:
-        lines.append("WHEN MATCHED AND s.op = 'delete' THEN DELETE")
+        clauses.append("WHEN MATCHED AND s.op = 'delete' THEN DELETE")
     if "update" in ops:
+        told = [columns[name] for name in telling]
+        tells, changed = (told, list(columns)) if told else _differing(changes, columns)
         differs = " OR ".join(
-            f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}"
-            for f in ([columns[name] for name in telling] or _telling(changes, columns))
+            f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}" for f in tells
         )
-        assigned = ", ".join(f"t.{quote(name)} = s.after.{quote(name)}" for name in [*key, *values])
-        lines.append(f"WHEN MATCHED AND s.op = 'update' AND ({differs}) THEN UPDATE SET {assigned}")
+        assigned = ", ".join(f"t.{quote(f.name)} = s.after.{quote(f.name)}" for f in changed)
+        clauses.append(f"WHEN MATCHED AND s.op = 'update' AND ({differs}) THEN UPDATE SET {assigned}")
+        source.append(f"{row_struct((f.name for f in changed), 'after.')} AS after")
     if "insert" in ops:
         names = ", ".join(quote(name) for name in columns.fieldNames())
         taken = ", ".join(f"s.after.{quote(name)}" for name in columns.fieldNames())
-        lines.append(f"WHEN NOT MATCHED AND s.op = 'insert' THEN INSERT ({names}) VALUES ({taken})")
+        clauses.append(f"WHEN NOT MATCHED AND s.op = 'insert' THEN INSERT ({names}) VALUES ({taken})")
+        source[2:] = ["after"]
+    lines = [
+        f"MERGE INTO {address.sql} t USING (SELECT {', '.join(source)} FROM {stage.sql(part)}) s",
+        f"ON {condition}" + (f" AND {pruned}" if pruned else ""),
+        *clauses,
+    ]
     return "\n".join(lines)
 
 
-def _telling(changes: DataFrame, columns: StructType) -> list[StructField]:
+def _differing(changes: DataFrame, columns: StructType) -> tuple[list[StructField], list[StructField]]:
     """
-    Choose columns that tell each staged update from the row it replaces: one where one does, else all that differ.
+    Find the columns in which staged updates differ from the rows that they replace.
 
-    MERGE reads the columns of its conditions once more than others, of each touched file.
+    MERGE reads the columns of its conditions once more than others, of each touched file, and plans each assignment.
+
+    Returns:
+        The columns that tell each update from the row it replaces (one where one does, else all that differ), and the
+        columns to assign: all that differ, and those whose equal values are not always identical.
     """
-    counts = [
-        F.expr(f"count_if(NOT {same(f'before.{quote(f.name)}', f'after.{quote(f.name)}', f.dataType)})").alias(f"c{n}")
+    flags = (
+        f"IF({same(f'before.{quote(f.name)}', f'after.{quote(f.name)}', f.dataType)}, NULL, '{n}')"
         for n, f in enumerate(columns)
-    ]
-    found = changes.where("op = 'update'").agg(F.count(F.lit(1)).alias("updates"), *counts).collect()[0]
-    differing = [(field, found[f"c{n}"]) for n, field in enumerate(columns) if found[f"c{n}"]]
-    alone = next((field for field, number in differing if number == found["updates"]), None)
-    if alone is not None:
-        return [alone]
-    return [field for field, _ in differing] or list(columns)
+    )
+    # One expression: Spark plans an aggregate for each of 2,000 columns for longer than the MERGE takes.
+    updates = changes.where("op = 'update'").selectExpr(f"split(concat_ws(',', '', {', '.join(flags)}), ',') AS places")
+    counted = updates.selectExpr("explode(places) AS place").groupBy("place").count().collect()
+    found = {row[0]: row[1] for row in counted}
+    total = found.pop("", 0)
+    if not found:
+        return list(columns), list(columns)
+    numbers = {field.name: found.get(str(n), 0) for n, field in enumerate(columns)}
+    differing = [field for field in columns if numbers[field.name]]
+    alone = [field for field in differing if numbers[field.name] == total]
+    return alone[:1] or differing, [f for f in columns if numbers[f.name] or not is_exact(f.dataType)]
 
 
 def committed_counts(spark: SparkSession, table: Table, commit: Commit) -> dict[str, int] | None:

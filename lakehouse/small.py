@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from lakehouse.sqltext import quote
-from lakehouse.values import PRUNABLE, plain_schema
+from lakehouse.values import PRUNABLE, plain_schema, type_sql
 
 if TYPE_CHECKING:
     import pyarrow
@@ -77,7 +76,8 @@ def brought(frame: DataFrame) -> Brought:
         raise TooMuch
     # A null struct comes with nulls in its fields, which Arrow refuses where these may not be null.
     plain = plain_schema(frame.schema.fields)
-    limited = frame.select(*(F.col(quote(field.name)).cast(field.dataType) for field in plain)).limit(MOST + 1)
+    values = (f"CAST({quote(field.name)} AS {type_sql(field.dataType)}) AS {quote(field.name)}" for field in plain)
+    limited = frame.selectExpr(*values).limit(MOST + 1)
     try:
         rows = limited.toArrow()
     except Exception as error:

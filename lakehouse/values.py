@@ -106,6 +106,11 @@ def identical(expression: str, kind: DataType) -> str:
     return _rewritten(expression, kind, {FloatType: text, DoubleType: text}, sorts=False)
 
 
+def is_exact(kind: DataType) -> bool:
+    """Tell whether equal values of a type are identical; numbers with -0.0, maps and collated text are not."""
+    return identical("value", kind) == "value" and "collate" not in kind.simpleString()
+
+
 def as_valid_text(expression: str, kind: DataType) -> str:
     """
     Bring an SQL expression into the form that a value has once it passed through Java: a text whose bytes are not valid

@@ -75,9 +75,9 @@ class Arrived:
             ),
         )
         rows = rows.where(f"{takes_part} AND {stays}")
-        names = (F.col(quote(name)) for name in bound.join.inputs[place].columns)
-        version = F.col("_commit_version").alias(VERSION)
-        self.frame = rows.select(*names, POSITION, version, F.expr(f"NOT {no_value}").alias(HAS_VALUE))
+        names = map(quote, bound.join.inputs[place].columns)
+        further = (POSITION, f"_commit_version AS {VERSION}", f"NOT {no_value} AS {HAS_VALUE}")
+        self.frame = rows.selectExpr(*names, *further)
 
     @property
     def source(self) -> str:
@@ -99,7 +99,7 @@ class Arrived:
     def placed(self, name: str) -> DataFrame:
         """Give the columns of the stream that the join uses, and the position under a name."""
         columns = [column for column in self.frame.columns if column not in (POSITION, VERSION, HAS_VALUE)]
-        return self.frame.select(*(F.col(quote(column)) for column in columns), F.col(POSITION).alias(name))
+        return self.frame.selectExpr(*map(quote, columns), f"{POSITION} AS {quote(name)}")
 
     def facts(self) -> dict[str, int]:
         """

@@ -217,7 +217,7 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
 def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> DataFrame:
     """Read a source at a version, with only the columns that the join uses."""
     rows = read_rows(workspace.spark, table, version)
-    return rows.select(*(F.col(quote(column)) for column in side.columns))
+    return rows.selectExpr(*map(quote, side.columns))
 
 
 def _must_expect_columns(workspace: Workspace, name: str, columns: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from lakehouse.publish import OPERATIONS, STAGED_COUNTS
 from lakehouse.session import for_few, settings
 from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote, row_struct
-from lakehouse.stage import Stage
+from lakehouse.stage import Stage, fields_of
 from pipelines.binding import BoundJoin
 from pipelines.commits import Commits, CommitSources
 from pipelines.feeds import Distorted
@@ -212,8 +212,9 @@ def listed(key: Sequence[str], examples: Sequence[Twice]) -> str:
 def in_order(bound: BoundJoin, changes: DataFrame, *, keep_copies: bool = False) -> DataFrame:
     """Bring a change set's rows into the column order of the result."""
     order = bound.columns.fieldNames()
+    is_in_order = fields_of(changes, "after").fieldNames() == order
 
     def arranged(image: str) -> str:
-        return f"IF({image} IS NULL, NULL, {row_struct(order, f'{image}.')}) AS {image}"
+        return image if is_in_order else f"IF({image} IS NULL, NULL, {row_struct(order, f'{image}.')}) AS {image}"
 
     return changes.selectExpr("op", "key", arranged("before"), arranged("after"), *(["copies"] if keep_copies else []))

@@ -122,7 +122,7 @@ class Feeds:
                 self._kept[source] = (after, to, kept)
         if not set(columns) <= set(kept.columns):
             return self._changes(table, after, to, columns)
-        return kept.select(*(F.col(quote(name)) for name in (*columns, *FEED_COLUMNS)))
+        return kept.selectExpr(*map(quote, (*columns, *FEED_COLUMNS)))
 
     def _changes(self, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
         """Read the feed of versions (after, to] in the ranges that it is readable in."""

@@ -17,10 +17,10 @@ from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse.address import Address
-from lakehouse.sqltext import numbered, quote
+from lakehouse.sqltext import numbered, quote, row_struct, struct
 from lakehouse.stage import fields_of
 from lakehouse.tables import read
-from lakehouse.values import comparable, identical, same
+from lakehouse.values import comparable, identical, same, type_sql
 
 RULES = {
     "unnecessary_tombstone": "no unnecessary tombstone: a delete removes a row that is there",
@@ -247,12 +247,12 @@ class _Staged:
                 predicate = trusted(keys).predicate(self.names)
                 published = published if predicate is None else published.where(predicate)
         with ThreadPoolExecutor() as beside:
-            row = F.struct(*(F.col(quote(field.name)) for field in self.row))
-            holding = beside.submit(self._brought, published.select(row.alias("held")))
+            held = row_struct(self.row.fieldNames())
+            holding = beside.submit(self._brought, published.selectExpr(f"{held} AS held"))
             made = None
             if self.sources is not None:
-                values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in self.row)
-                made = self.sources.joined(chosen, known).select(F.struct(*values).alias("made"))
+                values = {f.name: f"CAST({quote(f.name)} AS {type_sql(f.dataType)})" for f in self.row}
+                made = self.sources.joined(chosen, known).selectExpr(f"{struct(values)} AS made")
             return holding.result(), made
 
     def broken(self) -> dict[str, str]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.sqltext import quote
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -41,4 +43,4 @@ class Statement:
             joined = joined.join(table, on=F.expr(on), how=how)
         if self.where is not None:
             joined = joined.where(self.where)
-        return joined.select(*(F.expr(sql).alias(name) for name, sql in self.outputs), *map(F.expr, also))
+        return joined.selectExpr(*(f"{sql} AS {quote(name)}" for name, sql in self.outputs), *also)

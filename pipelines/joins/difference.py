@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.sqltext import quote, row_struct
+from lakehouse.sqltext import quote, row_struct, struct
 from lakehouse.values import comparable, same
 
 IMAGE = "_lakejoin_image"
@@ -74,20 +74,13 @@ def bag_difference(expected: DataFrame, found: DataFrame, scope: Sequence[str] =
     """
     fields = [field for field in expected.schema if field.name not in scope]
     row = row_struct(field.name for field in fields)
+    # One struct: Spark's planner works through each mixture of the columns that it groups by.
+    grouped = struct({field.name: comparable(quote(field.name), field.dataType) for field in fields})
+    scopes = [quote(name) for name in scope]
     sides = [
-        frame.select(
-            *(F.col(quote(name)) for name in scope),
-            *(F.expr(comparable(quote(f.name), f.dataType)).alias(f"c{n}") for n, f in enumerate(fields)),
-            F.expr(row).alias("row"),
-            F.lit(weight).alias("weight"),
-        )
+        frame.selectExpr(*scopes, f"{grouped} AS _lakejoin_grouped", f"{row} AS row", f"{weight} AS weight")
         for frame, weight in ((expected, -1), (found, 1))
     ]
-    return (
-        sides[0]
-        .unionAll(sides[1])
-        .groupBy(*scope, *(f"c{n}" for n in range(len(fields))))
-        .agg(F.first("row").alias("row"), F.sum("weight").alias("surplus"))
-        .where("surplus <> 0")
-        .select(*(F.col(quote(name)) for name in scope), "row", "surplus")
-    )
+    surplus = F.sum("weight").alias("surplus")
+    rows = sides[0].unionAll(sides[1]).groupBy(*scopes, "_lakejoin_grouped").agg(F.first("row").alias("row"), surplus)
+    return rows.where("surplus <> 0").selectExpr(*scopes, "row", "surplus")

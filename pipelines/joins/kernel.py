@@ -165,25 +165,15 @@ def images(
         from the change, any other the looked-up row in both images.
     """
     unchanged = unchanged_rows(changes, looked_up, side, types, scope)
-    from_lookup = unchanged.select(
-        *(F.col(quote(name)) for name in scope),
-        F.explode(F.array(F.lit(OLD), F.lit(NEW))).alias(IMAGE),
-        *(F.col(quote(name)) for name in side.columns),
-    )
+    scopes = [quote(name) for name in scope]
+    both = f"explode(array('{OLD}', '{NEW}')) AS {IMAGE}"
+    from_lookup = unchanged.selectExpr(*scopes, both, *map(quote, side.columns))
     if changes is None:
         return from_lookup
-    scopes = [F.col(quote(name)) for name in scope]
-    changed = changes.select(
-        *scopes,
-        F.explode(
-            F.expr(f"array(named_struct('image', '{OLD}', 'row', old), named_struct('image', '{NEW}', 'row', new))")
-        ).alias("item"),
-    ).where("item.row IS NOT NULL")
-    from_changes = changed.select(
-        *scopes,
-        F.col("item.image").alias(IMAGE),
-        *(F.col(f"item.row.{quote(name)}").alias(name) for name in side.columns),
-    )
+    items = f"array(named_struct('image', '{OLD}', 'row', old), named_struct('image', '{NEW}', 'row', new))"
+    changed = changes.selectExpr(*scopes, f"explode({items}) AS item").where("item.row IS NOT NULL")
+    values = (f"item.row.{quote(name)} AS {quote(name)}" for name in side.columns)
+    from_changes = changed.selectExpr(*scopes, f"item.image AS {IMAGE}", *values)
     return from_changes.unionAll(from_lookup)
 
 
@@ -197,7 +187,7 @@ def unchanged_rows(
         same_key = [f"{quote('row', name)} = {quote('change', name)}" for name in scope]
         same_key.append(f"{key_struct(side.key, types, 'row.')} = change.key")
         row = row.join(known, on=F.expr(" AND ".join(same_key)), how="left_anti")
-    return row.select(*(F.col(quote("row", name)) for name in (*scope, *side.columns)))
+    return row.selectExpr(*(quote("row", name) for name in (*scope, *side.columns)))
 
 
 def _referenced(

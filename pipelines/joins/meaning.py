@@ -49,8 +49,8 @@ def meaning(tables: Sequence[DataFrame], join: TableJoin, scope: Sequence[str] =
             held = {name: f"coalesce({held[name]}, {added[name]})" for name in scope}
     if join.where is not None:
         joined = joined.where(F.expr(join.where))
-    scopes = [F.expr(held[name]).alias(name) for name in scope]
-    return joined.select(*scopes, *(F.expr(output.expression).alias(output.name) for output in join.outputs))
+    values = [(name, held[name]) for name in scope] + [(output.name, output.expression) for output in join.outputs]
+    return joined.selectExpr(*(f"{sql} AS {quote(name)}" for name, sql in values))
 
 
 def met(found: DataFrame, join: TableJoin) -> DataFrame:

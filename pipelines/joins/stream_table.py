@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse.changes import key_struct
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import quote, row_struct
 from lakehouse.values import hash_of
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
 from pipelines.joins.meaning import PREFIX, ROW, met
@@ -51,7 +51,7 @@ def as_rows(stream: DataFrame, side: Input, scope: Sequence[str] = ()) -> DataFr
     Returns:
         The scope columns, POSITION, and the row as a struct under the alias of the stream.
     """
-    row = F.struct(*(F.col(quote(name)) for name in side.columns)).alias(side.alias)
+    row = F.expr(row_struct(side.columns)).alias(side.alias)
     return stream.select(*(F.col(quote(name)) for name in scope), POSITION, row)
 
 
@@ -62,7 +62,7 @@ def whole(rows: DataFrame, side: Input, types: Sequence[DataType], scope: Sequen
         F.expr(key_struct(side.key, types)).alias("key"),
         F.lit(ALWAYS).cast("bigint").alias("start"),
         F.lit(NEVER).cast("bigint").alias("end"),
-        F.struct(*(F.col(quote(name)) for name in side.columns)).alias("row"),
+        F.expr(row_struct(side.columns)).alias("row"),
     )
 
 
