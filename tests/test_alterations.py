@@ -108,6 +108,9 @@ TELLING = [
 ]
 """Those that lakejoin has to do something about."""
 
+TOGETHER = 10
+"""So many of the others are made at once: none of them is to make a difference."""
+
 STEPS = 4
 """So many messages may lead from an alteration to the right result."""
 
@@ -256,13 +259,19 @@ class OfStreams(Altered):
 KINDS: tuple[type[Altered], ...] = (OfTables, OfStreams)
 
 
+def groups(alterations: list[str]) -> Iterator[tuple[str, ...]]:
+    """Put those together that are to make no difference; the others stay alone."""
+    yield from ((text,) for text in alterations if text in TELLING)
+    others = [text for text in alterations if text not in TELLING]
+    yield from (tuple(others[start : start + TOGETHER]) for start in range(0, len(others), TOGETHER))
+
+
 def altered(kind: type[Altered], lake: Lake, table: str, alterations: list[str], *, is_open: bool) -> Iterator[str]:
     """Alter a table in one way after the other, each time with a change of the sources; give what Delta did."""
     pipeline = kind(lake)
-    for alteration in alterations:
+    for group in groups(alterations):
         (pipeline.open_epoch if is_open else pipeline.change)()
-        if pipeline.alter(alteration, table):
-            yield alteration
+        yield from [text for text in group if pipeline.alter(text, table)]
         pipeline.settle()
         pipeline.change()
         pipeline.settle()
