@@ -46,5 +46,5 @@ def relative_to(folder: str, path: str) -> str:
 
 def absolute_from(folder: str, path: str) -> str:
     """Give the path that `relative_to` made relative to a folder."""
-    is_relative = path and not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]+:", path)
+    is_relative = path and not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]+:/", path)
     return f"{folder}/{path}" if folder and is_relative else path

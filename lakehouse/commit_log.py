@@ -1,5 +1,6 @@
 """What the log of a table says of single commits, where this process can read its files."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -20,7 +21,10 @@ def _transaction(table: Table, version: int) -> str:
         return ""
     try:
         with Path(folder, "_delta_log", f"{version:020d}.json").open(encoding="utf-8") as actions:
-            found = next((line for line in actions if line.startswith('{"commitInfo"')), "{}")
-        return str(json.loads(found).get("commitInfo", {}).get("txnId") or "")
+            found = next((line for line in actions if line.startswith('{"commitInfo"')), "")
+        known = json.loads(found)["commitInfo"].get("txnId") if found else None
+        if found and known is None:  # not every writer names its transactions
+            known = hashlib.sha256(found.encode()).hexdigest()
+        return str(known or "")
     except (OSError, ValueError):  # removed with old versions of the log, or not where this process looks
         return ""

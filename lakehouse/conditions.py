@@ -37,6 +37,8 @@ FEED_SCHEMA = (
     "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION",
 )
 
+CONFLICTS = ("DELTA_CONCURRENT", "ConcurrentModification", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+
 _KNOWN = {*GONE, *MISSING, *FEED_OFF, *FEED_SCHEMA}
 
 STACK = re.compile(r"\n\s*(?:at [\w.$/]+\(|Driver stacktrace|JVM stacktrace|Caused by|\n)")
@@ -149,6 +151,11 @@ def is_view(error: PySparkException) -> bool:
     return "EXPECT_TABLE_NOT_VIEW" in _conditions(error)
 
 
+def first_line(error: Exception) -> str:
+    """Give the first line of what an error says, or its class."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def is_conflict(error: Exception) -> bool:
     """Tell whether another writer's commit came in between; such an error has no class of its own everywhere."""
-    return "DELTA_CONCURRENT" in str(error) or "ConcurrentModification" in str(error)
+    return any(name in str(error) for name in CONFLICTS)

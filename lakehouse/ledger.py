@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -27,7 +28,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
 from lakehouse.address import Address, absolute_from, relative_to
-from lakehouse.conditions import is_conflict, is_missing
+from lakehouse.conditions import is_conflict, is_missing, is_of_spark
 from lakehouse.entries import (
     ABANDONED,
     CLOSING,
@@ -44,13 +45,15 @@ from lakehouse.entries import (
 )
 from lakehouse.errors import AnotherRun, LedgerForgot
 from lakehouse.marks import CommitMark
-from lakehouse.refusals import refuse_forgetting
+from lakehouse.refusals import refusal, refuse_forgetting
 from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import COMMITS_AT_ONCE, create, history, table_detail
 from lakehouse.times import utc
 from lakehouse.writing import write
 
 NAME = "lakejoin_ledger"
+
+ATTEMPTS = 5
 
 NEWEST = 200
 """So many rows of a join are read at first; most questions are about its last epochs."""
@@ -170,16 +173,21 @@ class Ledger:
             writer = writer.option("txnAppId", app).option("txnVersion", str(entry.epoch))
         writer = writer.option("userMetadata", _mark(entry))
         to = self._address
-        try:
-            with settings(self._spark, INTERPRETED):
-                write(
-                    f"ledger: {entry.step} epoch {entry.epoch} of {entry.join}",
-                    lambda: writer.save(to.path) if to.path else writer.saveAsTable(to.table),
-                )
-        except Exception as error:
-            if not is_conflict(error):
-                raise
-            # Another run appended the same step at the same time: whose row it is, is read back.
+        for _ in range(ATTEMPTS):
+            try:
+                with settings(self._spark, INTERPRETED):
+                    write(
+                        f"ledger: {entry.step} epoch {entry.epoch} of {entry.join}",
+                        lambda: writer.save(to.path) if to.path else writer.saveAsTable(to.table),
+                    )
+                break
+            except Exception as error:
+                if "CONCURRENT_TRANSACTION" in str(error):
+                    break  # another run appended the same step at the same time: whose row it is, is read back
+                if not is_conflict(error):
+                    if is_of_spark(error):
+                        raise refusal(error, to, entry.epoch, entry.join) from error
+                    raise
         return entry
 
     def _is_there(self, entry: Entry) -> bool:
@@ -188,7 +196,10 @@ class Ledger:
 
         The ledger's own history tells at little cost; where our commit is not among the newest, its rows decide.
         """
-        if any(commit.metadata == _mark(entry) for commit in history(self._spark, self._address, COMMITS_AT_ONCE)):
+        newest = history(self._spark, self._address, COMMITS_AT_ONCE)
+        # A commit before RESTORE or DELETE says nothing: its row may be gone.
+        own = takewhile(lambda commit: commit.operation == "WRITE" or not commit.changes_data, newest)
+        if any(commit.metadata == _mark(entry) for commit in own):
             return True
         return any(known.run_id == entry.run_id and known.step == entry.step for known in self._rivals(entry))
 

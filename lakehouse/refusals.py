@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 
 from lakehouse.address import Address
-from lakehouse.errors import CannotContinue, LakejoinError, WriteRefused
+from lakehouse.conditions import first_line, is_conflict
+from lakehouse.errors import AnotherRun, CannotContinue, LakejoinError, WriteRefused
 
 CONDITION = re.compile(r"\[(DELTA_[A-Z0-9_.]+)\]\s*(.+?)(?:\s*SQLSTATE\b|\n\s*at |\n\nJVM|$)", re.DOTALL)
 """A condition of Delta with its text, wherever it stands in a message."""
@@ -26,11 +27,19 @@ def refusal(error: Exception, address: Address, epoch: int, join: str) -> Lakejo
         join: The join, or the changelog source, that keeps the table.
 
     Returns:
-        WriteRefused for a constraint or a property of the table; else an error that tries again or lets the epoch go.
+        WriteRefused for a constraint or a property of the table, AnotherRun where others wrote to it at the same time;
+        else an error that tries again or lets the epoch go.
     """
+    if is_conflict(error):
+        return AnotherRun(
+            address.label,
+            f"others wrote to the table each time that epoch {epoch} of {join} was to be written",
+            found=first_line(error),
+            hint=f"run `lakejoin run --select {join}`, which tries again",
+        )
     backfill = f"`lakejoin backfill --select {join}`, which lets the epoch go and reconciles"
     found = CONDITION.search(str(error))
-    text = " ".join((found[2] if found else str(error).strip().splitlines()[0]).split())[:LONGEST]
+    text = " ".join((found[2] if found else first_line(error)).split())[:LONGEST]
     condition = found[1] if found else ""
     if "CONSTRAINT" in condition:
         name = re.search(r"CHECK constraint (\S+)", text)

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse.changes import as_feed, key_struct, net
+from lakehouse.entries import JoinHistory
 from lakehouse.sqltext import numbered
 from lakehouse.tables import Table, read
 from lakehouse.values import type_sql
@@ -17,6 +18,7 @@ from pipelines.joins.changelog import logged_changes
 from pipelines.joins.latest import VERSION, accepted, offers
 from pipelines.joins.versions import placed, positions
 from pipelines.ktable import bind_ktable
+from pipelines.plan import SourceRange
 from pipelines.sources import EpochSources
 from pipelines.spec import Link
 
@@ -101,8 +103,8 @@ class CommitSources(EpochSources):
         ktable = bind_ktable(self._workspace, source)
         history = self._workspace.ledger.of(source)
         after, to = (history.read_up_to(version) for version in (versions.from_version, versions.to_version))
-        if after >= to:
-            return None  # only upkeep came to the KTable
+        if after >= to or self._was_reconciled(history, versions):
+            return None  # only upkeep came to the KTable, or what it holds follows from other rows than these
         raw = self._looked_through(ktable.source, after, to, ktable.spec.columns, "inserted")
         raw = raw.withColumnsRenamed({"_commit_version": VERSION})
         times = raw.groupBy(VERSION).agg(F.max("_commit_timestamp").alias("at"))
@@ -114,6 +116,12 @@ class CommitSources(EpochSources):
         found = accepted(offered, changes, list(self._kinds(source)))
         places = [ktable.spec.key.index(name) for name in self.key_of(source)]
         return found.withColumn("key", F.expr(numbered(f"key.k{place}" for place in places)))
+
+    def _was_reconciled(self, history: JoinHistory, versions: SourceRange) -> bool:
+        """Tell whether one of the epochs that made a range of versions of a KTable reconciled it with its source."""
+        ends = (history.at_result(version) for version in (versions.from_version, versions.to_version))
+        after, until = (0 if entry is None else entry.epoch for entry in ends)
+        return any(entry.strategy == "reconcile" for entry in history.between(after, until))
 
     def _looked_through(self, table: Table, after: int, to: int, columns: Sequence[str], rows: Rows) -> DataFrame:
         """Read a feed that no other join reads, repaired where it has to be."""

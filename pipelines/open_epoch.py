@@ -9,21 +9,24 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from lakehouse.conditions import first_line, is_of_spark
 from lakehouse.entries import ABANDONED, Entry, TargetVersions
-from lakehouse.errors import AnotherRun, CannotContinue, LakejoinError
+from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, LakejoinError
 from lakehouse.publish import run_of
 from lakehouse.session import settings
 from lakehouse.stage import Stage
 from lakehouse.tables import commits_since, find, restore
 from pipelines.first_load import resume_load
 from pipelines.prepare import Prepared
-from pipelines.publishing import Stopwatch, is_staged, is_still, publish
+from pipelines.publishing import Stopwatch, another_run, is_open, is_staged, is_still, publish
 from pipelines.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 
-def finish_open(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, abandon_broken: bool) -> Entry | None:
+def finish_open(
+    workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, abandon_broken: bool, resets: bool = False
+) -> Entry | None:
     """
     Finish the open epoch from the ledger's row.
 
@@ -32,6 +35,7 @@ def finish_open(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, a
         prepared: What the ledger knows.
         watch: Times the steps.
         abandon_broken: Let it go where it cannot be finished: a backfill follows.
+        resets: The backfill begins the result, and what waits, anew.
 
     Returns:
         The committed row; None if the epoch was let go.
@@ -42,18 +46,17 @@ def finish_open(workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, a
     """
     entry = prepared.history.open
     assert entry is not None
-    if abandon_broken and (prepared.history.broken is not None or is_gone(workspace, entry)):
-        abandon(workspace, entry, "broken, or its table is gone")
-        return None
     try:
+        if abandon_broken and (prepared.history.broken is not None or is_gone(workspace, entry)):
+            raise BrokenEpoch(entry.join, "broken, or its table is gone")
         return _finished(workspace, entry, watch)
     except AnotherRun:
         raise
     except Exception as error:  # whatever it is, a person who asked for a backfill wants to get beyond it
         if not abandon_broken:
             raise
-        why = error.problem if isinstance(error, LakejoinError) else str(error).strip().splitlines()[0]
-    abandon(workspace, entry, why)
+        why = error.problem if isinstance(error, LakejoinError) else first_line(error)
+    abandon(workspace, entry, why, keeps_state=not resets)
     return None
 
 
@@ -63,6 +66,8 @@ def _finished(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | N
     if entry.strategy == "load" and entry.result.base_version < 0:
         return resume_load(workspace, entry, watch)
     if is_staged(entry) and not Path(entry.stage).exists():
+        if not is_open(workspace, entry):
+            raise another_run(entry)  # the stage went with the epoch
         if _has_written(workspace, entry):
             raise CannotContinue(
                 entry.join,
@@ -85,18 +90,30 @@ def _has_written(workspace: Workspace, entry: Entry) -> bool:
     return False
 
 
-def abandon(workspace: Workspace, entry: Entry, why: str) -> None:
+def abandon(workspace: Workspace, entry: Entry, why: str, *, keeps_state: bool = True) -> None:
     """
     Let an open epoch go; what it has written already is mended by the backfill that follows.
 
-    What waits is as it was before, for the epoch that comes instead begins with that. Nothing that lies outside the
-    storage is touched.
+    What waits is as it was before, for the epoch that comes instead begins with that. No table and no stage of another
+    lake is touched.
+
+    Args:
+        workspace: Where to work.
+        entry: Its publishing row.
+        why: Why it is let go, for the ledger.
+        keeps_state: Whether what waits is needed afterwards.
+
+    Raises:
+        AnotherRun: Another run finished it meanwhile.
+        CannotContinue: What waits cannot be brought back.
     """
-    is_here = not elsewhere(workspace, entry)
-    if is_here and entry.state is not None and entry.state.base_version >= 0:
-        put_back(workspace, entry, entry.state)
+    if not is_open(workspace, entry):
+        raise another_run(entry)
+    state = entry.state if keeps_state else None
+    if state is not None and state.base_version >= 0 and _is_here(workspace, state):
+        put_back(workspace, entry, state)
     workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
-    if is_here and entry.stage:
+    if _is_own_stage(workspace, entry):
         Stage(entry.stage).delete()
 
 
@@ -107,11 +124,17 @@ def is_gone(workspace: Workspace, entry: Entry) -> bool:
 
 def elsewhere(workspace: Workspace, entry: Entry) -> list[str]:
     """Name the tables of an epoch, and its stage, that lie elsewhere than the pipeline file says: in another lake."""
-    places = [target.address for target in entry.targets]
-    others = [place.path or place.table for place in places if place != workspace.table(place.label)]
-    if entry.stage and not entry.stage.startswith(f"{workspace.stages}/"):
-        others.append(entry.stage)
-    return others
+    others = [target.address for target in entry.targets if not _is_here(workspace, target)]
+    stage = [entry.stage] if entry.stage and not _is_own_stage(workspace, entry) else []
+    return [*(address.path or address.table for address in others), *stage]
+
+
+def _is_here(workspace: Workspace, target: TargetVersions) -> bool:
+    return target.address == workspace.table(target.address.label)
+
+
+def _is_own_stage(workspace: Workspace, entry: Entry) -> bool:
+    return entry.stage.startswith(f"{workspace.stages}/")
 
 
 def refuse_elsewhere(workspace: Workspace, entry: Entry) -> None:
@@ -133,9 +156,24 @@ def refuse_elsewhere(workspace: Workspace, entry: Entry) -> None:
 
 
 def put_back(workspace: Workspace, entry: Entry, target: TargetVersions) -> None:
-    """Bring a table back to what it was before an epoch that is let go; one that is gone or replaced stays so."""
+    """
+    Bring a table back to what it was before an epoch that is let go; one that is gone or replaced stays so.
+
+    Raises:
+        CannotContinue: Delta does not bring it back.
+    """
     table = find(workspace.spark, target.address)
     if table is not None and table.id == target.id and table.version > target.base_version:
         options = {"spark.databricks.delta.commitInfo.userMetadata": entry.run_id}
-        with settings(workspace.spark, options):
-            restore(workspace.spark, table, target.base_version)
+        try:
+            with settings(workspace.spark, options):
+                restore(workspace.spark, table, target.base_version)
+        except Exception as error:
+            if not is_of_spark(error):
+                raise
+            raise CannotContinue(
+                target.address.label,
+                f"the table cannot be brought back to version {target.base_version}, as it was before an epoch",
+                found=first_line(error),
+                hint=f"`lakejoin backfill --reset --select {entry.join}` begins it and the result anew",
+            ) from error

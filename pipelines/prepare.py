@@ -101,10 +101,16 @@ def plan_around(workspace: Workspace, prepared: Prepared, error: FeedUnavailable
         FeedUnavailable, SchemaBroken: The error itself, where the join is not computed in full without being asked.
     """
     name, bound = prepared.plan.join, prepared.bound
-    is_of_tables = isinstance(bound, BoundJoin) and bound.stream is None
-    if not is_of_tables or prepared.plan.strategy != "incremental" or workspace.file.joins[name].refresh != "auto":
+    if (
+        not isinstance(bound, BoundJoin)
+        or bound.stream is not None
+        or prepared.plan.strategy != "incremental"
+        or workspace.file.joins[name].refresh != "auto"
+    ):
         raise error
-    again = prepare(workspace, name, gaps={error.where: error.found or error.problem})
+    sources = [*(table.address.label for table in bound.sources), *bound.logs]
+    why = dict.fromkeys([error.where] if error.where in sources else sources, error.found or error.problem)
+    again = prepare(workspace, name, gaps=why)
     if again.plan.strategy != "reconcile":
         raise error
     return again

@@ -271,7 +271,7 @@ def append_rows(
             # Another run appended the same rows at the same time, or upkeep rewrote what is replaced: history tells.
             is_beaten = True
         made = own(refresh(workspace.spark, table))
-        if made is None and not (is_beaten and left and _is_open(workspace, entry)):
+        if made is None and not (is_beaten and left and is_open(workspace, entry)):
             raise another_run(entry)
     counts = committed_counts(workspace.spark, table, made)
     return made.version, None if counts is None else counts["inserted"]
@@ -284,7 +284,7 @@ def _unless_finished(workspace: Workspace, entry: Entry, target: TargetVersions,
     except LakejoinError:
         raise
     except Exception as error:
-        if not _is_open(workspace, entry):
+        if not is_open(workspace, entry):
             raise another_run(entry) from error  # the stage went with the epoch
         if not is_of_spark(error):
             raise
@@ -333,7 +333,7 @@ def _merge(
 
     def merged() -> Commit | None:
         base, stage = target.base_version, Stage(entry.stage)
-        still_open = partial(_is_open, workspace, entry)
+        still_open = partial(is_open, workspace, entry)
         return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join, telling)
 
     with settings(workspace.spark, for_few(table.size) if sum(staged.values()) <= FEW else {}):
@@ -357,7 +357,8 @@ def close(workspace: Workspace, entry: Entry, targets: Sequence[TargetVersions],
     return committed
 
 
-def _is_open(workspace: Workspace, entry: Entry) -> bool:
+def is_open(workspace: Workspace, entry: Entry) -> bool:
+    """Tell whether the ledger still has an epoch open, for this run."""
     waiting = workspace.ledger.of(entry.join).open
     return waiting is not None and waiting.epoch == entry.epoch and waiting.run_id == entry.run_id
 

@@ -187,7 +187,8 @@ def _after_the_open_one(
         finished = resume_slices(workspace, prepared.history, watch, progress)
     else:
         with way_on_of_stream(name) if _is_stream(workspace, name) else nullcontext():
-            finished = finish_open(workspace, prepared, watch, abandon_broken=is_whole)
+            resets = backfill is not None and backfill.remedy == "reset"
+            finished = finish_open(workspace, prepared, watch, abandon_broken=is_whole, resets=resets)
     if finished is not None and finished.slices:
         return prepared, finished
     with planning(workspace, name, watch):
@@ -216,7 +217,8 @@ def _change(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinR
     try:
         return _attempt(workspace, prepared, watch)
     except (FeedUnavailable, SchemaBroken) as error:
-        if prepared.plan.strategy == "incremental" and error.where == name:
+        is_computing = workspace.ledger.of(name).open is None
+        if prepared.plan.strategy == "incremental" and error.where == name and is_computing:
             check_sources(workspace, must_be_bound(prepared))  # no feed failed, so it may be a source itself
         again = plan_around(workspace, prepared, error)
         log.warning("%s: %s; computing in full", name, again.plan.reason)
@@ -241,8 +243,11 @@ def _epoch_of_ktable(
     except CannotContinue as error:
         if not asked or plan.strategy != "incremental" or isinstance(error, LedgerForgot):
             raise
+        stopped = error
     with planning(workspace, name, watch):
         again = prepare_ktable(workspace, name, backfill=True, anew=True).plan
+    if again.strategy != "reconcile":  # it was stopped while it was published
+        raise stopped
     tell_begun(progress, again)
     return carry_out(workspace, bound, again, counts_only(compute_ktable), watch)
 

@@ -23,6 +23,7 @@ from lakehouse.errors import (
     WriteRefused,
 )
 from lakehouse.ledger import NAME as LEDGER
+from pipelines import Pipeline
 from tests.exact import application, held, plain
 from tests.lake import JOIN, KEYED, Lake, only
 
@@ -289,6 +290,17 @@ def test_a_ledger_that_lost_a_closing_row_goes_on(loaded: Lake) -> None:
     is_right(loaded)
 
 
+def test_a_ledger_restored_to_an_open_load_goes_on(loaded: Lake) -> None:
+    """The run that finishes the load writes what Delta takes for written: its history shows the row that is gone."""
+    loaded.sql(f"RESTORE TABLE {{{LEDGER}}} TO VERSION AS OF 1", LEDGER)
+    with pytest.raises(LedgerForgot, match="backfill --select result"):
+        loaded.pipeline().run(loaded.spark)
+    loaded.pipeline().backfill(loaded.spark)
+    is_right(loaded)
+    change(loaded)
+    assert only(loaded.pipeline().run(loaded.spark)).strategy == "incremental"
+
+
 def test_a_ledger_that_would_forget_is_refused(loaded: Lake) -> None:
     alter(loaded, LEDGER, setTransactionRetentionDuration="interval 1 days")
     change(loaded)
@@ -344,6 +356,9 @@ STATE = "left__state"
 OF_CHANGELOG = {"left": {"key": "k", "kind": "changelog", "order_by": "v"}, "right": KEYED["right"]}
 
 
+LATEST = "(SELECT k, max(v) AS v FROM left GROUP BY k)"
+
+
 def breaks(lake: Lake) -> None:
     """Let an epoch of the KTable be broken: somebody's commit follows while it is open."""
     lake.sql("INSERT INTO {left} VALUES (1, 'b')")
@@ -369,13 +384,41 @@ def test_a_backfill_reconciles_a_ktable_that_cannot_go_on(standard: Lake, happen
     with pytest.raises(CannotContinue, match="run `lakejoin backfill`"):
         standard.pipeline(sources=OF_CHANGELOG).run(standard.spark)
     standard.pipeline(sources=OF_CHANGELOG).backfill(standard.spark)
-    latest = JOIN.replace("FROM left", "FROM (SELECT k, max(v) AS v FROM left GROUP BY k)")
+    latest = JOIN.replace("FROM left", f"FROM {LATEST}")
     assert held(standard) == plain(standard, latest)
     standard.sql("INSERT INTO {left} VALUES (2, 'z')")
     assert {report.strategy for report in standard.pipeline(sources=OF_CHANGELOG).run(standard.spark)} == {
         "incremental"
     }
     assert held(standard) == plain(standard, latest)
+
+
+def test_a_ktable_that_takes_no_changes_is_named_by_a_backfill_too(standard: Lake) -> None:
+    standard.pipeline(sources=OF_CHANGELOG).run(standard.spark)
+    alter(standard, STATE, appendOnly="true")
+    standard.sql("INSERT INTO {left} VALUES (1, 'b')")
+    for _ in range(2):
+        with pytest.raises(WriteRefused, match="appendOnly"):
+            standard.pipeline(sources=OF_CHANGELOG).backfill(standard.spark)
+    alter(standard, STATE, appendOnly="false")
+    standard.pipeline(sources=OF_CHANGELOG).run(standard.spark)
+    assert held(standard) == plain(standard, JOIN.replace("FROM left", f"FROM {LATEST}"))
+
+
+def test_a_join_that_follows_every_row_goes_on_after_its_ktable_was_reconciled(standard: Lake) -> None:
+    """What was deleted of the source is no row that came."""
+
+    def pipeline() -> Pipeline:
+        options = {"semantics": "kafka", "changelog": True, "further": {"other": JOIN}}
+        return standard.pipeline(sources=OF_CHANGELOG, **options)
+
+    standard.sql("INSERT INTO {left} VALUES (1, 'b')")
+    pipeline().run(standard.spark)
+    standard.sql("DELETE FROM {left} WHERE v = 'b'")
+    pipeline().backfill(standard.spark, ["other"])
+    pipeline().run(standard.spark)
+    assert held(standard) == held(standard, "other") == plain(standard, JOIN.replace("FROM left", f"FROM {LATEST}"))
+    pipeline().verify(standard.spark)
 
 
 def test_a_broken_epoch_of_a_ktable_is_not_left_to_a_manual_drop(standard: Lake) -> None:
