@@ -58,8 +58,8 @@ def test_the_pages_are_written_and_clicked_through(
     """From the overview to a join and back, by its row, by the graph and by keys; nothing is fetched from elsewhere."""
     lake, reads = run_twice, []
     monkeypatch.setattr(Ledger, "of", lambda *_: pytest.fail("joins are not looked up one by one"))
-    histories = Ledger._histories
-    monkeypatch.setattr(Ledger, "_histories", lambda *given: reads.append(1) or histories(*given))
+    rows_of = Ledger._rows
+    monkeypatch.setattr(Ledger, "_rows", lambda *given: reads.append(1) or rows_of(*given))
     assert main(["docs", "-f", str(lake.file)]) == 0
     index = Path(capsys.readouterr().out.strip())
     assert index == lake.folder / "docs" / "index.html"
