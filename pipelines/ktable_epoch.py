@@ -161,7 +161,8 @@ def _compute(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: S
         F.sum("ties").alias("ties"),
     )
     if plan.strategy == "reconcile":
-        changes = differing(held, changes.select("after.*"), key, None)
+        expected = changes.select("after.*").select(*map(quote, held.columns))  # the source may have another order
+        changes = differing(held, expected, key, None)
     result = changes.where("op IS NOT NULL").select("op", "key", "before", "after")
     staged = stage.put("result", result, {**STAGED_COUNTS, "tombstones": f"count_if(after.{DELETED})"})
     counts = {**facts, **{name: number or 0 for name, number in judged.get.items()}, **staged}
