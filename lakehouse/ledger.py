@@ -219,18 +219,19 @@ class Ledger:
         """
         rivals = self._rivals(entry)
         if not rivals:
+            above = self._skip_used(entry)
             raise LedgerForgot(
                 entry.join,
                 f"rows of epoch {entry.epoch} are gone from the ledger",
                 expected=f"{entry.step} by run {entry.run_id}, or a row of another run in its place",
-                found=f"neither, though Delta knows that there was one; the next epoch is {self._skip_used(entry) + 1}",
+                found=f"neither, though Delta knows that there was one; the next epoch is {above + 1}",
                 hint=f"run `lakejoin backfill --select {entry.join}` to go on from the tables as they are",
             )
         raise AnotherRun(
             entry.join,
             f"epoch {entry.epoch} belongs to another run",
             expected=f"{entry.step} by run {entry.run_id}",
-            found=", ".join(f"{rival.step} by run {rival.run_id}" for rival in rivals) or "a step of another run",
+            found=", ".join(f"{rival.step} by run {rival.run_id}" for rival in rivals),
             hint=f"let that run finish; `lakejoin run --select {entry.join}` again picks up what it left",
         )
 
