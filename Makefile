@@ -1,5 +1,5 @@
 # `make demo` and `make test` set up what they need; `.ci/setup` says what that is.
-.PHONY: setup demo test check benchmarks lock clean
+.PHONY: setup demo test test-fast check benchmarks lock clean
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
@@ -17,6 +17,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(WITH_JAVA) $(BIN)/pytest -n 2 --dist worksteal
+
+# Between commits, in less than four minutes: the tests without Spark, and one whole path of each kind of join.
+test-fast: $(STAMP)
+	$(WITH_JAVA) $(BIN)/pytest -n 2 --dist worksteal -m "fast and not slow"
 
 # Measure, and write the README's performance section with its plot: about an hour.
 benchmarks: $(STAMP)

@@ -93,6 +93,13 @@ def _no_observers() -> Iterator[None]:
     writing.observers.clear()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test `fast` that starts no Spark, neither here nor in a process of its own."""
+    for item in items:
+        if "spark" not in getattr(item, "fixturenames", ()) and not item.get_closest_marker("own_process"):
+            item.add_marker("fast")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests recorded for that, in whichever process they ran."""
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, ())]

@@ -131,6 +131,7 @@ def test_the_join_is_that_of_the_live_rows_epoch_after_epoch(landed: Lake) -> No
     assert not list((lake.folder / "lake" / "lakejoin_stage").rglob("*.parquet")), "the stages are gone"
 
 
+@pytest.mark.fast
 def test_pitfall_43_a_late_older_row_resurrects_nothing(followed: Lake) -> None:
     """Neither in the epoch of the tombstone nor in a later one; of equal order the later commit wins."""
     lake = followed

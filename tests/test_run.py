@@ -21,6 +21,7 @@ from tests.lake import JOIN, Lake, only
 LOADED = [(1, "a", None), (2, "b", "x"), (3, "c", "y")]
 
 
+@pytest.mark.fast
 def test_the_first_run_loads_and_later_runs_move_what_changed(standard: Lake) -> None:
     lake, pipeline = standard, standard.pipeline()
     loaded = only(pipeline.run(lake.spark))

@@ -113,6 +113,7 @@ def steps(lake: Lake) -> list[str]:
     return [row["step"] for row in rows if row["epoch"] == rows[-1]["epoch"]]
 
 
+@pytest.mark.fast
 def test_each_slice_is_a_commit_and_a_step_of_one_epoch(drifted: Lake) -> None:
     lake, heard, before = drifted, Heard(), drifted.version()
     report = backfill(lake, 3, heard)

@@ -49,6 +49,7 @@ def star(lake: Lake) -> Lake:
     return lake
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     "most",
     [

@@ -110,6 +110,7 @@ def loaded_clicks(_loaded_clicks: Clicks, tmp_path: Path) -> Clicks:
     return Clicks(copy.spark, copy.folder)
 
 
+@pytest.mark.fast
 def test_rows_meet_the_table_as_it_was_and_its_changes_add_nothing(clicks: Clicks) -> None:
     """The first run takes the snapshot; from there each row meets what there was at its time, in one epoch."""
     pipeline = clicks.stream()

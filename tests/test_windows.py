@@ -81,6 +81,7 @@ def streams(_streams: Streams, tmp_path: Path) -> Streams:
     return Streams(_streams.spark, _streams.copy(tmp_path / "streams").folder)
 
 
+@pytest.mark.fast
 def test_rows_meet_wait_and_leave_once(streams: Streams) -> None:
     """A pair across epochs, a row that stands alone once nothing can meet it, and one that is late."""
     spark, join = streams.spark, streams.join()
