@@ -43,7 +43,7 @@ from pipelines.spec import (
     statement_of,
 )
 from pipelines.spec.names import nearest
-from pipelines.spec.padding import padded_comparisons
+from pipelines.spec.sql.padding import padded_comparisons
 from pipelines.stream_inputs import fitted, stream_inputs
 from pipelines.upstream import get_input, get_log
 from pipelines.workspace import Workspace

@@ -16,7 +16,7 @@ from pipelines.site import JoinFacts, SiteFacts, SourceFacts, pages, write_files
 from pipelines.site.facts import State
 from pipelines.site.pages import DATA_DOCS, INDEX
 from pipelines.spec import PipelineFile, changelog_fingerprint, fingerprint
-from pipelines.spec.fingerprint import NO_SETTINGS
+from pipelines.spec.join.fingerprint import NO_SETTINGS
 from pipelines.status import last_gate
 from pipelines.workspace import Workspace
 

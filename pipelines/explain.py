@@ -17,11 +17,11 @@ from pipelines.spec import (
     reading_alike,
     statement_of,
 )
-from pipelines.spec.bounds import Bound
-from pipelines.spec.dialect import as_written
-from pipelines.spec.lengths import spelled_out
-from pipelines.spec.statement import Side
-from pipelines.spec.windows import bounds_of
+from pipelines.spec.sql.dialect import as_written
+from pipelines.spec.sql.lengths import spelled_out
+from pipelines.spec.statement.bounds import Bound
+from pipelines.spec.statement.statement import Side
+from pipelines.spec.statement.windows import bounds_of
 
 PRESERVED: dict[How, tuple[bool, bool]] = {
     "inner": (False, False),

@@ -13,7 +13,7 @@ from pyspark.sql.types import DateType, StructType
 
 from lakehouse.entries import JoinHistory
 from pipelines.joins.stream_table import ALWAYS
-from pipelines.spec.lengths import DAY
+from pipelines.spec.sql.lengths import DAY
 
 
 class GivenPosition(NamedTuple):

@@ -16,10 +16,10 @@ from typing import Literal, NamedTuple
 from sqlglot import exp
 
 from pipelines.spec import How, Kind, PipelineFile, Statement, added_columns, statement_of
-from pipelines.spec.dialect import as_written
-from pipelines.spec.outputs import is_star
-from pipelines.spec.rules import RULES, Rule
-from pipelines.spec.statement import Side
+from pipelines.spec.file.rules import RULES, Rule
+from pipelines.spec.sql.dialect import as_written
+from pipelines.spec.statement.outputs import is_star
+from pipelines.spec.statement.statement import Side
 
 Form = Literal["changes", "whole table", "KTable", "result"]
 """What is read: the changes of a source, all of it as it is now, or a table that lakejoin keeps itself."""

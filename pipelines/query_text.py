@@ -11,8 +11,8 @@ from sqlglot.tokenizer_core import TokenType
 from lakehouse.errors import LakejoinError
 from lakehouse.ledger import NAME as LEDGER
 from pipelines.spec import PipelineFile
-from pipelines.spec.dialect import Verbatim
 from pipelines.spec.names import nearest
+from pipelines.spec.sql.dialect import Verbatim
 
 BEGINS_A_QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "(")
 """The words that a query of Spark begins with."""

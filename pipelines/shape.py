@@ -10,7 +10,7 @@ from lakehouse.sqltext import quote
 from lakehouse.tables import Table
 from lakehouse.values import char_type
 from pipelines.spec import Statement
-from pipelines.spec.outputs import is_star
+from pipelines.spec.statement.outputs import is_star
 
 Found = Callable[[], tuple[Table | None, JoinHistory]]
 """Gives the result of a join, None where there is none, and what the ledger knows of it."""

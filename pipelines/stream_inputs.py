@@ -29,8 +29,8 @@ from pipelines.spec import (
     is_ordered_by_column,
     stream_misfits,
 )
-from pipelines.spec.lengths import DAY
 from pipelines.spec.names import nearest
+from pipelines.spec.sql.lengths import DAY
 from pipelines.workspace import Workspace
 
 TIMES = (ByteType, ShortType, IntegerType, LongType, TimestampType, DateType)

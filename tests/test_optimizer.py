@@ -18,7 +18,7 @@ from pipelines.optimizer import (
     topology,
 )
 from pipelines.spec import PipelineFile
-from pipelines.spec.rules import RULES
+from pipelines.spec.file.rules import RULES
 
 BETWEEN = "ON a.tailnum = b.tailnum AND b.t BETWEEN a.t AND a.t + INTERVAL 3 HOURS"
 STREAM = {"kind": "stream", "key": "id", "watermarks": {"t": "5 minutes"}}

@@ -25,7 +25,7 @@ from pipelines.binding import BoundJoin
 from pipelines.gating.tables import inspect_maps, statement_of
 from pipelines.plan import FEW, EpochPlan
 from pipelines.spec import ROW_COLUMNS
-from pipelines.spec.lengths import DAY
+from pipelines.spec.sql.lengths import DAY
 from pipelines.window_state import BOTH, KNOWN_COLUMNS, SMALL_STATE, STATE_ROWS, state_schema
 from pipelines.workspace import Workspace
 

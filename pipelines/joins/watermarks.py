@@ -18,7 +18,7 @@ from lakehouse.sqltext import quote
 from pipelines.joins.meaning import PREFIX
 from pipelines.spec import Semantics, TableJoin
 from pipelines.spec import Window as Bounded
-from pipelines.spec.lengths import DAY
+from pipelines.spec.sql.lengths import DAY
 
 NOTHING_YET = -(2**63)
 """A watermark of which no value has come, and a time before every other."""

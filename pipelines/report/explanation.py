@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from textwrap import indent, wrap
 
 from pipelines.report.facts import Facts
-from pipelines.spec.definition import How, Kind
+from pipelines.spec.statement.definition import How, Kind
 
 WIDTH = 100
 """Lines are wrapped to so many characters, but for the statement, which stays as it was written."""

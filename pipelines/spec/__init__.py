@@ -1,21 +1,33 @@
 """The pipeline file as values; nothing here knows Spark or Delta."""
 
-from pipelines.spec.bind import bind
-from pipelines.spec.chains import is_stream, keeps_changelog, reading_alike, reads, statement_of
-from pipelines.spec.changelog import Changelog, bind_changelog, changelogs, changelogs_of
-from pipelines.spec.condition import Condition, bind_condition, of_struct
-from pipelines.spec.definition import How, Input, Kind, Link, Output, Step, TableJoin, Time, Watermark, Window, Within
-from pipelines.spec.fingerprint import changelog_fingerprint, fingerprint
+from pipelines.spec.file.model import Join, PipelineFile, Source, Storage
+from pipelines.spec.file.options import Semantics
+from pipelines.spec.file.schema import schema
+from pipelines.spec.join.bind import bind
+from pipelines.spec.join.chains import is_stream, keeps_changelog, reading_alike, reads, statement_of
+from pipelines.spec.join.changelog import Changelog, bind_changelog, changelogs, changelogs_of
+from pipelines.spec.join.condition import Condition, bind_condition, of_struct
+from pipelines.spec.join.fingerprint import changelog_fingerprint, fingerprint
+from pipelines.spec.join.order import is_ordered_by_column
+from pipelines.spec.join.selection import UnknownJoin, selected
+from pipelines.spec.join.streams import Stream, bind_result, bind_stream, stream_misfits
 from pipelines.spec.load import find, load
-from pipelines.spec.model import Join, PipelineFile, Source, Storage
-from pipelines.spec.options import Semantics
-from pipelines.spec.order import is_ordered_by_column
-from pipelines.spec.schema import schema
-from pipelines.spec.selection import UnknownJoin, selected
-from pipelines.spec.semantics import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS, added_columns
-from pipelines.spec.sql import parse
-from pipelines.spec.statement import Statement
-from pipelines.spec.streams import Stream, bind_result, bind_stream, stream_misfits
+from pipelines.spec.statement.added_columns import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS, added_columns
+from pipelines.spec.statement.definition import (
+    How,
+    Input,
+    Kind,
+    Link,
+    Output,
+    Step,
+    TableJoin,
+    Time,
+    Watermark,
+    Window,
+    Within,
+)
+from pipelines.spec.statement.sql import parse
+from pipelines.spec.statement.statement import Statement
 
 __all__ = [
     "CHANGELOG_COLUMNS",

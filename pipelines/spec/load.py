@@ -9,16 +9,16 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lakehouse.errors import Fault, PipelineFileError
-from pipelines.spec.condition import OPTIONS as CONDITIONS
-from pipelines.spec.condition import condition_faults
-from pipelines.spec.document import NO_TEXT, Document, dotted, mapping, read_document
-from pipelines.spec.expected import expectation_misfits
-from pipelines.spec.model import Join, PipelineFile, Source, Storage
+from pipelines.spec.file.expectations import expectation_misfits
+from pipelines.spec.file.model import Join, PipelineFile, Source, Storage
+from pipelines.spec.file.option_rules import clashes, source_misfits, storage_misfit
+from pipelines.spec.file.options import MISFIT, SourceKind
+from pipelines.spec.file.variables import Substitution
+from pipelines.spec.file.yaml_document import NO_TEXT, Document, dotted, mapping, read_document
+from pipelines.spec.join.condition import OPTIONS as CONDITIONS
+from pipelines.spec.join.condition import condition_faults
+from pipelines.spec.join.statements import check_statements
 from pipelines.spec.names import nearest
-from pipelines.spec.options import MISFIT, SourceKind
-from pipelines.spec.statements import check_statements
-from pipelines.spec.together import clashes, source_misfits, storage_misfit
-from pipelines.spec.variables import Substitution
 
 FILE_NAME = "lakejoin.yml"
 

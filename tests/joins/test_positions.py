@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pipelines.joins.positions import Position, risen, walked
 from pipelines.joins.watermarks import NOTHING_YET
-from pipelines.spec.definition import Time, Watermark, Window, Within
+from pipelines.spec.statement.definition import Time, Watermark, Window, Within
 
 WINDOW = Window(
     (Watermark(Time(0, "t"), 5), Watermark(Time(1, "t"), 5)),

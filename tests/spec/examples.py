@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from lakehouse.errors import PipelineFileError
 from pipelines.spec import Source, Statement, TableJoin, bind, parse
-from pipelines.spec.inputs import Produced
+from pipelines.spec.statement.inputs import Produced
 
 SOURCES = {
     "flights": Source(key="flight_id"),

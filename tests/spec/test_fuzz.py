@@ -12,7 +12,7 @@ from lakehouse.errors import PipelineFileError
 from pipelines.cli import main
 from pipelines.examples import example
 from pipelines.spec import bind, parse
-from pipelines.spec.functions import words
+from pipelines.spec.sql.functions import words
 
 from .examples import COLUMNS, SOURCES
 

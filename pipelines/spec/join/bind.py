@@ -1,0 +1,194 @@
+"""A statement and the columns of its tables become the definition of a join."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from sqlglot import exp
+
+from lakehouse.errors import PipelineFileError
+from pipelines.spec.join.produced import carried
+from pipelines.spec.names import nearest
+from pipelines.spec.sql.dialect import as_written, render
+from pipelines.spec.sql.objection import Objection, faults_of
+from pipelines.spec.statement.added_columns import added_columns
+from pipelines.spec.statement.definition import Input, Link, Output, Step, TableJoin, Watermark
+from pipelines.spec.statement.outputs import bad_names, is_star
+from pipelines.spec.statement.scope import Scope, Table
+from pipelines.spec.statement.sql import sql_path
+from pipelines.spec.statement.statement import Statement
+from pipelines.spec.statement.windows import watermarks_of, window_of
+
+
+def bind(statement: Statement, columns: Mapping[str, Sequence[str]], held: Collection[str] | None = None) -> TableJoin:
+    """
+    Resolve all names of a statement.
+
+    Args:
+        statement: The statement, from `parse`.
+        columns: For each source and join that the statement names, its columns in the order of the table.
+        held: The columns of a result that this statement has made; None where there is none. A star stands for those
+            of them that no other item makes: what a source has gained since is passed over.
+
+    Returns:
+        The definition that everything else works with.
+
+    Raises:
+        PipelineFileError: With every unknown or ambiguous column, and every name that cannot be one of the result.
+    """
+    tables = [
+        Table(side, [column for column in columns[side.source] if column not in side.added]) for side in statement.sides
+    ]
+    missing = [objection for table in tables for objection in _missing_keys(table)]
+    if missing:
+        raise _refused(statement, dict.fromkeys(missing))
+    added = added_columns(statement.sides)
+    scope = Scope(statement, tables, None if held is None else _of_stars(statement, held, added))
+    expanded = [(item, output) for item in statement.select for output in _outputs(item, scope)]
+    selected = [output for _, output in expanded]
+    steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
+    where = scope.resolve(statement.where) if statement.where else None
+    links = list(_links(statement, scope))
+    window = window_of(statement, scope) if statement.is_windowed else None
+    looking_up = tuple(watermarks_of(tables[:1])) if statement.reads_stream and not window else ()
+    objections = [*scope.objections, *bad_names(((name, item) for item, (name, _) in expanded), added)]
+    if objections:
+        raise _refused(statement, objections)
+    if statement.is_self_join:
+        _use_alike(tables)
+    names = {name.lower(): name for name, _ in selected}
+    return TableJoin(
+        name=statement.name,
+        inputs=tuple(_input(table) for table in tables),
+        steps=tuple(steps),
+        members=statement.keys.members,
+        links=tuple(links),
+        where=render(where) if where else None,
+        outputs=tuple(Output(name, render(expression)) for name, expression in selected),
+        key=tuple(names[part.lower()] for part in statement.key),
+        window=window,
+        looking_up=looking_up,
+        carried=tuple(_carried(statement, window.watermarks if window else looking_up, names)),
+        passed_over=tuple(dict.fromkeys(scope.passed_over)),
+    )
+
+
+def _of_stars(statement: Statement, held: Collection[str], added: Collection[str]) -> set[str]:
+    """Name the columns of a result, in lower case, that only a star can have made."""
+    named = {item.alias_or_name.lower() for item in statement.select if not is_star(item)}
+    return {name.lower() for name in held} - named - set(added)
+
+
+def _carried(
+    statement: Statement, watermarks: Sequence[Watermark], names: Mapping[str, str]
+) -> Iterator[tuple[str, int]]:
+    """Find the outputs that go on with a watermark, under their real names."""
+    found = carried(statement)
+    for number, mark in enumerate(watermarks):
+        for output, time in found:
+            if (time.input, time.column.lower()) == (mark.time.input, mark.time.column.lower()):
+                yield names.get(output.lower(), output), number
+
+
+def _use_alike(tables: Sequence[Table]) -> None:
+    """Give both sides of a self-join the columns that either uses: a row is then the same row on both."""
+    used = {column for table in tables for column in table.used}
+    for table in tables:
+        table.used |= used
+
+
+def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
+    """Resolve the references, each after the one that leads to it."""
+    reached = set(statement.keys.members)
+    waiting = []
+    for link in statement.keys.links:
+        expressions = [scope.resolve(expression) for expression in link.expressions]
+        over = {scope.place(column) for expression in expressions for column in expression.find_all(exp.Column)}
+        if None in over:
+            continue  # the column was objected to
+        places = sorted(place for place in over if place is not None)
+        name = scope.tables[link.side].side.source
+        if len(places) != 1:
+            problem = f"ON: the key of {name} must be taken from one other input"
+            scope.objections.append(Objection(problem, about=link.expressions[0]))
+        elif places[0] == link.side:
+            problem = f"ON: `{as_written(link.expressions[0])}` is a column of {name} itself"
+            scope.objections.append(Objection(problem, "write an alias before each column", link.expressions[0]))
+        else:
+            waiting.append(Link(link.side, tuple(map(render, expressions)), places[0]))
+    while waiting:
+        ready = [link for link in waiting if link.over in reached]
+        if not ready:
+            if not scope.objections:
+                link = statement.keys.links[-1]
+                problem = f"ON: `{as_written(link.expressions[0])}` is not a column of the input that keys the result"
+                scope.objections.append(Objection(problem, "write an alias before each column", link.expressions[0]))
+            return
+        yield from ready
+        reached |= {link.input for link in ready}
+        waiting = [link for link in waiting if link not in ready]
+
+
+def _refused(statement: Statement, objections: Iterable[Objection]) -> PipelineFileError:
+    path = sql_path(statement.part_of or statement.name)
+    return PipelineFileError(statement.name, faults_of(objections, path, statement.sql))
+
+
+def _missing_keys(table: Table) -> Iterator[Objection]:
+    for name in table.side.key:
+        if not table.has(name):
+            yield Objection(
+                f"the key of {table.side.source} names `{name}`, which is no column of it", nearest(name, table.columns)
+            )
+
+
+def _input(table: Table) -> Input:
+    key = () if table.side.kind == "stream" else tuple(table.real(name) for name in table.side.key)
+    others = tuple(column for column in table.columns if column in table.used and column not in key)
+    return Input(table.side.source, table.side.alias, key, key + others)
+
+
+def _outputs(item: exp.Expr, scope: Scope) -> list[tuple[str, exp.Expr]]:
+    star = item.this if isinstance(item, exp.Column) else item
+    if isinstance(star, exp.Star):
+        return _star(star, item.args.get("table"), scope)
+    expression = scope.resolve(item.this if isinstance(item, exp.Alias) else item)
+    return [(item.alias_or_name, expression)]
+
+
+def _star(star: exp.Star, alias: exp.Expr | None, scope: Scope) -> list[tuple[str, exp.Expr]]:
+    """Expand `*` as Spark does: the columns of USING first, in their order, wherever the table has them."""
+    tables: tuple[Table, ...] = scope.tables
+    if alias is not None:
+        table = scope.table(alias.name)
+        if table is None:
+            choices = " and ".join(f"`{table.side.alias}`" for table in scope.tables)
+            problem = f"SELECT: there is no input `{alias.name}`"
+            scope.objections.append(Objection(problem, f"the inputs are {choices}", alias))
+            return []
+        tables = (table,)
+    dropped = _except(star, tables, scope)
+    expanded: list[tuple[str, exp.Expr]] = []
+    for name in scope.using:
+        owner = tables[0] if alias is not None else scope.tables[1 if scope.how == "right" else 0]
+        if name.lower() not in dropped:
+            expanded.append((owner.real(name), owner.column(name) if alias is not None else scope.merged(name)))
+    for table in tables:
+        rest = [column for column in table.columns if not scope.is_merged(column) and column.lower() not in dropped]
+        expanded += [(column, table.column(column)) for column in rest if scope.stands_for(table, column)]
+    return expanded
+
+
+def _except(star: exp.Star, tables: Sequence[Table], scope: Scope) -> set[str]:
+    dropped = set()
+    for column in star.args.get("except_") or ():
+        owners = [table for table in tables if table.has(column.name)]
+        if not isinstance(column, exp.Column) or len(column.parts) > 1:
+            scope.objections.append(Objection(f"EXCEPT: `{as_written(column)}`", "name columns, without alias", column))
+        elif not owners:
+            known = [name for table in tables for name in table.columns]
+            problem = f"EXCEPT: `{column.name}` is no column that `*` stands for"
+            scope.objections.append(Objection(problem, nearest(column.name, known), column))
+        elif len(owners) > 1 and not scope.is_merged(column.name):
+            problem = f"EXCEPT: `{column.name}` is a column of both sides"
+            scope.objections.append(Objection(problem, "write `alias.* EXCEPT (...)` for each side", column))
+        dropped.add(column.name.lower())
+    return dropped

@@ -1,0 +1,88 @@
+"""Changelog sources: which joins read one, what its rows say, and what its KTable is defined by."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from lakehouse.errors import Fault, PipelineFileError
+from pipelines.spec.file.model import PipelineFile, Source
+from pipelines.spec.join.chains import statement_of
+from pipelines.spec.join.condition import bind_condition
+from pipelines.spec.names import DELETED, ORDER, nearest
+
+
+@dataclass(frozen=True)
+class Changelog:
+    """
+    How the rows of a changelog source are read, under the real names of its columns.
+
+    Args:
+        source: Its name in the file.
+        key: The key columns.
+        order: The column that orders the rows of a key.
+        tombstone: Spark SQL that is true for a row that deletes its key.
+        columns: The columns of its KTable: the key, then the others in the order of the table; without `_deleted` and
+            `_order`.
+    """
+
+    source: str
+    key: tuple[str, ...]
+    order: str
+    tombstone: str
+    columns: tuple[str, ...]
+
+
+def changelogs(file: PipelineFile, names: Collection[str]) -> list[str]:
+    """
+    Name the changelog sources that joins read.
+
+    Args:
+        file: The pipeline file.
+        names: Names of joins.
+
+    Returns:
+        Each source once, in the order of the file.
+    """
+    read = {source for name in names for source in changelogs_of(file, name)}
+    return [source for source in file.sources if source in read]
+
+
+def changelogs_of(file: PipelineFile, name: str) -> tuple[str, ...]:
+    """Name the changelog sources that one join reads, in the order of FROM."""
+    if not any(source.kind == "changelog" for source in file.sources.values()):
+        return ()
+    read = statement_of(file, name).sources
+    return tuple(source for source in read if source in file.sources and file.sources[source].kind == "changelog")
+
+
+def bind_changelog(name: str, source: Source, columns: Sequence[str]) -> Changelog:
+    """
+    Resolve the names that a changelog source gives.
+
+    Args:
+        name: Its name in the file.
+        source: What the file says of it.
+        columns: The columns of its table, in their order.
+
+    Raises:
+        PipelineFileError: With every column that is not there, or that has the name of one of the KTable's own.
+    """
+    path = f"sources.{name}"
+    real = {column.lower(): column for column in columns}
+    assert source.order_by is not None
+    named = [(f"{path}.key", column) for column in source.key] + [(f"{path}.order_by", source.order_by)]
+    faults = [
+        Fault(where, f"{name} has no column `{column}`", nearest(column, columns))
+        for where, column in named
+        if column.lower() not in real
+    ]
+    faults += [
+        Fault(path, f"{name} has a column `{real[column]}`, as lakejoin's own table of it does", "give it another name")
+        for column in (DELETED, ORDER)
+        if column in real
+    ]
+    tombstone, found = bind_condition(name, "tombstone", source.tombstone, columns)
+    if faults or found:
+        raise PipelineFileError(name, [*faults, *found])
+    key = tuple(real[column.lower()] for column in source.key)
+    rest = tuple(column for column in columns if column not in key)
+    return Changelog(name, key, real[source.order_by.lower()], tombstone.sql, key + rest)

@@ -1,0 +1,132 @@
+"""Conditions that the file says of one source, over its columns alone: `tombstone` and `null_value`."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from lakehouse.errors import Fault
+from pipelines.spec.names import nearest
+from pipelines.spec.sql.dialect import as_written, render
+from pipelines.spec.sql.objection import Objection, faults_of
+from pipelines.spec.sql.syntax import read_expression
+from pipelines.spec.statement.scope import fields_of
+
+OPTIONS = ("tombstone", "null_value")
+"""The options of a source that are conditions."""
+
+
+class Condition(NamedTuple):
+    """
+    A condition over the real columns of a source.
+
+    Args:
+        sql: Spark SQL.
+        columns: The columns that it needs.
+    """
+
+    sql: str
+    columns: tuple[str, ...]
+
+
+NEVER = Condition("false", ())
+"""What a condition is that the file does not give."""
+
+
+def condition_path(source: str, option: str) -> str:
+    """Name the place of a condition in the file."""
+    return f"sources.{source}.{option}"
+
+
+def condition_faults(
+    source: str, option: str, sql: str, line_of: Callable[[int | None], int | None]
+) -> Iterable[Fault]:
+    """
+    Say what is wrong with a condition, as far as that shows without the columns of the source.
+
+    Args:
+        source: The name of the source.
+        option: The option that it is.
+        sql: Its text.
+        line_of: Gives the line of the file for a row of the text, or for the whole of it, for None.
+    """
+    _, objections = read_expression(sql)
+    return faults_of(objections, condition_path(source, option), sql, line_of)
+
+
+def canonical(sql: str | None) -> str:
+    """Write a condition so that layout, comments and the case of keywords do not count."""
+    if sql is None:
+        return ""
+    expression, _ = read_expression(sql)
+    return sql if expression is None else render(expression)
+
+
+def bind_condition(
+    source: str, option: str, sql: str | None, columns: Sequence[str]
+) -> tuple[Condition, Iterable[Fault]]:
+    """
+    Write a condition with the real names of columns.
+
+    Args:
+        source: The name of the source, which may stand before a column.
+        option: The option that it is.
+        sql: Its text; None for a condition that is never true.
+        columns: The columns of the source.
+
+    Returns:
+        The condition, and what is wrong with it.
+    """
+    if sql is None:
+        return NEVER, ()
+    expression, objections = read_expression(sql)
+    if expression is not None:
+        objections += _unknown(source, expression, columns)
+    if objections or expression is None:
+        return NEVER, faults_of(objections, condition_path(source, option), sql)
+    real = {column.lower(): column for column in columns}
+    used: dict[str, None] = {}
+
+    def resolved(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column):
+            return node
+        first, *fields = _parts(source, node, real)
+        used[real[first.lower()]] = None
+        return fields_of(exp.column(exp.to_identifier(real[first.lower()], quoted=True)), fields)
+
+    return Condition(render(expression.transform(resolved)), tuple(used)), ()
+
+
+def of_struct(condition: Condition, struct: str) -> str:
+    """
+    Write a bound condition over the fields of a struct in place of the columns.
+
+    Args:
+        condition: The condition.
+        struct: The column with the struct; the fields have the names of the condition's columns.
+    """
+    expression, _ = read_expression(condition.sql)
+    assert expression is not None
+
+    def within(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column):
+            return node
+        return fields_of(exp.column(exp.to_identifier(struct)), [part.name for part in node.parts])
+
+    return render(expression.transform(within))
+
+
+def _unknown(name: str, expression: exp.Expr, columns: Sequence[str]) -> Iterator[Objection]:
+    real = {column.lower(): column for column in columns}
+    for column in expression.find_all(exp.Column):
+        first = _parts(name, column, real)[0]
+        if first.lower() not in real:
+            problem = f"`{as_written(column)}`: {name} has no column `{first}`"
+            yield Objection(problem, nearest(first, columns), column)
+
+
+def _parts(name: str, column: exp.Column, known: Collection[str]) -> list[str]:
+    """Give a column and the fields of it that are named; the source's name may stand before it."""
+    parts = [part.name for part in column.parts]
+    is_qualified = len(parts) > 1 and parts[0].lower() == name.lower() and parts[1].lower() in known
+    return parts[1:] if is_qualified else parts

@@ -1,0 +1,127 @@
+"""What makes two definitions of a join the same, as a short hash that the ledger keeps."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pipelines.spec.file.model import PipelineFile, Source, Storage
+from pipelines.spec.join.chains import statement_of
+from pipelines.spec.join.condition import canonical
+from pipelines.spec.sql.dialect import render
+from pipelines.spec.sql.lengths import lateness
+from pipelines.spec.statement.inputs import UPSTREAM
+from pipelines.spec.statement.statement import Side
+
+ROW_IDENTITY = 2
+"""How rows of streams are told apart; results of two streams and what waits for them hold it."""
+
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
+
+def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_SETTINGS) -> str:
+    """
+    Hash what defines the result of a join.
+
+    Layout, comments and the case of keywords do not count, nor does how the join is refreshed or gated; the addresses
+    of the sources do, and the time zone. Of another join that it reads its name and its key count, not its definition:
+    that is the other's own affair.
+
+    Args:
+        file: The pipeline file.
+        name: The join.
+        settings: Settings of Spark that should be fixed and that the runtime keeps at other values.
+
+    Returns:
+        16 hexadecimal digits.
+
+    Raises:
+        PipelineFileError: If the statement is not a join.
+        KeyError: If the file has no such join.
+    """
+    join = file.joins[name]
+    statement = statement_of(file, name)
+    definition: dict[str, object] = {
+        "select": [render(item) for item in statement.select],
+        "how": statement.steps[0].how,
+        "inputs": [_input(side, file) for side in statement.sides],
+        "using": statement.using,
+        "on": render(statement.steps[0].on),
+        "where": render(statement.where) if statement.where else None,
+        "timezone": file.timezone,
+        "semantics": join.semantics,
+    }
+    if statement.reads_stream:
+        definition["orders"] = [_order(side, file) for side in statement.sides if side.kind != "changelog"]
+    if statement.is_windowed:
+        definition["identity"] = ROW_IDENTITY
+        definition["watermarks"] = [[[name, *_late(late)] for name, late in side.times] for side in statement.sides]
+    if len(statement.steps) > 1:
+        definition["further"] = [[step.how, render(step.on)] for step in statement.steps[1:]]
+    return _hashed(definition, settings)
+
+
+def changelog_fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_SETTINGS) -> str:
+    """
+    Hash what defines the KTable of a changelog source.
+
+    Args:
+        file: The pipeline file.
+        name: The source.
+        settings: As for `fingerprint`.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    source = file.sources[name]
+    return _hashed(
+        {
+            "key": source.key,
+            "address": _address(name, source, file.storage),
+            "timezone": file.timezone,
+            "changelog": _changelog(source),
+        },
+        settings,
+    )
+
+
+def _hashed(definition: dict[str, object], settings: Mapping[str, str]) -> str:
+    whole = definition | ({"settings": dict(settings)} if settings else {})
+    text = json.dumps(whole, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _input(side: Side, file: PipelineFile) -> list[object]:
+    if side.source in file.joins:
+        return [side.source, side.alias, side.key, side.kind if side.is_result else "join"]
+    source = file.sources[side.source]
+    further: list[object] = [_changelog(source)] if source.kind == "changelog" else []
+    if source.kind == "stream":
+        ordered = source.order_by or next(iter(source.watermarks), None)
+        further = [canonical(source.null_value), source.ignore_changes, ordered]
+    return [side.source, side.alias, side.key, source.kind, _address(side.source, source, file.storage), *further]
+
+
+def _order(side: Side, file: PipelineFile) -> str | None:
+    """Name the column that gives the rows of an input of a join with a stream their time, if it has one."""
+    return file.sources[side.source].order_by if side.source in file.sources else None
+
+
+def _late(written: str) -> tuple[object, ...]:
+    """Give the lateness of a watermarked column, or that another join says how far its watermark is."""
+    return ("upstream",) if written == UPSTREAM else lateness(written)
+
+
+def _changelog(source: Source) -> list[str | None]:
+    """Give what tells which rows of a changelog count."""
+    return [source.order_by, canonical(source.tombstone)]
+
+
+def _address(name: str, source: Source, storage: Storage) -> list[str | None]:
+    if source.table is not None:
+        return ["table", source.table]
+    if source.path is not None:
+        return ["path", source.path]
+    if storage.schema_name is not None:
+        return ["schema", storage.schema_name, name]
+    return ["folder", storage.path, name]

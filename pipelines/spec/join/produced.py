@@ -1,0 +1,67 @@
+"""What a join gives the joins that read its result, as far as its statement tells that without a schema."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from pipelines.spec.file.model import Source
+from pipelines.spec.join.order import is_ordered_by_column
+from pipelines.spec.statement.added_columns import added_columns
+from pipelines.spec.statement.definition import Time
+from pipelines.spec.statement.inputs import Produced
+from pipelines.spec.statement.outputs import is_star
+from pipelines.spec.statement.statement import Statement
+from pipelines.spec.statement.windows import bounds_of, time_of
+
+
+class Carried(NamedTuple):
+    """A column of a result, and the watermarked column of an input whose values it has."""
+
+    output: str
+    time: Time
+
+
+def produced(statement: Statement, sources: Mapping[str, Source | None]) -> Produced:
+    """
+    Say what a join gives those that read its result.
+
+    Args:
+        statement: Its statement.
+        sources: The sources of the file, by name; None for one that is at fault itself.
+    """
+    if not statement.reads_stream:
+        return Produced(statement.key)
+    is_ordered = is_ordered_by_column(statement, sources)
+    times = tuple(column.output for column in carried(statement))
+    return Produced((), is_stream=True, times=times, added=added_columns(statement.sides), is_ordered=is_ordered)
+
+
+def carried(statement: Statement) -> tuple[Carried, ...]:
+    """
+    Find the columns of a result that go on with a watermark: plain ones of a stream, which something limits.
+
+    A stream that looks up passes its watermarks on. Of two streams a time that no bound limits has none in the result
+    (the Hazelcast design): rows that wait may leave with any value of it.
+    """
+    limited = {bound.greater for bound in bounds_of(statement)} if statement.is_windowed else None
+    found = (column for item in statement.select for column in _times_of(item, statement))
+    return tuple(column for column in found if limited is None or column.time in limited)
+
+
+def _times_of(item: exp.Expr, statement: Statement) -> Iterator[Carried]:
+    """Give the watermarked columns that an item of the SELECT list stands for."""
+    using = {name.lower() for name in statement.using}
+    if not is_star(item):
+        column = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(column, exp.Column) and (column.table or column.name.lower() not in using):
+            time = time_of(column, statement.sides)
+            yield from [Carried(item.alias_or_name, time)] if time else []
+        return
+    star, alias = (item.this, item.table.lower()) if isinstance(item, exp.Column) else (item, "")
+    left_out = {column.name.lower() for column in star.args.get("except_") or ()}
+    merged = set() if alias else using
+    for place, side in enumerate(statement.sides):
+        for name, _ in side.times if alias in ("", side.alias.lower()) else ():
+            if name.lower() not in left_out | merged:
+                yield Carried(name, Time(place, name))

@@ -1,0 +1,194 @@
+"""The statements of a file: what is wrong with each, and the parts of one that is split."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from lakehouse.errors import Fault
+from pipelines.spec.file.model import Join, Source
+from pipelines.spec.file.yaml_document import Document, dotted, mapping
+from pipelines.spec.join.chains import chains
+from pipelines.spec.join.produced import produced
+from pipelines.spec.join.split import Chain, is_chain
+from pipelines.spec.join.streams import split_misfits, stream_misfits
+from pipelines.spec.sql.objection import Objection, faults_of
+from pipelines.spec.sql.syntax import read
+from pipelines.spec.statement.inputs import Produced, read_inputs
+from pipelines.spec.statement.semantics import unlike_kafka, unlike_upstream
+from pipelines.spec.statement.sql import examine, examine_select, sql_path
+from pipelines.spec.statement.statement import Side, Statement
+
+Sources = Mapping[str, Source | None]
+Made = Mapping[str, Produced | None]
+Parts = dict[str, dict[str, Join]]
+"""Of each join whose statement is split the joins that it becomes, itself last."""
+
+
+class Examined(NamedTuple):
+    """
+    What was found of one statement.
+
+    Args:
+        names: What its parts are called, itself last; only its own name if it is not split.
+        statements: It, or its parts, as far as nothing is wrong with them.
+        objections: What speaks against it.
+    """
+
+    names: tuple[str, ...]
+    statements: list[Statement]
+    objections: list[Objection]
+
+    @property
+    def is_split(self) -> bool:
+        """Whether it is split."""
+        return len(self.names) > 1
+
+
+def check_statements(
+    sources: Sources | None, joins: Mapping[str, Any], document: Document
+) -> tuple[list[Fault], Parts]:
+    """
+    Check every statement that is one; of a source or join that is at fault itself only the name is known.
+
+    Args:
+        sources: The sources of the file, by name; None for all of them if they are not known.
+        joins: What the file says of its joins, by name.
+        document: The file.
+
+    Returns:
+        The faults, and the parts of joins.
+    """
+    texts = {name: mapping(join).get("sql") for name, join in joins.items()}
+    statements = {name: sql for name, sql in texts.items() if isinstance(sql, str) and sql}
+    found = chains(sources or (), statements)
+    made: dict[str, Produced | None] = dict.fromkeys(joins)
+    faults: list[Fault] = []
+    parts: Parts = {}
+    for name in found.order:
+        sql, semantics = statements[name], _semantics(joins[name])
+        examined = _examined(name, sql, sources, made)
+        if not examined.objections and examined.statements:
+            made[name] = produced(examined.statements[-1], sources or {})
+        objections = [*examined.objections, *_unlike(examined, semantics), *found.objections(name, sql)]
+        if mapping(joins[name]).get("changelog") is True:
+            objections += unlike_upstream(semantics, {other: _semantics(joins[other]) for other in found.reads[name]})
+        line_of = partial(document.line_of_row, ("joins", name, "sql"))
+        faults += faults_of(objections, sql_path(name), sql, line_of)
+        faults += _clashes(examined.names, sources or {}, joins, document)
+        join = _join(joins[name])
+        if join is not None:
+            becomes = {one.name: _part(join, one, name) if examined.is_split else join for one in examined.statements}
+            faults += _misfits(join, examined, becomes, sources or {}, document)
+            parts |= {name: becomes} if examined.is_split else {}
+    return faults, parts
+
+
+def _examined(name: str, sql: str, sources: Sources | None, made: Made) -> Examined:
+    """Take a statement apart, one of several streams part by part."""
+    select, found = read(sql)
+    inputs, _ = read_inputs(select, sources, made) if select is not None and sources is not None else (None, [])
+    if select is None or sources is None or inputs is None or not is_chain(inputs):
+        statement, objections = examine(name, sql, sources, made)
+        return Examined((name,), [statement] if statement else [], objections)
+    chain = Chain(name, select, inputs.sides)
+    objections = [*found, *_ordered(inputs.sides, sources), *chain.objections()]
+    statements: list[Statement] = []
+    known = dict(made)
+    is_splittable = not any(chain.objections()) and not _taken(chain.names, (*sources, *made))
+    for piece in chain.pieces() if is_splittable else ():
+        read_by, more = read_inputs(piece.select, sources, known)
+        objections += map(chain.told, more)
+        if read_by is None:
+            break
+        statement, more = examine_select(piece.name, piece.sql, piece.select, read_by, _unordered(sources))
+        objections += map(chain.told, more)
+        known[piece.name] = None
+        if statement is not None:
+            statements.append(statement)
+            known[piece.name] = produced(statement, _unordered(sources))
+    return Examined(chain.names, statements, objections)
+
+
+def _unlike(examined: Examined, semantics: str) -> Iterator[Objection]:
+    """Object to what there is not under the semantics that a join asks for."""
+    if examined.is_split and semantics != "strict":
+        problem = f"semantics `{semantics}`: a statement of several streams"
+        yield Objection(problem, "write joins of two, each of which reads the one before, or use `semantics: strict`")
+    for statement in () if examined.is_split else examined.statements:
+        yield from unlike_kafka(statement, semantics)
+
+
+def _ordered(sides: Collection[Side], sources: Sources) -> Iterator[Objection]:
+    """Object to `order_by` of a source that one of several streams is, or meets."""
+    read_by = {side.source: sources.get(side.source) for side in sides if side.kind in ("stream", "table")}
+    ordered = [name for name, source in read_by.items() if source is not None and source.order_by is not None]
+    if ordered:
+        problem = f"`order_by` of {', '.join(ordered)} in a statement of several streams is not yet supported"
+        yield Objection(problem, "leave `order_by` out: then the times of the commits order all rows", "FROM")
+
+
+def _unordered(sources: Sources) -> Sources:
+    """Give the sources without the `order_by` that was objected to."""
+    return {
+        name: source and (source if source.kind == "changelog" else source.model_copy(update={"order_by": None}))
+        for name, source in sources.items()
+    }
+
+
+def _taken(names: Sequence[str], others: Collection[str]) -> list[tuple[str, str]]:
+    """Find parts of a join that have the name of a source or of another join, case aside."""
+    written = {other.lower(): other for other in others}
+    return [(part, written[part.lower()]) for part in names[:-1] if part.lower() in written]
+
+
+def _clashes(
+    names: Sequence[str], sources: Collection[str], joins: Collection[str], document: Document
+) -> Iterator[Fault]:
+    where = ("joins", names[-1])
+    for part, other in _taken(names, (*sources, *joins)):
+        what = "source" if other in sources else "join"
+        problem = f"a part of its statement is kept as `{part}`, and the file has a {what} `{other}`"
+        yield Fault(dotted(where), problem, "give one of them another name", document.line(where))
+
+
+def _misfits(
+    join: Join, examined: Examined, becomes: Mapping[str, Join], sources: Sources, document: Document
+) -> list[Fault]:
+    """Say which options of a join do not go with its statement."""
+    found = [misfit for one in examined.statements for misfit in stream_misfits(one, becomes[one.name], sources)]
+    if examined.is_split:
+        objected = ("sql", "semantics")
+        found = [misfit for misfit in (*split_misfits(join), *found) if misfit[0] not in objected]
+    name = examined.names[-1]
+    faults = (
+        Fault(dotted(where), *misfit, document.line(where))
+        for option, misfit in found
+        for where in [("joins", name, option)]
+    )
+    return list(dict.fromkeys(faults))
+
+
+def _part(join: Join, statement: Statement, name: str) -> Join:
+    """Make the join that a part of a statement becomes; what is not of the result is of all parts."""
+    common = {
+        "sql": statement.sql,
+        "max_buffered_rows": join.max_buffered_rows if statement.is_windowed else None,
+    }
+    if statement.name == name:
+        return join.model_copy(update={**common, "max_versions": None, "max_bytes": None})
+    return Join(semantics=join.semantics, refresh=join.refresh, **common)
+
+
+def _join(value: object) -> Join | None:
+    """Read a join, or give it up."""
+    try:
+        return Join.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _semantics(join: object) -> str:
+    """Give the semantics that a join asks for."""
+    return str(mapping(join).get("semantics", "strict"))

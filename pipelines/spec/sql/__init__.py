@@ -1,0 +1,1 @@
+"""SQL of the parser: dialect, functions, intervals, and the faults found in an expression. No statement."""

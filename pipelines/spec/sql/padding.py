@@ -1,0 +1,81 @@
+"""
+Comparisons in which Spark pads the values of CHAR columns.
+
+lakejoin reads a CHAR(n) column as the padded text that it is. Spark SQL pads further where such a column is compared
+with a constant or with a CHAR column of another length: `c = 'ab'` is true for a CHAR(5) that holds 'ab'. What is
+compared elsewhere, with the text alone, would differ, so that these comparisons are found and refused.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from sqlglot import exp
+
+from pipelines.spec.sql.dialect import as_written
+from pipelines.spec.sql.objection import Objection
+from pipelines.spec.sql.syntax import read_expression
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+COMPARING_FUNCTIONS = frozenset({"decode", "equal_null", "nullif"})
+"""Functions that Spark replaces by comparisons of their arguments."""
+
+Columns = Mapping[tuple[str, ...], str]
+"""CHAR columns, each by its alias, if it has one, and its name; with its type, such as `char(5)`."""
+
+
+def padded_comparisons(sql: str, columns: Columns) -> Iterator[Objection]:
+    """
+    Find the comparisons of an expression in which Spark would pad a CHAR column.
+
+    Args:
+        sql: The expression, with the real names of columns.
+        columns: The CHAR columns that it may use.
+
+    Yields:
+        An objection for each of them.
+    """
+    expression, _ = read_expression(sql)
+    if expression is None:
+        return
+    for column in expression.find_all(exp.Column):
+        kind = columns.get(tuple(part.name for part in column.parts))
+        if kind is not None and any(_is_padded(operand, kind, columns) for operand in _compared_with(column)):
+            name = as_written(column).replace("`", "")
+            yield Objection(
+                f"{name} is {kind.upper()}, which Spark pads where it is compared like this",
+                f"compare rtrim({name}), without the padding, or CAST({name} AS STRING), with it",
+            )
+
+
+def _compared_with(column: exp.Expr) -> list[exp.Expr]:
+    """Return what a column, or a field of it, is compared with directly."""
+    node = column
+    while isinstance(node.parent, exp.Paren | exp.Dot):
+        node = node.parent
+    parent = node.parent
+    if isinstance(parent, COMPARISONS):
+        return [parent.right if parent.left is node else parent.left]
+    if isinstance(parent, exp.In):
+        return list(parent.expressions) if parent.this is node else []
+    if isinstance(parent, exp.Between):
+        return [parent.args["low"], parent.args["high"]] if parent.this is node else [parent.this]
+    if isinstance(parent, exp.Case):  # the operand of a simple CASE
+        return [branch.this for branch in parent.args["ifs"]] if parent.this is node else []
+    if isinstance(parent, exp.If) and isinstance(parent.parent, exp.Case) and parent.parent.this is not None:
+        return [parent.parent.this] if parent.this is node else []
+    if isinstance(parent, exp.Anonymous) and parent.name.lower() in COMPARING_FUNCTIONS:
+        return [argument for argument in parent.expressions if argument is not node]
+    return []
+
+
+def _is_padded(operand: exp.Expr, kind: str, columns: Columns) -> bool:
+    """Tell whether Spark pads in a comparison of a CHAR column of a type with this operand."""
+    operand = operand.unnest()
+    if isinstance(operand, exp.Column):
+        other = columns.get(tuple(part.name for part in operand.parts))
+        return other is not None and other != kind
+    if operand.find(exp.Column) is not None:
+        return False
+    is_text = isinstance(operand, exp.Literal) and operand.is_string
+    if isinstance(operand, exp.Null) or (isinstance(operand, exp.Literal) and not is_text):
+        return False
+    return not (is_text and kind == f"char({len(operand.name)})")

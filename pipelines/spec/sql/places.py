@@ -1,0 +1,134 @@
+"""Where in a statement something stands, and how a message shows it: the line, and the clause underlined."""
+
+import re
+from typing import NamedTuple
+
+import sqlglot
+from rich.cells import cell_len
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token
+
+from pipelines.spec.sql.dialect import Verbatim
+
+WIDEST = 100
+"""So many characters of a line are shown."""
+
+OPENING = {"(": 1, "[": 1, ")": -1, "]": -1}
+
+
+class Span(NamedTuple):
+    """Characters `start` to `end` of a text, the end not among them."""
+
+    start: int
+    end: int
+
+    def row(self, text: str) -> int:
+        """Count the lines of the text before it."""
+        return text.count("\n", 0, self.start)
+
+
+def span_of(node: exp.Expr, sql: str) -> Span | None:
+    """
+    Find where an expression or clause was written.
+
+    Args:
+        node: A part of the statement.
+        sql: The statement.
+
+    Returns:
+        From its first to its last word, with the brackets that close what it opens; None for what was never written.
+    """
+    marks = [part.meta for part in node.walk() if "start" in part.meta]
+    if not marks:
+        return None
+    span = Span(min(mark["start"] for mark in marks), max(mark["end"] for mark in marks) + 1)
+    if isinstance(node, exp.Subquery | exp.Exists):
+        span = _opened(span, sql)
+    return _closed(_after(span, "EXISTS", sql) if isinstance(node, exp.Exists) else span, sql)
+
+
+def span_of_word(word: str, sql: str) -> Span | None:
+    """
+    Find a keyword.
+
+    Args:
+        word: One or more words, as `GROUP BY`; no part of a longer one is it, and no column behind a dot.
+        sql: The statement.
+
+    Returns:
+        Where it stands first, outside of any brackets if it does; None if it is not there.
+    """
+    whole = r"(?!\w)" if word[-1].isalnum() else ""
+    written = re.compile(r"\s+".join(map(re.escape, word.split())) + whole, re.IGNORECASE)
+    depth, nested, before = 0, None, ""
+    for token in _tokens(sql):
+        found = None if before == "." else written.match(sql, token.start)
+        before = token.text
+        if found and not depth:
+            return Span(*found.span())
+        if found and nested is None:
+            nested = Span(*found.span())
+        depth += OPENING.get(token.text, 0)
+    return nested
+
+
+def excerpt(sql: str, span: Span) -> str:
+    """
+    Show a part of a statement.
+
+    Args:
+        sql: The statement.
+        span: The part; of one that goes over several lines the first is shown.
+
+    Returns:
+        Its line, cut around it where it is long, and a line that underlines it. What a terminal would obey is a blank.
+    """
+    begin = sql.rfind("\n", 0, span.start) + 1
+    written = sql[begin:].split("\n", 1)[0]
+    line = "".join(letter if letter.isprintable() else " " for letter in written).rstrip()
+    start, end = span.start - begin, min(span.end - begin, len(line))
+    left = max(0, min(start - WIDEST // 3, len(line) - WIDEST))
+    shown = line[left : left + WIDEST]
+    before, after = "..." if left else "", "..." if left + WIDEST < len(line) else ""
+    pad = cell_len(before + shown[: start - left])
+    marked = cell_len(shown[start - left : end - left])
+    return f"{before}{shown}{after}\n{' ' * pad}{'^' * max(marked, 1)}"
+
+
+def _opened(span: Span, sql: str) -> Span:
+    """Go back to the bracket that the span is in."""
+    depth = 0
+    for token in reversed([token for token in _tokens(sql) if token.start < span.start]):
+        depth += OPENING.get(token.text, 0)
+        if depth > 0:
+            return Span(token.start, span.end)
+    return span
+
+
+def _after(span: Span, word: str, sql: str) -> Span:
+    """Go back to the word right before the span, if it stands there."""
+    before = [token for token in _tokens(sql) if token.start < span.start]
+    return Span(before[-1].start, span.end) if before and before[-1].text.upper() == word else span
+
+
+def _closed(span: Span, sql: str) -> Span:
+    """Go on to where every bracket is closed that the span opens, or that follows its last word as a call's does."""
+    depth = 0
+    for token in _tokens(sql):
+        if token.start < span.start:
+            continue
+        is_within = token.start < span.end
+        if not is_within and not depth and not (token.text == "(" and token.start == span.end):
+            return span
+        depth += OPENING.get(token.text, 0)
+        if not is_within and depth <= 0:
+            return Span(span.start, token.end + 1)
+    return span
+
+
+def _tokens(sql: str) -> list[Token]:
+    try:
+        return sqlglot.tokenize(sql, read=Verbatim)
+    except SqlglotError:
+        return []

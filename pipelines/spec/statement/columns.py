@@ -1,0 +1,155 @@
+"""The columns of a condition, as far as they are known without a schema."""
+
+from collections.abc import Iterator, Sequence
+
+from sqlglot import exp
+
+from pipelines.spec.sql.functions import words
+from pipelines.spec.sql.objection import Objection
+from pipelines.spec.statement.statement import Side
+
+NULL_IF_A_PART_IS = (exp.Cast, exp.Dot, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe)
+NULL_OF_NULL = words(
+    """
+    abs btrim ceil concat date_add date_sub date_trunc day floor get_json_object hour initcap last_day lcase left length
+    lower lpad ltrim md5 month quarter regexp_extract regexp_replace replace reverse right round rpad rtrim sha1 sha2
+    split_part substr substring substring_index to_date to_timestamp translate trim trunc ucase unix_millis unix_seconds
+    upper year
+    """
+)
+"""Functions that are null as soon as an argument is."""
+
+
+def condition(join: exp.Join, left: Side, right: Side) -> tuple[exp.Expr, tuple[str, ...]]:
+    """
+    Give the condition of a join, for USING the equalities that it stands for.
+
+    Args:
+        join: The JOIN clause.
+        left: The side in FROM.
+        right: The side after JOIN.
+
+    Returns:
+        The condition and the columns of USING.
+    """
+    using = {column.name: column for column in join.args.get("using") or ()}
+    if not using:
+        return join.args["on"], ()
+    pairs = [exp.EQ(this=_column(column, left), expression=_column(column, right)) for column in using.values()]
+    return exp.and_(*pairs, copy=False), tuple(using)
+
+
+def place_of(node: exp.Expr, sides: Sequence[Side]) -> int | None:
+    """
+    Name the input of a column as far as that shows without a schema: by its alias, or by being in one key.
+
+    Args:
+        node: The column.
+        sides: The inputs.
+
+    Returns:
+        The place of the input; None if that does not show.
+    """
+    if not isinstance(node, exp.Column):
+        return None
+    name = node.parts[0].name
+    if node.table:
+        owners = [place for place, side in enumerate(sides) if name.lower() == side.alias.lower()]
+    else:
+        owners = [place for place, side in enumerate(sides) if in_key(name, side)]
+    return owners[0] if len(owners) == 1 else None
+
+
+def ambiguous(expression: exp.Expr, clause: str, sides: Sequence[Side]) -> Iterator[Objection]:
+    """
+    Find columns without an alias that could be of several keys.
+
+    Args:
+        expression: Where to look.
+        clause: What the message calls it.
+        sides: The inputs.
+
+    Yields:
+        An objection for each.
+    """
+    for column in expression.find_all(exp.Column):
+        owners = [side for side in sides if not column.table and in_key(column.name, side)]
+        if len(owners) > 1:
+            first, last = (f"`{side.alias}.{column.name}`" for side in (owners[0], owners[-1]))
+            several = "both sides" if len(sides) == 2 else "several inputs"
+            yield Objection(f"{clause}: `{column.name}` is a column of {several}", f"write {first} or {last}", column)
+
+
+def conjuncts(on: exp.Expr) -> Iterator[exp.Expr]:
+    """
+    Take a condition apart at its ANDs.
+
+    Args:
+        on: The condition.
+
+    Yields:
+        Its parts, in the order of the text.
+    """
+    pending = [on]
+    while pending:
+        node = pending.pop().unnest()
+        if isinstance(node, exp.And):
+            pending += [node.expression, node.this]
+        else:
+            yield node
+
+
+def coalesced(node: exp.Expr) -> list[exp.Expr]:
+    """
+    Take an expression apart that is one column, or a coalesce of columns.
+
+    Args:
+        node: The expression.
+
+    Returns:
+        The columns; none for anything else.
+    """
+    node = node.unnest()
+    if isinstance(node, exp.Anonymous) and node.name.lower() in ("coalesce", "ifnull", "nvl"):
+        parts = [coalesced(part) for part in node.expressions]
+        return [column for part in parts for column in part] if all(parts) else []
+    return [node] if isinstance(node, exp.Column) else []
+
+
+def in_key(name: str, side: Side) -> str | None:
+    """
+    Find a column in a key, case aside.
+
+    Args:
+        name: The column.
+        side: The input.
+
+    Returns:
+        The name as the file writes it; None if the key does not have it.
+    """
+    return next((column for column in side.key if column.lower() == name.lower()), None)
+
+
+def _column(written: exp.Expr, side: Side) -> exp.Column:
+    """Make the column of a side that USING stands for; it remembers where it was written."""
+    name = exp.to_identifier(written.name, quoted=True)
+    name.meta.update(next(written.find_all(exp.Identifier)).meta)
+    return exp.column(name, table=exp.to_identifier(side.alias, quoted=True))
+
+
+def is_null_of_nulls(node: exp.Expr) -> bool:
+    """
+    Tell whether an expression is surely null where all its columns are.
+
+    Args:
+        node: The expression.
+
+    Returns:
+        False also where that is not known.
+    """
+    node = node.unnest()
+    if isinstance(node, exp.Column):
+        return True
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower() in NULL_OF_NULL and any(map(is_null_of_nulls, node.expressions))
+    return isinstance(node, NULL_IF_A_PART_IS) and any(map(is_null_of_nulls, node.iter_expressions()))

@@ -1,0 +1,153 @@
+"""What the columns of a result may be called, and which of them must be there."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from pipelines.spec.sql.dialect import as_written
+from pipelines.spec.sql.objection import Objection
+from pipelines.spec.statement.added_columns import added_columns
+from pipelines.spec.statement.columns import coalesced, place_of
+from pipelines.spec.statement.statement import Inferred
+
+TAKEN_BY_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+
+
+def check_items(items: Sequence[exp.Expr], found: Inferred | None, using: Collection[str]) -> Iterator[Objection]:
+    """
+    Look at the SELECT list as far as that goes without the columns of the tables.
+
+    Args:
+        items: Its items.
+        found: What keys the result, None if that is not known.
+        using: The columns of USING.
+
+    Yields:
+        Items without a name, names that cannot be used, and parts of the key that no item holds.
+    """
+    explicit = [item for item in items if not is_star(item)]
+    for item in explicit:
+        if not isinstance(item, exp.Alias | exp.Column):
+            yield Objection(f"SELECT: `{as_written(item)}` has no name", "give it one with AS", item)
+    added = added_columns(found.sides) if found else ()
+    yield from bad_names(((item.alias_or_name, item) for item in explicit if item.alias_or_name), added)
+    for position, name in enumerate(key_of(items, found, using) if found else ()):
+        if found and name is None:
+            yield _key_dropped(position, found)
+
+
+def key_of(items: Sequence[exp.Expr], found: Inferred, using: Collection[str]) -> tuple[str | None, ...]:
+    """
+    Name the key of the result: for each part the first output that has its value whichever rows meet.
+
+    No schema is needed: only a key column can be a part, and which columns are keys is known.
+
+    Args:
+        items: The items of the SELECT list.
+        found: What keys the result.
+        using: The columns of USING.
+
+    Returns:
+        For each part, in the order of the members' keys, the name of its output; None where the SELECT drops it.
+    """
+    if found.sides[0].kind == "stream":
+        return ()
+    outputs = [output for item in items for output in _outputs(item, found, using)]
+    parts = range(len(found.sides[found.keys.members[0]].key))
+    return tuple(next((output.name for output in outputs if _holds(output, part, found)), None) for part in parts)
+
+
+class _Output(NamedTuple):
+    """An output, with the columns that it is a coalesce of, and the places of their inputs."""
+
+    name: str
+    columns: list[tuple[int | None, str]]
+
+
+def _outputs(item: exp.Expr, found: Inferred, using: Collection[str]) -> Iterator[_Output]:
+    """Give the outputs of an item; of a star only those that are key columns, in the order of Spark."""
+    if not is_star(item):
+        columns = coalesced(item.this if isinstance(item, exp.Alias) else item)
+        meant = (pair for column in columns for pair in _meant(column, found, using))
+        yield _Output(item.alias_or_name, list(meant))
+        return
+    star, alias = (item.this, item.table.lower()) if isinstance(item, exp.Column) else (item, "")
+    left_out = {column.name.lower() for column in star.args.get("except_") or ()}
+    merged = {} if alias else {name.lower(): name for name in using}
+    for name in merged.values():
+        if name.lower() not in left_out:
+            yield _Output(name, _merged(name, found))
+    for place, side in enumerate(found.sides):
+        if alias in ("", side.alias.lower()):
+            for name in side.key:
+                if name.lower() not in left_out and name.lower() not in merged:
+                    yield _Output(name, [(place, name)])
+
+
+def _meant(column: exp.Expr, found: Inferred, using: Collection[str]) -> list[tuple[int | None, str]]:
+    """Say which columns one in the SELECT list stands for: of USING without an alias maybe one of each side."""
+    if not isinstance(column, exp.Column) or len(column.parts) > 2:
+        return [(None, "")]
+    if not column.table and column.name.lower() in {name.lower() for name in using}:
+        return _merged(column.name, found)
+    return [(place_of(column, found.sides), column.name)]
+
+
+def _merged(name: str, found: Inferred) -> list[tuple[int | None, str]]:
+    """Give what a column of USING stands for: that of the side that is preserved, of a FULL JOIN both."""
+    how = found.steps[0].how
+    return [(0, name), (1, name)] if how == "full" else [(1 if how == "right" else 0, name)]
+
+
+def _holds(output: _Output, part: int, found: Inferred) -> bool:
+    """
+    Tell whether an output has the value of a part of the key whichever rows meet.
+
+    A coalesce where one column would do is no key, for it could be of another type.
+    """
+    keys, places = found.keys, set[int]()
+    for place, name in output.columns:
+        if place is None or place not in keys.members or found.sides[place].key[part].lower() != name.lower():
+            return False
+        places.add(place)
+    if len(output.columns) > 1:
+        return any(len(held) > 1 and held <= places for held in keys.complete)
+    return frozenset(places) in keys.complete
+
+
+def is_star(item: exp.Expr) -> bool:
+    """Tell whether an item is `*` or `alias.*`."""
+    return isinstance(item.this if isinstance(item, exp.Column) else item, exp.Star)
+
+
+def bad_names(outputs: Iterable[tuple[str, exp.Expr]], added: Collection[str] = ()) -> Iterator[Objection]:
+    """
+    Find names that cannot be columns of a result.
+
+    Args:
+        outputs: Each name with the item that it comes from.
+        added: The columns that lakejoin adds to the result.
+
+    Yields:
+        Names that are taken by another output, case aside, by lakejoin, or by Delta's change feeds.
+    """
+    taken: set[str] = set()
+    for name, item in outputs:
+        if name.lower() in taken:
+            yield Objection(f"SELECT: two outputs are called `{name}`", "give one an alias, or leave it out", item)
+        if name.lower() in TAKEN_BY_DELTA:
+            problem = f"SELECT: `{name}` is a column of Delta's change feeds"
+            yield Objection(problem, "give it another name with AS", item)
+        if name.lower() in added:
+            problem = f"SELECT: `{name}` is a column that lakejoin adds to the result of a join with a stream"
+            yield Objection(problem, "give it another name with AS", item)
+        taken.add(name.lower())
+
+
+def _key_dropped(part: int, found: Inferred) -> Objection:
+    """Say that the SELECT list leaves out a part of the key, and which item is needed."""
+    written = [f"{found.sides[place].alias}.{found.sides[place].key[part]}" for place in found.keys.holders]
+    name = found.sides[found.keys.members[0]].key[part]
+    needed = written[0] if len(written) == 1 else f"coalesce({', '.join(written)}) AS {name}"
+    return Objection(f"SELECT: the result has no key without `{needed}`", "add it to the SELECT list", "SELECT")

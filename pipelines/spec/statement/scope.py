@@ -1,0 +1,143 @@
+"""Which column a name means, once the columns of the tables are known: as Spark resolves it, case aside."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from sqlglot import exp
+
+from pipelines.spec.names import nearest
+from pipelines.spec.sql.dialect import as_written
+from pipelines.spec.sql.functions import UNSTABLE, objection
+from pipelines.spec.sql.objection import Objection
+from pipelines.spec.statement.statement import Side, Statement
+
+
+class Table:
+    """One input with its real columns; remembers which of them were used."""
+
+    def __init__(self, side: Side, columns: Sequence[str]) -> None:
+        self.side = side
+        self.columns = tuple(columns)
+        self.used: set[str] = set()
+        self._real = {column.lower(): column for column in columns}
+
+    def has(self, name: str) -> bool:
+        """Tell whether the table has a column of that name, in any case."""
+        return name.lower() in self._real
+
+    def real(self, name: str) -> str:
+        """Give the real name of a column that the table has."""
+        return self._real[name.lower()]
+
+    def column(self, name: str) -> exp.Expr:
+        """Give the qualified and quoted column and remember its use."""
+        self.used.add(self.real(name))
+        return exp.column(exp.to_identifier(self.real(name), quoted=True), table=self._alias())
+
+    def _alias(self) -> exp.Identifier:
+        return exp.to_identifier(self.side.alias, quoted=True)
+
+
+class Scope:
+    """
+    The names that the expressions of one statement may use.
+
+    Args:
+        statement: The statement.
+        tables: The inputs with their columns, in the order of FROM.
+        of_stars: The columns that stars stand for, in lower case; None if for all that the tables have.
+    """
+
+    def __init__(self, statement: Statement, tables: Sequence[Table], of_stars: Collection[str] | None = None) -> None:
+        self.how = statement.steps[0].how
+        self.tables = tuple(tables)
+        self.using = tuple(name for name in statement.using if all(table.has(name) for table in tables))
+        self._merged = {name.lower() for name in self.using}
+        self._of_stars = of_stars
+        self.objections: list[Objection] = []
+        self.passed_over: list[tuple[str, str]] = []
+
+    def stands_for(self, table: Table, column: str) -> bool:
+        """Tell whether a star stands for a column of a table, and remember the column if it does not."""
+        if self._of_stars is None or column.lower() in self._of_stars:
+            return True
+        self.passed_over.append((table.side.source, column))
+        return False
+
+    def resolve(self, expression: exp.Expr) -> exp.Expr:
+        """
+        Write every column of an expression with its alias and its real name.
+
+        Args:
+            expression: An expression of the statement.
+
+        Returns:
+            A copy; names that mean nothing stay, and are added to `objections`.
+        """
+        return expression.transform(lambda node: self._column(node) if isinstance(node, exp.Column) else node)
+
+    def merged(self, name: str) -> exp.Expr:
+        """
+        Give the value of a column of USING: of the side that is preserved, of a FULL JOIN whichever is there.
+
+        Args:
+            name: The column.
+
+        Returns:
+            The expression.
+        """
+        left, right = self.tables
+        if self.how == "full":
+            return exp.Anonymous(this="COALESCE", expressions=[left.column(name), right.column(name)])
+        return (right if self.how == "right" else left).column(name)
+
+    def table(self, alias: str) -> Table | None:
+        """Find the input with an alias, in any case."""
+        return next((table for table in self.tables if table.side.alias.lower() == alias.lower()), None)
+
+    def place(self, column: exp.Column) -> int | None:
+        """Give the place in FROM of the input of a resolved column; None for one that was not resolved."""
+        return next((n for n, table in enumerate(self.tables) if table.side.alias == column.table), None)
+
+    def is_merged(self, name: str) -> bool:
+        """Tell whether USING names the column."""
+        return name.lower() in self._merged
+
+    def _column(self, column: exp.Column) -> exp.Expr:
+        parts = [part.name for part in column.parts]
+        table = self.table(parts[0]) if len(parts) > 1 else None
+        if table and table.has(parts[1]):
+            return fields_of(table.column(parts[1]), parts[2:])
+        if self.is_merged(parts[0]):
+            return fields_of(self.merged(parts[0]), parts[1:])
+        owners = [owner for owner in self.tables if owner.has(parts[0])]
+        if len(owners) == 1:
+            return fields_of(owners[0].column(parts[0]), parts[1:])
+        found = self._ambiguous(parts[0]) if owners else self._unknown(column, parts, table)
+        self.objections.append(found._replace(about=column))
+        return column
+
+    def _ambiguous(self, name: str) -> Objection:
+        owners = [table for table in self.tables if table.has(name)]
+        choices = [f"`{table.side.alias}.{table.real(name)}`" for table in owners]
+        sides = "both sides" if len(self.tables) == 2 else "several inputs"
+        return Objection(f"`{name}` is a column of {sides}", f"write {' or '.join(choices)}")
+
+    def _unknown(self, column: exp.Column, parts: list[str], table: Table | None) -> Objection:
+        if table:
+            return Objection(f"{table.side.source} has no column `{parts[1]}`", nearest(parts[1], table.columns))
+        if len(parts) == 1 and parts[0].lower() in UNSTABLE:
+            return objection(parts[0], 0) or Objection("")
+        if len(parts) > 1:
+            aliases = " and ".join(f"`{table.side.alias}`" for table in self.tables)
+            return Objection(f"`{as_written(column)}`: there is no input `{parts[0]}`", f"the inputs are {aliases}")
+        sources = list(dict.fromkeys(table.side.source for table in self.tables))
+        columns = [column for table in self.tables for column in table.columns]
+        none = f"neither {' nor '.join(sources)} has a column" if len(sources) > 1 else f"{sources[0]} has no column"
+        return Objection(f"{none} `{parts[0]}`", nearest(parts[0], columns))
+
+
+def fields_of(column: exp.Expr, fields: Iterable[str]) -> exp.Expr:
+    """Go from a column into the fields of its structs."""
+    for field in fields:
+        column = exp.Dot(this=column, expression=exp.to_identifier(field, quoted=True))
+    return column

@@ -1,0 +1,129 @@
+"""Joins of two streams: the bounds of time within which their rows meet, and the watermarks of their inputs."""
+
+from collections.abc import Iterator, Sequence
+
+from sqlglot import exp
+
+from pipelines.spec.sql.dialect import as_written, render
+from pipelines.spec.sql.lengths import lateness
+from pipelines.spec.sql.objection import Objection
+from pipelines.spec.statement.bounds import Bound, equalities, find_bounds, one_side
+from pipelines.spec.statement.columns import ambiguous, conjuncts, place_of
+from pipelines.spec.statement.definition import How, Time, Watermark, Window, Within
+from pipelines.spec.statement.inputs import UPSTREAM, Inputs
+from pipelines.spec.statement.scope import Scope, Table
+from pipelines.spec.statement.statement import Inferred, Keys, Side, Statement, Step
+
+
+def windowed(inputs: Inputs, on: exp.Expr, where: exp.Expr | None) -> tuple[Inferred | None, list[Objection]]:
+    """
+    Join two streams, which need no key, within the bounds of time that ON names.
+
+    Args:
+        inputs: The inputs.
+        on: The condition of JOIN.
+        where: The condition of WHERE.
+
+    Returns:
+        What was found if nothing speaks against it, and what does.
+    """
+    sides, (how,) = inputs.sides, inputs.hows
+    doubts = list(ambiguous(on, "ON", sides))
+    _, found = _bounds(asserted(on, how, where), sides)
+    if doubts or found:
+        return None, [*doubts, *found]
+    keys = Keys((0,), frozenset({frozenset({0})}), ())
+    further = tuple(conjunct for conjunct in conjuncts(on) if not _is_window(conjunct, sides))
+    return Inferred(sides, (Step(how, on, further),), keys), []
+
+
+def bounds_of(statement: Statement) -> tuple[Bound, ...]:
+    """Give the bounds of time of a join of two streams, as far as its statement tells them."""
+    step = statement.steps[0]
+    bounds, _ = _bounds(asserted(step.on, step.how, statement.where), statement.sides)
+    return bounds
+
+
+def window_of(statement: Statement, scope: Scope) -> Window:
+    """
+    Find what bounds a join of two streams in time.
+
+    Args:
+        statement: Its statement.
+        scope: Its inputs with their columns; unknown ones are objected to elsewhere.
+    """
+    step = statement.steps[0]
+    resolved = [scope.resolve(condition) for condition in asserted(step.on, step.how, statement.where)]
+    for table in scope.tables:
+        for name, _ in table.side.times:
+            if table.has(name):
+                table.column(name)
+    bounds, objections = _bounds(resolved, statement.sides)
+    scope.objections += objections
+    watermarks = list(watermarks_of(scope.tables))
+    places = {(mark.time.input, mark.time.column.lower()): place for place, mark in enumerate(watermarks)}
+    within = [
+        Within(
+            places[bound.greater.input, bound.greater.column.lower()],
+            places[bound.lesser.input, bound.lesser.column.lower()],
+            bound.allowance,
+            bound.unit,
+            bound.has_days,
+        )
+        for bound in bounds
+    ]
+    alone = [
+        " AND ".join(f"({render(condition)})" for condition in conditions) or "TRUE"
+        for conditions in one_side(resolved[0], scope.place)
+    ]
+    pairs = [(render(left), render(right)) for left, right in equalities(resolved[0], scope.place)]
+    sides = (alone[0], alone[1])
+    return Window(tuple(watermarks), tuple(within), tuple(pairs), sides, is_self_join=statement.is_self_join)
+
+
+def watermarks_of(tables: Sequence[Table]) -> Iterator[Watermark]:
+    """Give the watermarked columns of inputs."""
+    for place, table in enumerate(tables):
+        for name, written in table.side.times:
+            time = Time(place, table.real(name) if table.has(name) else name)
+            yield Watermark(time, 0, is_given=True) if written == UPSTREAM else Watermark(time, *lateness(written))
+
+
+def time_of(column: exp.Column, sides: Sequence[Side]) -> Time | None:
+    """Tell the watermarked column that one is, as far as that shows without a schema."""
+    name = column.parts[1].name if column.table and len(column.parts) > 1 else column.name
+    places = [
+        place
+        for place, side in enumerate(sides)
+        if side.time(name) and (not column.table or column.parts[0].name.lower() == side.alias.lower())
+    ]
+    found = sides[places[0]].time(name) if len(places) == 1 and len(column.parts) < 3 else None
+    return None if found is None else Time(places[0], found)
+
+
+def asserted(on: exp.Expr, how: How, where: exp.Expr | None) -> list[exp.Expr]:
+    """Give the conditions of which every pair of rows in the result is true: of an inner join WHERE, too."""
+    return [on, where] if where is not None and how == "inner" else [on]
+
+
+def _bounds(conditions: Sequence[exp.Expr], sides: Sequence[Side]) -> tuple[tuple[Bound, ...], list[Objection]]:
+    """Find the bounds of two streams, and what speaks against them."""
+    names = (sides[0].alias, sides[1].alias)
+    return find_bounds(conditions, lambda column: time_of(column, sides), names, lambda column: _no_time(column, sides))
+
+
+def _no_time(column: exp.Column, sides: Sequence[Side]) -> str:
+    """Say why a column of another join's result is none of its times; nothing for any other column."""
+    place = place_of(column, sides)
+    if place is None or not sides[place].is_result:
+        return ""
+    return (
+        f"`{as_written(column)}` has no watermark in the result of {sides[place].source}: a time has one there only if "
+        "the ON of that join limits it and its SELECT list gives it as it is"
+    )
+
+
+def _is_window(conjunct: exp.Expr, sides: Sequence[Side]) -> bool:
+    """Tell whether a condition is an equality of both inputs or a bound of their times."""
+    bounds, _ = _bounds([conjunct], sides)
+    return bool(bounds) or bool(equalities(conjunct, lambda column: place_of(column, sides)))
