@@ -7,10 +7,10 @@ from threading import Event
 
 from pyspark.sql import SparkSession
 
-from pipelines.backfill import Backfill, Remedy
 from pipelines.docs import write_docs
 from pipelines.flush import flush_joins
 from pipelines.maintain import maintain_joins
+from pipelines.plan.request import Backfill, Remedy
 from pipelines.quality import validate_joins
 from pipelines.rehearsal import rehearse_joins
 from pipelines.report import JoinReport

@@ -14,7 +14,7 @@ from pipelines.given import Given, given
 from pipelines.joins.identity import HAS_VALUE
 from pipelines.joins.stream_table import ALWAYS, POSITION, ignores_null_values
 from pipelines.joins.watermarks import VERSION, as_number
-from pipelines.plan import EpochPlan, SourceRange
+from pipelines.plan.values import EpochPlan, SourceRange
 from pipelines.spec.statement.added_columns import STREAM_COLUMNS
 from pipelines.spec.statement.semantics import UNORDERED
 from pipelines.workspace import Workspace

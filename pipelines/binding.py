@@ -25,7 +25,7 @@ from lakehouse.tables import Table, find, read_rows
 from lakehouse.values import char_type, common_type, incomparable, plain_schema
 from pipelines.joins.meaning import meaning
 from pipelines.ktable import BoundKTable
-from pipelines.optimizer import is_read_once, is_single_store
+from pipelines.plan.sharing import is_read_once, is_single_store
 from pipelines.shape import Found, begun_anew, gained, held_columns
 from pipelines.spec import (
     CHANGELOG_COLUMNS,

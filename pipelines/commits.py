@@ -18,7 +18,7 @@ from pipelines.joins.changelog import logged_changes
 from pipelines.joins.latest import VERSION, accepted, offers
 from pipelines.joins.versions import placed, positions
 from pipelines.ktable import bind_ktable
-from pipelines.plan import SourceRange
+from pipelines.plan.values import SourceRange
 from pipelines.sources import EpochSources
 from pipelines.spec import Link
 

@@ -30,7 +30,7 @@ from pipelines.joins.changelog import changelog_rows
 from pipelines.joins.emission import emitted
 from pipelines.joins.kernel import change_set, touched_keys
 from pipelines.joins.timeline import timeline
-from pipelines.plan import EpochPlan
+from pipelines.plan.values import EpochPlan
 from pipelines.sources import EpochSources
 from pipelines.workspace import Workspace
 

@@ -21,7 +21,7 @@ from lakehouse.stage import Stage
 from pipelines.binding import Bound, BoundJoin, notes_on
 from pipelines.gating import Beforehand, gate, look_ahead
 from pipelines.ktable import BoundKTable
-from pipelines.plan import APPENDED, FEW, Computed, EpochPlan
+from pipelines.plan.values import APPENDED, FEW, Computed, EpochPlan
 from pipelines.publishing import (
     Stopwatch,
     gate_of_yours,

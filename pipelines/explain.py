@@ -5,7 +5,7 @@ from textwrap import dedent
 
 from expectations.catalogue import described, each, of_rows, of_whole
 from lakehouse.entries import STATE
-from pipelines.optimizer import optimized, topology
+from pipelines.plan.sharing import optimized, topology
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.spec import (
     ROW_COLUMNS,

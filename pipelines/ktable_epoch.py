@@ -29,7 +29,8 @@ from pipelines.epoch import few_or_many
 from pipelines.joins.latest import VERSION, latest, offers
 from pipelines.joins.subset import differing
 from pipelines.ktable import BoundKTable, bind_ktable, ktable_address, way_on
-from pipelines.plan import EpochPlan, Refresh, plan_epoch
+from pipelines.plan.decide import plan_epoch
+from pipelines.plan.values import EpochPlan, Refresh
 from pipelines.prepare import (
     Prepared,
     check_columns,

@@ -26,7 +26,7 @@ from pipelines.epoch import changed_twice, check_looked_up, few_or_many, held_tw
 from pipelines.joins.identity import HAS_VALUE
 from pipelines.joins.stream_table import ALWAYS, as_rows, emitted, look_up
 from pipelines.joins.watermarks import VERSION, as_number
-from pipelines.plan import Computed, EpochPlan
+from pipelines.plan.values import Computed, EpochPlan
 from pipelines.spec import STREAM_COLUMNS
 from pipelines.stream_sources import StreamSources
 from pipelines.workspace import Workspace

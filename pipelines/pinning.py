@@ -15,8 +15,8 @@ from lakehouse.errors import CannotContinue
 from lakehouse.tables import Commit, Table, commits_since, find, refresh
 from lakehouse.times import micros
 from pipelines.binding import BoundJoin
-from pipelines.pins import Arrival, Arrivals, pin
-from pipelines.plan import APPENDED
+from pipelines.plan.cut import Arrival, Arrivals, pin
+from pipelines.plan.values import APPENDED
 from pipelines.spec import is_stream, reads, statement_of
 from pipelines.workspace import Workspace
 

@@ -41,7 +41,7 @@ from pipelines.joins.watermarks import (
     window_of,
     with_watermarks,
 )
-from pipelines.plan import EpochPlan
+from pipelines.plan.values import EpochPlan
 from pipelines.workspace import Workspace
 
 SPANS = 64

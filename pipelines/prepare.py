@@ -16,9 +16,10 @@ from lakehouse.publish import check_owner
 from lakehouse.refusals import refuse_forgetting
 from lakehouse.tables import Table, commits_since, find, reaching
 from pipelines.binding import Bound, BoundJoin, bind_join
-from pipelines.facts import Redefined, ResultFacts, SourceFacts
 from pipelines.joins.changelog import changelog_schema
-from pipelines.plan import EpochPlan, plan_epoch
+from pipelines.plan.decide import plan_epoch
+from pipelines.plan.facts import Redefined, ResultFacts, SourceFacts
+from pipelines.plan.values import EpochPlan
 from pipelines.shape import differences, listed
 from pipelines.workspace import Workspace
 

@@ -27,7 +27,7 @@ from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, get, refresh
 from pipelines.binding import Bound, BoundJoin
 from pipelines.joins.stream_stream import MATCHED
-from pipelines.plan import APPENDED, FEW, KEPT, WAITING, Computed, EpochPlan
+from pipelines.plan.values import APPENDED, FEW, KEPT, WAITING, Computed, EpochPlan
 from pipelines.workspace import Workspace
 
 T = TypeVar("T")

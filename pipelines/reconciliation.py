@@ -16,7 +16,7 @@ from pipelines.epoch import EXAMPLES, Twice, held_twice, in_order, listed, refus
 from pipelines.joins.changelog import missing_rows
 from pipelines.joins.meaning import meaning
 from pipelines.joins.subset import Subset, differing
-from pipelines.plan import EpochPlan
+from pipelines.plan.values import EpochPlan
 from pipelines.workspace import Workspace
 
 

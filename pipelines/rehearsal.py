@@ -11,7 +11,7 @@ from lakehouse.stage import Stage
 from pipelines.binding import BoundJoin
 from pipelines.lookup_epoch import Lookups
 from pipelines.nodes import prepare_node
-from pipelines.plan import APPENDED, EpochPlan
+from pipelines.plan.values import APPENDED, EpochPlan
 from pipelines.prepare import Prepared, must_be_bound
 from pipelines.publishing import Stopwatch
 from pipelines.reconciliation import check_sources, compute_reconciliation, expected_rows

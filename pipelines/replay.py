@@ -21,13 +21,14 @@ from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import find, get, read
-from pipelines.backfill import Remedy
 from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.comparison import counted, examples_of
 from pipelines.joins.difference import bag_difference
 from pipelines.lookup_epoch import Lookups
 from pipelines.pinning import kind_of
-from pipelines.plan import APPENDED, FEW, Computed, EpochPlan, SourceRange, Strategy, check_definition
+from pipelines.plan.checks import check_definition
+from pipelines.plan.request import Remedy
+from pipelines.plan.values import APPENDED, FEW, Computed, EpochPlan, SourceRange, Strategy
 from pipelines.prepare import check_columns
 from pipelines.publishing import Stopwatch
 from pipelines.report import JoinReport

@@ -20,7 +20,6 @@ from lakehouse.entries import Entry
 from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, LedgerForgot, SchemaBroken
 from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import create, get
-from pipelines.backfill import Backfill, Remedy
 from pipelines.binding import BoundJoin, notes_on
 from pipelines.epoch import compute_changes
 from pipelines.execution import carry_out, counts_only, report_on
@@ -31,9 +30,10 @@ from pipelines.ktable import BoundKTable, way_on
 from pipelines.ktable_epoch import compute_ktable, made_ready, prepare_ktable
 from pipelines.nodes import prepare_node
 from pipelines.open_epoch import finish_open
-from pipelines.optimizer import shared_reads
 from pipelines.pinning import common_goal
-from pipelines.plan import EpochPlan
+from pipelines.plan.request import Backfill, Remedy
+from pipelines.plan.sharing import shared_reads
+from pipelines.plan.values import EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, plan_around
 from pipelines.progress import SILENT, Progress
 from pipelines.publishing import Stopwatch

@@ -24,7 +24,8 @@ from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.execution import gated
 from pipelines.joins.subset import Subset
 from pipelines.open_epoch import refuse_elsewhere
-from pipelines.plan import Computed, EpochPlan, SourceRange, check_definition
+from pipelines.plan.checks import check_definition
+from pipelines.plan.values import Computed, EpochPlan, SourceRange
 from pipelines.progress import Progress, Sliced
 from pipelines.publishing import Stopwatch, close, is_still, publishing_entry, write_staged
 from pipelines.reconciliation import check_whole, compute_differences

@@ -18,7 +18,7 @@ from lakehouse.tables import Table
 from pipelines.binding import BoundJoin, rows_of
 from pipelines.feeds import Rows
 from pipelines.joins.kernel import null_reference, reference
-from pipelines.plan import EpochPlan
+from pipelines.plan.values import EpochPlan
 from pipelines.spec import Input, Link
 from pipelines.workspace import Workspace
 

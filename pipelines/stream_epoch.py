@@ -20,21 +20,15 @@ from lakehouse.tables import Table, commits_since, create, find, get, read, read
 from lakehouse.times import micros
 from pipelines.arrived import as_time
 from pipelines.binding import BoundJoin, bind_join
-from pipelines.facts import SourceFacts
 from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
 from pipelines.lookup_epoch import compute_stream
 from pipelines.pinning import Upstream, arrivals, kind_of, last_position, up_to
-from pipelines.pins import pin
-from pipelines.plan import (
-    Computed,
-    EpochPlan,
-    Refresh,
-    SourceRange,
-    backfill_hint,
-    check_definition,
-    check_is_still,
-    plan_epoch,
-)
+from pipelines.plan.checks import check_definition, check_is_still
+from pipelines.plan.cut import pin
+from pipelines.plan.decide import plan_epoch
+from pipelines.plan.facts import SourceFacts
+from pipelines.plan.remedies import backfill_hint
+from pipelines.plan.values import Computed, EpochPlan, Refresh, SourceRange
 from pipelines.prepare import (
     Prepared,
     check_columns,

@@ -14,7 +14,7 @@ from pipelines.commits import CommitSources, key_at
 from pipelines.joins.kernel import refers_to
 from pipelines.joins.stream_table import ALWAYS, whole
 from pipelines.joins.versions import timed, versions
-from pipelines.plan import EpochPlan
+from pipelines.plan.values import EpochPlan
 from pipelines.spec import Link
 from pipelines.workspace import Workspace
 

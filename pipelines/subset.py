@@ -12,7 +12,9 @@ from lakehouse.publish import check_owner
 from lakehouse.tables import get, read
 from pipelines.binding import BoundJoin, at_recorded
 from pipelines.joins.subset import Subset
-from pipelines.plan import EpochPlan, SourceRange, backfill_hint, check_definition, check_is_still
+from pipelines.plan.checks import check_definition, check_is_still
+from pipelines.plan.remedies import backfill_hint
+from pipelines.plan.values import EpochPlan, SourceRange
 from pipelines.prepare import Prepared, must_be_bound
 from pipelines.spec import Condition, bind_condition
 from pipelines.workspace import Workspace

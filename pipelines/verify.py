@@ -12,7 +12,7 @@ from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.comparison import counted, examples_of
 from pipelines.joins.changelog import last_rows
 from pipelines.joins.difference import bag_difference
-from pipelines.plan import check_definition
+from pipelines.plan.checks import check_definition
 from pipelines.prepare import check_columns
 from pipelines.publishing import Stopwatch
 from pipelines.reconciliation import expected_rows

@@ -37,7 +37,7 @@ from pipelines.joins.stream_stream import (
 )
 from pipelines.joins.watermarks import NOTHING_YET, SIDE, VERSION
 from pipelines.placing import Placing
-from pipelines.plan import Computed, EpochPlan
+from pipelines.plan.values import Computed, EpochPlan
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS
 from pipelines.window_state import Held, held, put_state
 from pipelines.workspace import Workspace

@@ -23,7 +23,7 @@ from pipelines.joins.fates import KEEP, OP
 from pipelines.joins.identity import HASH, IDENTITY, NUMBER, both_sides
 from pipelines.joins.stream_stream import APART, BELOW, LATE, MATCHED, NULL_KEY, judged, preserved, waiting
 from pipelines.joins.watermarks import NOTHING_YET, SIDE, VERSION, limit, lowest, reached, window_of
-from pipelines.plan import KEPT, WAITING, EpochPlan
+from pipelines.plan.values import KEPT, WAITING, EpochPlan
 from pipelines.spec import TableJoin
 from pipelines.workspace import Workspace
 

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from expectations.gate import sources as gate_sources
 from lakehouse.session import own_session
 from lakehouse.sqltext import quote
-from pipelines import plan, sources
+from pipelines import sources
+from pipelines.plan import values
 from tests.lake import Lake
 
 
@@ -36,7 +37,7 @@ def held(lake: Lake, name: str = "result", without: tuple[str, ...] = ()) -> lis
 
 def by_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let epochs take the paths of large tables and of many changes, whatever the size."""
-    monkeypatch.setattr(plan, "FEW", -1)
+    monkeypatch.setattr(values, "FEW", -1)
     monkeypatch.setattr(sources, "SMALL", -1)
     monkeypatch.setattr(gate_sources, "SMALL", -1)
     monkeypatch.setattr(gate_sources, "LARGE", -1)

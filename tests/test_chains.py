@@ -18,7 +18,7 @@ from lakehouse.errors import CannotContinue, ForeignWriter, LakejoinError, Pipel
 from pipelines import Pipeline, execution
 from pipelines.binding import BoundJoin
 from pipelines.cli import main
-from pipelines.plan import EpochPlan
+from pipelines.plan.values import EpochPlan
 from pipelines.report import JoinReport, report_schema
 from pipelines.workspace import Workspace
 from tests.lake import Lake

@@ -19,7 +19,7 @@ from lakehouse.errors import (
     PipelineFileError,
 )
 from pipelines import Pipeline, sources
-from pipelines.plan import EpochPlan
+from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 
 CHANGELOG = "result__changelog"

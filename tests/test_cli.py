@@ -19,7 +19,7 @@ from lakehouse.stage import Stage
 from pipelines.binding import BoundJoin
 from pipelines.cli import main
 from pipelines.epoch import compute_changes
-from pipelines.plan import Computed, EpochPlan
+from pipelines.plan.values import Computed, EpochPlan
 from pipelines.publishing import publishing_entry
 from pipelines.report import report_schema
 from pipelines.workspace import Workspace

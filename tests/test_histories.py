@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pipelines import Pipeline, sources
-from pipelines.plan import EpochPlan
+from pipelines.plan.values import EpochPlan
 from tests.lake import Lake
 
 TYPES = {"inner_join": "JOIN", "left_join": "LEFT JOIN", "right_join": "RIGHT JOIN", "full_join": "FULL JOIN"}

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from lakehouse import writing
 from lakehouse.errors import DuplicateKey, ForeignWriter, GateFailed, LakejoinError
 from pipelines import Pipeline
-from pipelines.backfill import Backfill, WrongOptions
 from pipelines.cli import main
+from pipelines.plan.request import Backfill, WrongOptions
 from pipelines.progress import Progress, Sliced
 from pipelines.report import JoinReport
 from pipelines.run import run_joins

@@ -5,7 +5,7 @@ import pytest
 from lakehouse import small
 from lakehouse.errors import DuplicateKey, PipelineFileError
 from pipelines import Pipeline, sources
-from pipelines.plan import EpochPlan
+from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 
 STAR = """

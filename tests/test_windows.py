@@ -20,7 +20,8 @@ from lakehouse.errors import (
     ForeignWriter,
     PipelineFileError,
 )
-from pipelines import Pipeline, placing, plan, publishing, window_epoch
+from pipelines import Pipeline, placing, publishing, window_epoch
+from pipelines.plan import values
 from tests.joins.oracle import Bound, Oracle
 from tests.lake import Lake, only
 from tests.test_streams import commit_at
@@ -168,8 +169,8 @@ def test_epochs_cut_at_random_are_what_the_oracle_says(
 
 def large_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take, for a few rows, the ways that are meant for many: through the stage, merged, positions in a frame."""
-    monkeypatch.setattr(plan, "FEW", -1)
-    monkeypatch.setattr(plan, "REWRITTEN_STATE", -1)
+    monkeypatch.setattr(values, "FEW", -1)
+    monkeypatch.setattr(values, "REWRITTEN_STATE", -1)
     monkeypatch.setattr(placing, "FEW_POSITIONS", 0)
 
 
@@ -366,7 +367,7 @@ def test_what_is_seen_of_one_stream_is_seen_although_the_other_one_is_empty(
 ) -> None:
     """Adaptive plans leave out a join with nothing and what lies below it: counts and clocks are there all the same."""
     monkeypatch.setitem(session.FIXED, "spark.sql.adaptive.enabled", "true")
-    monkeypatch.setattr(plan, "FEW", -1)
+    monkeypatch.setattr(values, "FEW", -1)
     monkeypatch.setattr(window_epoch, "NOT_ADAPTED", -1)
     spark, join = streams.spark, streams.join()
     streams.come("left", (1, "a", 0), (2, None, 0), second=10)

@@ -14,7 +14,7 @@ from pipelines.cli.progress import shown, waiting
 from pipelines.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
-    from pipelines.backfill import Backfill, Remedy
+    from pipelines.plan.request import Backfill, Remedy
     from pipelines.report import Command, Part, Report
     from pipelines.workspace import Workspace
 
@@ -137,7 +137,7 @@ def backfill(
     the rows that its recorded epochs lack; where it holds others, or an epoch can no longer be read, you decide by
     `--accept` or `--reset`.
     """
-    from pipelines.backfill import Backfill
+    from pipelines.plan.request import Backfill
 
     asked = Backfill(remedy, where, dry_run, slices or 0)
     return _rehearse(given, select, asked) if asked.dry_run else _run("backfill", given, select, asked)

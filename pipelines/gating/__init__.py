@@ -13,7 +13,7 @@ from pipelines.binding import Bound, BoundJoin
 from pipelines.gating.looked_up import gate_lookups
 from pipelines.gating.met import gate_meetings
 from pipelines.gating.tables import sources_of
-from pipelines.plan import APPENDED, FEW, EpochPlan
+from pipelines.plan.values import APPENDED, FEW, EpochPlan
 from pipelines.publishing import staged_rows
 from pipelines.spec import STREAM_COLUMNS
 from pipelines.workspace import Workspace

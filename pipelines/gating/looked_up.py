@@ -16,7 +16,7 @@ from lakehouse.values import comparable, type_sql
 from pipelines.arrived import Arrived, as_time
 from pipelines.binding import BoundJoin, rows_of
 from pipelines.gating.tables import inspect_maps, statement_of
-from pipelines.plan import APPENDED, FEW, EpochPlan
+from pipelines.plan.values import APPENDED, FEW, EpochPlan
 from pipelines.sources import SMALL
 from pipelines.spec import STREAM_COLUMNS, Link
 from pipelines.workspace import Workspace

@@ -23,7 +23,7 @@ from lakehouse.values import hash_of
 from pipelines.arrived import ADDED_COLUMNS, Arrived
 from pipelines.binding import BoundJoin
 from pipelines.gating.tables import inspect_maps, statement_of
-from pipelines.plan import FEW, EpochPlan
+from pipelines.plan.values import FEW, EpochPlan
 from pipelines.spec import ROW_COLUMNS
 from pipelines.spec.sql.lengths import DAY
 from pipelines.window_state import BOTH, KNOWN_COLUMNS, SMALL_STATE, STATE_ROWS, state_schema

@@ -8,7 +8,7 @@ from expectations.gate import Reference, Rows, Sources, Statement
 from lakehouse.changes import key_struct, null_key
 from lakehouse.values import contains
 from pipelines.binding import BoundJoin, rows_of
-from pipelines.plan import EpochPlan
+from pipelines.plan.values import EpochPlan
 from pipelines.spec import TableJoin
 from pipelines.workspace import Workspace
 

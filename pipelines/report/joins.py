@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from lakehouse.errors import printable
-from pipelines.plan import EpochPlan, SourceRange, Strategy
+from pipelines.plan.values import EpochPlan, SourceRange, Strategy
 from pipelines.report.facts import Facts, Failure
 from pipelines.report.wording import number_of
 

@@ -17,7 +17,7 @@ from lakehouse.stage import Stage
 from pipelines import Pipeline, execution
 from pipelines.binding import Bound
 from pipelines.gating import Beforehand, gate
-from pipelines.plan import EpochPlan
+from pipelines.plan.values import EpochPlan
 from pipelines.workspace import Workspace
 from tests.lake import KEYED, Lake, only
 from tests.planted import planted

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lakehouse.tables import Commit
-from pipelines.plan import FEW, EpochPlan, SourceRange, Strategy
+from pipelines.plan.values import FEW, EpochPlan, SourceRange, Strategy
 
 MERGED = {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "2", "numTargetRowsDeleted": "3"}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.optimizer import (
+from pipelines.plan.sharing import (
     REWRITES,
     Applied,
     Read,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.pins import Arrival, Arrivals, Pins, pin
+from pipelines.plan.cut import Arrival, Arrivals, Pins, pin
 
 
 def arrivals(name: str, place: int, *times: int, later: int | None = None, size: int = 1) -> Arrivals:

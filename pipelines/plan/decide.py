@@ -1,0 +1,177 @@
+"""Decide what the next epoch of a join does. Nothing here reads a table: the facts are gathered elsewhere."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lakehouse.entries import JoinHistory, TargetVersions
+from lakehouse.errors import BrokenEpoch, FeedUnavailable, NotLoaded, SchemaBroken, SourceRecreated
+from pipelines.plan.checks import check_definition, check_is_still
+from pipelines.plan.facts import Redefined, ResultFacts, SourceFacts
+from pipelines.plan.remedies import backfill_hint
+from pipelines.plan.values import EpochPlan, Refresh, SourceRange, Strategy
+
+
+def plan_epoch(
+    join: str,
+    definition: str,
+    refresh: Refresh,
+    history: JoinHistory,
+    sources: Sequence[SourceFacts],
+    result: ResultFacts | None,
+    *,
+    changelog: ResultFacts | None = None,
+    keeps_changelog: bool = False,
+    backfill: bool = False,
+    redefined: Redefined | None = None,
+) -> EpochPlan:
+    """
+    Decide what the next epoch does.
+
+    Args:
+        join: The join's name.
+        definition: Fingerprint of its definition in the pipeline file.
+        refresh: What the pipeline file allows.
+        history: What the ledger knows.
+        sources: The sources as found, left before right.
+        result: The result table, None where there is none.
+        changelog: Its changelog, None where there is none.
+        keeps_changelog: Whether epochs append to the changelog.
+        backfill: A person asked for a reconciliation: differences to the record are what it is there to mend.
+        redefined: What shows of a changed definition, where somebody has looked.
+
+    Returns:
+        The plan.
+
+    Raises:
+        CannotContinue: A subclass says why the recorded versions cannot be continued from.
+    """
+    waiting = history.open
+    if waiting is not None:
+        if history.broken is not None and not backfill:
+            raise BrokenEpoch(
+                join,
+                f"epoch {waiting.epoch} is broken: {history.broken.message}",
+                hint=f"run `lakejoin backfill --select {join}` to reconcile the result",
+            )
+        if waiting.slices:
+            reason = (
+                f"open-backfill: the slices of run {waiting.run_id} are not all written; `lakejoin backfill --select "
+                f"{join}` writes them"
+            )
+        else:
+            reason = f"open-epoch: run {waiting.run_id} did not finish it"
+        return EpochPlan(join, waiting.epoch, "resume", reason)
+    last = history.committed
+    if result is None and (last is None or backfill):
+        if refresh == "incremental" and not backfill:
+            raise NotLoaded(
+                join,
+                "there is no result yet, and `refresh: incremental` never computes one in full",
+                hint=f"run `lakejoin backfill --select {join}` for the first load",
+            )
+        ranges = tuple(
+            SourceRange(s.name, s.id, -1, s.version, -1, None, (0, s.epochs[1]), s.columns, s.commit) for s in sources
+        )
+        plan = EpochPlan(join, history.next_epoch, "load", "first-load: there is no result yet", ranges)
+        return _with_changelog(plan, changelog if keeps_changelog else None)
+    if backfill:
+        assert result is not None
+        ranges = tuple(
+            SourceRange(s.name, s.id, -1, s.version, -1, columns=s.columns, commit=s.commit) for s in sources
+        )
+        reason = "backfill: asked for by a person"
+        plan = EpochPlan(join, history.next_epoch, "reconcile", reason, ranges, result.id, result.version)
+        return _with_changelog(plan, changelog if keeps_changelog else None)
+    if last is None:
+        raise NotLoaded(
+            join,
+            "a table lies where the result belongs, and the ledger knows no epoch of it",
+            hint=f"compare it by `lakejoin verify --select {join}`, adopt it by `lakejoin backfill --select {join}`",
+        )
+    if keeps_changelog:
+        _check_changelog(join, last.changelog, changelog)
+    plan = _continue(join, definition, refresh, history, sources, result, redefined)
+    return _with_changelog(plan, changelog if keeps_changelog else None)
+
+
+def _with_changelog(plan: EpochPlan, changelog: ResultFacts | None) -> EpochPlan:
+    if changelog is None:
+        return plan
+    return replace(plan, changelog_id=changelog.id, changelog_version=changelog.version)
+
+
+def _check_changelog(join: str, recorded: TargetVersions | None, changelog: ResultFacts | None) -> None:
+    """See that the changelog has been kept up to the last epoch."""
+    hint = f"run `lakejoin backfill --select {join}`: it appends what the changelog lacks"
+    if recorded is None:
+        raise NotLoaded(join, "the last epoch kept no changelog", hint=hint)
+    check_is_still(join, "the changelog", None if changelog is None else changelog.id, recorded.id, hint)
+
+
+def _continue(
+    join: str,
+    definition: str,
+    refresh: Refresh,
+    history: JoinHistory,
+    sources: Sequence[SourceFacts],
+    result: ResultFacts | None,
+    redefined: Redefined | None,
+) -> EpochPlan:
+    last = history.committed
+    assert last is not None
+    backfill = backfill_hint(join)
+    check_is_still(join, "the result table", None if result is None else result.id, last.result.id, backfill)
+    assert result is not None
+    rewrites = f"`lakejoin backfill --dry-run --select {join}` counts the rows that a backfill would rewrite"
+    check_definition(join, definition, last.definition, f"{rewrites}; without `--dry-run` it writes them", redefined)
+    recorded = {versions.name: versions for versions in last.sources}
+    ranges = []
+    for source in sources:
+        before = recorded[source.name]
+        if source.id != before.id:
+            raise SourceRecreated(
+                join,
+                f"{source.name} was dropped and created again",
+                expected=f"the table with id {before.id}",
+                found=f"id {source.id}",
+                hint=backfill,
+            )
+        start = source.data_versions[0] - 1 if source.data_versions else source.version
+        if source.is_put_back:
+            raise SourceRecreated(
+                join,
+                f"{source.name} was put back from a copy, or its log was changed",
+                expected=f"under version {before.to_version} the commit that the last epoch read",
+                found="another commit under that version",
+                hint=backfill,
+            )
+        read = (source.changed_rows, source.epochs, source.columns, source.commit)
+        ranges.append(SourceRange(source.name, source.id, before.to_version, source.version, start, *read))
+    changed = [source for source in sources if source.changed]
+    gaps = [source for source in sources if source.gap]
+    if not changed and not gaps and not any(source.has_come for source in sources):
+        reason = "no-changes: no commit with data since the last epoch"
+        return EpochPlan(join, history.next_epoch, "nothing", reason, tuple(ranges), result.id, result.version)
+    if changed and refresh == "incremental":
+        name = changed[0].name
+        raise SchemaBroken(
+            join, f"columns of {name} that it uses have changed: rows that no commit changed may have other values",
+            expected=f"the columns of {name} as at version {recorded[name].to_version}", found=changed[0].changed,
+            hint=backfill,
+        )  # fmt: skip
+    if gaps and refresh == "incremental":
+        raise FeedUnavailable(
+            join, f"cannot continue from {gaps[0].name} at version {recorded[gaps[0].name].to_version}",
+            found=gaps[0].gap, hint=backfill,
+        )  # fmt: skip
+    if changed:
+        strategy: Strategy = "reconcile"
+        reason = f"columns-changed: {'; '.join(f'{source.name}: {source.changed}' for source in changed)}"
+    elif gaps:
+        strategy = "reconcile"
+        reason = f"feed-gap: {gaps[0].name}: {gaps[0].gap}"
+    elif refresh == "full":
+        strategy, reason = "reconcile", "refresh-full: the pipeline file asks for it"
+    else:
+        strategy, reason = "incremental", "changes: the feeds have what changed since the last epoch"
+    return EpochPlan(join, history.next_epoch, strategy, reason, tuple(ranges), result.id, result.version)
