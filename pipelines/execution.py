@@ -22,15 +22,9 @@ from pipelines.binding import Bound, BoundJoin, notes_on
 from pipelines.gating import Beforehand, gate, look_ahead
 from pipelines.ktable import BoundKTable
 from pipelines.plan.values import APPENDED, FEW, Computed, EpochPlan
-from pipelines.publishing import (
-    Stopwatch,
-    gate_of_yours,
-    publish,
-    publishing_entry,
-    staged_rows,
-    written_rows,
-)
+from pipelines.publishing import gate_of_yours, publish, publishing_entry, staged_rows, written_rows
 from pipelines.report import JoinReport
+from pipelines.report.progress import Stopwatch
 from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)

@@ -25,8 +25,9 @@ from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.gating.tables import sources_of
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan.values import Computed, EpochPlan
-from pipelines.publishing import Stopwatch, append_rows, close, fence_of, gate_of_yours, publishing_entry
+from pipelines.publishing import append_rows, close, fence_of, gate_of_yours, publishing_entry
 from pipelines.reconciliation import changelog_before, check_sources, expected_rows
+from pipelines.report.progress import Stopwatch
 from pipelines.workspace import Workspace
 
 BYTES_PER_FILE = 32 * 2**20

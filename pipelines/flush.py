@@ -6,9 +6,8 @@ from lakehouse.errors import LakejoinError
 from pipelines.execution import carry_out
 from pipelines.in_order import one_after_the_other
 from pipelines.pinning import common_goal
-from pipelines.progress import SILENT, Progress
-from pipelines.publishing import Stopwatch
 from pipelines.report import JoinReport
+from pipelines.report.progress import SILENT, Progress, Stopwatch
 from pipelines.run import planning, run_join, tell_begun
 from pipelines.spec import is_stream, reads, statement_of
 from pipelines.stream_epoch import compute_epoch, plan_flush, way_on_of_stream

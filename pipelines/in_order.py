@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from lakehouse.errors import GateFailed, LakejoinError
-from pipelines.progress import Progress
 from pipelines.report import JoinReport
+from pipelines.report.progress import Progress
 from pipelines.spec import changelogs_of, reads
 from pipelines.workspace import Workspace
 

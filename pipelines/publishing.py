@@ -4,9 +4,7 @@ From a staged change set to a closed epoch: MERGE, a look at what it did, the co
 Everything comes from the ledger's *publishing* row and the stage, so that any later process can do the same again.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -28,37 +26,13 @@ from lakehouse.tables import Commit, Table, get, refresh
 from pipelines.binding import Bound, BoundJoin
 from pipelines.joins.stream_stream import MATCHED
 from pipelines.plan.values import APPENDED, FEW, KEPT, WAITING, Computed, EpochPlan
+from pipelines.report.progress import Stopwatch
 from pipelines.workspace import Workspace
 
 T = TypeVar("T")
 
 RESET = "reset"
 """The strategy of an epoch whose rows take the place of all that the result held."""
-
-
-class Stopwatch:
-    """
-    Seconds of the steps of an epoch, to the millisecond.
-
-    Args:
-        listener: Called with the name of each step as it begins.
-    """
-
-    def __init__(self, listener: Callable[[str], None] | None = None) -> None:
-        self.seconds: dict[str, float] = {}
-        self._listener = listener
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Time one step; a step taken twice adds up."""
-        if self._listener is not None:
-            self._listener(name)
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            took = time.monotonic() - start
-            self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)
 
 
 def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, computed: Computed) -> Entry:

@@ -13,10 +13,10 @@ from pipelines.lookup_epoch import Lookups
 from pipelines.nodes import prepare_node
 from pipelines.plan.values import APPENDED, EpochPlan
 from pipelines.prepare import Prepared, must_be_bound
-from pipelines.publishing import Stopwatch
 from pipelines.reconciliation import check_sources, compute_reconciliation, expected_rows
 from pipelines.replay import compute_replay, plan_replay
 from pipelines.report import JoinReport
+from pipelines.report.progress import Stopwatch
 from pipelines.subset import plan_subset, the_only_join
 from pipelines.window_epoch import Meetings
 from pipelines.workspace import Workspace

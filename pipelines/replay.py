@@ -30,8 +30,8 @@ from pipelines.plan.checks import check_definition
 from pipelines.plan.request import Remedy
 from pipelines.plan.values import APPENDED, FEW, Computed, EpochPlan, SourceRange, Strategy
 from pipelines.prepare import check_columns
-from pipelines.publishing import Stopwatch
 from pipelines.report import JoinReport
+from pipelines.report.progress import Stopwatch
 from pipelines.spec import STREAM_COLUMNS
 from pipelines.stream_epoch import BACKFILL, checked_state
 from pipelines.window_epoch import Meetings

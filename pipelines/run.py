@@ -35,11 +35,10 @@ from pipelines.plan.request import Backfill, Remedy
 from pipelines.plan.sharing import shared_reads
 from pipelines.plan.values import EpochPlan
 from pipelines.prepare import Prepared, must_be_bound, plan_around
-from pipelines.progress import SILENT, Progress
-from pipelines.publishing import Stopwatch
 from pipelines.reconciliation import check_sources, compute_reconciliation
 from pipelines.replay import compute_replay, plan_replay
 from pipelines.report import JoinReport, joined_reports
+from pipelines.report.progress import SILENT, Progress, Stopwatch
 from pipelines.slices import backfill_in_slices, refuse_open, resume_slices, slices_for
 from pipelines.spec import is_stream
 from pipelines.stream_epoch import compute_epoch, plan_reset, way_on_of_stream

@@ -26,9 +26,9 @@ from pipelines.joins.subset import Subset
 from pipelines.open_epoch import refuse_elsewhere
 from pipelines.plan.checks import check_definition
 from pipelines.plan.values import Computed, EpochPlan, SourceRange
-from pipelines.progress import Progress, Sliced
-from pipelines.publishing import Stopwatch, close, is_still, publishing_entry, write_staged
+from pipelines.publishing import close, is_still, publishing_entry, write_staged
 from pipelines.reconciliation import check_whole, compute_differences
+from pipelines.report.progress import Progress, Sliced, Stopwatch
 from pipelines.spec import Condition
 from pipelines.subset import condition_of
 from pipelines.workspace import Workspace

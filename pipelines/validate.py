@@ -13,8 +13,8 @@ from lakehouse.errors import FeedUnavailable, GateFailed, NotLoaded
 from lakehouse.tables import commits_since, get
 from pipelines.binding import BoundJoin, bind_join
 from pipelines.published import Held, Part, between, suites, whole
-from pipelines.publishing import Stopwatch
 from pipelines.report import JoinReport
+from pipelines.report.progress import Stopwatch
 from pipelines.report.wording import number_of
 from pipelines.spans import Span, Stretch, stretch_of
 from pipelines.workspace import Workspace

@@ -14,10 +14,10 @@ from pipelines.joins.changelog import last_rows
 from pipelines.joins.difference import bag_difference
 from pipelines.plan.checks import check_definition
 from pipelines.prepare import check_columns
-from pipelines.publishing import Stopwatch
 from pipelines.reconciliation import expected_rows
 from pipelines.replay import verify_stream
 from pipelines.report import JoinReport
+from pipelines.report.progress import Stopwatch
 from pipelines.spec import is_stream
 from pipelines.workspace import Workspace
 

@@ -4,8 +4,8 @@ import time
 from collections.abc import Collection, Iterator
 from threading import Event
 
-from pipelines.progress import SILENT, Progress
 from pipelines.report import JoinReport
+from pipelines.report.progress import SILENT, Progress
 from pipelines.run import run_joins
 from pipelines.workspace import Workspace
 

@@ -16,7 +16,7 @@ import pytest
 
 from lakehouse import writing
 from lakehouse.errors import AnotherRun, ForeignWriter
-from pipelines.progress import Progress
+from pipelines.report.progress import Progress
 from pipelines.run import run_joins
 from pipelines.workspace import Workspace
 from tests.lake import Lake, only

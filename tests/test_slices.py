@@ -10,8 +10,8 @@ from lakehouse.errors import DuplicateKey, ForeignWriter, GateFailed, LakejoinEr
 from pipelines import Pipeline
 from pipelines.cli import main
 from pipelines.plan.request import Backfill, WrongOptions
-from pipelines.progress import Progress, Sliced
 from pipelines.report import JoinReport
+from pipelines.report.progress import Progress, Sliced
 from pipelines.run import run_joins
 from pipelines.slices import BackfillOpen
 from pipelines.workspace import Workspace

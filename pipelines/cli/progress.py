@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pipelines.cli.logs import is_json, tell
-from pipelines.progress import STEPS, Progress, Sliced, position
+from pipelines.report.progress import STEPS, Progress, Sliced, position
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,12 +1,12 @@
 """What commands report: values, each rendered as text for a person and as JSON for a machine."""
 
+from pipelines.report.document import Command, Part, Report, report_schema
 from pipelines.report.explanation import JoinExplanation, SourceExplanation
 from pipelines.report.facts import ErrorReport
 from pipelines.report.history import EpochReport, JoinHistoryReport
-from pipelines.report.joins import JoinReport, PlanReport, joined_reports
+from pipelines.report.join_report import JoinReport, PlanReport, joined_reports
 from pipelines.report.query import ColumnReport, QueryReport
 from pipelines.report.status import GateStatus, JoinStatus, SourceStatus
-from pipelines.report.whole import Command, Part, Report, report_schema
 
 __all__ = [
     "ColumnReport",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelines.report import EpochReport
-from pipelines.report.joins import APPENDED, COUNTED
+from pipelines.report.join_report import APPENDED, COUNTED
 from pipelines.report.wording import moment, steps_in_order
 
 NEWEST = 120

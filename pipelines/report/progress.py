@@ -1,6 +1,8 @@
 """What a run tells while it is at work, to whoever shows it; what is shown, and how, is decided elsewhere."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -105,3 +107,28 @@ def position(steps: tuple[str, ...], name: str, after: int) -> int:
     """
     later = (place for place in range(after + 1, len(steps)) if steps[place] == name)
     return next(later, steps.index(name) if name in steps else max(after, 0))
+
+
+class Stopwatch:
+    """
+    Seconds of the steps of an epoch, to the millisecond.
+
+    Args:
+        listener: Called with the name of each step as it begins.
+    """
+
+    def __init__(self, listener: Callable[[str], None] | None = None) -> None:
+        self.seconds: dict[str, float] = {}
+        self._listener = listener
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time one step; a step taken twice adds up."""
+        if self._listener is not None:
+            self._listener(name)
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            took = time.monotonic() - start
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)

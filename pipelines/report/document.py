@@ -12,7 +12,7 @@ from pydantic import computed_field
 from pipelines.report.explanation import JoinExplanation
 from pipelines.report.facts import Facts, Failure
 from pipelines.report.history import JoinHistoryReport
-from pipelines.report.joins import JoinReport, PlanReport
+from pipelines.report.join_report import JoinReport, PlanReport
 from pipelines.report.query import QueryReport
 from pipelines.report.status import JoinStatus
 

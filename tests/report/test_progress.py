@@ -9,8 +9,7 @@ from rich.console import Console
 
 from pipelines.cli.logs import ToStderr
 from pipelines.cli.progress import Bars, _display, announce, shown, waiting
-from pipelines.progress import ORDER, SILENT, STEPS, Progress, position
-from pipelines.publishing import Stopwatch
+from pipelines.report.progress import ORDER, SILENT, STEPS, Progress, Stopwatch, position
 
 
 def epoch(progress: Progress, join: str, strategy: str, *, outcome: str = "done") -> None:

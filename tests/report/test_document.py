@@ -18,7 +18,7 @@ from pipelines.report import JoinReport, report_schema
 def flights(tmp_path: Path) -> Path:
     """A pipeline file for the commands that start no Spark."""
     file = tmp_path / "lakejoin.yml"
-    file.write_text((Path(__file__).parents[1] / "conf" / "flights.yml").read_text())
+    file.write_text((Path(__file__).parents[2] / "conf" / "flights.yml").read_text())
     return file
 
 
