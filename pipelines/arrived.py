@@ -11,11 +11,10 @@ from lakehouse.tables import Commit, Table, commits_since, read_rows
 from lakehouse.times import micros
 from pipelines.binding import BoundJoin
 from pipelines.given import Given, given
-from pipelines.joins.identity import HAS_VALUE
-from pipelines.joins.stream_table import ALWAYS, POSITION, ignores_null_values
-from pipelines.joins.watermarks import VERSION, as_number
+from pipelines.joins.lookup import ALWAYS, ignores_null_values
+from pipelines.joins.watermarks import as_number
 from pipelines.plan.values import EpochPlan, SourceRange
-from pipelines.spec.statement.added_columns import STREAM_COLUMNS
+from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, STREAM_COLUMNS, VERSION
 from pipelines.spec.statement.semantics import UNORDERED
 from pipelines.workspace import Workspace
 

@@ -15,12 +15,13 @@ from lakehouse.values import type_sql
 from pipelines.binding import BoundJoin
 from pipelines.feeds import Rows
 from pipelines.joins.changelog import logged_changes
-from pipelines.joins.latest import VERSION, accepted, offers
+from pipelines.joins.ktable import accepted, offers
 from pipelines.joins.versions import placed, positions
 from pipelines.ktable import bind_ktable
 from pipelines.plan.values import SourceRange
 from pipelines.sources import EpochSources
 from pipelines.spec import Link
+from pipelines.spec.statement.added_columns import VERSION
 
 
 class CommitSources(EpochSources):

@@ -27,7 +27,7 @@ from pipelines.binding import BoundJoin
 from pipelines.commits import Commits, CommitSources
 from pipelines.feeds import Distorted
 from pipelines.joins.changelog import changelog_rows
-from pipelines.joins.emission import emitted
+from pipelines.joins.emission_rules import emitted
 from pipelines.joins.kernel import change_set, touched_keys
 from pipelines.joins.timeline import timeline
 from pipelines.plan.values import EpochPlan

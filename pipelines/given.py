@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql.types import DateType, StructType
 
 from lakehouse.entries import JoinHistory
-from pipelines.joins.stream_table import ALWAYS
+from pipelines.joins.lookup import ALWAYS
 from pipelines.spec.sql.lengths import DAY
 
 

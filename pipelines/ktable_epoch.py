@@ -26,8 +26,8 @@ from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, commits_since, create, find, get, read, read_rows
 from pipelines.epoch import few_or_many
-from pipelines.joins.latest import VERSION, latest, offers
-from pipelines.joins.subset import differing
+from pipelines.joins.filter import differing
+from pipelines.joins.ktable import latest, offers
 from pipelines.ktable import BoundKTable, bind_ktable, ktable_address, way_on
 from pipelines.plan.decide import plan_epoch
 from pipelines.plan.values import EpochPlan, Refresh
@@ -41,6 +41,7 @@ from pipelines.prepare import (
     used_columns,
 )
 from pipelines.spec.names import DELETED
+from pipelines.spec.statement.added_columns import VERSION
 from pipelines.workspace import Workspace
 
 BACKFILL = "run `lakejoin backfill`"

@@ -23,11 +23,11 @@ from lakehouse.tables import read_rows
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
 from pipelines.epoch import changed_twice, check_looked_up, few_or_many, held_twice, refuse_keys
-from pipelines.joins.identity import HAS_VALUE
-from pipelines.joins.stream_table import ALWAYS, as_rows, emitted, look_up
-from pipelines.joins.watermarks import VERSION, as_number
+from pipelines.joins.lookup import ALWAYS, as_rows, emitted, look_up
+from pipelines.joins.watermarks import as_number
 from pipelines.plan.values import Computed, EpochPlan
 from pipelines.spec import STREAM_COLUMNS
+from pipelines.spec.statement.added_columns import HAS_VALUE, VERSION
 from pipelines.stream_sources import StreamSources
 from pipelines.workspace import Workspace
 

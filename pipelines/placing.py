@@ -19,17 +19,14 @@ from lakehouse.session import is_over_connect, let_go, persisted
 from lakehouse.small import brought, literal
 from pipelines.arrived import Arrived
 from pipelines.binding import BoundJoin
-from pipelines.joins.identity import both_sides, hashed, identified, identified_by_hash, together
-from pipelines.joins.positions import Position, marks_at, risen, together_at, walked
-from pipelines.joins.stream_stream import LATE, NULL_KEY, judged, timed
-from pipelines.joins.stream_table import POSITION
+from pipelines.joins.pairs import LATE, NULL_KEY, judged, timed
+from pipelines.joins.row_id import both_sides, hashed, identified, identified_by_hash, together
+from pipelines.joins.watermark_walk import Position, marks_at, risen, together_at, walked
 from pipelines.joins.watermarks import (
     NOTHING_YET,
     PLACE,
     RANK,
-    SIDE,
     TIME,
-    VERSION,
     limit,
     limit_sql,
     lowest,
@@ -42,6 +39,7 @@ from pipelines.joins.watermarks import (
     with_watermarks,
 )
 from pipelines.plan.values import EpochPlan
+from pipelines.spec.statement.added_columns import POSITION, SIDE, VERSION
 from pipelines.workspace import Workspace
 
 SPANS = 64

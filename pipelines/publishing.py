@@ -24,9 +24,9 @@ from lakehouse.session import for_few, settings
 from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, get, refresh
 from pipelines.binding import Bound, BoundJoin
-from pipelines.joins.stream_stream import MATCHED
 from pipelines.plan.values import APPENDED, FEW, KEPT, WAITING, Computed, EpochPlan
 from pipelines.report.progress import Stopwatch
+from pipelines.spec.statement.added_columns import MATCHED
 from pipelines.workspace import Workspace
 
 T = TypeVar("T")

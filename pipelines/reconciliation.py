@@ -14,8 +14,8 @@ from lakehouse.tables import read, read_rows
 from pipelines.binding import BoundJoin, rows_of
 from pipelines.epoch import EXAMPLES, Twice, held_twice, in_order, listed, refuse_keys
 from pipelines.joins.changelog import missing_rows
+from pipelines.joins.filter import Subset, differing
 from pipelines.joins.meaning import meaning
-from pipelines.joins.subset import Subset, differing
 from pipelines.plan.values import EpochPlan
 from pipelines.workspace import Workspace
 

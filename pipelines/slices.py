@@ -22,7 +22,7 @@ from lakehouse.slices import slices_of
 from lakehouse.tables import Commit, Table, read
 from pipelines.binding import BoundJoin, at_recorded, bind_join
 from pipelines.execution import gated
-from pipelines.joins.subset import Subset
+from pipelines.joins.filter import Subset
 from pipelines.open_epoch import refuse_elsewhere
 from pipelines.plan.checks import check_definition
 from pipelines.plan.values import Computed, EpochPlan, SourceRange

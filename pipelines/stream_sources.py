@@ -12,7 +12,7 @@ from pipelines.arrived import as_time, refuse_untimed
 from pipelines.binding import BoundJoin, rows_of
 from pipelines.commits import CommitSources, key_at
 from pipelines.joins.kernel import refers_to
-from pipelines.joins.stream_table import ALWAYS, whole
+from pipelines.joins.lookup import ALWAYS, whole
 from pipelines.joins.versions import timed, versions
 from pipelines.plan.values import EpochPlan
 from pipelines.spec import Link

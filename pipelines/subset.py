@@ -11,7 +11,7 @@ from lakehouse.feed import read_feed
 from lakehouse.publish import check_owner
 from lakehouse.tables import get, read
 from pipelines.binding import BoundJoin, at_recorded
-from pipelines.joins.subset import Subset
+from pipelines.joins.filter import Subset
 from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.remedies import backfill_hint
 from pipelines.plan.values import EpochPlan, SourceRange

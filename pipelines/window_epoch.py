@@ -19,26 +19,14 @@ from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from pipelines.binding import BoundJoin
 from pipelines.epoch import few_or_many
-from pipelines.joins.fates import LONE, OP, alone, fates, most_waiting
-from pipelines.joins.identity import HASH, NUMBER
+from pipelines.joins.expiry import LONE, OP, alone, fates, most_waiting
 from pipelines.joins.meaning import ROW
-from pipelines.joins.stream_stream import (
-    AT,
-    BY_LEFT,
-    FIRST,
-    MATCHED,
-    SECOND,
-    came,
-    is_eager,
-    marks_of,
-    pairs,
-    preserved,
-    selected,
-)
-from pipelines.joins.watermarks import NOTHING_YET, SIDE, VERSION
+from pipelines.joins.pairs import AT, BY_LEFT, FIRST, SECOND, came, is_eager, marks_of, pairs, preserved, selected
+from pipelines.joins.watermarks import NOTHING_YET
 from pipelines.placing import Placing
 from pipelines.plan.values import Computed, EpochPlan
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS
+from pipelines.spec.statement.added_columns import HASH, MATCHED, NUMBER, SIDE, VERSION
 from pipelines.window_state import Held, held, put_state
 from pipelines.workspace import Workspace
 

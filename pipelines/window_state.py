@@ -19,12 +19,13 @@ from lakehouse.stage import Stage
 from lakehouse.tables import create, drop, find, get, read
 from lakehouse.values import plain_schema
 from pipelines.binding import BoundJoin
-from pipelines.joins.fates import KEEP, OP
-from pipelines.joins.identity import HASH, IDENTITY, NUMBER, both_sides
-from pipelines.joins.stream_stream import APART, BELOW, LATE, MATCHED, NULL_KEY, judged, preserved, waiting
-from pipelines.joins.watermarks import NOTHING_YET, SIDE, VERSION, limit, lowest, reached, window_of
+from pipelines.joins.expiry import KEEP, OP
+from pipelines.joins.pairs import APART, BELOW, LATE, NULL_KEY, judged, preserved, waiting
+from pipelines.joins.row_id import both_sides
+from pipelines.joins.watermarks import NOTHING_YET, limit, lowest, reached, window_of
 from pipelines.plan.values import KEPT, WAITING, EpochPlan
 from pipelines.spec import TableJoin
+from pipelines.spec.statement.added_columns import HASH, IDENTITY, MATCHED, NUMBER, SIDE, VERSION
 from pipelines.workspace import Workspace
 
 STATE_ROWS = ("left_row", "right_row")

@@ -13,8 +13,8 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 
 from lakehouse.changes import key_struct
 from lakehouse.sqltext import quote, row_struct
-from pipelines.joins.emission import TOMBSTONE, UPSERT
-from pipelines.joins.subset import Subset, differing
+from pipelines.joins.emission_rules import TOMBSTONE, UPSERT
+from pipelines.joins.filter import Subset, differing
 from pipelines.joins.versions import BEGINNING
 from pipelines.spec import CHANGELOG_COLUMNS
 

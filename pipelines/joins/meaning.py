@@ -13,11 +13,9 @@ from pyspark.sql import functions as F
 from lakehouse.changes import null_key
 from lakehouse.sqltext import quote, struct
 from pipelines.spec import TableJoin
+from pipelines.spec.statement.added_columns import MATCHED, PREFIX
 
-PREFIX = "_lakejoin_"
-"""What the names of working columns begin with."""
-
-PRESENT, MATCHED, ROW = (f"{PREFIX}{name}" for name in ("present", "matched", "row"))
+PRESENT, ROW = (f"{PREFIX}{name}" for name in ("present", "row"))
 
 
 def meaning(tables: Sequence[DataFrame], join: TableJoin, scope: Sequence[str] = ()) -> DataFrame:

@@ -18,9 +18,10 @@ from pyspark.sql import functions as F
 
 from lakehouse.sqltext import quote
 from pipelines.joins.kernel import KeyTypes, Sources, levels, refers_to
-from pipelines.joins.meaning import PREFIX, ROW, met
+from pipelines.joins.meaning import ROW, met
 from pipelines.joins.versions import BEGINNING, NEVER, versions
 from pipelines.spec import TableJoin
+from pipelines.spec.statement.added_columns import PREFIX
 
 KEY, START, END, CAUSE = (f"{PREFIX}{name}" for name in ("key", "start", "end", "cause"))
 OTHER, REFERENCE = (f"{PREFIX}{name}" for name in ("other", "reference"))

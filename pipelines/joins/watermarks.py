@@ -15,15 +15,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, TimestampNTZType, TimestampType
 
 from lakehouse.sqltext import quote
-from pipelines.joins.meaning import PREFIX
 from pipelines.spec import Semantics, TableJoin
 from pipelines.spec import Window as Bounded
 from pipelines.spec.sql.lengths import DAY
+from pipelines.spec.statement.added_columns import PREFIX, VERSION
 
 NOTHING_YET = -(2**63)
 """A watermark of which no value has come, and a time before every other."""
 
-SIDE, TIME, RANK, VERSION = (f"{PREFIX}{name}" for name in ("side", "time", "rank", "version"))
+TIME, RANK = f"{PREFIX}time", f"{PREFIX}rank"
 PLACE = (TIME, RANK, VERSION)
 """
 The columns that place a row in the one order: its time (bigint), its rank (int: its side, the left first; of a stream

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from lakehouse.values import plain_schema
-from pipelines.joins.emission import emitted
+from pipelines.joins.emission_rules import emitted
 from pipelines.joins.kernel import touched_keys
 from pipelines.joins.meaning import meaning
 from pipelines.joins.timeline import timeline

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pipelines.joins.stream_table import ALWAYS, POSITION, ignores_null_values, stream_rows
+from pipelines.joins.lookup import ALWAYS, ignores_null_values, stream_rows
 from pipelines.joins.versions import versions
 from pipelines.spec import Semantics
+from pipelines.spec.statement.added_columns import POSITION
 from tests.joins.changelogs import CUTS, KEY, ROW, SCOPE, SCOPES, ends_of
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types

@@ -15,15 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
 
 from lakehouse.small import brought
-from pipelines.joins.fates import OP, alone, fates, most_waiting
-from pipelines.joins.identity import HAS_VALUE, HASH, NUMBER, hashed, identified, together
-from pipelines.joins.stream_stream import AT, MATCHED, came, judged, marks_of, pairs, timed, waiting
+from pipelines.joins.expiry import OP, alone, fates, most_waiting
+from pipelines.joins.pairs import AT, came, judged, marks_of, pairs, timed, waiting
+from pipelines.joins.row_id import hashed, identified, together
 from pipelines.joins.watermarks import (
     NOTHING_YET,
     RANK,
-    SIDE,
     TIME,
-    VERSION,
     ends_of,
     limit,
     limit_sql,
@@ -34,6 +32,7 @@ from pipelines.joins.watermarks import (
     with_watermarks,
 )
 from pipelines.spec import How, Input, Output, Semantics, Step, TableJoin, Window
+from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, MATCHED, NUMBER, SIDE, VERSION
 from tests.joins.claims import literal
 
 SCOPE = "_scope"

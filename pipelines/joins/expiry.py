@@ -12,12 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.sqltext import quote
-from pipelines.joins.identity import HAS_VALUE, IDENTITY
-from pipelines.joins.meaning import PREFIX
-from pipelines.joins.stream_stream import APART, AT, BELOW, MATCHED, WAITED, below, is_eager, preserved
+from pipelines.joins.pairs import APART, AT, BELOW, WAITED, below, is_eager, preserved
 from pipelines.joins.watermarks import (
     PLACE,
-    SIDE,
     TIME,
     first_beyond,
     limit,
@@ -31,6 +28,7 @@ from pipelines.joins.watermarks import (
 )
 from pipelines.spec import Semantics, TableJoin
 from pipelines.spec import Window as Bounded
+from pipelines.spec.statement.added_columns import HAS_VALUE, IDENTITY, MATCHED, PREFIX, SIDE
 
 OP, LONE = f"{PREFIX}op", f"{PREFIX}lone"
 KEEP = "keep"

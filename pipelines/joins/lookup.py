@@ -17,18 +17,16 @@ from lakehouse.changes import key_struct
 from lakehouse.sqltext import quote, row_struct
 from lakehouse.values import hash_of
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
-from pipelines.joins.meaning import PREFIX, ROW, met
+from pipelines.joins.meaning import ROW, met
 from pipelines.joins.versions import NEVER
 from pipelines.spec import Input, Link, Semantics, TableJoin
+from pipelines.spec.statement.added_columns import POSITION, PREFIX
 
 ALWAYS = -(2**63)
 """The position before every other: where versions begin that no change began."""
 
 SPREAD = 1024
 """Over so many values the rows with a null key are spread, which would else all go to one task."""
-
-POSITION = f"{PREFIX}position"
-"""The column with the position of a stream's row; beside it are the user's columns, whatever they are called."""
 
 KEY, NULL_KEY, START, END = (f"{PREFIX}{name}" for name in ("looked_up", "null_key", "start", "end"))
 SPREAD_FROM, SPREAD_TO = (f"{PREFIX}{name}" for name in ("spread_from", "spread_to"))

@@ -9,8 +9,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from lakehouse.session import settings
-from pipelines.joins.stream_table import ALWAYS, POSITION, as_rows, look_up, stream_rows, whole
+from pipelines.joins.lookup import ALWAYS, as_rows, look_up, stream_rows, whole
 from pipelines.joins.versions import timed, versions
+from pipelines.spec.statement.added_columns import POSITION
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
 

@@ -27,9 +27,7 @@ from lakehouse.sqltext import quote, row_struct, struct
 from lakehouse.values import identical, same
 from pipelines.spec import Changelog
 from pipelines.spec.names import DELETED, ORDER
-
-VERSION = "_lakejoin_version"
-"""The column of a raw row that says in which commit it came."""
+from pipelines.spec.statement.added_columns import VERSION
 
 
 def offers(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ()) -> DataFrame:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.joins.positions import Position, risen, walked
+from pipelines.joins.watermark_walk import Position, risen, walked
 from pipelines.joins.watermarks import NOTHING_YET
 from pipelines.spec.statement.definition import Time, Watermark, Window, Within
 

@@ -11,16 +11,9 @@ from pyspark.sql import functions as F
 
 from lakehouse.sqltext import quote
 from lakehouse.values import hash_of, identical
-from pipelines.joins.meaning import PREFIX
-from pipelines.joins.watermarks import RANK, SIDE, TIME, VERSION, window_of
+from pipelines.joins.watermarks import RANK, TIME, window_of
 from pipelines.spec import TableJoin
-
-HAS_VALUE = f"{PREFIX}has_value"
-"""Whether a row has a value: null among the records of Kafka is none."""
-
-HASH, NUMBER = f"{PREFIX}hash", f"{PREFIX}number"
-IDENTITY = (SIDE, VERSION, HASH, NUMBER)
-"""What tells stored rows apart: side, version of the source, hash of the columns, and the number among equal rows."""
+from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, NUMBER, PREFIX, SIDE, VERSION
 
 
 def hashed(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:

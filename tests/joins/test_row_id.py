@@ -3,10 +3,11 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.joins import identity
-from pipelines.joins.identity import HAS_VALUE, HASH, NUMBER, hashed, identified
-from pipelines.joins.watermarks import TIME, VERSION
+from pipelines.joins import row_id
+from pipelines.joins.row_id import hashed, identified
+from pipelines.joins.watermarks import TIME
 from pipelines.spec import Input, Output, Step, TableJoin, Window
+from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, NUMBER, VERSION
 
 ROWS = {
     "INT": ("(5, NULL)", "(NULL, 5)", "(NULL, NULL)", "(5, 5)"),
@@ -42,7 +43,7 @@ def test_a_row_has_its_identity_whatever_the_order_in_which_its_commit_is_read(
 ) -> None:
     """Identities that change hands between two readings give what is known of one row to another."""
     if collide:
-        monkeypatch.setattr(identity, "hash_of", lambda expression, kind: "0L")
+        monkeypatch.setattr(row_id, "hash_of", lambda expression, kind: "0L")
     forward, backward = (_identities(spark, kind, rows) for rows in (ROWS[kind], ROWS[kind][::-1]))
     assert len(set(forward.values())) == len(ROWS[kind])
     assert forward == backward

@@ -23,9 +23,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pipelines.joins.latest import VERSION, latest, offers
+from pipelines.joins.ktable import latest, offers
 from pipelines.spec import Changelog
 from pipelines.spec.names import DELETED, ORDER
+from pipelines.spec.statement.added_columns import VERSION
 
 Row = tuple[Any, ...]
 Held = dict[Row, Row]

@@ -18,25 +18,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakehouse.sqltext import quote, struct
-from pipelines.joins.identity import HAS_VALUE, IDENTITY
-from pipelines.joins.meaning import PREFIX, ROW
-from pipelines.joins.watermarks import (
-    NOTHING_YET,
-    RANK,
-    SIDE,
-    TIME,
-    VERSION,
-    as_number,
-    limit,
-    reached,
-    value,
-    window_of,
-)
+from pipelines.joins.meaning import ROW
+from pipelines.joins.watermarks import NOTHING_YET, RANK, TIME, as_number, limit, reached, value, window_of
 from pipelines.spec import Semantics, TableJoin
 from pipelines.spec import Window as Bounded
+from pipelines.spec.statement.added_columns import HAS_VALUE, IDENTITY, MATCHED, PREFIX, SIDE, VERSION
 
-WAITED, MATCHED, NULL_KEY, LATE, APART, BELOW, ID = (
-    f"{PREFIX}{name}" for name in ("waited", "matched", "null_key", "late", "apart", "below", "id")
+WAITED, NULL_KEY, LATE, APART, BELOW, ID = (
+    f"{PREFIX}{name}" for name in ("waited", "null_key", "late", "apart", "below", "id")
 )
 AT = f"{PREFIX}at"
 FIRST, SECOND, BY_LEFT = (f"{PREFIX}{name}" for name in ("first", "second", "by_left"))
