@@ -7,6 +7,7 @@ from threading import Event
 
 from pyspark.sql import SparkSession
 
+from pipelines.binding.workspace import Workspace
 from pipelines.docs import write_docs
 from pipelines.flush import flush_joins
 from pipelines.maintain import maintain_joins
@@ -19,7 +20,6 @@ from pipelines.spans import span_of
 from pipelines.spec import PipelineFile, load
 from pipelines.verify import verify_join
 from pipelines.watch import PATIENCE, watch_joins
-from pipelines.workspace import Workspace
 
 
 @dataclass(frozen=True)

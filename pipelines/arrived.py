@@ -9,14 +9,14 @@ from lakehouse.errors import CannotContinue
 from lakehouse.sqltext import quote
 from lakehouse.tables import Commit, Table, commits_since, read_rows
 from lakehouse.times import micros
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.given import Given, given
 from pipelines.joins.lookup import ALWAYS, ignores_null_values
 from pipelines.joins.watermarks import as_number
 from pipelines.plan.values import EpochPlan, SourceRange
 from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, STREAM_COLUMNS, VERSION
 from pipelines.spec.statement.semantics import UNORDERED
-from pipelines.workspace import Workspace
 
 CAUSED_AT = STREAM_COLUMNS[1]
 """The column of a join's result with the time of what caused a row."""

@@ -12,12 +12,12 @@ from lakehouse.entries import JoinHistory
 from lakehouse.sqltext import numbered
 from lakehouse.tables import Table, read
 from lakehouse.values import type_sql
-from pipelines.binding import BoundJoin
-from pipelines.feeds import Rows
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.ktable import bind_ktable
+from pipelines.binding.shared_feeds import Rows
 from pipelines.joins.changelog import logged_changes
 from pipelines.joins.ktable import accepted, offers
 from pipelines.joins.versions import placed, positions
-from pipelines.ktable import bind_ktable
 from pipelines.plan.values import SourceRange
 from pipelines.sources import EpochSources
 from pipelines.spec import Link

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lakehouse.entries import STATE, JoinHistory, SourceVersions
+from pipelines.binding.workspace import Workspace
 from pipelines.explain import explain
 from pipelines.history import newest
 from pipelines.report import JoinExplanation, SourceExplanation
@@ -18,7 +19,6 @@ from pipelines.site.pages import DATA_DOCS, INDEX
 from pipelines.spec import PipelineFile, changelog_fingerprint, fingerprint
 from pipelines.spec.join.fingerprint import NO_SETTINGS
 from pipelines.status import last_gate
-from pipelines.workspace import Workspace
 
 FOLDER = "docs"
 """Where the pages go, beside the pipeline file, if nobody says otherwise."""

@@ -23,16 +23,16 @@ from lakehouse.session import for_few, settings
 from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote, row_struct
 from lakehouse.stage import Stage, fields_of
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.shared_feeds import Distorted
+from pipelines.binding.workspace import Workspace
 from pipelines.commits import Commits, CommitSources
-from pipelines.feeds import Distorted
 from pipelines.joins.changelog import changelog_rows
 from pipelines.joins.emission_rules import emitted
 from pipelines.joins.kernel import change_set, touched_keys
 from pipelines.joins.timeline import timeline
 from pipelines.plan.values import EpochPlan
 from pipelines.sources import EpochSources
-from pipelines.workspace import Workspace
 
 EXAMPLES = 5
 REMOVE = "remove the surplus rows from the source; nothing was published"

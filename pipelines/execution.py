@@ -18,14 +18,14 @@ from lakehouse.entries import REJECTED, Entry
 from lakehouse.errors import AnotherRun, GateFailed, LedgerForgot
 from lakehouse.session import NOT_ADAPTIVE, settings
 from lakehouse.stage import Stage
-from pipelines.binding import Bound, BoundJoin, notes_on
+from pipelines.binding.bound import Bound, BoundJoin, notes_on
+from pipelines.binding.ktable import BoundKTable
+from pipelines.binding.workspace import Workspace
 from pipelines.gating import Beforehand, gate, look_ahead
-from pipelines.ktable import BoundKTable
 from pipelines.plan.values import APPENDED, FEW, Computed, EpochPlan
 from pipelines.publishing import gate_of_yours, publish, publishing_entry, staged_rows, written_rows
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
-from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)
 

@@ -21,14 +21,15 @@ from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFai
 from lakehouse.publish import append, check_owner, committed_counts
 from lakehouse.sqltext import quote
 from lakehouse.tables import create, drop, find, get, read
-from pipelines.binding import BoundJoin, at_recorded, bind_join
+from pipelines.binding.bind import bind_join
+from pipelines.binding.bound import BoundJoin, at_recorded
+from pipelines.binding.workspace import Workspace
 from pipelines.gating.tables import sources_of
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan.values import Computed, EpochPlan
 from pipelines.publishing import append_rows, close, fence_of, gate_of_yours, publishing_entry
 from pipelines.reconciliation import changelog_before, check_sources, expected_rows
 from pipelines.report.progress import Stopwatch
-from pipelines.workspace import Workspace
 
 BYTES_PER_FILE = 32 * 2**20
 """

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from lakehouse.errors import LakejoinError
+from pipelines.binding.workspace import Workspace
 from pipelines.execution import carry_out
 from pipelines.in_order import one_after_the_other
 from pipelines.pinning import common_goal
@@ -11,7 +12,6 @@ from pipelines.report.progress import SILENT, Progress, Stopwatch
 from pipelines.run import planning, run_join, tell_begun
 from pipelines.spec import is_stream, reads, statement_of
 from pipelines.stream_epoch import compute_epoch, plan_flush, way_on_of_stream
-from pipelines.workspace import Workspace
 
 
 def flush_joins(

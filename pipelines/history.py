@@ -1,9 +1,9 @@
 """What the epochs of a join did, from its ledger. Reads only."""
 
 from lakehouse.entries import CLOSING, PUBLISHING, REJECTED, Entry, JoinHistory
+from pipelines.binding.workspace import Workspace
 from pipelines.report import EpochReport, JoinHistoryReport
 from pipelines.report.wording import in_order
-from pipelines.workspace import Workspace
 
 
 def history_of(workspace: Workspace, name: str, limit: int) -> JoinHistoryReport:

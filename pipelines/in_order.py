@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from lakehouse.errors import GateFailed, LakejoinError
+from pipelines.binding.workspace import Workspace
 from pipelines.report import JoinReport
 from pipelines.report.progress import Progress
 from pipelines.spec import changelogs_of, reads
-from pipelines.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

@@ -25,10 +25,11 @@ from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, commits_since, create, find, get, read, read_rows
+from pipelines.binding.ktable import BoundKTable, bind_ktable, ktable_address, way_on
+from pipelines.binding.workspace import Workspace
 from pipelines.epoch import few_or_many
 from pipelines.joins.filter import differing
 from pipelines.joins.ktable import latest, offers
-from pipelines.ktable import BoundKTable, bind_ktable, ktable_address, way_on
 from pipelines.plan.decide import plan_epoch
 from pipelines.plan.values import EpochPlan, Refresh
 from pipelines.prepare import (
@@ -42,7 +43,6 @@ from pipelines.prepare import (
 )
 from pipelines.spec.names import DELETED
 from pipelines.spec.statement.added_columns import VERSION
-from pipelines.workspace import Workspace
 
 BACKFILL = "run `lakejoin backfill`"
 """The hint that `way_on` replaces."""

@@ -21,7 +21,8 @@ from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import read_rows
 from pipelines.arrived import Arrived
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.epoch import changed_twice, check_looked_up, few_or_many, held_twice, refuse_keys
 from pipelines.joins.lookup import ALWAYS, as_rows, emitted, look_up
 from pipelines.joins.watermarks import as_number
@@ -29,7 +30,6 @@ from pipelines.plan.values import Computed, EpochPlan
 from pipelines.spec import STREAM_COLUMNS
 from pipelines.spec.statement.added_columns import HAS_VALUE, VERSION
 from pipelines.stream_sources import StreamSources
-from pipelines.workspace import Workspace
 
 EPOCH, POSITION = STREAM_COLUMNS
 

@@ -21,11 +21,11 @@ from lakehouse.stage import Stage
 from lakehouse.tables import find
 from lakehouse.times import FILE_RETENTION, retention_seconds
 from lakehouse.upkeep import optimize, vacuum
+from pipelines.binding.workspace import REHEARSALS, Workspace
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.report.wording import duration, moment
 from pipelines.spec import changelogs_of, reads
-from pipelines.workspace import REHEARSALS, Workspace
 
 YOUNG = 86_400.0
 """A stage of so many seconds may be that of a run at work."""

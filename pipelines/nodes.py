@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
+from pipelines.binding.workspace import Workspace
 from pipelines.ktable_epoch import prepare_ktable
 from pipelines.prepare import Prepared, prepare
 from pipelines.spec import is_stream
 from pipelines.stream_epoch import prepare_stream
-from pipelines.workspace import Workspace
 
 
 def prepare_node(

@@ -16,11 +16,11 @@ from lakehouse.publish import run_of
 from lakehouse.session import settings
 from lakehouse.stage import Stage
 from lakehouse.tables import commits_since, find, restore
+from pipelines.binding.workspace import Workspace
 from pipelines.first_load import resume_load
 from pipelines.prepare import Prepared
 from pipelines.publishing import another_run, is_open, is_staged, is_still, publish
 from pipelines.report.progress import Stopwatch
-from pipelines.workspace import Workspace
 
 log = logging.getLogger(__name__)
 

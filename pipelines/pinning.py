@@ -14,11 +14,11 @@ from lakehouse.entries import Entry, JoinHistory, SourceVersions
 from lakehouse.errors import CannotContinue
 from lakehouse.tables import Commit, Table, commits_since, find, refresh
 from lakehouse.times import micros
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.plan.cut import Arrival, Arrivals, pin
 from pipelines.plan.values import APPENDED
 from pipelines.spec import is_stream, reads, statement_of
-from pipelines.workspace import Workspace
 
 LOOKS = 3
 """So often the sources are looked at for one at which nothing came meanwhile."""

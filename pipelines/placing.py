@@ -18,7 +18,8 @@ from lakehouse.entries import Passed
 from lakehouse.session import is_over_connect, let_go, persisted
 from lakehouse.small import brought, literal
 from pipelines.arrived import Arrived
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.joins.pairs import LATE, NULL_KEY, judged, timed
 from pipelines.joins.row_id import both_sides, hashed, identified, identified_by_hash, together
 from pipelines.joins.watermark_walk import Position, marks_at, risen, together_at, walked
@@ -40,7 +41,6 @@ from pipelines.joins.watermarks import (
 )
 from pipelines.plan.values import EpochPlan
 from pipelines.spec.statement.added_columns import POSITION, SIDE, VERSION
-from pipelines.workspace import Workspace
 
 SPANS = 64
 """Into so many parts the times of an epoch are cut, each for one task."""

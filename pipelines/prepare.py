@@ -15,13 +15,14 @@ from lakehouse.feed_ranges import unrecorded
 from lakehouse.publish import check_owner
 from lakehouse.refusals import refuse_forgetting
 from lakehouse.tables import Table, commits_since, find, reaching
-from pipelines.binding import Bound, BoundJoin, bind_join
+from pipelines.binding.bind import bind_join
+from pipelines.binding.bound import Bound, BoundJoin
+from pipelines.binding.schema_diff import differences, listed
+from pipelines.binding.workspace import Workspace
 from pipelines.joins.changelog import changelog_schema
 from pipelines.plan.decide import plan_epoch
 from pipelines.plan.facts import Redefined, ResultFacts, SourceFacts
 from pipelines.plan.values import EpochPlan
-from pipelines.shape import differences, listed
-from pipelines.workspace import Workspace
 
 
 @dataclass(frozen=True)

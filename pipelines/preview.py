@@ -5,14 +5,14 @@ from contextlib import nullcontext
 
 from lakehouse.conditions import reading
 from lakehouse.errors import FeedUnavailable, SchemaBroken
-from pipelines.binding import BoundJoin, notes_on
+from pipelines.binding.bound import BoundJoin, notes_on
+from pipelines.binding.input_tables import NotYetRun
+from pipelines.binding.workspace import Workspace
 from pipelines.nodes import prepare_node
 from pipelines.prepare import Prepared, plan_around
 from pipelines.report import JoinReport, PlanReport
 from pipelines.spec import reads
 from pipelines.stream_epoch import way_on_of_stream
-from pipelines.upstream import NotYetRun
-from pipelines.workspace import Workspace
 
 
 def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanReport | JoinReport:

@@ -12,12 +12,12 @@ from lakehouse.address import Address
 from lakehouse.feed import FEED_COLUMNS, read_feed
 from lakehouse.tables import get, read
 from lakehouse.values import INCOMPARABLE, contains
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.joins.before_images import Before, before_of, changes_of, logged_between
 from pipelines.joins.pairs import is_eager, preserved
 from pipelines.spans import Stretch
 from pipelines.spec import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
-from pipelines.workspace import Workspace
 
 
 class Held(NamedTuple):

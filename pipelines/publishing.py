@@ -23,11 +23,11 @@ from lakehouse.refusals import refusal
 from lakehouse.session import for_few, settings
 from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, get, refresh
-from pipelines.binding import Bound, BoundJoin
+from pipelines.binding.bound import Bound, BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.plan.values import APPENDED, FEW, KEPT, WAITING, Computed, EpochPlan
 from pipelines.report.progress import Stopwatch
 from pipelines.spec.statement.added_columns import MATCHED
-from pipelines.workspace import Workspace
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from expectations.written import as_json
 from lakehouse.errors import FilesExist, LakejoinError
+from pipelines.binding.workspace import Workspace
 from pipelines.docs import write_docs
 from pipelines.published import Held
 from pipelines.report import JoinReport
@@ -15,7 +16,6 @@ from pipelines.site import PartFacts, TableFacts, quality_pages, write_files
 from pipelines.site.quality import FOLDER
 from pipelines.spans import Span
 from pipelines.validate import Judged, Validation, validate_join
-from pipelines.workspace import Workspace
 
 SUITES = "expectations"
 """Where suites go, beside the pipeline file."""

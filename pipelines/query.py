@@ -14,9 +14,9 @@ from lakehouse.conditions import is_missing
 from lakehouse.entries import CHANGELOG
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.sqltext import quote
+from pipelines.binding.workspace import Workspace
 from pipelines.query_text import bare_query, refusal, unreadable, words_in
 from pipelines.report import ColumnReport, QueryReport
-from pipelines.workspace import Workspace
 
 ONLY_A_QUERY = "SELECT * FROM (WITH lakejoin_asked AS (\n{query}\n) SELECT * FROM lakejoin_asked)"
 """

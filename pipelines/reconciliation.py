@@ -11,13 +11,13 @@ from lakehouse.publish import STAGED_COUNTS
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import read, read_rows
-from pipelines.binding import BoundJoin, rows_of
+from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.workspace import Workspace
 from pipelines.epoch import EXAMPLES, Twice, held_twice, in_order, listed, refuse_keys
 from pipelines.joins.changelog import missing_rows
 from pipelines.joins.filter import Subset, differing
 from pipelines.joins.meaning import meaning
 from pipelines.plan.values import EpochPlan
-from pipelines.workspace import Workspace
 
 
 def compute_reconciliation(

@@ -8,7 +8,8 @@ from lakehouse.conditions import reading
 from lakehouse.errors import LakejoinError
 from lakehouse.publish import OPERATIONS
 from lakehouse.stage import Stage
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.lookup_epoch import Lookups
 from pipelines.nodes import prepare_node
 from pipelines.plan.values import APPENDED, EpochPlan
@@ -19,7 +20,6 @@ from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.subset import plan_subset, the_only_join
 from pipelines.window_epoch import Meetings
-from pipelines.workspace import Workspace
 
 
 def rehearse_joins(

@@ -21,7 +21,9 @@ from lakehouse.small import TooMuch
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import find, get, read
-from pipelines.binding import BoundJoin, at_recorded, bind_join
+from pipelines.binding.bind import bind_join
+from pipelines.binding.bound import BoundJoin, at_recorded
+from pipelines.binding.workspace import Workspace
 from pipelines.comparison import counted, examples_of
 from pipelines.joins.difference import bag_difference
 from pipelines.lookup_epoch import Lookups
@@ -35,7 +37,6 @@ from pipelines.report.progress import Stopwatch
 from pipelines.spec import STREAM_COLUMNS
 from pipelines.stream_epoch import BACKFILL, checked_state
 from pipelines.window_epoch import Meetings
-from pipelines.workspace import Workspace
 
 EPOCH = STREAM_COLUMNS[0]
 BEGINNINGS = ("load", "reset", "accept")

@@ -20,13 +20,14 @@ from lakehouse.entries import Entry
 from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, LedgerForgot, SchemaBroken
 from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import create, get
-from pipelines.binding import BoundJoin, notes_on
+from pipelines.binding.bound import BoundJoin, notes_on
+from pipelines.binding.ktable import BoundKTable, way_on
+from pipelines.binding.workspace import Workspace
 from pipelines.epoch import compute_changes
 from pipelines.execution import carry_out, counts_only, report_on
 from pipelines.first_load import load
 from pipelines.in_order import one_after_the_other
 from pipelines.joins.changelog import changelog_schema
-from pipelines.ktable import BoundKTable, way_on
 from pipelines.ktable_epoch import compute_ktable, made_ready, prepare_ktable
 from pipelines.nodes import prepare_node
 from pipelines.open_epoch import finish_open
@@ -44,7 +45,6 @@ from pipelines.spec import is_stream
 from pipelines.stream_epoch import compute_epoch, plan_reset, way_on_of_stream
 from pipelines.stream_epoch import made_ready as stream_made_ready
 from pipelines.subset import plan_subset, the_only_join
-from pipelines.workspace import Workspace
 
 Target = TypeVar("Target", BoundJoin, BoundKTable)
 

@@ -20,7 +20,9 @@ from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, GateFailed
 from lakehouse.publish import OPERATIONS, check_owner, committed_counts, run_of
 from lakehouse.slices import slices_of
 from lakehouse.tables import Commit, Table, read
-from pipelines.binding import BoundJoin, at_recorded, bind_join
+from pipelines.binding.bind import bind_join
+from pipelines.binding.bound import BoundJoin, at_recorded
+from pipelines.binding.workspace import Workspace
 from pipelines.execution import gated
 from pipelines.joins.filter import Subset
 from pipelines.open_epoch import refuse_elsewhere
@@ -31,7 +33,6 @@ from pipelines.reconciliation import check_whole, compute_differences
 from pipelines.report.progress import Progress, Sliced, Stopwatch
 from pipelines.spec import Condition
 from pipelines.subset import condition_of
-from pipelines.workspace import Workspace
 
 BYTES_PER_SLICE = 2**30
 """Of the result and its sources, for one slice."""

@@ -15,12 +15,12 @@ from lakehouse.small import brought
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table
-from pipelines.binding import BoundJoin, rows_of
-from pipelines.feeds import Rows
+from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.shared_feeds import Rows
+from pipelines.binding.workspace import Workspace
 from pipelines.joins.kernel import null_reference, reference
 from pipelines.plan.values import EpochPlan
 from pipelines.spec import Input, Link
-from pipelines.workspace import Workspace
 
 SMALL = 4 * 2**20
 """Where changes are many, a table of so many bytes is read whole: to find out which rows are wanted costs more."""

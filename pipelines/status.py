@@ -19,13 +19,13 @@ from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
 from lakehouse.tables import Commit, Table, commits_since, find
 from lakehouse.times import FILE_RETENTION, retention_seconds
-from pipelines.ktable import way_on_from
+from pipelines.binding.input_tables import find_input
+from pipelines.binding.ktable import way_on_from
+from pipelines.binding.workspace import Workspace
 from pipelines.report import GateStatus, JoinStatus, SourceStatus
 from pipelines.report.status import State
 from pipelines.report.wording import duration, moment
 from pipelines.spec import changelog_fingerprint, fingerprint, is_stream, statement_of
-from pipelines.upstream import find_input
-from pipelines.workspace import Workspace
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ from lakehouse.stage import Stage
 from lakehouse.tables import Table, commits_since, create, find, get, read, read_rows
 from lakehouse.times import micros
 from pipelines.arrived import as_time
-from pipelines.binding import BoundJoin, bind_join
+from pipelines.binding.bind import bind_join
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
 from pipelines.lookup_epoch import compute_stream
 from pipelines.pinning import Upstream, arrivals, kind_of, last_position, up_to
@@ -43,7 +45,6 @@ from pipelines.prepare import (
 from pipelines.spec import STREAM_COLUMNS, Join, statement_of
 from pipelines.window_epoch import compute_windowed
 from pipelines.window_state import create_state, state_schema
-from pipelines.workspace import Workspace
 
 BACKFILL = "backfill: asked for by a person"
 WHOLE = ("load", "reset")

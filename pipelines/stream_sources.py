@@ -9,14 +9,14 @@ from pyspark.sql import functions as F
 from lakehouse.changes import key_struct
 from lakehouse.sqltext import quote
 from pipelines.arrived import as_time, refuse_untimed
-from pipelines.binding import BoundJoin, rows_of
+from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.workspace import Workspace
 from pipelines.commits import CommitSources, key_at
 from pipelines.joins.kernel import refers_to
 from pipelines.joins.lookup import ALWAYS, whole
 from pipelines.joins.versions import timed, versions
 from pipelines.plan.values import EpochPlan
 from pipelines.spec import Link
-from pipelines.workspace import Workspace
 
 SENT_TO_ALL = 8 * 2**20
 """A table of so many bytes goes to the rows of the stream; with a larger one both sides are shuffled."""

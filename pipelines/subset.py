@@ -10,14 +10,14 @@ from lakehouse.errors import ForeignWriter, LakejoinError, NotLoaded
 from lakehouse.feed import read_feed
 from lakehouse.publish import check_owner
 from lakehouse.tables import get, read
-from pipelines.binding import BoundJoin, at_recorded
+from pipelines.binding.bound import BoundJoin, at_recorded
+from pipelines.binding.workspace import Workspace
 from pipelines.joins.filter import Subset
 from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.remedies import backfill_hint
 from pipelines.plan.values import EpochPlan, SourceRange
 from pipelines.prepare import Prepared, must_be_bound
 from pipelines.spec import Condition, bind_condition
-from pipelines.workspace import Workspace
 
 
 class BadCondition(LakejoinError):

@@ -11,13 +11,14 @@ from lakehouse.conditions import reading
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import FeedUnavailable, GateFailed, NotLoaded
 from lakehouse.tables import commits_since, get
-from pipelines.binding import BoundJoin, bind_join
+from pipelines.binding.bind import bind_join
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.published import Held, Part, between, suites, whole
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.report.wording import number_of
 from pipelines.spans import Span, Stretch, stretch_of
-from pipelines.workspace import Workspace
 
 
 class Judged(NamedTuple):

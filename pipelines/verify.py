@@ -8,7 +8,9 @@ from lakehouse.conditions import reading
 from lakehouse.errors import Drifted, LakejoinError, SchemaBroken
 from lakehouse.sqltext import quote
 from lakehouse.tables import get, read
-from pipelines.binding import BoundJoin, at_recorded, bind_join
+from pipelines.binding.bind import bind_join
+from pipelines.binding.bound import BoundJoin, at_recorded
+from pipelines.binding.workspace import Workspace
 from pipelines.comparison import counted, examples_of
 from pipelines.joins.changelog import last_rows
 from pipelines.joins.difference import bag_difference
@@ -19,7 +21,6 @@ from pipelines.replay import verify_stream
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.spec import is_stream
-from pipelines.workspace import Workspace
 
 
 def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinReport:

@@ -4,10 +4,10 @@ import time
 from collections.abc import Collection, Iterator
 from threading import Event
 
+from pipelines.binding.workspace import Workspace
 from pipelines.report import JoinReport
 from pipelines.report.progress import SILENT, Progress
 from pipelines.run import run_joins
-from pipelines.workspace import Workspace
 
 PATIENCE = 8
 """So many rounds in a row may fail; the next failure ends the watch."""

@@ -17,7 +17,8 @@ from lakehouse.session import NOT_ADAPTIVE, settings
 from lakehouse.small import brought
 from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.epoch import few_or_many
 from pipelines.joins.expiry import LONE, OP, alone, fates, most_waiting
 from pipelines.joins.meaning import ROW
@@ -28,7 +29,6 @@ from pipelines.plan.values import Computed, EpochPlan
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS
 from pipelines.spec.statement.added_columns import HASH, MATCHED, NUMBER, SIDE, VERSION
 from pipelines.window_state import Held, held, put_state
-from pipelines.workspace import Workspace
 
 EPOCH, EPOCH_POSITION = STREAM_COLUMNS
 

@@ -18,7 +18,8 @@ from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from lakehouse.tables import create, drop, find, get, read
 from lakehouse.values import plain_schema
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.joins.expiry import KEEP, OP
 from pipelines.joins.pairs import APART, BELOW, LATE, NULL_KEY, judged, preserved, waiting
 from pipelines.joins.row_id import both_sides
@@ -26,7 +27,6 @@ from pipelines.joins.watermarks import NOTHING_YET, limit, lowest, reached, wind
 from pipelines.plan.values import KEPT, WAITING, EpochPlan
 from pipelines.spec import TableJoin
 from pipelines.spec.statement.added_columns import HASH, IDENTITY, MATCHED, NUMBER, SIDE, VERSION
-from pipelines.workspace import Workspace
 
 STATE_ROWS = ("left_row", "right_row")
 """The columns of the state with the rows of the left and of the right stream, one of them null."""

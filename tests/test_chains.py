@@ -16,11 +16,11 @@ from expectations.validation import Verdict
 from lakehouse import writing
 from lakehouse.errors import CannotContinue, ForeignWriter, LakejoinError, PipelineFileError
 from pipelines import Pipeline, execution
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
 from pipelines.plan.values import EpochPlan
 from pipelines.report import JoinReport, report_schema
-from pipelines.workspace import Workspace
 from tests.lake import Lake
 
 KEYS = {"orders": "id", "payments": "id", "customers": "customer", "returns": "nr"}

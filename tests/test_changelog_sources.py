@@ -24,10 +24,10 @@ from lakehouse.errors import (
 )
 from lakehouse.small import TooMuch
 from pipelines import Pipeline, ktable_epoch
+from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
 from pipelines.report import JoinReport
 from pipelines.run import run_join
-from pipelines.workspace import Workspace
 from tests.lake import Lake
 
 COLUMNS = "order_id INT, customer INT, amount INT, op STRING, seq INT"

@@ -16,13 +16,13 @@ import pipelines.execution as execution
 import pipelines.run as driver
 from expectations.validation import Verdict
 from lakehouse.stage import Stage
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
 from pipelines.epoch import compute_changes
 from pipelines.plan.values import Computed, EpochPlan
 from pipelines.publishing import publishing_entry
 from pipelines.report import report_schema
-from pipelines.workspace import Workspace
 from tests.lake import Lake
 
 

@@ -16,10 +16,10 @@ from lakehouse.errors import SchemaBroken
 from lakehouse.tables import Table
 from lakehouse.values import DECLARED
 from pipelines import Pipeline
+from pipelines.binding.workspace import Workspace
 from pipelines.preview import preview
 from pipelines.report import PlanReport
 from pipelines.status import status_of
-from pipelines.workspace import Workspace
 from tests.lake import KEYED, Lake, only
 
 EVOLVING = {"columnMapping.mode": "name", "enableTypeWidening": "true"}

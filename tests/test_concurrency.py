@@ -16,9 +16,9 @@ import pytest
 
 from lakehouse import writing
 from lakehouse.errors import AnotherRun, ForeignWriter
+from pipelines.binding.workspace import Workspace
 from pipelines.report.progress import Progress
 from pipelines.run import run_joins
-from pipelines.workspace import Workspace
 from tests.lake import Lake, only
 from tests.test_crash import (
     before_an_epoch,

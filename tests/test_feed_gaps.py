@@ -6,10 +6,10 @@ import pytest
 
 from lakehouse.errors import CannotContinue, FeedUnavailable
 from pipelines import Pipeline
+from pipelines.binding.workspace import Workspace
 from pipelines.preview import preview
 from pipelines.report import PlanReport
 from pipelines.status import status_of
-from pipelines.workspace import Workspace
 from tests.lake import Lake, only
 
 FEED = "ALTER TABLE {right} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = '%s')"

@@ -4,9 +4,9 @@ import pytest
 
 from lakehouse.conditions import said
 from lakehouse.errors import DuplicateKey, LakejoinError
+from pipelines.binding.workspace import Workspace
 from pipelines.preview import preview
 from pipelines.report import JoinReport
-from pipelines.workspace import Workspace
 from tests.lake import Lake, only
 
 FAILED_READ = """An error occurred while calling o1.collectToPython.

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pyspark.errors import ParseException
 
+from pipelines.binding.workspace import Workspace
 from pipelines.query import ONLY_A_QUERY, answer
 from pipelines.query_text import BadQuery, bare_query, words_in
 from pipelines.report import ColumnReport, QueryReport, Report
 from pipelines.spec import load
-from pipelines.workspace import Workspace
 from tests.lake import Lake
 
 COMMANDS = [

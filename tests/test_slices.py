@@ -8,13 +8,13 @@ from pyspark.sql import SparkSession
 from lakehouse import writing
 from lakehouse.errors import DuplicateKey, ForeignWriter, GateFailed, LakejoinError
 from pipelines import Pipeline
+from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
 from pipelines.plan.request import Backfill, WrongOptions
 from pipelines.report import JoinReport
 from pipelines.report.progress import Progress, Sliced
 from pipelines.run import run_joins
 from pipelines.slices import BackfillOpen
-from pipelines.workspace import Workspace
 from tests.lake import JOIN, Lake, only
 
 

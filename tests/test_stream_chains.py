@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from lakehouse.errors import CannotContinue, DefinitionChanged
 from lakehouse.tables import Table
 from pipelines import Pipeline, pinning
+from pipelines.binding.workspace import Workspace
 from pipelines.status import status_of
-from pipelines.workspace import Workspace
 from tests.joins.oracle import Bound, Emitted, Oracle
 from tests.lake import only
 from tests.test_streams import commit_at

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from lakehouse import distorted
 from lakehouse import session as sessions
 from lakehouse.errors import DefinitionChanged, FeedUnavailable, LakejoinError, PipelineFileError
+from pipelines.binding.workspace import Workspace
 from pipelines.preview import preview
-from pipelines.workspace import Workspace
 from tests.exact import WAYS, application, held, plain
 from tests.lake import Lake, only
 

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import AnotherRun, GateFailed, LakejoinError
 from pipelines import watch
+from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
 from pipelines.report import JoinReport
 from pipelines.watch import watch_joins
-from pipelines.workspace import Workspace
 from tests.lake import Lake, only
 
 BUSY, FINAL = AnotherRun("result", "busy"), GateFailed("result", "two rows for a key")

@@ -17,8 +17,8 @@ from threading import Event
 from typing import Any
 
 from lakehouse.session import local_session
+from pipelines.binding.workspace import Workspace
 from pipelines.watch import watch_joins
-from pipelines.workspace import Workspace
 from tests.lake import Lake
 from tests.test_watch import kept
 

@@ -14,9 +14,9 @@ from pipelines.cli.progress import shown, waiting
 from pipelines.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
+    from pipelines.binding.workspace import Workspace
     from pipelines.plan.request import Backfill, Remedy
     from pipelines.report import Command, Part, Report
-    from pipelines.workspace import Workspace
 
 
 class InOrder(click.Group):

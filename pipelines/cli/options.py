@@ -18,9 +18,9 @@ from pipelines.cli.logs import tell
 from pipelines.cli.progress import announce
 
 if TYPE_CHECKING:
+    from pipelines.binding.workspace import Workspace
     from pipelines.report import Command, Report
     from pipelines.spec import PipelineFile
-    from pipelines.workspace import Workspace
 
 FILE = click.option(
     "-f",
@@ -110,7 +110,7 @@ class Given:
         file, folder = self.load()
         announce("Starting Spark takes some seconds ...")
         from lakehouse.session import local_session
-        from pipelines.workspace import Workspace
+        from pipelines.binding.workspace import Workspace
 
         return Workspace.open(local_session(), file, folder)
 

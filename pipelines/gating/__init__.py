@@ -9,14 +9,14 @@ from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.session import NOT_ADAPTIVE, for_few, settings
 from lakehouse.stage import Stage
-from pipelines.binding import Bound, BoundJoin
+from pipelines.binding.bound import Bound, BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.gating.looked_up import gate_lookups
 from pipelines.gating.met import gate_meetings
 from pipelines.gating.tables import sources_of
 from pipelines.plan.values import APPENDED, FEW, EpochPlan
 from pipelines.publishing import staged_rows
 from pipelines.spec import STREAM_COLUMNS
-from pipelines.workspace import Workspace
 
 
 @dataclass(frozen=True)

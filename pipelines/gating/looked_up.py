@@ -14,12 +14,12 @@ from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.values import comparable, type_sql
 from pipelines.arrived import Arrived, as_time
-from pipelines.binding import BoundJoin, rows_of
+from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.workspace import Workspace
 from pipelines.gating.tables import inspect_maps, statement_of
 from pipelines.plan.values import APPENDED, FEW, EpochPlan
 from pipelines.sources import SMALL
 from pipelines.spec import STREAM_COLUMNS, Link
-from pipelines.workspace import Workspace
 
 RECHECKED = 100_000
 """Where more rows than this came, about so many of them are looked up once more."""

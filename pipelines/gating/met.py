@@ -21,13 +21,13 @@ from lakehouse.stage import Stage
 from lakehouse.tables import read
 from lakehouse.values import hash_of
 from pipelines.arrived import ADDED_COLUMNS, Arrived
-from pipelines.binding import BoundJoin
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.gating.tables import inspect_maps, statement_of
 from pipelines.plan.values import FEW, EpochPlan
 from pipelines.spec import ROW_COLUMNS
 from pipelines.spec.sql.lengths import DAY
 from pipelines.window_state import BOTH, KNOWN_COLUMNS, SMALL_STATE, STATE_ROWS, state_schema
-from pipelines.workspace import Workspace
 
 RECHECKED = 20_000
 """Where no more rows came or wait all are checked, else as many as CHECKED: the same ones, whenever that is."""

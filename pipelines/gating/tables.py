@@ -7,10 +7,10 @@ from pyspark.sql.types import MapType
 from expectations.gate import Reference, Rows, Sources, Statement
 from lakehouse.changes import key_struct, null_key
 from lakehouse.values import contains
-from pipelines.binding import BoundJoin, rows_of
+from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.workspace import Workspace
 from pipelines.plan.values import EpochPlan
 from pipelines.spec import TableJoin
-from pipelines.workspace import Workspace
 
 
 def statement_of(join: TableJoin) -> Statement:

@@ -15,10 +15,10 @@ from lakehouse.errors import GateFailed
 from lakehouse.publish import STAGED_COUNTS
 from lakehouse.stage import Stage
 from pipelines import Pipeline, execution
-from pipelines.binding import Bound
+from pipelines.binding.bound import Bound
+from pipelines.binding.workspace import Workspace
 from pipelines.gating import Beforehand, gate
 from pipelines.plan.values import EpochPlan
-from pipelines.workspace import Workspace
 from tests.lake import KEYED, Lake, only
 from tests.planted import planted
 

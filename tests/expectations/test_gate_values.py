@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from lakehouse.errors import GateFailed
 from lakehouse.session import settings
 from pipelines import run
-from pipelines.feeds import Feeds
+from pipelines.binding.shared_feeds import Feeds
 from tests.exact import held, plain
 from tests.lake import Lake, only
 from tests.planted import planted

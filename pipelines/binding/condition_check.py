@@ -9,9 +9,9 @@ from pyspark.sql.types import BooleanType
 from lakehouse.errors import Fault
 from lakehouse.tables import Table, read_rows
 from lakehouse.values import char_type
+from pipelines.binding.workspace import Workspace
 from pipelines.spec.join.condition import condition_path
 from pipelines.spec.sql.padding import padded_comparisons
-from pipelines.workspace import Workspace
 
 TRUE_FOR = {"tombstone": "a row that deletes", "null_value": "a row without a value"}
 

@@ -9,9 +9,9 @@ import pytest
 
 from lakehouse.errors import DefinitionChanged, PipelineFileError, SchemaBroken
 from pipelines import Pipeline
+from pipelines.binding.workspace import Workspace
 from pipelines.preview import preview
 from pipelines.report import PlanReport
-from pipelines.workspace import Workspace
 from tests.lake import JOIN, KEYED, Lake, only
 
 STAR = "SELECT l.*, r.w FROM left l LEFT JOIN right r ON l.k = r.k"

@@ -17,7 +17,8 @@ from pyspark.sql.types import (
 from lakehouse.errors import Fault, PipelineFileError
 from lakehouse.tables import Table
 from lakehouse.values import INTEGRAL
-from pipelines.conditions import condition_faults
+from pipelines.binding.condition_check import condition_faults
+from pipelines.binding.workspace import Workspace
 from pipelines.spec import (
     Statement,
     Stream,
@@ -31,7 +32,6 @@ from pipelines.spec import (
 )
 from pipelines.spec.names import nearest
 from pipelines.spec.sql.lengths import DAY
-from pipelines.workspace import Workspace
 
 TIMES = (ByteType, ShortType, IntegerType, LongType, TimestampType, DateType)
 """The types of columns that order a stream and the tables that it meets."""

@@ -5,8 +5,8 @@ from typing import Literal
 from lakehouse.entries import TargetVersions
 from lakehouse.errors import CannotContinue, LakejoinError
 from lakehouse.tables import Table, at_rest, find, get
-from pipelines.ktable import pinned_ktable
-from pipelines.workspace import Workspace
+from pipelines.binding.ktable import pinned_ktable
+from pipelines.binding.workspace import Workspace
 
 
 class NotYetRun(LakejoinError):

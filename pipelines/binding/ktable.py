@@ -13,10 +13,10 @@ from lakehouse.errors import Fault, ForeignWriter, LakejoinError, NotLoaded, Pip
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, at_rest, get
 from lakehouse.values import char_type, common_type, contains, incomparable, plain_schema
-from pipelines.conditions import condition_faults
+from pipelines.binding.condition_check import condition_faults
+from pipelines.binding.workspace import Workspace
 from pipelines.spec import Changelog, bind_changelog, changelog_fingerprint
 from pipelines.spec.names import DELETED, ORDER
-from pipelines.workspace import Workspace
 
 
 @dataclass(frozen=True)

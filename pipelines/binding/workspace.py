@@ -14,7 +14,7 @@ from lakehouse.ledger import NAME as LEDGER
 from lakehouse.ledger import Ledger
 from lakehouse.session import deviations, own_session
 from lakehouse.stage import Stage
-from pipelines.feeds import Feeds
+from pipelines.binding.shared_feeds import Feeds
 from pipelines.spec import PipelineFile, changelogs, keeps_changelog, selected
 
 REHEARSALS = "rehearsals"
