@@ -8,6 +8,7 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from pipelines.binding.workspace import Workspace
+from pipelines.commands.run import run_joins
 from pipelines.docs import write_docs
 from pipelines.flush import flush_joins
 from pipelines.maintain import maintain_joins
@@ -15,7 +16,6 @@ from pipelines.plan.request import Backfill, Remedy
 from pipelines.quality import validate_joins
 from pipelines.rehearsal import rehearse_joins
 from pipelines.report import JoinReport
-from pipelines.run import run_joins
 from pipelines.spans import span_of
 from pipelines.spec import PipelineFile, load
 from pipelines.verify import verify_join

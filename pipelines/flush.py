@@ -4,14 +4,15 @@ from collections.abc import Collection, Mapping
 
 from lakehouse.errors import LakejoinError
 from pipelines.binding.workspace import Workspace
-from pipelines.execution import carry_out
-from pipelines.in_order import one_after_the_other
-from pipelines.pinning import common_goal
+from pipelines.commands.in_order import one_after_the_other
+from pipelines.epochs.driver import planning, run_join, tell_begun
+from pipelines.epochs.run_epoch import carry_out
+from pipelines.epochs.stream_compute import compute_epoch
+from pipelines.epochs.streams.prepare import plan_flush, way_on_of_stream
+from pipelines.epochs.streams.source_progress import common_goal
 from pipelines.report import JoinReport
 from pipelines.report.progress import SILENT, Progress, Stopwatch
-from pipelines.run import planning, run_join, tell_begun
 from pipelines.spec import is_stream, reads, statement_of
-from pipelines.stream_epoch import compute_epoch, plan_flush, way_on_of_stream
 
 
 def flush_joins(

@@ -8,11 +8,12 @@ from lakehouse.errors import FeedUnavailable, SchemaBroken
 from pipelines.binding.bound import BoundJoin, notes_on
 from pipelines.binding.input_tables import NotYetRun
 from pipelines.binding.workspace import Workspace
-from pipelines.nodes import prepare_node
-from pipelines.prepare import Prepared, plan_around
+from pipelines.epochs.kinds import prepare_node
+from pipelines.epochs.preflight import Prepared
+from pipelines.epochs.streams.prepare import way_on_of_stream
+from pipelines.epochs.tables.prepare import plan_around
 from pipelines.report import JoinReport, PlanReport
 from pipelines.spec import reads
-from pipelines.stream_epoch import way_on_of_stream
 
 
 def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanReport | JoinReport:

@@ -10,16 +10,16 @@ from lakehouse.publish import OPERATIONS
 from lakehouse.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.lookup_epoch import Lookups
-from pipelines.nodes import prepare_node
+from pipelines.epochs.kinds import prepare_node
+from pipelines.epochs.lookup.compute import Lookups
+from pipelines.epochs.preflight import Prepared, must_be_bound
+from pipelines.epochs.replay import compute_replay, plan_replay
+from pipelines.epochs.tables.partial_backfill import plan_subset, the_only_join
+from pipelines.epochs.tables.reconcile import check_sources, compute_reconciliation, expected_rows
+from pipelines.epochs.window.compute import Meetings
 from pipelines.plan.values import APPENDED, EpochPlan
-from pipelines.prepare import Prepared, must_be_bound
-from pipelines.reconciliation import check_sources, compute_reconciliation, expected_rows
-from pipelines.replay import compute_replay, plan_replay
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
-from pipelines.subset import plan_subset, the_only_join
-from pipelines.window_epoch import Meetings
 
 
 def rehearse_joins(

@@ -11,13 +11,13 @@ from lakehouse.tables import get, read
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
-from pipelines.comparison import counted, examples_of
+from pipelines.epochs.comparison import counted, examples_of
+from pipelines.epochs.preflight import check_columns
+from pipelines.epochs.replay import verify_stream
+from pipelines.epochs.tables.reconcile import expected_rows
 from pipelines.joins.changelog import last_rows
 from pipelines.joins.difference import bag_difference
 from pipelines.plan.checks import check_definition
-from pipelines.prepare import check_columns
-from pipelines.reconciliation import expected_rows
-from pipelines.replay import verify_stream
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.spec import is_stream

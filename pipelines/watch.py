@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator
 from threading import Event
 
 from pipelines.binding.workspace import Workspace
+from pipelines.commands.run import run_joins
 from pipelines.report import JoinReport
 from pipelines.report.progress import SILENT, Progress
-from pipelines.run import run_joins
 
 PATIENCE = 8
 """So many rounds in a row may fail; the next failure ends the watch."""

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from expectations.gate import sources as gate_sources
 from lakehouse.session import own_session
 from lakehouse.sqltext import quote
-from pipelines import sources
+from pipelines.epochs.tables import reading
 from pipelines.plan import values
 from tests.lake import Lake
 
@@ -38,14 +38,14 @@ def held(lake: Lake, name: str = "result", without: tuple[str, ...] = ()) -> lis
 def by_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let epochs take the paths of large tables and of many changes, whatever the size."""
     monkeypatch.setattr(values, "FEW", -1)
-    monkeypatch.setattr(sources, "SMALL", -1)
+    monkeypatch.setattr(reading, "SMALL", -1)
     monkeypatch.setattr(gate_sources, "SMALL", -1)
     monkeypatch.setattr(gate_sources, "LARGE", -1)
 
 
 def by_literals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let epochs of few changes look rows up by literals, as in large tables."""
-    monkeypatch.setattr(sources, "SMALL", -1)
+    monkeypatch.setattr(reading, "SMALL", -1)
     monkeypatch.setattr(gate_sources, "SMALL", -1)
     monkeypatch.setattr(gate_sources, "LARGE", -1)
 

@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 from expectations.validation import Verdict
 from lakehouse import writing
 from lakehouse.errors import CannotContinue, ForeignWriter, LakejoinError, PipelineFileError
-from pipelines import Pipeline, execution
+from pipelines import Pipeline
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
+from pipelines.epochs import gate as gates
 from pipelines.plan.values import EpochPlan
 from pipelines.report import JoinReport, report_schema
 from tests.lake import Lake
@@ -243,12 +244,12 @@ def test_a_join_whose_gate_fails_holds_up_those_that_read_it(
     loaded: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the exit code of the gate; the next run makes up for it."""
-    lake, honest = loaded, execution.gate
+    lake, honest = loaded, gates.gate
 
     def strict(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, *staged: Any) -> Verdict:
         return Verdict(("made up",)) if plan.join == "named" else honest(workspace, bound, plan, *staged)
 
-    monkeypatch.setattr(execution, "gate", strict)
+    monkeypatch.setattr(gates, "gate", strict)
     lake.sql("UPDATE {payments} SET method = 'gold'", "payments")
     report = called(lake, capsys, "run")
     assert report["exit_code"] == 3

@@ -12,16 +12,16 @@ import jsonschema
 import pytest
 import yaml
 
-import pipelines.execution as execution
-import pipelines.run as driver
+import pipelines.epochs.driver as driver
+import pipelines.epochs.gate as gates
 from expectations.validation import Verdict
 from lakehouse.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
-from pipelines.epoch import compute_changes
+from pipelines.epochs.publish import publishing_entry
+from pipelines.epochs.tables.compute import compute_changes
 from pipelines.plan.values import Computed, EpochPlan
-from pipelines.publishing import publishing_entry
 from pipelines.report import report_schema
 from tests.lake import Lake
 
@@ -139,7 +139,7 @@ def test_every_exit_code_is_reached(
     call("verify", "--against", "./nowhere")
     call("verify", "--against", "./lake/left")
     lake.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
-    monkeypatch.setattr(execution, "gate", lambda *_: Verdict(("made up",)))
+    monkeypatch.setattr(gates, "gate", lambda *_: Verdict(("made up",)))
     call("run")
     monkeypatch.undo()
     monkeypatch.setattr(driver, "compute_changes", another_run_is_quicker)

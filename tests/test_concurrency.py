@@ -17,8 +17,9 @@ import pytest
 from lakehouse import writing
 from lakehouse.errors import AnotherRun, ForeignWriter
 from pipelines.binding.workspace import Workspace
+from pipelines.commands.run import run_joins
 from pipelines.report.progress import Progress
-from pipelines.run import run_joins
+from tests.epochs.window.test_windows import killed_before
 from tests.lake import Lake, only
 from tests.test_crash import (
     before_an_epoch,
@@ -29,7 +30,6 @@ from tests.test_crash import (
     pipeline_of,
     writes_of,
 )
-from tests.test_windows import killed_before
 
 KINDS = {
     "tables": before_an_epoch,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakehouse.errors import GateFailed, LakejoinError, NotLoaded
-from pipelines.in_order import one_after_the_other
+from pipelines.commands.in_order import one_after_the_other
 from pipelines.report import JoinReport
 from pipelines.report.progress import Progress
 from tests.lake import JOIN, Lake

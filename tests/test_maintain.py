@@ -90,7 +90,7 @@ def test_an_open_epoch_is_left_alone(loaded: Lake, monkeypatch: pytest.MonkeyPat
     """Its run may be at work: nothing is done, and the exit code is that of another run."""
     lake = loaded
     lake.sql("UPDATE {left} SET v = 'z' WHERE k = 2")
-    monkeypatch.setattr("pipelines.execution.publish", lambda *_: 1 / 0)
+    monkeypatch.setattr("pipelines.epochs.run_epoch.publish", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         lake.pipeline().run(lake.spark)
     monkeypatch.undo()

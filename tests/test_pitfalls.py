@@ -34,8 +34,8 @@ from lakehouse.publish import Fence, append, merge, merge_statement
 from lakehouse.session import own_session, settings
 from lakehouse.stage import Stage
 from lakehouse.tables import create, get
+from pipelines.epochs.tables.reading import EpochSources
 from pipelines.plan.values import EpochPlan
-from pipelines.sources import EpochSources
 from tests.lake import Lake, only
 
 MERGE_APP = "spark.databricks.delta.write.txnAppId"

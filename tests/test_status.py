@@ -12,8 +12,8 @@ from lakehouse.address import Address
 from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, SourceVersions
 from lakehouse.tables import Commit, Table
 from lakehouse.times import FILE_RETENTION
-from pipelines import execution
 from pipelines.cli import main
+from pipelines.epochs import gate as gates
 from pipelines.report import JoinStatus
 from pipelines.status import Sighting, judge, last_gate, retention_warning, seconds_between_runs, source_status
 from tests.lake import Lake
@@ -199,7 +199,7 @@ def test_a_lake_is_followed_from_not_loaded_to_unreadable(
     assert "  left: 1 commit behind, the oldest" in text
 
     with monkeypatch.context() as patched:
-        patched.setattr(execution, "gate", lambda *_: execution.Verdict(("two rows for a key",)))
+        patched.setattr(gates, "gate", lambda *_: gates.Verdict(("two rows for a key",)))
         call("run", code=3)
     shutil.rmtree(lake.path("right"))
     lake.create("right", "k INT, w STRING")

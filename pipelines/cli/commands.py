@@ -343,8 +343,8 @@ def demo(folder: Path) -> None:
 
 def _run(command: "Command", given: Given, select: str | None, backfill: "Backfill | None" = None) -> "Report":
     workspace = given.open()
+    from pipelines.commands.run import run_joins
     from pipelines.report import Report
-    from pipelines.run import run_joins
 
     with shown() as progress:
         reports = run_joins(workspace, names(select), backfill=backfill, progress=progress)

@@ -9,7 +9,8 @@ from typing import Any
 from unittest.mock import patch
 
 from expectations.validation import Verdict
-from pipelines import execution
+from pipelines.epochs import gate as gates
+from pipelines.epochs import run_epoch
 from tests.benchmarks import rivals
 from tests.benchmarks.commits import in_small_files, rewrite_each_file
 from tests.benchmarks.compare import account, medians, must_be_equal, pipeline_of, ratio
@@ -82,7 +83,7 @@ def overhead(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
 
 @contextmanager
 def _without_gate() -> Iterator[None]:
-    with patch.object(execution, "gate", return_value=Verdict()), patch.object(execution, "look_ahead"):
+    with patch.object(gates, "gate", return_value=Verdict()), patch.object(run_epoch, "look_ahead"):
         yield
 
 

@@ -13,9 +13,9 @@ from lakehouse import pruning
 from lakehouse.errors import GateFailed
 from lakehouse.pruning import Pruning
 from pipelines import Pipeline
-from pipelines.gating import looked_up
+from pipelines.epochs.lookup import gate as looked_up
+from tests.epochs.lookup.test_streams import JOIN, Clicks, begin, commit_at
 from tests.lake import KEYED, Lake, only
-from tests.test_streams import JOIN, Clicks, begin, commit_at
 
 HOLDS = "the literal predicate misses the key"
 FINDS = "that a join on the key finds"

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from expectations.gate import loaded, sources
 from lakehouse.errors import GateFailed
-from pipelines import Pipeline, first_load
+from pipelines import Pipeline
+from pipelines.epochs.tables import load
 from tests.lake import KEYED, Lake, only
 
 MISSING, SURPLUS, DIFFERS = "has every row", "does not make", "a row of the result is"
@@ -43,12 +44,12 @@ def unloaded(lake: Lake) -> Lake:
 
 def _loading(monkeypatch: pytest.MonkeyPatch, change: Callable[[DataFrame], DataFrame]) -> None:
     """Let a first load write something else than it computed."""
-    append = first_load.append
+    append = load.append
 
     def faulty(rows: DataFrame, *args: Any) -> Any:
         return append(change(rows), *args)
 
-    monkeypatch.setattr(first_load, "append", faulty)
+    monkeypatch.setattr(load, "append", faulty)
 
 
 @pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])

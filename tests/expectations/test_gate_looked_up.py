@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 
 from lakehouse.errors import GateFailed
 from pipelines import Pipeline
-from pipelines.gating import looked_up
+from pipelines.epochs.lookup import gate as looked_up
+from tests.epochs.lookup.test_streams import JOIN, Clicks, begin, commit_at
 from tests.lake import only
 from tests.planted import planted
-from tests.test_streams import JOIN, Clicks, begin, commit_at
 
 MISSING, SURPLUS = "the partner that it had at its position", "no row that nothing caused"
 

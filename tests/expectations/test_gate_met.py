@@ -12,10 +12,10 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType, 
 from lakehouse.entries import COMMITTED
 from lakehouse.errors import GateFailed
 from lakehouse.values import hash_of
-from pipelines.gating import met
+from pipelines.epochs.window import gate as met
+from tests.epochs.window.test_windows import JOIN, Streams, _streams, at, streams
 from tests.lake import Lake, only
 from tests.planted import planted
-from tests.test_windows import JOIN, Streams, _streams, at, streams
 
 __all__ = ["_streams", "streams"]
 

@@ -14,10 +14,11 @@ from lakehouse.entries import Entry
 from lakehouse.errors import GateFailed
 from lakehouse.publish import STAGED_COUNTS
 from lakehouse.stage import Stage
-from pipelines import Pipeline, execution
+from pipelines import Pipeline
 from pipelines.binding.bound import Bound
 from pipelines.binding.workspace import Workspace
-from pipelines.gating import Beforehand, gate
+from pipelines.epochs import gate as gates
+from pipelines.epochs.gate import Beforehand, gate
 from pipelines.plan.values import EpochPlan
 from tests.lake import KEYED, Lake, only
 from tests.planted import planted
@@ -121,7 +122,7 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
                 assert set(gate(workspace, bound, plan, faulty, planted).findings) == set(found[fault])
         return gate(workspace, bound, plan, stage, entry, beforehand)
 
-    monkeypatch.setattr(execution, "gate", gate_all)
+    monkeypatch.setattr(gates, "gate", gate_all)
     assert only(pipeline.run(lake.spark)).outcome == "done"
     assert [fault for fault in FAULTS if not found[fault]] == []
 

@@ -1,0 +1,68 @@
+"""Keys that a table holds more than once, and the error that names them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.changes import null_key
+from lakehouse.errors import DuplicateKey
+from lakehouse.sqltext import quote
+
+EXAMPLES = 5
+
+
+REMOVE = "remove the surplus rows from the source; nothing was published"
+
+
+class Twice(NamedTuple):
+    """A key that a table holds more than once: its values, and how many rows have it, in words."""
+
+    key: Sequence[object]
+    rows: str
+
+
+def changed_twice(changes: DataFrame) -> list[Twice]:
+    """Return examples of keys that changes make hold several rows; the table may hold more than the changes show."""
+    rows = changes.select("key", "copies").limit(EXAMPLES).collect()
+    return [Twice(tuple(row["key"]), f"{row['copies']} rows or more") for row in rows]
+
+
+def held_twice(rows: DataFrame, key: Sequence[str]) -> list[Twice]:
+    """Return examples of keys that several rows of a table have; rows without a key do not count."""
+    parts = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
+    twice = rows.where(f"NOT {null_key(key)}").groupBy(*parts).count().where("count > 1")
+    return [Twice(tuple(row)[:-1], f"{row['count']} rows") for row in twice.limit(EXAMPLES).collect()]
+
+
+def refuse_keys(label: str, key: Sequence[str], examples: Sequence[Twice], hint: str = REMOVE) -> None:
+    """
+    Stop where keys were found that a table holds twice.
+
+    Args:
+        label: The table.
+        key: The names of its key columns.
+        examples: Keys that it holds twice.
+        hint: What helps.
+
+    Raises:
+        DuplicateKey: There is an example.
+    """
+    if examples:
+        raise DuplicateKey(
+            label,
+            "a key is there more than once",
+            expected="at most one row for each key",
+            found=listed(key, examples),
+            hint=hint,
+        )
+
+
+def listed(key: Sequence[str], examples: Sequence[Twice]) -> str:
+    """Write keys for a message, each with the names of its columns and its rows: `k=3 (2 rows)`."""
+    named = (
+        ", ".join(f"{name}={value}" for name, value in zip(key, one.key, strict=True)) + f" ({one.rows})"
+        for one in examples
+    )
+    return "; ".join(named)

@@ -1,0 +1,1 @@
+"""Epochs of the tables kept of changelog sources."""

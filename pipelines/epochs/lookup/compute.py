@@ -1,0 +1,211 @@
+"""
+Compute one epoch of a join of a stream with tables.
+
+    rows of the stream ─► look-up in each table as it was at their position ─► SELECT list ─► stage: result
+                                   ▲
+    feeds of the tables ─► changes of every commit, in the order of time ─► versions
+
+The first epoch takes the stream's snapshot, which meets the tables as they are; from there the feed takes over.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from lakehouse.entries import Passed
+from lakehouse.errors import DuplicateKey
+from lakehouse.sqltext import quote
+from lakehouse.stage import Stage
+from lakehouse.tables import read_rows
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.duplicate_keys import changed_twice, held_twice, refuse_keys
+from pipelines.epochs.lookup.reading import StreamSources
+from pipelines.epochs.scratch import few_or_many
+from pipelines.epochs.streams.new_rows import Arrived
+from pipelines.epochs.tables.reading import check_looked_up
+from pipelines.joins.lookup import ALWAYS, as_rows, emitted, look_up
+from pipelines.joins.watermarks import as_number
+from pipelines.plan.values import Computed, EpochPlan
+from pipelines.spec import STREAM_COLUMNS
+from pipelines.spec.statement.added_columns import HAS_VALUE, VERSION
+
+EPOCH, POSITION = STREAM_COLUMNS
+
+
+def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
+    """
+    Compute an epoch of a join with a stream into the stage's part `result`.
+
+    Returns:
+        The clocks after the epoch: of each source the greatest time of what was read, and where other joins read the
+        result, of each watermarked column, as `stream.column`, its greatest value. The positions that it passed, of a
+        load the end, at 0. Counts: read (rows that came to the stream, and feed rows of the tables),
+        null_values (rows of the stream without a value), null_keys (feed rows of tables without a key, and rows of the
+        stream that an inner join drops for a null key), ignored_changes (rows that were updated or deleted, and passed
+        over), behind_cut (rows and changes that came too late for the order that their time gives them), looked_up,
+        files, and appended.
+
+    Raises:
+        CannotContinue: A commit of the stream changed or deleted rows, or rows lack what orders them.
+        DuplicateKey: A table holds a key twice.
+        FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
+    """
+    assert plan.strategy in ("load", "incremental", "reset"), plan.strategy
+    size = sum(table.size for table in bound.sources[1:])
+    made: list[Lookups] = []
+    counts = few_or_many(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage, made))
+    return Computed(counts, made[-1].clocks(), made[-1].passed)
+
+
+class Lookups:
+    """The look-ups of one epoch."""
+
+    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, few: bool) -> None:
+        self._workspace, self._bound, self._plan = workspace, bound, plan
+        self.sources = StreamSources(workspace, bound, plan, stage, few=few)
+        self.arrived = Arrived(workspace, bound, plan)
+        self._few = few
+        self._made = Observation()
+        self._came = self.arrived.frame
+
+    def rows(self) -> DataFrame:
+        """Give the rows of the result, with `_epoch` and `_position`."""
+        bound, sources = self._bound, self.sources
+        sources.read_changes()
+        for source, changes in sources.twice.items():
+            refuse_keys(source, sources.key_of(source), changed_twice(changes))
+        came = self.arrived.frame.drop(HAS_VALUE)
+        if self._few or not all(sources.is_met_whole(link.input) for link in bound.join.links):
+            came = self._came = sources.kept("arrived", came)
+            self.arrived.facts()
+        rows = as_rows(came, bound.join.inputs[0])
+        for number, link in enumerate(bound.join.links):
+            if number and link.over and not sources.is_met_whole(link.input):
+                rows = sources.kept(f"met_{number}", rows)
+            to_all = sources.is_sent_to_all(link.input)
+            rows = look_up(rows, link, bound.join, bound.types, sources.versions(link, rows), broadcast=to_all)
+        made = emitted(rows, bound.join).observe(
+            self._made,
+            F.count(F.lit(1)).alias("rows"),
+            F.count("row").alias("appended"),
+            F.count(F.expr("IF(null_key, 1, NULL)")).alias("null_keys"),
+        )
+        values = [
+            F.col(f"row.{quote(field.name)}").cast(field.dataType).alias(field.name)
+            for field in bound.columns
+            if field.name not in STREAM_COLUMNS
+        ]
+        epoch = F.lit(self._plan.epoch).cast("bigint").alias(EPOCH)
+        return made.where("row IS NOT NULL").select(*values, epoch, F.col("position").alias(POSITION))
+
+    def counts(self) -> dict[str, int]:
+        """
+        Count what was read; the rows have been.
+
+        Raises:
+            CannotContinue: As `Arrived.facts`.
+            DuplicateKey: A table holds a key twice.
+        """
+        facts = self.arrived.facts()
+        if self._made.get["rows"] != self.arrived.number:
+            self._refuse_twice()
+        looked_up = check_looked_up(self._bound, self.sources)
+        counts = self.sources.counts
+        return {
+            **counts,
+            **facts,
+            "looked_up": counts["looked_up"] + looked_up,
+            "read": counts["read"] + facts["read"],
+            "null_keys": counts["null_keys"] + self._made.get["null_keys"],
+            "behind_cut": facts["behind_cut"] + self.sources.behind_cut,
+            "appended": self._made.get["appended"],
+        }
+
+    def clocks(self) -> dict[str, int]:
+        """Say how far the times of sources and watermarked columns go once the epoch is through."""
+        clocks, came = {**self._plan.clocks, **self.sources.reached}, self.arrived.reached
+        if came is not None:
+            clocks[self.arrived.source] = came
+        clocks = {name: max(time, self._plan.clocks.get(name, time)) for name, time in clocks.items()}
+        return clocks | {name: far for name, far in self._walked[1].items() if far != ALWAYS}
+
+    @property
+    def passed(self) -> tuple[Passed, ...]:
+        """The positions that the epoch passed, with the watermarks of the result; the rows have been read."""
+        return self._walked[0]
+
+    @cached_property
+    def _walked(self) -> tuple[tuple[Passed, ...], dict[str, int]]:
+        """Walk the positions: what they passed, and how far the watermarked columns are after all of them."""
+        marks = self._bound.join.looking_up
+        clocks = [f"{self.arrived.source}.{mark.time.column}" for mark in marks]
+        far = [self._plan.clocks.get(clock, ALWAYS) for clock in clocks]
+        found: list[Passed] = []
+        for step in self._steps():
+            before, far = far, [max(one, step.reached.get(n, one)) for n, one in enumerate(far)]
+            moved = {
+                name: far[n] - marks[n].lateness
+                for name, n in self._bound.join.carried
+                if far[n] > before[n] or (not found and far[n] != ALWAYS)  # the first position tells all
+            }
+            found.append(Passed(step.time, moved))
+        return tuple(found), dict(zip(clocks, far, strict=True))
+
+    def _steps(self) -> list["_Step"]:
+        """Give the positions of the stream in their order."""
+        given = self.arrived.given
+        columns = {mark.time.column.lower(): n for n, mark in enumerate(self._bound.join.looking_up)}
+
+        def numbered(watermarks: Mapping[str, int]) -> dict[int, int]:
+            return {columns[name]: mark for name, mark in watermarks.items() if name in columns}
+
+        if self._plan.strategy != "incremental":
+            return [_Step(0, numbered(given.watermarks) if given is not None else self._reached().get(None, {}))]
+        if given is not None:
+            return [_Step(position.time, numbered(position.watermarks)) for position in given.positions]
+        told = self._reached()
+        return [_Step(time, told.get(commit.version, {})) for commit, time in self.arrived.commits()]
+
+    def _reached(self) -> dict[int | None, dict[int, int]]:
+        """Find the greatest values of the watermarked columns: of each commit, of a first load of all rows."""
+        marks = self._bound.join.looking_up
+        if not marks:
+            return {}
+        kinds = self.arrived.table.schema
+        names = [(mark.time.column, kinds[mark.time.column].dataType) for mark in marks]
+        greatest = [F.max(F.expr(as_number(quote(name), kind))).alias(f"m{n}") for n, (name, kind) in enumerate(names)]
+        is_load = self._plan.strategy != "incremental"
+        rows = self._came.agg(F.lit(None), *greatest) if is_load else self._came.groupBy(VERSION).agg(*greatest)
+        return {row[0]: {n: row[n + 1] for n in range(len(marks)) if row[n + 1] is not None} for row in rows.collect()}
+
+    def _refuse_twice(self) -> None:
+        for place in range(1, len(self._bound.join.inputs)):
+            item, table = self._bound.join.inputs[place], self._bound.table(place)
+            rows = read_rows(self._workspace.spark, table, table.version)
+            refuse_keys(table.address.label, item.key, held_twice(rows, item.key))
+        raise DuplicateKey(
+            self._bound.join.name,
+            "a row of the stream met more than one row of a table",
+            expected="at most one row for each key of a table",
+            found=f"{self._made.get['rows']} rows for {self.arrived.number} of the stream",
+        )
+
+
+def _compute(
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, made: list[Lookups], few: bool
+) -> dict[str, int]:
+    lookups = Lookups(workspace, bound, plan, stage, few)
+    made.append(lookups)
+    stage.put("result", lookups.rows())
+    return lookups.counts()
+
+
+class _Step(NamedTuple):
+    """A position of the stream: its time, and the greatest values of watermarked columns by their places."""
+
+    time: int
+    reached: Mapping[int, int]

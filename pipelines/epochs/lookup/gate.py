@@ -1,0 +1,136 @@
+"""What an epoch of a join of a stream with tables is held against: the stream and the tables, read once more."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+
+from expectations.gate import LookedUp, Statement, gate_looked_up
+from expectations.validation import Verdict
+from lakehouse.entries import Entry
+from lakehouse.session import for_few, settings
+from lakehouse.small import TooMuch, brought
+from lakehouse.sqltext import quote
+from lakehouse.stage import Stage
+from lakehouse.values import comparable, type_sql
+from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.streams.new_rows import Arrived, as_time
+from pipelines.epochs.tables.gate import inspect_maps, statement_of
+from pipelines.epochs.tables.reading import SMALL
+from pipelines.plan.values import APPENDED, FEW, EpochPlan
+from pipelines.spec import STREAM_COLUMNS, Link
+
+RECHECKED = 100_000
+"""Where more rows than this came, about so many of them are looked up once more."""
+
+MOST = 1_000_000
+"""Where more rows than this came none is: to read them once more would take as long as to look them up."""
+
+PLACE = "_lakejoin_place"
+"""The column with the position of a stream's row; beside it are the user's columns."""
+
+
+def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
+    """
+    Look the rows of the stream up once more, in the tables as they were, and hold the staged rows against that.
+
+    Of many rows a sample is taken, by the columns of the stream that the result shows, of very many none. Nothing is
+    looked up once more where the epoch is a replay, which has done that, and where a table that changed is a changelog
+    source or another join: their changes are not those of their commits.
+
+    Args:
+        workspace: Where the sources are.
+        bound: The join.
+        plan: The epoch.
+        stage: Its stage.
+        entry: Its *publishing* row, whose counts tell how much there is to read.
+    """
+    is_load = plan.strategy in ("load", "reset")
+    if not is_load and (plan.strategy != "incremental" or _has_other_order(workspace, bound, plan)):
+        return Verdict()
+    if not is_load and not _came(plan, bound.join.inputs[0].source) and not entry.counts.get(APPENDED):
+        return Verdict()
+    number = entry.counts.get("read", 0)
+    if number > MOST:
+        return Verdict()
+    inspect_maps(workspace, bound, plan)
+    size = sum(table.size for table in bound.sources[1:])
+    with settings(workspace.spark, {**for_few(size), "spark.sql.shuffle.partitions": "2"} if number <= FEW else {}):
+        came = Arrived(workspace, bound, plan).placed(PLACE)
+        staged = stage.get(workspace.spark, "result", bound.columns)
+        if number > RECHECKED:
+            came, staged = _sample(bound, came, staged, number // RECHECKED + 1)
+        came = _kept(workspace, stage, came, few=number <= FEW)
+        links = sorted(bound.join.links, key=lambda link: link.input)
+        tables = [_table(workspace, bound, plan, link) for link in links]
+        return gate_looked_up(staged, came, PLACE, _statement(bound, plan.epoch), tables)
+
+
+def _statement(bound: BoundJoin, epoch: int) -> Statement:
+    """Give the statement of the join, with the columns that the result has besides."""
+    join = bound.join
+    own = dict(zip(STREAM_COLUMNS, (str(epoch), quote(join.inputs[0].alias, PLACE)), strict=True))
+    given = own | {output.name: output.expression for output in join.outputs}
+    outputs = ((field.name, f"CAST({given[field.name]} AS {type_sql(field.dataType)})") for field in bound.columns)
+    return replace(statement_of(join), outputs=tuple(outputs))
+
+
+def _table(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, link: Link) -> LookedUp:
+    """Read a table at its pinned version and, unless it stands still, its feed."""
+    item, table = bound.join.inputs[link.input], bound.table(link.input)
+    names = bound.used(item.source)
+    rows = rows_of(workspace, replace(item, columns=names), table, table.version)
+    looked_up = LookedUp(item.key, link.expressions, rows, is_small=table.size <= SMALL, size=table.size)
+    known = workspace.file.sources.get(item.source)
+    is_global = known is not None and known.kind == "global_table"
+    if is_global or plan.strategy != "incremental" or not _came(plan, item.source):
+        return looked_up
+    (versions,) = (part for part in plan.sources if part.name == item.source)
+    at = (versions.read_after, versions.to_version)
+    feed = workspace.feeds.read(item.source, table, *at, names, "commit by commit")
+    if item.source in plan.clocks:
+        looked_up = replace(looked_up, floor=plan.clocks[item.source])
+    if item.source in bound.times:
+        column = quote(bound.times[item.source])
+        time = as_time(f"coalesce(new.{column}, old.{column})", table.schema[bound.times[item.source]].dataType)
+        looked_up = replace(looked_up, time=time)
+    return replace(looked_up, feed=feed)
+
+
+def _came(plan: EpochPlan, source: str) -> bool:
+    """Tell whether something came to a source since the epoch before."""
+    return any(part.has_changes for part in plan.sources if part.name == source)
+
+
+def _has_other_order(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> bool:
+    """Tell whether a table changed in another order than that of its commits."""
+    sources = [item.source for item in bound.join.inputs[1:]]
+    logged = [name for source in sources if (log := bound.logs.get(source)) for name in (source, log.address.label)]
+    kept = [name for name in sources if name in workspace.file.sources]
+    landed = [name for name in kept if workspace.file.sources[name].kind == "changelog"]
+    return any(_came(plan, name) for name in (*logged, *landed))
+
+
+def _sample(bound: BoundJoin, came: DataFrame, staged: DataFrame, share: int) -> tuple[DataFrame, DataFrame]:
+    """Leave of the rows of the stream one in so many, and of the staged rows those that they made."""
+    stream = bound.join.inputs[0]
+    columns = {quote(stream.alias, name): name for name in stream.columns}
+    shown = {
+        output.name: columns[output.expression] for output in bound.join.outputs if output.expression in columns
+    } | {STREAM_COLUMNS[1]: PLACE}
+
+    def sampled(rows: DataFrame, names: list[str]) -> DataFrame:
+        values = (comparable(quote(name), rows.schema[name].dataType) for name in names)
+        return rows.where(f"pmod(xxhash64({', '.join(values)}), {share}) = 0")
+
+    return sampled(came, list(shown.values())), sampled(staged, list(shown))
+
+
+def _kept(workspace: Workspace, stage: Stage, rows: DataFrame, *, few: bool) -> DataFrame:
+    """Take rows to the driver or into the stage and give them from there."""
+    if few:
+        with suppress(TooMuch):
+            return brought(rows).frame
+    stage.put("gated", rows)
+    return stage.get(workspace.spark, "gated", rows.schema)

@@ -1,0 +1,132 @@
+"""The tables of an epoch of a join with a stream, as they were meanwhile."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from lakehouse.changes import key_struct
+from lakehouse.sqltext import quote
+from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.streams.new_rows import as_time, refuse_untimed
+from pipelines.epochs.tables.commits import CommitSources, key_at
+from pipelines.joins.kernel import refers_to
+from pipelines.joins.lookup import ALWAYS, whole
+from pipelines.joins.versions import timed, versions
+from pipelines.plan.values import EpochPlan
+from pipelines.spec import Link
+
+SENT_TO_ALL = 8 * 2**20
+"""A table of so many bytes goes to the rows of the stream; with a larger one both sides are shuffled."""
+
+CHANGES_SENT = 100_000
+"""With so many changes it does."""
+
+
+class StreamSources(CommitSources):
+    """
+    The sources of one epoch of a join with a stream, with the arguments and counts of `EpochSources`.
+
+    Of its tables the changes of every commit are read, those of a changelog source row by row; of a global table none.
+    Afterwards `reached` has the greatest time of the changes of each source that had some, and `behind_cut` how many of
+    the tables' changes came later than rows of the stream that should have met them.
+    """
+
+    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, *args: Any, **kwargs: Any) -> None:
+        super().__init__(workspace, bound, plan, *args, **kwargs)
+        self._clocks = plan.clocks
+        self.reached: dict[str, int] = {}
+        self.behind_cut = 0
+
+    def read_changes(self) -> None:
+        """Read the changes of the tables, side by side, and give each its place in time."""
+        super().read_changes()
+        for source, commits in self._commits.items():
+            self._commits[source] = self._placed(source, commits)
+
+    def versions(self, link: Link, rows: DataFrame) -> DataFrame:
+        """Give the versions of a table's rows that rows of the stream may meet."""
+        place = link.input
+        item, types, table = self._bound.join.inputs[place], self._bound.types[place], self._bound.table(place)
+        if self.is_met_whole(place):
+            held = rows_of(self._workspace, item, table, table.version)
+        else:
+            keys = rows.select(F.expr(refers_to(link, self._bound.types)).alias("key")).where("key IS NOT NULL")
+            wanted = self.kept(f"wanted_{place}", keys.distinct())
+            held = self.rows({place: lambda: wanted})[place]
+        changed = self._commits.get(item.source)
+        if changed is None:
+            return whole(held, item, types)
+        changes = changed.select(key_at(self._bound, place), "position", "version", "old", "new")
+        if self.is_met_whole(place):
+            # Two rows of a key that changes would pass for one: of all others the look-up would show it.
+            keys = held.select(F.expr(key_struct(item.key, types)).alias("key"))
+            self.unchecked.append((place, keys.join(changes.select("key"), on="key", how="left_semi")))
+        return versions(changes, held, item, types, beginning=ALWAYS, ties=["version"])
+
+    def is_met_whole(self, place: int) -> bool:
+        """Tell whether a table is read whole: where it holds less than what comes to the stream, or is small."""
+        return not self._few and (
+            self._bound.table(place).size <= self._plan.stream_bytes or self._is_read_whole(place)
+        )
+
+    def is_sent_to_all(self, place: int) -> bool:
+        """Tell whether a table goes to the rows of the stream: it is small, and so are its changes; or it is global."""
+        item, table = self._bound.join.inputs[place], self._bound.table(place)
+        known = self._workspace.file.sources.get(item.source)
+        if known is not None and known.kind == "global_table":
+            return True
+        changed = self._ranges[item.source].changed_rows if item.source in self._commits else 0
+        return table.size <= SENT_TO_ALL and (self._few or (changed is not None and changed <= CHANGES_SENT))
+
+    def _has_changes(self, source: str) -> bool:
+        assert self._bound.stream is not None
+        known = self._workspace.file.sources.get(source)
+        stands_still = source == self._bound.stream.source or (known is not None and known.kind == "global_table")
+        return self._plan.strategy == "incremental" and not stands_still and super()._has_changes(source)
+
+    def _net(self, source: str) -> Mapping[str, int]:
+        """Net each commit; what they come to in all is nobody's affair here."""
+        if self._bound.logs.get(source) is not None or self._is_row_by_row(source):
+            self._keep_log(source)
+            return {"read": 0, "null_keys": 0, "copies": 0}
+        feed, seen = self._feed(source)
+        self._each_commit(source, feed)
+        return {**self._counted(source, seen), "copies": 0}
+
+    def _is_row_by_row(self, source: str) -> bool:
+        known = self._workspace.file.sources.get(source)
+        return known is not None and known.kind == "changelog"
+
+    def _placed(self, source: str, commits: DataFrame) -> DataFrame:
+        """Give the changes of a table their place in time, and see how far that goes."""
+        column = self._bound.times.get(source)
+        time = "unix_micros(at)"
+        if column is not None:
+            kind = self._table(source).schema[column].dataType
+            own = "ord" if self._is_row_by_row(source) else f"coalesce(new.{quote(column)}, old.{quote(column)})"
+            time = as_time(own, kind)
+        else:
+            own = "at"
+        assert self._bound.stream is not None
+        cut = self._clocks.get(self._bound.stream.source, ALWAYS)
+        seen, floor = Observation(), self._clocks.get(source, ALWAYS)
+        if column is None and self._is_row_by_row(source):
+            # Commits of one table have ascending times; each row is a version here, too many to compare with all.
+            raised = commits.withColumn("position", F.expr(f"greatest({time}, CAST({floor} AS BIGINT))"))
+        else:
+            raised = timed(commits, time, floor)
+        changes = raised.observe(
+            seen,
+            F.max("position").alias("reached"),
+            F.count(F.expr(f"IF(position <= {cut}, 1, NULL)")).alias("behind_cut"),
+            F.count(F.expr(f"IF({own} IS NULL, 1, NULL)")).alias("untimed"),
+        )
+        kept = self._kept_of(source, "placed", changes)
+        refuse_untimed(source, column, seen.get["untimed"])
+        if seen.get["reached"] is not None:
+            self.reached[source] = seen.get["reached"]
+        self.behind_cut += seen.get["behind_cut"]
+        return kept

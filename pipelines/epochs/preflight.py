@@ -1,0 +1,207 @@
+"""Gather the facts of a join and plan its next epoch; reads only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql.types import StructType
+
+from lakehouse.columns import changed_columns, columns_in
+from lakehouse.commit_log import mark_of
+from lakehouse.entries import JoinHistory
+from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken, reconcile_hint
+from lakehouse.feed import CHANGE_FEED
+from lakehouse.feed_ranges import unrecorded
+from lakehouse.publish import check_owner
+from lakehouse.refusals import refuse_forgetting
+from lakehouse.tables import Table, commits_since, reaching
+from pipelines.binding.bound import Bound, BoundJoin
+from pipelines.binding.schema_diff import differences, listed
+from pipelines.binding.workspace import Workspace
+from pipelines.joins.changelog import changelog_schema
+from pipelines.plan.facts import Redefined, ResultFacts, SourceFacts
+from pipelines.plan.values import EpochPlan
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan with what it was made from; `bound` is None for an open epoch, which needs no source and no file."""
+
+    plan: EpochPlan
+    history: JoinHistory
+    bound: Bound | None
+
+
+NO_GAPS: Mapping[str, str] = {}
+
+
+def facts_of(table: Table | None) -> ResultFacts | None:
+    """Give what a plan needs to know of a table that is kept; None where there is none."""
+    return None if table is None else ResultFacts(table.id, table.version)
+
+
+def used_columns(bound: Bound, result: Table | None) -> dict[str, tuple[str, ...]]:
+    """
+    Name the columns of each source whose changes count for the next epoch.
+
+    Args:
+        bound: The join, or the KTable.
+        result: Its result; None where there is none.
+
+    Returns:
+        The columns that it uses, by source. Nothing where the result lacks columns that the join makes, or has others:
+        `check_result` raises that with what helps, which a changed column of a source would hide.
+    """
+    if result is not None and differences(bound.columns, result.schema):
+        return {}
+    return {table.address.label: bound.used(table.address.label) for table in bound.sources}
+
+
+def source_facts(
+    workspace: Workspace,
+    join: str,
+    table: Table,
+    history: JoinHistory,
+    used: Mapping[str, Sequence[str]],
+    *,
+    backfill: bool,
+    gap: str = "",
+) -> SourceFacts:
+    """
+    Find out what has become of a source since the last epoch.
+
+    Args:
+        workspace: Where to look.
+        join: The join, or the changelog source.
+        table: The source's table, pinned.
+        history: What the ledger knows.
+        used: The columns whose changes count, by source.
+        backfill: What is recorded does not matter.
+        gap: Why its feed could not be read, when an attempt has just shown it.
+
+    Raises:
+        FeedUnavailable: Its change feed is off.
+    """
+    name = table.address.label
+    if not table.feed_on:
+        raise FeedUnavailable(
+            name,
+            "its change feed is off",
+            hint=f"ALTER TABLE {table.address.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true)"
+            + ("" if history.committed is None else f", then {reconcile_hint(join)}"),
+        )
+    last = history.committed
+    recorded = next((s for s in last.sources if s.name == name), None) if last and not backfill else None
+    commit, columns = mark_of(table, table.version), columns_in(table.schema, used.get(name, ()))
+    facts = SourceFacts(name, table.id, table.version, columns=columns, commit=commit)
+    if recorded is None or recorded.id != table.id:
+        return facts
+    table = reaching(workspace.spark, table, recorded.to_version)
+    if mark_of(table, recorded.to_version).contradicts(recorded.commit):
+        return replace(facts, is_put_back=True)
+    try:
+        commits = commits_since(workspace.spark, table, recorded.to_version)
+    except FeedUnavailable as error:
+        return replace(facts, gap=f"{error.problem}: {error.found}")
+    with_data = [commit for commit in commits if commit.changes_data]
+    changed = [commit.changed_rows for commit in with_data]
+    return replace(
+        facts,
+        data_versions=tuple(commit.version for commit in with_data),
+        gap=(gap or unrecorded(commits)) if with_data else "",
+        changed_rows=None if None in changed else sum(number or 0 for number in changed),
+        changed=changed_columns(workspace.spark, table, recorded, commits) if name in used else "",
+    )
+
+
+def _check_changelog(
+    workspace: Workspace, bound: BoundJoin, changelog: Table, history: JoinHistory, *, backfill: bool
+) -> None:
+    """See that the changelog is as the last epoch left it and has the columns that it should."""
+    last = history.committed
+    recorded = last.changelog if last is not None else None
+    if recorded is not None and recorded.version is not None and not backfill:
+        check_owner(workspace.spark, changelog, recorded.version, history.run_ids(), bound.join.name)
+    check_columns(bound.join.name, "changelog", changelog_schema(bound.columns), changelog.schema, bound.reshaped)
+
+
+def check_result(
+    workspace: Workspace, name: str, bound: Bound, result: Table, history: JoinHistory, *, backfill: bool
+) -> None:
+    """See that the result is as the last epoch left it and has the columns of the join."""
+    last = history.committed
+    if last is not None and last.result.version is not None and not backfill:
+        check_owner(workspace.spark, result, last.result.version, history.run_ids())
+    if not result.feed_on:
+        raise FeedUnavailable(
+            name,
+            "the change feed of the result is off",
+            hint=f"ALTER TABLE {bound.result.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true)",
+        )
+    refuse_forgetting(name, result.address, result.properties)
+    check_columns(name, "result", bound.columns, result.schema, bound.reshaped)
+
+
+def check_columns(join: str, which: str, columns: StructType, found: StructType, way: str) -> None:
+    """
+    See that a table has the columns that belong there.
+
+    Args:
+        join: The join, or the changelog source.
+        which: What the table is to it.
+        columns: The columns that belong there.
+        found: Those of the table.
+        way: What helps.
+
+    Raises:
+        SchemaBroken: One is missing, too many, or of another type.
+    """
+    differ = differences(columns, found)
+    if differ:
+        raise SchemaBroken(
+            join,
+            f"the columns of the {which} are not those that belong there",
+            expected=listed(columns),
+            found="; ".join(differ),
+            hint=way,
+        )
+
+
+def seen_changes(bound: BoundJoin, result: Table | None, history: JoinHistory) -> Redefined | None:
+    """
+    Say what a changed definition changes, as far as the result and the ledger show it, and what helps.
+
+    Args:
+        bound: The join as it is defined now.
+        result: Its result; None where there is none.
+        history: What the ledger knows.
+
+    Returns:
+        The changes; None where the last epoch had this definition, or there is nothing to compare.
+    """
+    last = history.committed
+    if result is None or last is None or last.definition == bound.definition:
+        return None
+    columns = differences(bound.columns, result.schema)
+    read = [table.address.label for table in (*bound.sources, *bound.logs.values())]
+    before = [source.name for source in last.sources]
+    came = [f"it reads {name}, too" for name in read if name not in before]
+    went = [f"it reads {name} no more" for name in before if name not in read]
+    return Redefined((*columns, *came, *went), bound.reshaped if columns else "")
+
+
+def is_only_created(table: Table, history: JoinHistory) -> bool:
+    """Tell whether a run made the table and came no further: it is nobody's, and empty."""
+    last = history.committed
+    is_ours = last is not None and last.result.id == table.id
+    return (
+        not is_ours
+        and table.commits[-1].operation == "CREATE TABLE"
+        and not any(commit.changes_data for commit in table.commits)
+    )
+
+
+def must_be_bound(prepared: Prepared) -> BoundJoin:
+    """Give the bound join of a plan that computes something."""
+    if not isinstance(prepared.bound, BoundJoin):
+        raise CannotContinue(prepared.plan.join, f"an open epoch has to be finished first: {prepared.plan.reason}")
+    return prepared.bound

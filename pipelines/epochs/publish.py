@@ -1,0 +1,347 @@
+"""
+From a staged change set to a closed epoch: MERGE, a look at what it did, the committed row.
+
+Everything comes from the ledger's *publishing* row and the stage, so that any later process can do the same again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from pyspark.sql import DataFrame
+
+from lakehouse.conditions import is_conflict, is_of_spark
+from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
+from lakehouse.errors import AnotherRun, BrokenEpoch, FeedUnavailable, LakejoinError
+from lakehouse.feed import CHANGE_FEED
+from lakehouse.publish import ATTEMPTS, OPERATIONS, Fence, append, check_owner, committed_counts, merge
+from lakehouse.refusals import refusal
+from lakehouse.session import for_few, settings
+from lakehouse.stage import Stage
+from lakehouse.tables import Commit, Table, get, refresh
+from pipelines.binding.bound import Bound, BoundJoin
+from pipelines.binding.workspace import Workspace
+from pipelines.plan.values import APPENDED, FEW, KEPT, WAITING, Computed, EpochPlan
+from pipelines.report.progress import Stopwatch
+from pipelines.spec.statement.added_columns import MATCHED
+
+T = TypeVar("T")
+
+RESET = "reset"
+"""The strategy of an epoch whose rows take the place of all that the result held."""
+
+
+def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, computed: Computed) -> Entry:
+    """Make the *publishing* row of an epoch, from which alone it can be finished."""
+    targets = [TargetVersions(bound.result, plan.result_id, plan.base_version)]
+    if isinstance(bound, BoundJoin) and bound.changelog is not None:
+        targets.insert(0, TargetVersions(bound.changelog, plan.changelog_id, plan.changelog_version))
+    if isinstance(bound, BoundJoin) and bound.state is not None:
+        targets.insert(0, TargetVersions(bound.state, plan.state_id, plan.state_version))
+    return Entry(
+        join=plan.join,
+        epoch=plan.epoch,
+        step=PUBLISHING,
+        run_id=run_id,
+        strategy=plan.strategy,
+        reason=plan.reason,
+        definition=bound.definition,
+        sources=tuple(
+            SourceVersions(s.name, s.id, s.from_version, s.to_version, *s.epochs, s.columns, s.commit)
+            for s in plan.sources
+        ),
+        targets=tuple(targets),
+        stage=stage,
+        counts=computed.counts,
+        clocks=computed.clocks,
+        positions=computed.positions,
+    )
+
+
+def staged_rows(entry: Entry) -> int:
+    """Give how many rows of the result the epoch's stage changes."""
+    return sum(entry.counts.get(name, 0) for name in OPERATIONS.values())
+
+
+def written_rows(entry: Entry) -> int:
+    """Give how many rows an epoch writes at most into one of its tables."""
+    counts = entry.counts
+    waiting = sum(counts.get(name, 0) for name in (KEPT, *WAITING.values()))
+    return max(staged_rows(entry), counts.get(APPENDED, 0), counts.get("changelog", 0), waiting)
+
+
+def is_staged(entry: Entry) -> bool:
+    """Tell whether the epoch's stage holds anything to be written."""
+    parts = ("changelog", APPENDED, *WAITING.values())
+    return bool(staged_rows(entry)) or any(entry.counts.get(part) for part in parts) or entry.strategy == RESET
+
+
+def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
+    """
+    Publish an epoch from its publishing row and its stage; run twice it writes nothing twice.
+
+    Raises:
+        BrokenEpoch: What the commit changed is not what was staged; the ledger says so too.
+        ForeignWriter: Somebody else wrote to the result since the epoch was computed.
+        AnotherRun: Another run finished the epoch meanwhile.
+    """
+    return close(workspace, entry, write_staged(workspace, entry, watch), watch)
+
+
+def write_staged(workspace: Workspace, entry: Entry, watch: Stopwatch) -> tuple[TargetVersions, ...]:
+    """
+    Write what an epoch, or one slice of it, has staged into its tables.
+
+    Returns:
+        The tables, with the versions that they have now.
+
+    Raises:
+        BrokenEpoch, ForeignWriter, AnotherRun: As `publish`.
+    """
+    version = entry.result.base_version
+    besides = []
+    _must_be_ours(workspace, entry)
+    state = entry.state
+    if state is not None:
+        with watch.step("state"):
+            besides.append(replace(state, version=_publish_state(workspace, entry, state)))
+    changelog = entry.changelog
+    if changelog is not None:
+        with watch.step("changelog"):
+            logged = entry.counts.get("changelog", 0)
+            besides.append(replace(changelog, version=_append(workspace, entry, changelog, "changelog", logged)))
+    is_reset = entry.strategy == RESET
+    if entry.counts.get(APPENDED) or is_reset:
+        with watch.step("append"):
+            staged = entry.counts[APPENDED]
+            version = _append(workspace, entry, entry.result, "result", staged, overwrite=is_reset)
+    if staged_rows(entry):
+        with watch.step("merge"):
+            version = _merge(workspace, entry, entry.result, "result", OPERATIONS)
+    return (*besides, replace(entry.result, version=version))
+
+
+def _must_be_ours(workspace: Workspace, entry: Entry) -> None:
+    """See that the result is ours and has its feed, before anything of the epoch goes into the tables beside it."""
+    if len(entry.targets) > 1:
+        result = is_still(workspace, entry.result, entry.join)
+        check_owner(workspace.spark, result, entry.result.base_version, {entry.run_id}, entry.join)
+
+
+def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) -> int:
+    """Bring the table of rows that wait up to date, unless that is done, and give its version afterwards."""
+    changed = {op: entry.counts.get(name, 0) for op, name in WAITING.items()}
+    if not any(changed.values()) and entry.strategy != RESET:
+        return state.base_version
+    if KEPT not in entry.counts and entry.strategy != RESET:
+        return _merge(workspace, entry, state, "state", WAITING, [MATCHED])
+    wait = entry.counts.get(KEPT, 0) + changed["insert"] + changed["update"]
+    return _append(workspace, entry, state, "state", wait, columns="after.*", overwrite=True)
+
+
+def _append(
+    workspace: Workspace,
+    entry: Entry,
+    target: TargetVersions,
+    part: str,
+    staged: int,
+    columns: str = "",
+    *,
+    overwrite: bool = False,
+) -> int:
+    """
+    Append a part of the stage to a target, unless that is done, and give the target's version afterwards.
+
+    Of a part with images of rows `columns` names those that are written, where there is one; with `overwrite` the rows
+    take the place of all that is there.
+    """
+    if not staged and not overwrite:
+        return target.base_version
+
+    def rows() -> DataFrame:
+        part_rows = Stage(entry.stage).get(workspace.spark, part)
+        return part_rows.where("op <> 'delete'").select(columns) if columns else part_rows
+
+    def appended() -> tuple[int, int | None]:
+        return append_rows(workspace, entry, target, rows, overwrite=overwrite)
+
+    with settings(workspace.spark, for_few(0) if staged <= FEW else {}):
+        version, written = _unless_finished(workspace, entry, target, appended)
+    if written not in (staged, None):
+        raise broken(workspace, entry, f"{staged} rows", f"{written} in version {version} of the {part}")
+    return version
+
+
+def append_rows(
+    workspace: Workspace,
+    entry: Entry,
+    target: TargetVersions,
+    rows: Callable[[], DataFrame],
+    *,
+    overwrite: bool = False,
+) -> tuple[int, int | None]:
+    """
+    Append an epoch's rows to a table, exactly once however often it is tried.
+
+    Args:
+        workspace: Where to work.
+        entry: The epoch's publishing row.
+        target: The changelog, or the result of a join with a stream, and the version that the epoch was computed
+            against.
+        rows: Gives what is appended.
+        overwrite: Put the rows in the place of all that is there.
+
+    Returns:
+        The version of the table that has them, and how many rows they are; None where nothing tells.
+
+    Raises:
+        ForeignWriter: Somebody else wrote to the table.
+        AnotherRun: Another run finished the epoch meanwhile.
+        BrokenEpoch: The table was replaced.
+    """
+
+    fence = fence_of(workspace, entry)
+
+    def own(table: Table) -> Commit | None:
+        commits = check_owner(workspace.spark, table, target.base_version, {entry.run_id}, entry.join)
+        ours = [commit for commit in commits if commit.metadata == fence.mark and commit.changes_data]
+        if ours and ours[-1].operation == "RESTORE":  # it was being let go
+            raise broken(workspace, entry, "its rows", f"they were taken back in version {ours[-1].version}")
+        return ours[-1] if ours else None
+
+    table = is_still(workspace, target, entry.join, feed=target != entry.state)
+    made, left = own(table), ATTEMPTS
+    while made is None:
+        is_beaten, left = False, left - 1
+        try:
+            append(rows(), target.address, fence, overwrite=overwrite)
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+            # Another run appended the same rows at the same time, or upkeep rewrote what is replaced: history tells.
+            is_beaten = True
+        made = own(refresh(workspace.spark, table))
+        if made is None and not (is_beaten and left and is_open(workspace, entry)):
+            raise another_run(entry)
+    counts = committed_counts(workspace.spark, table, made)
+    return made.version, None if counts is None else counts["inserted"]
+
+
+def _unless_finished(workspace: Workspace, entry: Entry, target: TargetVersions, action: Callable[[], T]) -> T:
+    """Carry out a write of an open epoch; where it fails, say whether another run finished the epoch, or why."""
+    try:
+        return action()
+    except LakejoinError:
+        raise
+    except Exception as error:
+        if not is_open(workspace, entry):
+            raise another_run(entry) from error  # the stage went with the epoch
+        if not is_of_spark(error):
+            raise
+        raise refusal(error, target.address, entry.epoch, entry.join) from error
+
+
+def fence_of(workspace: Workspace, entry: Entry) -> Fence:
+    """Tell whose the commits of an epoch are, or those of one of its slices."""
+    return Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id, entry.slice)
+
+
+def broken(workspace: Workspace, entry: Entry, staged: str, found: str) -> BrokenEpoch:
+    """Write into the ledger that a commit is not what was staged for it, and give the error to raise."""
+    workspace.ledger.append(replace(entry, step=BROKEN, message=f"staged: {staged}; found: {found}"))
+    return BrokenEpoch(
+        entry.join,
+        f"epoch {entry.epoch} is broken",
+        expected=staged,
+        found=found,
+        hint=f"run `lakejoin backfill --select {entry.join}` to reconcile the result",
+    )
+
+
+def another_run(entry: Entry) -> AnotherRun:
+    """Give the error of a run that comes too late."""
+    return AnotherRun(
+        entry.join,
+        f"epoch {entry.epoch} was finished by another run meanwhile",
+        hint="run again for what came since",
+    )
+
+
+def _merge(
+    workspace: Workspace,
+    entry: Entry,
+    target: TargetVersions,
+    part: str,
+    operations: Mapping[str, str],
+    telling: Sequence[str] = (),
+) -> int:
+    """Merge a part of the stage into a target, unless that is done, and give the target's version afterwards."""
+    table = is_still(workspace, target, entry.join, feed=target != entry.state)
+    fence = fence_of(workspace, entry)
+    staged = {name: entry.counts[name] for name in operations.values()}
+    ops = [op for op, name in operations.items() if staged[name]]
+
+    def merged() -> Commit | None:
+        base, stage = target.base_version, Stage(entry.stage)
+        still_open = partial(is_open, workspace, entry)
+        return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join, telling)
+
+    with settings(workspace.spark, for_few(table.size) if sum(staged.values()) <= FEW else {}):
+        commit = _unless_finished(workspace, entry, target, merged)
+    counted = committed_counts(workspace.spark, table, commit) if commit else dict.fromkeys(OPERATIONS.values(), 0)
+    made = staged if counted is None else {operations[op]: counted[name] for op, name in OPERATIONS.items()}
+    if commit is None or made != staged:
+        found = f"{made} in version {commit.version if commit else 'none'} of the {part}"
+        raise broken(workspace, entry, str(staged), found)
+    return commit.version
+
+
+def close(workspace: Workspace, entry: Entry, targets: Sequence[TargetVersions], watch: Stopwatch) -> Entry:
+    """Write the committed row, with the versions that the targets have now, then let the stage go."""
+    with watch.step("ledger"):
+        committed = workspace.ledger.append(
+            replace(entry, step=COMMITTED, targets=tuple(targets), seconds=dict(watch.seconds))
+        )
+    if entry.stage:
+        Stage(entry.stage).delete()
+    return committed
+
+
+def is_open(workspace: Workspace, entry: Entry) -> bool:
+    """Tell whether the ledger still has an epoch open, for this run."""
+    waiting = workspace.ledger.of(entry.join).open
+    return waiting is not None and waiting.epoch == entry.epoch and waiting.run_id == entry.run_id
+
+
+def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: bool = True) -> Table:
+    """
+    Look a table up that an epoch writes.
+
+    Args:
+        workspace: Where to look.
+        target: The table, as the epoch knows it.
+        join: The join, or the changelog source, that keeps it.
+        feed: Whether it has a change feed.
+
+    Raises:
+        BrokenEpoch: It is not the one that the epoch was computed against.
+        FeedUnavailable: It records no changes, which others read.
+    """
+    table = get(workspace.spark, target.address)
+    if table.id != target.id:
+        raise BrokenEpoch(
+            target.address.label,
+            "the table was replaced by another one while an epoch was open",
+            expected=f"the table with id {target.id}",
+            found=f"id {table.id}",
+            hint=f"run `lakejoin backfill --select {join}`",
+        )
+    if feed and not table.feed_on:
+        raise FeedUnavailable(
+            target.address.label,
+            "its change feed was turned off while an epoch was open",
+            hint=f"ALTER TABLE {table.address.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true), "
+            f"then run `lakejoin run --select {join}`, which finishes the epoch",
+        )
+    return table

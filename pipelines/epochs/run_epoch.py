@@ -1,0 +1,124 @@
+"""
+One epoch carried out, whatever it computes: into a stage, through its gate, into its tables.
+
+    compute ─► stage ─► gate ─► ledger: publishing ─► tables ─► ledger: committed ─► stage gone
+"""
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
+
+from lakehouse.conditions import reading
+from lakehouse.entries import REJECTED, Entry
+from lakehouse.errors import AnotherRun, GateFailed, LedgerForgot
+from lakehouse.session import NOT_ADAPTIVE, settings
+from lakehouse.stage import Stage
+from pipelines.binding.bound import Bound, BoundJoin, notes_on
+from pipelines.binding.ktable import BoundKTable
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.gate import Beforehand, gated, look_ahead
+from pipelines.epochs.publish import publish, publishing_entry, written_rows
+from pipelines.plan.values import FEW, Computed, EpochPlan
+from pipelines.report import JoinReport
+from pipelines.report.progress import Stopwatch
+
+Target = TypeVar("Target", BoundJoin, BoundKTable)
+
+
+def counts_only(
+    compute: Callable[[Workspace, Target, EpochPlan, Stage], dict[str, int]],
+) -> Callable[[Workspace, Target, EpochPlan, Stage], Computed]:
+    """Make of a function that counts one that gives what an epoch was computed to."""
+
+    def computed(workspace: Workspace, bound: Target, plan: EpochPlan, stage: Stage) -> Computed:
+        return Computed(compute(workspace, bound, plan, stage))
+
+    return computed
+
+
+def carry_out(
+    workspace: Workspace,
+    bound: Target,
+    plan: EpochPlan,
+    compute: Callable[[Workspace, Target, EpochPlan, Stage], Computed],
+    watch: Stopwatch,
+) -> JoinReport:
+    """
+    Compute an epoch into a stage of its own, gate it and publish it.
+
+    Args:
+        workspace: Where to work.
+        bound: The join, or the KTable.
+        plan: The epoch.
+        compute: Computes it into its stage.
+        watch: Times the steps.
+
+    Raises:
+        GateFailed: It did not pass; the ledger says so, and the stage is kept.
+        LakejoinError: As `compute` and `publish`.
+    """
+    run_id = uuid.uuid4().hex
+    stage = workspace.stage(plan.join, plan.epoch, run_id)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        beforehand, repairs = beside.submit(look_ahead, workspace, bound, plan), workspace.feeds.repairs
+        try:
+            with watch.step("compute"), reading(plan.join):
+                computed = compute(workspace, bound, plan, stage)
+        except BaseException:
+            stage.delete()
+            raise
+        if workspace.feeds.repairs > repairs:  # what was looked up from a feed may be distorted, too
+            beforehand = beside.submit(look_ahead, workspace, bound, plan)
+        entry = publishing_entry(bound, plan, run_id, stage.path, computed)
+        with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= FEW else {}):
+            return _published(workspace, bound, plan, stage, entry, watch, beforehand)
+
+
+def _published(
+    workspace: Workspace,
+    bound: Bound,
+    plan: EpochPlan,
+    stage: Stage,
+    entry: Entry,
+    watch: Stopwatch,
+    beforehand: Future[Beforehand | None],
+) -> JoinReport:
+    """Gate a staged change set and publish it."""
+    with watch.step("gate"):
+        verdict, warned, hint = gated(workspace, bound, plan, stage, entry, beforehand.result())
+    if not verdict.passed:
+        workspace.ledger.append(
+            replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))
+        )
+        raise GateFailed(
+            plan.join,
+            "the change set did not pass its gate; nothing was published",
+            found="; ".join(verdict.findings),
+            hint=f"look at the stage in {stage.path}; {hint}",
+        )
+    entry = replace(entry, message="\n".join(warned.findings))
+    try:
+        with watch.step("ledger"):
+            workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
+    except (AnotherRun, LedgerForgot):
+        stage.delete()
+        raise
+    return report_on(publish(workspace, entry, watch), watch, plan.strategy, notes_on(bound))
+
+
+def report_on(entry: Entry | None, watch: Stopwatch, strategy: str, details: tuple[str, ...] = ()) -> JoinReport:
+    """Report on an epoch that is committed."""
+    assert entry is not None
+    return JoinReport(
+        join=entry.join,
+        outcome="done",
+        epoch=entry.epoch,
+        strategy=strategy,
+        reason=entry.reason,
+        counts=dict(entry.counts),
+        seconds=dict(watch.seconds),
+        warnings=tuple(entry.message.splitlines()),
+        details=details,
+    )

@@ -1,0 +1,1 @@
+"""What the two kinds of join with a stream share."""

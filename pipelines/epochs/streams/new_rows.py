@@ -1,0 +1,252 @@
+"""The rows that came to a stream in an epoch."""
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DateType
+
+from lakehouse.distorted import distortion
+from lakehouse.errors import CannotContinue
+from lakehouse.sqltext import quote
+from lakehouse.tables import Commit, Table, commits_since, read_rows
+from lakehouse.times import micros
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.streams.upstream_progress import Given, given
+from pipelines.joins.lookup import ALWAYS, ignores_null_values
+from pipelines.joins.watermarks import as_number
+from pipelines.plan.values import EpochPlan, SourceRange
+from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, STREAM_COLUMNS, VERSION
+from pipelines.spec.statement.semantics import UNORDERED
+
+CAUSED_AT = STREAM_COLUMNS[1]
+"""The column of a join's result with the time of what caused a row."""
+
+ADDED_COLUMNS = (POSITION, VERSION, HAS_VALUE)
+"""What is known of a row that came, beside its columns."""
+
+ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
+"""Operations of which `ignore_changes` skips the rows that are deleted or updated; of others it skips the commit."""
+
+
+class Arrived:
+    """
+    The rows that came to a stream in an epoch: of a first load its snapshot, then its feed.
+
+    Args:
+        workspace: Where the stream is.
+        bound: The join.
+        plan: The epoch.
+        place: The place of the stream in FROM.
+
+    Its `frame` has the columns of the stream that the join uses, POSITION, VERSION (of the commit) and HAS_VALUE. Where
+    the stream meets tables, rows without a value that take no part are not in it. Once it was read, `facts` tells what
+    was seen.
+    """
+
+    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int = 0) -> None:
+        self._workspace, self._bound, self._plan = workspace, bound, plan
+        self._stream = bound.streams[place]
+        self._seen = Observation()
+        self.table: Table = bound.table(place)
+        self.given = self._given()
+        self.ignored = 0
+        rows = self._feed() if plan.strategy == "incremental" else self._snapshot()
+        beside = [] if bound.is_self_join else [name for name in bound.join.sources if name != self.source]
+        others = [plan.clocks[name] for name in beside if name in plan.clocks]
+        cut = max(others, default=ALWAYS)
+        # At one time the left one of two streams comes first.
+        behind = "<=" if bound.join.window is not None and place == 0 and others else "<"
+        takes_part = "_change_type = 'insert'"
+        no_value = f"coalesce({self._stream.null_value.sql}, FALSE)"
+        is_dropped = bound.join.window is None and ignores_null_values(bound.join, bound.semantics)
+        stays = f"NOT {no_value}" if is_dropped else "TRUE"
+        rows = rows.observe(
+            self._seen,
+            F.count(F.expr("IF(_change_type IN ('delete', 'update_postimage'), 1, NULL)")).alias("ignored"),
+            F.count(F.expr(f"IF({takes_part}, 1, NULL)")).alias("read"),
+            F.count(F.expr(f"IF({takes_part} AND {stays}, 1, NULL)")).alias("came"),
+            F.count(F.expr(f"IF({takes_part} AND {no_value}, 1, NULL)")).alias("null_values"),
+            F.count(F.expr(f"IF({takes_part} AND {POSITION} {behind} {cut}, 1, NULL)")).alias("behind_cut"),
+            F.count(F.expr(f"IF({takes_part} AND {POSITION} IS NULL, 1, NULL)")).alias("untimed"),
+            F.max(F.expr(f"IF({takes_part}, {POSITION}, NULL)")).alias("reached"),
+            F.min(F.expr("IF(_change_type = 'insert', NULL, _commit_version)")).alias("altered"),
+            F.count_if(F.expr(distortion(self._kinds) if plan.strategy == "incremental" else "FALSE")).alias(
+                "distorted"
+            ),
+        )
+        rows = rows.where(f"{takes_part} AND {stays}")
+        names = map(quote, bound.join.inputs[place].columns)
+        further = (POSITION, f"_commit_version AS {VERSION}", f"NOT {no_value} AS {HAS_VALUE}")
+        self.frame = rows.selectExpr(*names, *further)
+
+    @property
+    def source(self) -> str:
+        """The stream's name in the file."""
+        return self._stream.source
+
+    @property
+    def number(self) -> int:
+        """How many rows the frame has."""
+        return int(self._seen.get["came"])
+
+    @property
+    def reached(self) -> int | None:
+        """The greatest time of the rows, or of what caused none; None where nothing came."""
+        reached: int | None = self._seen.get["reached"]
+        passed = [] if self.given is None else [position.time for position in self.given.positions]
+        return max([*passed, *([] if reached is None else [reached])], default=None)
+
+    def placed(self, name: str) -> DataFrame:
+        """Give the columns of the stream that the join uses, and the position under a name."""
+        columns = [column for column in self.frame.columns if column not in (POSITION, VERSION, HAS_VALUE)]
+        return self.frame.selectExpr(*map(quote, columns), f"{POSITION} AS {quote(name)}")
+
+    def facts(self) -> dict[str, int]:
+        """
+        Tell what was seen: read, null_values, ignored_changes, behind_cut; and check it.
+
+        Raises:
+            CannotContinue: A commit changed or deleted rows, or rows have nothing that orders them.
+            Distorted: The feed does not show all rows as they are.
+        """
+        seen = dict(self._seen.get)
+        if self._plan.strategy == "incremental":
+            at = self._range
+            self._workspace.feeds.refuse_distorted(self.table, at.read_after, at.to_version, seen["distorted"])
+        if seen["altered"] is not None and not self._stream.ignore_changes:
+            raise self._altered(seen["altered"])
+        refuse_untimed(self._stream.source, self._stream.order, seen["untimed"])
+        counts = {name: int(seen[name]) for name in ("read", "null_values", "behind_cut")}
+        return {**counts, "ignored_changes": self.ignored + int(seen["ignored"])}
+
+    def _given(self) -> Given | None:
+        """Look up what another join recorded of the stream, if one makes it."""
+        if self.source not in self._bound.made:
+            return None
+        clock = self._plan.clocks.get(self.source, ALWAYS) if self._plan.strategy == "incremental" else None
+        history, timezone = self._bound.made[self.source], self._workspace.file.timezone
+        return given(history, self._range.epochs, self.table.schema, timezone, clock)
+
+    @property
+    def _kinds(self) -> dict[str, DataType]:
+        """The columns of the stream that the join uses, with their types."""
+        return {name: self.table.schema[name].dataType for name in self._bound.used(self.source)}
+
+    @property
+    def _range(self) -> SourceRange:
+        (versions,) = (part for part in self._plan.sources if part.name == self.source)
+        return versions
+
+    def _snapshot(self) -> DataFrame:
+        """Read the stream as it is, which knows nothing of commits; its rows have the order of a column, or none."""
+        rows = read_rows(self._workspace.spark, self.table, self.table.version)
+        column = self._stream.order if self._bound.times else self._stream.event_time
+        position = str(UNORDERED)
+        if column is not None:
+            kind = self.table.schema[column].dataType
+            # Two streams may have dates and timestamps, and clocks without a zone.
+            has_window = self._bound.join.window is not None and not self._bound.times
+            position = (as_number if has_window else as_time)(quote(column), kind)
+            if not self._bound.times:  # one that only sorts the load may be missing
+                position = f"coalesce({position}, {UNORDERED})"
+        return rows.select(
+            *(F.col(quote(name)) for name in self._bound.used(self._stream.source)),
+            F.lit("insert").alias("_change_type"),
+            F.lit(self.table.version).cast("bigint").alias("_commit_version"),
+            F.expr(f"CAST({position} AS BIGINT)").alias(POSITION),
+        )
+
+    def _feed(self) -> DataFrame:
+        versions, spark = self._range, self._workspace.spark
+        names = [*self._bound.used(self.source), *([] if self.given is None else [CAUSED_AT])]
+        if not versions.has_changes:
+            rows = (
+                read_rows(spark, self.table, self.table.version)
+                .where("false")
+                .select(
+                    *(F.col(quote(name)) for name in names),
+                    F.lit("insert").alias("_change_type"),
+                    F.lit(0).cast("bigint").alias("_commit_version"),
+                    F.current_timestamp().alias("_commit_timestamp"),
+                )
+            )
+        else:
+            feeds = self._workspace.feeds
+            rows = feeds.read(self.source, self.table, versions.read_after, versions.to_version, names, "inserted")
+        skipped = self._skipped(rows, versions.read_after) if self._stream.ignore_changes else {}
+        if skipped:
+            self.ignored = sum(skipped.values())
+            rows = rows.where(~F.col("_commit_version").isin(list(skipped)))
+        if self.given is not None:
+            return rows.withColumn(POSITION, F.expr(self.given.time_sql(CAUSED_AT)))
+        column = self._bound.times.get(self._stream.source)
+        kind = None if column is None else self.table.schema[column].dataType
+        position = self._time_of_commit() if column is None or kind is None else as_time(quote(column), kind)
+        return rows.withColumn(POSITION, F.expr(f"CAST({position} AS BIGINT)"))
+
+    def commits(self) -> list[tuple[Commit, int]]:
+        """Give the commits with data that came, each with its time: none has an earlier one than a commit before it."""
+        versions, reached = self._range, self._plan.clocks.get(self.source, ALWAYS)
+        found = []
+        for commit in commits_since(self._workspace.spark, self.table, versions.read_after):
+            if commit.changes_data and commit.version <= versions.to_version:
+                reached = max(reached, micros(commit.at))
+                found.append((commit, reached))
+        return found
+
+    def _time_of_commit(self) -> str:
+        """Give the SQL of the time of a commit's rows: of two streams that of the commit, else its own."""
+        own = "unix_micros(_commit_timestamp)"
+        known = [] if self._bound.join.window is None else self.commits()
+        raised = [f"WHEN {commit.version} THEN {time}L" for commit, time in known if micros(commit.at) < time]
+        return f"CASE _commit_version {' '.join(raised)} ELSE {own} END" if raised else own
+
+    def _skipped(self, rows: DataFrame, after: int) -> dict[int, int]:
+        """Find the commits that replace rows otherwise than row by row, and count the rows of each."""
+        commits = commits_since(self._workspace.spark, self.table, after)
+        doubtful = [
+            commit.version
+            for commit in commits
+            if commit.changes_data and not commit.only_adds and commit.operation not in ROW_BY_ROW
+        ]
+        if not doubtful:
+            return {}
+        deleted = F.count(F.expr("IF(_change_type = 'insert', NULL, 1)")).alias("deleted")
+        counted = rows.where(F.col("_commit_version").isin(doubtful)).groupBy("_commit_version")
+        found = counted.agg(F.count(F.lit(1)).alias("rows"), deleted).where("deleted > 0")
+        return {row["_commit_version"]: row["rows"] for row in found.collect()}
+
+    def _altered(self, version: int) -> CannotContinue:
+        commits = commits_since(self._workspace.spark, self.table, version - 1)
+        operation = next(commit.operation for commit in commits if commit.version == version)
+        skip = "`ignore_changes: true` on the source skips such rows and counts them; or "
+        return CannotContinue(
+            self._stream.source,
+            "a commit of this stream changed or deleted rows",
+            expected="rows that are only added",
+            found=f"{operation} in version {version}",
+            hint=("" if self.given is not None else skip)
+            + f"`lakejoin backfill --reset --select {self._bound.join.name}` begins the result anew",
+        )
+
+
+def as_time(column: str, kind: DataType) -> str:
+    """Give the SQL of a time in the order of a join with a stream: microseconds, days, or the number itself."""
+    return f"unix_date({column})" if isinstance(kind, DateType) else as_number(column, kind)
+
+
+def refuse_untimed(source: str, column: str | None, number: int) -> None:
+    """
+    See that every row has what orders it.
+
+    Raises:
+        CannotContinue: Some do not.
+    """
+    if number:
+        raise CannotContinue(
+            source,
+            f"`{column}` is null in rows that it should order",
+            expected="a value in every row, as `order_by` says",
+            found=f"{number} rows without one",
+            hint="correct the rows, or order the join by the times of the commits, without `order_by`",
+        )

@@ -1,0 +1,184 @@
+"""What an incremental epoch with a changelog reads: the changes of every commit of its sources, in one order."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from lakehouse.changes import as_feed, key_struct, net
+from lakehouse.entries import JoinHistory
+from lakehouse.sqltext import numbered
+from lakehouse.tables import Table, read
+from lakehouse.values import type_sql
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.ktable import bind_ktable
+from pipelines.binding.shared_feeds import Rows
+from pipelines.epochs.tables.reading import EpochSources
+from pipelines.joins.changelog import logged_changes
+from pipelines.joins.ktable import accepted, offers
+from pipelines.joins.versions import placed, positions
+from pipelines.plan.values import SourceRange
+from pipelines.spec import Link
+from pipelines.spec.statement.added_columns import VERSION
+
+
+class CommitSources(EpochSources):
+    """
+    The sources of one epoch of a join that keeps a changelog, with the arguments and counts of `EpochSources`.
+
+    The changes of each commit are read as well: those of another join from its changelog, and those of a changelog
+    source row by row where the changelog follows Kafka Streams.
+    """
+
+    _use = "commit by commit"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._commits: dict[str, DataFrame] = {}
+
+    def in_order_of_time(self) -> "Commits | None":
+        """Bring the commits of all sources into one order; None where none of them changed anything."""
+        changed = {self._bound.join.sources.index(source): commits for source, commits in self._commits.items()}
+        if not changed:
+            return None
+        return Commits(self, self._bound, self._commits, self.kept("order", positions(changed)))
+
+    def _has_changes(self, source: str) -> bool:
+        """Tell whether a source changed, if only in between: a changelog has rows where the result nets to none."""
+        log = self._bound.logs.get(source)
+        return super()._has_changes(source) or (log is not None and self._ranges[log.address.label].has_changes)
+
+    def _net(self, source: str) -> Mapping[str, int]:
+        self._keep_log(source)
+        if not super()._has_changes(source):
+            return {"read": 0, "null_keys": 0, "copies": 0}
+        return super()._net(source)
+
+    def _keep_log(self, source: str) -> None:
+        """Read the changes of a source that has them one by one, of another join or a changelog source."""
+        log = self._bound.logs.get(source)
+        if log is not None:
+            self._commits[source] = self._kept_of(source, "commits", self._logged(source, log))
+        elif self._is_row_by_row(source):
+            raw = self._raw_changes(source)
+            if raw is not None:
+                self._commits[source] = self._kept_of(source, "commits", raw)
+
+    def _as_netted(self, source: str, feed: DataFrame) -> DataFrame:
+        """Net each commit by itself first, unless its changes are known already."""
+        return feed if source in self._commits else as_feed(self._each_commit(source, feed))
+
+    def _each_commit(self, source: str, feed: DataFrame) -> DataFrame:
+        """Net each commit of a feed by itself."""
+        kinds, key = self._kinds(source), self.key_of(source)
+        each = net(feed, key, [kinds[name] for name in key], kinds, ["_commit_version", "_commit_timestamp"])
+        each = each.withColumnsRenamed({"_commit_version": "version", "_commit_timestamp": "at"})
+        made = Observation()
+        each = each.observe(made, F.max("copies").alias("copies"))
+        kept = self._commits[source] = self._kept_of(source, "commits", each)
+        if (made.get["copies"] or 0) > 1:
+            self.twice[source] = kept.where("copies > 1")
+        return kept
+
+    def _logged(self, source: str, log: Table) -> DataFrame:
+        """Give the changes of another join as its changelog has them, each with what it replaced."""
+        kinds, key = self._kinds(source), self.key_of(source)
+        held = self._workspace.ledger.of(source)
+        epoch = held.epoch_of_changelog(self._ranges[log.address.label].from_version)
+        rows = read(self._workspace.spark, log.address, log.version)
+        fresh = self._kept_of(source, "logged", rows.where(F.col("_epoch") > epoch))
+        types = [kinds[name] for name in key]
+        predicate = self.pruning(fresh.select(F.expr(key_struct(key, types)).alias("key")).distinct()).predicate(key)
+        before = rows.where(F.col("_epoch") <= epoch)
+        return logged_changes(fresh, before if predicate is None else before.where(predicate), key, kinds)
+
+    def _is_row_by_row(self, source: str) -> bool:
+        known = self._workspace.file.sources.get(source)
+        return self._bound.semantics != "strict" and known is not None and known.kind == "changelog"
+
+    def _raw_changes(self, source: str) -> DataFrame | None:
+        """Give the changes of a changelog source row by row, as Kafka Streams sees them, not netted by its KTable."""
+        versions, table = self._ranges[source], self._table(source)
+        ktable = bind_ktable(self._workspace, source)
+        history = self._workspace.ledger.of(source)
+        after, to = (history.read_up_to(version) for version in (versions.from_version, versions.to_version))
+        if after >= to or self._was_reconciled(history, versions):
+            return None  # only upkeep came to the KTable, or what it holds follows from other rows than these
+        raw = self._looked_through(ktable.source, after, to, ktable.spec.columns, "inserted")
+        raw = raw.withColumnsRenamed({"_commit_version": VERSION})
+        times = raw.groupBy(VERSION).agg(F.max("_commit_timestamp").alias("at"))
+        offered = offers(raw.drop("_change_type", "_commit_timestamp"), ktable.spec).join(times, on=VERSION)
+        kinds = {field.name: field.dataType for field in ktable.columns}
+        held = replace(table, where="", schema=ktable.columns)
+        feed = self._looked_through(held, versions.read_after, versions.to_version, list(kinds), "netted")
+        changes = net(feed, ktable.spec.key, [kinds[name] for name in ktable.spec.key], kinds)
+        found = accepted(offered, changes, list(self._kinds(source)))
+        places = [ktable.spec.key.index(name) for name in self.key_of(source)]
+        return found.withColumn("key", F.expr(numbered(f"key.k{place}" for place in places)))
+
+    def _was_reconciled(self, history: JoinHistory, versions: SourceRange) -> bool:
+        """Tell whether one of the epochs that made a range of versions of a KTable reconciled it with its source."""
+        ends = (history.at_result(version) for version in (versions.from_version, versions.to_version))
+        after, until = (0 if entry is None else entry.epoch for entry in ends)
+        return any(entry.strategy == "reconcile" for entry in history.between(after, until))
+
+    def _looked_through(self, table: Table, after: int, to: int, columns: Sequence[str], rows: Rows) -> DataFrame:
+        """Read a feed that no other join reads, repaired where it has to be."""
+        self._workspace.feeds.inspect("", table, after, to, columns)
+        return self._workspace.feeds.read("", table, after, to, columns, rows)
+
+
+class Commits:
+    """
+    The sources of one epoch commit by commit, for a timeline.
+
+    Args:
+        sources: The sources, their changes read.
+        bound: The join.
+        commits: The changes of each commit, by source.
+        order: The commits in their order, as `positions` gives them.
+    """
+
+    def __init__(
+        self, sources: EpochSources, bound: BoundJoin, commits: Mapping[str, DataFrame], order: DataFrame
+    ) -> None:
+        self._sources = sources
+        self._commits = commits
+        self._bound = bound
+        self.order = order
+
+    def changes(self, place: int) -> DataFrame | None:
+        """Give the changes of each commit of an input: `key`, `position`, `old`, `new`; None if there are none."""
+        source = self._bound.join.inputs[place].source
+        if source not in self._commits:
+            return None
+        changes = placed(self._commits[source], self.order, self._bound.join.sources.index(source))
+        return changes.select(key_at(self._bound, place), "position", "old", "new")
+
+    def changed_keys(self, place: int) -> DataFrame | None:
+        """Give the keys of the changes of an input, each once."""
+        changes = self.changes(place)
+        return None if changes is None else self.kept(f"keys_{place}", changes.select("key").distinct())
+
+    def referring(self, link: Link, keys: DataFrame) -> DataFrame:
+        """Give the keys of the rows that refer to one of the keys, at the pinned version."""
+        return self._sources.referring(link, keys)
+
+    def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
+        """Give the rows of inputs with one of the keys, at the pinned version."""
+        return self._sources.rows(wanted)
+
+    def kept(self, name: str, frame: DataFrame) -> DataFrame:
+        """Take a frame's rows to the driver or into the stage and give them from there."""
+        return self._sources.kept(f"timeline_{name}", frame)
+
+
+def key_at(bound: BoundJoin, place: int) -> Column:
+    """Give the key of a change as an input compares it; one that changes nothing has no row to take it from."""
+    join, item = bound.join, bound.join.inputs[place]
+    named = join.inputs[join.places(item.source)[0]].key
+    kinds = zip(item.key, bound.types[place], strict=True)
+    parts = (f"CAST(key.k{named.index(name)} AS {type_sql(kind)})" for name, kind in kinds)
+    return F.expr(numbered(parts)).alias("key")

@@ -1,0 +1,100 @@
+"""
+Compute one epoch of a table join into its stage.
+
+    feeds ─► net changes ─► touched keys ─► look-up ─► images ─► change set
+              changes_…       touched, …    wanted_…             stage: result
+
+What lies between feeds and change set passes through the driver where it is little, and through the stage where not.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.publish import OPERATIONS, STAGED_COUNTS
+from lakehouse.sqltext import row_struct
+from lakehouse.stage import Stage, fields_of
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.duplicate_keys import REMOVE, changed_twice, refuse_keys
+from pipelines.epochs.scratch import few_or_many
+from pipelines.epochs.tables.commits import Commits, CommitSources
+from pipelines.epochs.tables.reading import EpochSources, check_looked_up
+from pipelines.joins.changelog import changelog_rows
+from pipelines.joins.emission_rules import emitted
+from pipelines.joins.kernel import change_set, touched_keys
+from pipelines.joins.timeline import timeline
+from pipelines.plan.values import EpochPlan
+
+
+def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
+    """
+    Compute an incremental epoch from the change feeds into the stage's part `result`, its changelog into `changelog`.
+
+    Returns:
+        Counts: read (feed rows), null_keys (feed rows without a key), looked_up (rows of the sources that the feeds do
+        not bring), files (of the sources that were read for them), touched (result keys that could change), inserted,
+        updated, deleted, unchanged, and changelog: rows for the changelog, if one is kept.
+
+    Raises:
+        DuplicateKey: A source holds a changed or looked-up key twice.
+        FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
+    """
+    size = sum(table.size for table in bound.sources)
+    return few_or_many(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage))
+
+
+def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, few: bool) -> dict[str, int]:
+    kind = EpochSources if bound.changelog is None else CommitSources
+    sources = kind(workspace, bound, plan, stage, few=few)
+    sources.read_changes()
+    for source, changes in sources.twice.items():
+        goes_on = f"{REMOVE}; where that is done, `lakejoin backfill --select {plan.join}` goes on"
+        hint = REMOVE if bound.changelog is None else goes_on
+        refuse_keys(source, sources.key_of(source), changed_twice(changes), hint)
+    none = {**sources.counts, **dict.fromkeys(("touched", "inserted", "updated", "deleted", "unchanged"), 0)}
+    commits = None
+    if isinstance(sources, CommitSources):
+        none["changelog"] = 0
+        commits = sources.in_order_of_time()
+        if commits is None:
+            return none
+    touched = touched_keys(bound.join, commits or sources)
+    number = 0 if touched is None else sources.pruning(touched).keys
+    if touched is None or number == 0:
+        return none
+    result = in_order(bound, change_set(bound.join, bound.types, sources, touched))
+    changelog = None if commits is None else _changelog(bound, plan, commits, touched)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        checked = beside.submit(check_looked_up, bound, sources)
+        staged = stage.put("result", result, STAGED_COUNTS)
+        if changelog is not None:
+            staged |= stage.put("changelog", changelog, {"changelog": "count(1)"})
+        looked_up = checked.result()
+    counts = sources.counts
+    counts["looked_up"] += looked_up
+    counts["touched"] = touched.count() if number is None else number
+    changed = sum(staged[name] for name in OPERATIONS.values())
+    return {**counts, **staged, "unchanged": counts["touched"] - changed}
+
+
+def _changelog(bound: BoundJoin, plan: EpochPlan, commits: Commits, touched: DataFrame) -> DataFrame:
+    """Give the epoch's rows of the changelog, in their order."""
+    pieces = timeline(bound.join, bound.types, commits, touched)
+    rows = emitted(pieces, bound.join, bound.columns, bound.semantics)
+    at = commits.order.select(F.col("position").alias("at_position"), "at")
+    timed = rows.join(at, on=F.expr("position = at_position"), how="inner")
+    return changelog_rows(timed, bound.join.key, bound.columns, plan.epoch).orderBy("_position")
+
+
+def in_order(bound: BoundJoin, changes: DataFrame, *, keep_copies: bool = False) -> DataFrame:
+    """Bring a change set's rows into the column order of the result."""
+    order = bound.columns.fieldNames()
+    is_in_order = fields_of(changes, "after").fieldNames() == order
+
+    def arranged(image: str) -> str:
+        return image if is_in_order else f"IF({image} IS NULL, NULL, {row_struct(order, f'{image}.')}) AS {image}"
+
+    return changes.selectExpr("op", "key", arranged("before"), arranged("after"), *(["copies"] if keep_copies else []))

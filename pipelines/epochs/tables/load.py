@@ -1,0 +1,147 @@
+"""
+The first load: the whole join as one sorted commit, gated where it lies. A changelog, if it keeps one, begins with it.
+
+It has no stage. Its *publishing* row names the versions, so that a load that was interrupted is done again at the same
+ones; the table is a result only once the ledger says *committed*, and is dropped if its gate fails.
+"""
+
+import logging
+import uuid
+from dataclasses import replace
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from expectations.gate import gate_loaded
+from expectations.validation import Verdict
+from lakehouse.conditions import reading
+from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
+from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
+from lakehouse.publish import append, check_owner, committed_counts
+from lakehouse.sqltext import quote
+from lakehouse.tables import create, drop, find, get, read
+from pipelines.binding.bind import bind_join
+from pipelines.binding.bound import BoundJoin, at_recorded
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.declared_gate import gate_of_yours
+from pipelines.epochs.publish import append_rows, close, fence_of, publishing_entry
+from pipelines.epochs.tables.gate import sources_of
+from pipelines.epochs.tables.reconcile import changelog_before, check_sources, expected_rows
+from pipelines.joins.changelog import changelog_schema, missing_rows
+from pipelines.plan.values import Computed, EpochPlan
+from pipelines.report.progress import Stopwatch
+
+BYTES_PER_FILE = 32 * 2**20
+"""
+Of the sources for one file of the result. A later epoch reads the files that hold a changed key, three times in MERGE:
+small sorted ones keep what it reads near to what changed.
+"""
+
+log = logging.getLogger(__name__)
+
+
+def load(workspace: Workspace, plan: EpochPlan, bound: BoundJoin, watch: Stopwatch) -> Entry:
+    """
+    Load a result that is not there yet.
+
+    Returns:
+        The committed row; counts has inserted and null_keys (source rows without a key).
+
+    Raises:
+        DuplicateKey: A source holds a key twice.
+        AnotherRun: Another run loads it.
+        GateFailed: The loaded table did not pass and was dropped.
+    """
+    with watch.step("check"), reading(plan.join):
+        counts = {"null_keys": check_sources(workspace, bound)}
+    entry = publishing_entry(bound, plan, uuid.uuid4().hex, "", Computed(counts))
+    with watch.step("ledger"):
+        workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
+    return _write_load(workspace, bound, entry, watch)
+
+
+def resume_load(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | None:
+    """Finish a first load at its recorded versions, or let it go where they or the definition are no longer there."""
+    bound = bind_join(workspace, entry.join)
+    if bound.definition == entry.definition:
+        try:
+            with reading(entry.join):
+                return _write_load(workspace, at_recorded(bound, entry.sources), entry, watch)
+        except (FeedUnavailable, SourceRecreated):
+            log.warning("%s: the versions of the interrupted load are gone; loading anew", entry.join)
+    _drop(workspace, entry)
+    workspace.ledger.append(replace(entry, step=ABANDONED, message="the load could not be finished as it was begun"))
+    return None
+
+
+def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Stopwatch) -> Entry:
+    """Create the result, fill it in one commit, look at it where it lies, and only then call it a result."""
+    spark, ledger = workspace.spark, workspace.ledger
+    key = list(bound.join.key)
+    with watch.step("load"):
+        create(spark, bound.result, bound.columns, key)
+        made = check_owner(spark, get(spark, bound.result), 0, {entry.run_id})
+        if not any(commit.metadata == entry.run_id for commit in made):
+            keys = [F.col(quote(name)) for name in key]
+            files = 1 + sum(table.size for table in bound.sources) // BYTES_PER_FILE
+            rows = expected_rows(workspace, bound).repartitionByRange(files, *keys).sortWithinPartitions(*keys)
+            append(rows, bound.result, fence_of(workspace, entry))
+        table = get(spark, bound.result)
+        commits = check_owner(spark, table, 0, {entry.run_id})
+    commit = next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)
+    if commit is None:
+        raise AnotherRun(entry.join, f"epoch {entry.epoch} was written by another run meanwhile")
+    with watch.step("gate"):
+        sources, warned = sources_of(workspace, bound), Verdict()
+        verdict = gate_loaded(spark, bound.result, commit.version, key, sources, entry.run_id)
+        if verdict.passed:
+            loaded = partial(read, spark, bound.result, commit.version)
+            verdict, warned = gate_of_yours(workspace, entry.join, loaded)
+    if not verdict.passed:
+        _drop(workspace, entry)
+        message = "; ".join(verdict.findings)
+        ledger.append(replace(entry, step=ABANDONED, message=f"{REJECTED_LOAD}{message}"))
+        raise GateFailed(entry.join, "the loaded result did not pass its gate and was dropped", found=message)
+    counts = {**entry.counts, **(committed_counts(spark, table, commit) or {})}
+    targets = [TargetVersions(bound.result, table.id, -1, commit.version)]
+    if entry.changelog is not None:
+        with watch.step("changelog"):
+            changelog, counts["changelog"] = _load_changelog(workspace, bound, entry, entry.changelog, commit.version)
+        targets.insert(0, changelog)
+    return close(workspace, replace(entry, counts=counts, message="\n".join(warned.findings)), targets, watch)
+
+
+def _load_changelog(
+    workspace: Workspace, bound: BoundJoin, entry: Entry, changelog: TargetVersions, version: int
+) -> tuple[TargetVersions, int]:
+    """Bring the changelog up to the loaded result; one that an earlier result left is continued."""
+    spark, key = workspace.spark, bound.join.key
+    create(spark, changelog.address, changelog_schema(bound.columns), key)
+    target = replace(changelog, id=get(spark, changelog.address).id, base_version=max(changelog.base_version, 0))
+
+    def rows() -> DataFrame:
+        logged = changelog_before(workspace, changelog.address, target.base_version, entry.join, entry.epoch)
+        loaded = read(spark, bound.result, version)
+        return missing_rows(logged, loaded, key, bound.columns, entry.epoch)
+
+    made, number = append_rows(workspace, entry, target, rows)
+    return replace(target, version=made), number or 0
+
+
+def _drop(workspace: Workspace, entry: Entry) -> None:
+    """Remove a result that an unfinished load of ours made, and nothing else."""
+    address = entry.result.address
+    table = find(workspace.spark, address)
+    if table is None:
+        return
+    check_owner(workspace.spark, table, 0, {entry.run_id})
+    first = table.commits[-1]
+    if first.version != 0 or first.operation != "CREATE TABLE":  # ours begins as an empty table, and nothing else goes
+        raise ForeignWriter(
+            entry.join,
+            "a table that lakejoin did not create lies where the load was to go",
+            found=f"{first.operation} in version {first.version}",
+            hint=f"move it away, or adopt it by `lakejoin backfill --select {entry.join}`",
+        )
+    drop(workspace.spark, address)

@@ -1,0 +1,102 @@
+"""Plan one epoch of a join of tables."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from lakehouse.errors import FeedUnavailable, SchemaBroken
+from lakehouse.tables import find
+from pipelines.binding.bind import bind_join
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.preflight import (
+    NO_GAPS,
+    Prepared,
+    _check_changelog,
+    check_result,
+    facts_of,
+    seen_changes,
+    source_facts,
+    used_columns,
+)
+from pipelines.plan.decide import plan_epoch
+
+
+def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gaps: Mapping[str, str] = NO_GAPS) -> Prepared:
+    """
+    Look at a join's sources, result and ledger, and plan the next epoch.
+
+    Args:
+        workspace: Where to work.
+        name: The join.
+        backfill: A person asked for a reconciliation.
+        gaps: Why feeds could not be read, by source, when an attempt has just shown it.
+
+    Raises:
+        CannotContinue: The recorded versions cannot be continued from.
+        LakejoinError: A table is missing or a column unknown.
+    """
+    refresh = workspace.file.joins[name].refresh
+    with ThreadPoolExecutor() as beside:
+        looked_at = beside.submit(find, workspace.spark, workspace.table(name))
+        address = workspace.changelog(name)
+        logged_at = None if address is None else beside.submit(find, workspace.spark, address)
+        known = beside.submit(workspace.ledger.of, name)
+        binding = beside.submit(bind_join, workspace, name, lambda: (looked_at.result(), known.result()))
+        history = known.result()
+        if history.open is not None:
+            # Nothing else matters to an open epoch, not even that a source is gone.
+            return Prepared(plan_epoch(name, "", refresh, history, (), None, backfill=backfill), history, None)
+        result = looked_at.result()
+        changelog = None if logged_at is None else logged_at.result()
+        bound = binding.result()
+    used = used_columns(bound, result)
+    named = (*((table.address.label, table) for table in bound.sources), *bound.logs.items())
+    facts = [
+        source_facts(workspace, name, table, history, used, backfill=backfill, gap=gaps.get(source, ""))
+        for source, table in named
+    ]
+    plan = plan_epoch(
+        name,
+        bound.definition,
+        refresh,
+        history,
+        facts,
+        facts_of(result),
+        changelog=facts_of(changelog),
+        keeps_changelog=bound.changelog is not None,
+        backfill=backfill,
+        redefined=seen_changes(bound, result, history),
+    )
+    if changelog is not None:
+        _check_changelog(workspace, bound, changelog, history, backfill=backfill)
+    if result is not None:
+        check_result(workspace, name, bound, result, history, backfill=backfill)
+    return Prepared(plan, history, bound)
+
+
+def plan_around(workspace: Workspace, prepared: Prepared, error: FeedUnavailable | SchemaBroken) -> Prepared:
+    """
+    Plan an epoch in full in place of an incremental one that could not read a feed.
+
+    Args:
+        workspace: Where to work.
+        prepared: The incremental epoch.
+        error: Why it could not; it names the source.
+
+    Raises:
+        FeedUnavailable, SchemaBroken: The error itself, where the join is not computed in full without being asked.
+    """
+    name, bound = prepared.plan.join, prepared.bound
+    if (
+        not isinstance(bound, BoundJoin)
+        or bound.stream is not None
+        or prepared.plan.strategy != "incremental"
+        or workspace.file.joins[name].refresh != "auto"
+    ):
+        raise error
+    sources = [*(table.address.label for table in bound.sources), *bound.logs]
+    why = dict.fromkeys([error.where] if error.where in sources else sources, error.found or error.problem)
+    again = prepare(workspace, name, gaps=why)
+    if again.plan.strategy != "reconcile":
+        raise error
+    return again

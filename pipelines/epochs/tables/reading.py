@@ -1,0 +1,301 @@
+"""What an incremental epoch reads: the changes of its sources, and rows of them by literals that prune files."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from lakehouse.changes import key_struct, net, null_key
+from lakehouse.conditions import reading
+from lakehouse.distorted import distortion
+from lakehouse.pruning import Pruning, pruning
+from lakehouse.small import brought
+from lakehouse.sqltext import quote
+from lakehouse.stage import Stage
+from lakehouse.tables import Table
+from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.shared_feeds import Rows
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.duplicate_keys import EXAMPLES, Twice, refuse_keys
+from pipelines.joins.kernel import null_reference, reference
+from pipelines.plan.values import EpochPlan
+from pipelines.spec import Input, Link
+
+SMALL = 4 * 2**20
+"""Where changes are many, a table of so many bytes is read whole: to find out which rows are wanted costs more."""
+
+
+class EpochSources:
+    """
+    The sources of one epoch.
+
+    Args:
+        workspace: Where they are.
+        bound: The join.
+        plan: The versions that the epoch accounts for.
+        stage: Where changes and keys are kept while it is computed.
+        few: Everything on the way to the change set passes through the driver instead; what turns out to be too much
+            for it raises `TooMuch`.
+
+    Afterwards `counts` has the feed rows read, those of them without a key, the rows looked up and the files of source
+    tables read for them; `twice` the changes of sources that have a changed key more than once, and `unchecked` the
+    keys of looked-up rows of which nobody has seen yet that each is there once, with the place of their input.
+    """
+
+    _use: Rows = "netted"
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        bound: BoundJoin,
+        plan: EpochPlan,
+        stage: Stage,
+        *,
+        few: bool,
+    ) -> None:
+        self._workspace = workspace
+        self._bound = bound
+        self._stage = stage
+        self._few = few
+        self._plan = plan
+        self._ranges = {versions.name: versions for versions in plan.sources}
+        self._changed: dict[str, DataFrame] = {}
+        self._looked_up_already: dict[tuple[int, int], tuple[DataFrame, DataFrame]] = {}
+        self._prunings: dict[int, tuple[DataFrame, Pruning]] = {}
+        self._counts = {"read": 0, "null_keys": 0, "looked_up": 0}
+        self._files: set[str] = set()
+        self._scans: list[DataFrame] = []
+        self.unchecked: list[tuple[int, DataFrame]] = []
+        self.twice: dict[str, DataFrame] = {}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Give what was read so far: read, null_keys, looked_up, files."""
+        files = self._files.union(*(scan.inputFiles() for scan in self._scans))
+        return {**self._counts, "files": len(files)}
+
+    def read_changes(self) -> None:
+        """Net the feeds, side by side; a source without changes costs no query."""
+        changed = [source for source in self._bound.join.sources if self._has_changes(source)]
+        with ThreadPoolExecutor() as side_by_side:
+            for source, seen in zip(changed, side_by_side.map(self._netted, changed), strict=True):
+                self._counts["read"] += seen["read"]
+                self._counts["null_keys"] += seen["null_keys"]
+                if (seen["copies"] or 0) > 1:
+                    self.twice[source] = self._changed[source].where("copies > 1")
+
+    def _has_changes(self, source: str) -> bool:
+        return self._ranges[source].has_changes
+
+    def changes(self, place: int) -> DataFrame | None:
+        """Give the net changes of an input: `key`, `old`, `new`; None if there are none."""
+        item, changes = self._bound.join.inputs[place], self._changed.get(self._bound.join.inputs[place].source)
+        if changes is None:
+            return None
+        key = key_struct(item.key, self._bound.types[place], "IF(new IS NULL, old, new).")
+        return changes.select(F.expr(key).alias("key"), "old", "new")
+
+    def changed_keys(self, place: int) -> DataFrame | None:
+        """Give the keys of the changes of an input, each once."""
+        changes = self.changes(place)
+        return None if changes is None else changes.select("key")
+
+    def referring(self, link: Link, keys: DataFrame) -> DataFrame:
+        """Give the keys of the rows that refer to one of the keys, at the pinned version."""
+        join = self._bound.join
+        item = join.inputs[link.over]
+        wanted = self.pruning(keys)
+        table = self._bound.table(link.over)
+        rows = rows_of(self._workspace, item, table, table.version).alias(item.alias)
+        key = F.expr(key_struct(item.key, self._bound.types[link.over])).alias("key")
+        if wanted.keys == 0:
+            return rows.where(F.lit(False)).select(key)
+        rows = rows.where(f"NOT {null_reference(link)}").where(f"NOT {null_key(item.key)}")
+        columns = _plain_columns(link, item)
+        predicate = wanted.predicate(columns) if columns else None
+        if predicate is not None:
+            rows = rows.where(predicate)
+        scanned = rows
+        if predicate is None or not wanted.exact:
+            rows = self._with_one_of(rows, reference(link, self._bound.types[link.input]), keys)
+        if self._few:
+            found = brought(rows.select(key))
+            self._files.update(found.files)
+            return found.frame
+        self._scans.append(scanned)
+        return rows.select(key)
+
+    def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
+        """Give the rows of inputs with one of the keys, at the pinned version, side by side; others where cheaper."""
+        with ThreadPoolExecutor() as side_by_side:
+            return dict(zip(wanted, side_by_side.map(self._looked_up, wanted, wanted.values()), strict=True))
+
+    def kept(self, name: str, frame: DataFrame) -> DataFrame:
+        """Take a frame's rows to the driver or into the stage and give them from there."""
+        if self._few:
+            return brought(frame).frame
+        self._stage.put(name, frame)
+        return self._stage.get(self._workspace.spark, name, frame.schema)
+
+    def pruning(self, keys: DataFrame) -> Pruning:
+        """Learn what keys prune to; the same frame is asked once."""
+        known = self._prunings.get(id(keys))
+        if known is None:
+            known = self._prunings[id(keys)] = (keys, pruning(keys.select("key")))
+        return known[1]
+
+    def _looked_up(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
+        item, table = self._bound.join.inputs[place], self._bound.table(place)
+        rows = rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
+        key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
+        if not self._few and self._is_read_whole(place):
+            self._scans.append(rows)
+            self.unchecked.append((place, rows.select(key)))
+            return rows
+        wanted = keys()
+        known = self._looked_up_already.get((place, id(wanted)))
+        if known is None:
+            known = self._looked_up_already[place, id(wanted)] = (wanted, self._found(place, rows, key, wanted))
+        return known[1]
+
+    def _found(self, place: int, rows: DataFrame, key: Column, wanted: DataFrame) -> DataFrame:
+        item = self._bound.join.inputs[place]
+        pruned = self._pruned(rows, place, wanted)
+        if not self._few:
+            self._scans.append(pruned)
+            names = (F.col(quote(name)) for name in item.key)
+            self.unchecked.append((place, self._exactly(pruned.select(*names), place, wanted).select(key)))
+            return self._exactly(pruned, place, wanted)
+        found = brought(self._exactly(pruned, place, wanted))
+        self._files.update(found.files)
+        if found.distinct(item.key) == found.rows.num_rows:
+            self._counts["looked_up"] += found.rows.num_rows
+        else:
+            self.unchecked.append((place, found.frame.select(key)))
+        return found.frame
+
+    def _is_read_whole(self, place: int) -> bool:
+        """
+        Tell whether a table is so small that it is read whole.
+
+        Inputs that key the result are read whole together or not at all: a row of one without those of the others with
+        its key would make a row that never was, and an expression could fail on it.
+        """
+        members = self._bound.join.members
+        together = members if place in members else (place,)
+        return all(self._bound.table(other).size <= SMALL for other in together)
+
+    def _pruned(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
+        """Leave out rows without one of the keys by literals, which skip files."""
+        predicate = self.pruning(keys).predicate(self._bound.join.inputs[place].key)
+        return rows if predicate is None else rows.where(predicate)
+
+    def _exactly(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
+        """Keep the rows with one of the keys and no others."""
+        if self.pruning(keys).exact:
+            return rows
+        key = key_struct(self._bound.join.inputs[place].key, self._bound.types[place], "source.")
+        return self._with_one_of(rows.alias("source"), key, keys)
+
+    def _with_one_of(self, rows: DataFrame, key: str, keys: DataFrame) -> DataFrame:
+        """Keep the rows whose key, given as SQL, is among the keys; where these are few, they go to the rows."""
+        known = F.broadcast(keys) if self.pruning(keys).keys is not None else keys
+        return rows.join(known.select("key").alias("wanted"), on=F.expr(f"{key} = wanted.key"), how="left_semi")
+
+    def _netted(self, source: str) -> Mapping[str, int]:
+        """Net the feed of a source; an error names the source."""
+        with reading(self._bound.join.name, source):
+            return self._net(source)
+
+    def _net(self, source: str) -> Mapping[str, int]:
+        kinds, key = self._kinds(source), self.key_of(source)
+        made = Observation()
+        feed, seen = self._feed(source)
+        changes = net(self._as_netted(source, feed), key, [kinds[name] for name in key], kinds)
+        changes = changes.observe(made, F.count(F.lit(1)).alias("changes"), F.max("copies").alias("copies"))
+        kept = self._kept_of(source, "changes", changes)
+        if made.get["changes"]:
+            self._changed[source] = kept
+        return {**self._counted(source, seen), **made.get}
+
+    def _feed(self, source: str) -> tuple[DataFrame, Observation]:
+        """Read the feed of a source; once it was read it tells how many rows it had, and how many without a key."""
+        table, versions, key = self._table(source), self._ranges[source], self.key_of(source)
+        after, to = versions.read_after, versions.to_version
+        kinds = self._kinds(source)
+        feed = self._workspace.feeds.read(source, table, after, to, list(kinds), self._use)
+        seen = Observation()
+        feed = feed.observe(
+            seen,
+            F.count(F.lit(1)).alias("read"),
+            F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
+            F.count_if(F.expr(distortion(kinds))).alias("distorted"),
+        )
+        return feed, seen
+
+    def _counted(self, source: str, seen: Observation) -> Mapping[str, int]:
+        """
+        Return what was counted of a feed that was read.
+
+        Raises:
+            Distorted: The feed does not show all rows as they are.
+        """
+        counts: dict[str, int] = dict(seen.get)
+        versions = self._ranges[source]
+        number = counts.pop("distorted")
+        self._workspace.feeds.refuse_distorted(self._table(source), versions.read_after, versions.to_version, number)
+        return counts
+
+    def _as_netted(self, source: str, feed: DataFrame) -> DataFrame:
+        """Give the rows that net to the changes of a source, from its feed."""
+        return feed
+
+    def _kept_of(self, source: str, name: str, frame: DataFrame) -> DataFrame:
+        return self.kept(f"{name}_{self._bound.join.sources.index(source)}", frame)
+
+    def _kinds(self, source: str) -> dict[str, DataType]:
+        """Give the columns of a source that the join uses, with their types."""
+        return {name: self._table(source).schema[name].dataType for name in self._bound.used(source)}
+
+    def key_of(self, source: str) -> tuple[str, ...]:
+        """Return the key columns of a source."""
+        return self._bound.join.inputs[self._bound.join.places(source)[0]].key
+
+    def _table(self, source: str) -> Table:
+        return self._bound.sources[self._bound.join.sources.index(source)]
+
+
+def _plain_columns(link: Link, item: Input) -> list[str] | None:
+    """Name the columns that hold a reference, if it is one of columns and nothing else."""
+    named = {f"{quote(item.alias)}.{quote(column)}": column for column in item.columns}
+    columns = [named.get(expression) for expression in link.expressions]
+    return None if None in columns else [column for column in columns if column is not None]
+
+
+def check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
+    """
+    Look for looked-up keys that a source holds twice: by the key columns alone, all in one query.
+
+    Returns:
+        How many rows these are.
+    """
+    keys = [(place, held.groupBy("key").agg(F.count(F.lit(1)).alias("copies"))) for place, held in sources.unchecked]
+    if not keys:
+        return 0
+    totals = [
+        found.agg(F.lit(number).alias("number"), F.sum("copies").alias("rows"), F.max("copies").alias("copies"))
+        for number, (_, found) in enumerate(keys)
+    ]
+    looked_up = 0
+    for row in reduce(DataFrame.unionAll, totals).collect():
+        looked_up += row["rows"] or 0
+        if (row["copies"] or 0) > 1:
+            place, found = keys[row["number"]]
+            parts = [F.col(f"key.k{part}").cast("string") for part in range(len(bound.types[place]))]
+            twice = found.where("copies > 1").select(F.array(*parts), "copies").limit(EXAMPLES)
+            examples = [Twice(key, f"{copies} rows") for key, copies in twice.collect()]
+            refuse_keys(bound.table(place).address.label, bound.join.inputs[place].key, examples)
+    return looked_up

@@ -1,0 +1,170 @@
+"""What a result differs by from the meaning of its join: computed in full, and only what differs is staged."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.address import Address
+from lakehouse.changes import null_key
+from lakehouse.conditions import reading, reading_whole
+from lakehouse.errors import CannotContinue, DuplicateKey
+from lakehouse.publish import STAGED_COUNTS
+from lakehouse.sqltext import quote
+from lakehouse.stage import Stage
+from lakehouse.tables import read, read_rows
+from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.duplicate_keys import EXAMPLES, Twice, held_twice, listed, refuse_keys
+from pipelines.epochs.tables.compute import in_order
+from pipelines.joins.changelog import missing_rows
+from pipelines.joins.filter import Subset, differing
+from pipelines.joins.meaning import meaning
+from pipelines.plan.values import EpochPlan
+
+
+def compute_reconciliation(
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, subset: Subset | None = None
+) -> dict[str, int]:
+    """
+    Compute what the result differs by from the meaning at the pinned versions into the stage's part `result`.
+
+    Args:
+        workspace: Where to work.
+        bound: The join.
+        plan: The epoch.
+        stage: Where to.
+        subset: The part of the result that it is about; all of it if None.
+
+    Returns:
+        Counts: null_keys (source rows without a key), inserted, updated, deleted, and changelog: the rows of the part
+        `changelog`, if one is kept.
+
+    Raises:
+        DuplicateKey: A source, or the result, holds a key twice, or the result holds rows without a key.
+    """
+    counts = check_whole(workspace, bound, plan)
+    return {**counts, **compute_differences(workspace, bound, plan, stage, subset)}
+
+
+def check_whole(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> dict[str, int]:
+    """
+    Look through whole sources and the result for what keeps them from being compared.
+
+    Returns:
+        Counts: null_keys (source rows without a key).
+
+    Raises:
+        DuplicateKey: A source holds a key twice, or the result holds rows without a key.
+    """
+    counts = {"null_keys": check_sources(workspace, bound)}
+    _refuse_keyless(bound, read(workspace.spark, bound.result, plan.base_version))
+    return counts
+
+
+def compute_differences(
+    workspace: Workspace,
+    bound: BoundJoin,
+    plan: EpochPlan,
+    stage: Stage,
+    subset: Subset | None = None,
+    *,
+    is_begun: bool = False,
+) -> dict[str, int]:
+    """
+    Do what `compute_reconciliation` does, of tables that `check_whole` has looked through.
+
+    Args:
+        workspace: Where to work.
+        bound: The join.
+        plan: The epoch.
+        stage: Where to.
+        subset: The part of the result that it is about; all of it if None.
+        is_begun: Whether the changelog may hold rows of the epoch, about other parts.
+
+    Returns:
+        Its counts, but for null_keys.
+
+    Raises:
+        DuplicateKey: The result holds a key twice.
+    """
+    expected = expected_rows(workspace, bound)
+    held = read(workspace.spark, bound.result, plan.base_version)
+    names = bound.columns.fieldNames()
+    old = held.select(*(F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in bound.columns))
+    changes = differing(old, expected.select(*map(quote, names)), bound.join.key, subset)
+    facts = {**STAGED_COUNTS, "copies": "max(copies)"}
+    found = stage.put("result", in_order(bound, changes, keep_copies=True), facts)
+    if (found.pop("copies") or 0) > 1:
+        staged = stage.get(workspace.spark, "result")
+        twice = staged.where("copies > 1").select("key", "copies").limit(EXAMPLES).collect()
+        raise DuplicateKey(
+            bound.result.label,
+            "the result holds a key more than once",
+            found=listed(bound.join.key, [Twice(row["key"], f"{row['copies']} rows") for row in twice]),
+            hint=f"remove the surplus rows, or drop the table, and run `lakejoin backfill --select {plan.join}` again",
+        )
+    if bound.changelog is not None:
+        logged = changelog_before(workspace, bound.changelog, plan.changelog_version, plan.join, plan.epoch + is_begun)
+        rows = missing_rows(logged, expected, bound.join.key, bound.columns, plan.epoch, subset)
+        found |= stage.put("changelog", rows, {"changelog": "count(1)"})
+    return found
+
+
+def changelog_before(workspace: Workspace, changelog: Address, version: int, join: str, epoch: int) -> DataFrame:
+    """
+    Read a changelog that an epoch is to bring up to date with a result.
+
+    Raises:
+        CannotContinue: It holds rows of that epoch or a later one: what is appended would not be its last rows.
+    """
+    rows = read(workspace.spark, changelog, version)
+    newest = rows.agg(F.max("_epoch")).collect()[0][0]
+    if newest is not None and newest >= epoch:
+        raise CannotContinue(
+            changelog.label,
+            "the changelog holds rows of epochs that the ledger does not know",
+            expected=f"rows of epochs before {epoch}",
+            found=f"rows of epoch {newest}",
+            hint=f"drop the changelog, then run `lakejoin backfill --select {join}`, which begins it anew",
+        )
+    return rows
+
+
+def expected_rows(workspace: Workspace, bound: BoundJoin) -> DataFrame:
+    """Give the meaning of the join at the pinned versions: the columns of the result, the key first."""
+    inputs = [(item, bound.table(place)) for place, item in enumerate(bound.join.inputs)]
+    rows = meaning([rows_of(workspace, item, table, table.version) for item, table in inputs], bound.join)
+    return rows.select(*(F.col(quote(name)) for name in bound.columns.fieldNames()))
+
+
+def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
+    """
+    Look through whole sources for keys that are there twice.
+
+    Returns:
+        How many rows have no key; they take no part.
+
+    Raises:
+        DuplicateKey: With examples.
+    """
+    without_key = 0
+    for source, table in zip(bound.join.sources, bound.sources, strict=True):
+        key = bound.join.inputs[bound.join.places(source)[0]].key
+        rows = read_rows(workspace.spark, table, table.version)
+        is_newest = not table.commits or table.version >= table.commits[0].version
+        with (reading_whole if is_newest else reading)(bound.join.name, table.address.label):
+            # Where the table's statistics say that there is none, no file is read.
+            without_key += rows.where(null_key(key)).count()
+            examples = held_twice(rows, key)
+        refuse_keys(table.address.label, key, examples)
+    return without_key
+
+
+def _refuse_keyless(bound: BoundJoin, held: DataFrame) -> None:
+    number = held.where(null_key(bound.join.key)).count()
+    if number:
+        raise DuplicateKey(
+            bound.result.label,
+            "the result holds rows without a key",
+            found=f"{number} rows with a null in {', '.join(bound.join.key)}",
+            hint=f"remove these rows, or drop the table, and run `lakejoin backfill --select {bound.join.name}` again",
+        )

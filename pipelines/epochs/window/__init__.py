@@ -1,0 +1,1 @@
+"""Epochs of joins of two streams."""

@@ -1,0 +1,248 @@
+"""
+Compute one epoch of a join of two streams.
+
+    rows that came ─► watermarks, limits ─► pairs ─► stage: result
+    rows that wait ─────────────────────────┘  └─► fates ─┬─► stage: result (rows that stand alone)
+                                                          └─► stage: state (rows that wait from now on)
+"""
+
+from functools import cached_property, partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.entries import Passed
+from lakehouse.errors import BufferFull
+from lakehouse.session import NOT_ADAPTIVE, settings
+from lakehouse.small import brought
+from lakehouse.sqltext import quote, struct
+from lakehouse.stage import Stage
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.scratch import few_or_many
+from pipelines.epochs.window.ordered_rows import Placing
+from pipelines.epochs.window.state import Held, held, put_state
+from pipelines.joins.expiry import LONE, OP, alone, fates, most_waiting
+from pipelines.joins.meaning import ROW
+from pipelines.joins.pairs import AT, BY_LEFT, FIRST, SECOND, came, is_eager, marks_of, pairs, preserved, selected
+from pipelines.joins.watermarks import NOTHING_YET
+from pipelines.plan.values import Computed, EpochPlan
+from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS
+from pipelines.spec.statement.added_columns import HASH, MATCHED, NUMBER, SIDE, VERSION
+
+EPOCH, EPOCH_POSITION = STREAM_COLUMNS
+
+NOT_ADAPTED = 1_000_000
+"""Plans for so many rows are not changed while they run: that costs more than it saves."""
+
+APPENDED_ROWS = {"appended": "count(1)"}
+
+
+def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
+    """
+    Compute an epoch of a join of two streams into the stage's parts `result` and `state`.
+
+    A flush lets every row go that waits, null-padded where it is kept and met none; nothing is read of the streams.
+
+    Returns:
+        The clocks after the epoch: of each stream the greatest time in the order, and of each watermarked column, as
+        `stream.column`, its greatest value (microseconds, or the integer itself). Counts: read, late, null_keys (rows
+        with a null in an equality of ON or in a time that it bounds), null_values, ignored_changes, behind_cut (all
+        but of a flush), appended, and of the rows that wait buffered (after the epoch), buffered_inserted,
+        buffered_updated (that met their first row), buffered_deleted, and buffered_kept where all are written anew.
+
+    Raises:
+        CannotContinue: A commit of a stream changed or deleted rows, or rows lack what orders them.
+        BufferFull: More rows would wait than `max_buffered_rows` allows.
+        FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
+    """
+    made: list[Meetings] = []
+    came = [part.changed_rows for part in plan.sources]
+    is_small = plan.strategy == "incremental" and None not in came and sum(rows or 0 for rows in came) <= NOT_ADAPTED
+    with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
+        size = plan.state_bytes + plan.stream_bytes
+        counts = few_or_many(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage, made))
+    return Computed(counts, made[-1].clocks(), made[-1].passed())
+
+
+def _compute(
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, made: list["Meetings"], few: bool
+) -> dict[str, int]:
+    meetings = Meetings(workspace, bound, plan, stage, few)
+    made.append(meetings)
+    try:
+        return {**meetings.put_result(), **meetings.put_state(), **meetings.counts()}
+    finally:
+        meetings.release()
+
+
+class Meetings:
+    """
+    What meets in one epoch.
+
+    Args:
+        workspace: Where to work.
+        bound: The join.
+        plan: The epoch; its `state_version` says what waits before it.
+        stage: Takes what is used several times.
+        few: Whether few rows came, which pass through the driver.
+    """
+
+    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, few: bool) -> None:
+        self._workspace, self._bound, self._plan, self._stage, self._few = workspace, bound, plan, stage, few
+        self._join, self._semantics = bound.join, bound.semantics
+        self._came = Placing(workspace, bound, plan, few, self._kept, must_keep=self._most is not None)
+        self._fates: DataFrame | None = None
+
+    def put_result(self) -> dict[str, int]:
+        """Write the epoch's rows of the result into the stage, and count them."""
+        held = self._held.rows
+        if self._plan.strategy == "flush":
+            self._fates = self._all_leave(held)
+            return self._stage.put("result", self._rows_alone(self._fates.where(LONE)), APPENDED_ROWS)
+        arrived = came(self._came.rows, self._semantics)
+        self._refuse_too_many(arrived, held)
+        found = self._pairs(arrived, held)
+
+        def fates_of(met: DataFrame | None) -> DataFrame:
+            # Every row passes here; a search for pairs may leave out a side for the other one that is empty.
+            rows = came(self._came.rows_counted, self._semantics)
+            return fates(rows, held, met, self._came.ends, self._join, self._semantics)
+
+        if not preserved(self._join):
+            counts = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
+            self._fates = fates_of(None)
+            return counts
+        if self._few or self._needs_pairs:
+            found = self._kept("pairs", found)
+            self._fates = self._kept("fates", fates_of(marks_of(found, self._join, self._semantics)))
+            rows = self._rows_of(found).unionByName(self._rows_alone(self._alone()))
+            return self._stage.put("result", rows, APPENDED_ROWS)
+        # The rows of many pairs are written once, and tell by themselves which rows they are made of.
+        paired = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
+        written = self._stage.get(self._workspace.spark, "result", self._bound.columns)
+        met = marks_of(_identities_of(written), self._join, self._semantics)
+        self._fates = self._kept("fates", fates_of(met))
+        more = self._stage.put("result", self._rows_alone(self._alone()), APPENDED_ROWS, add=True)
+        return {"appended": paired["appended"] + more["appended"]}
+
+    def put_state(self) -> dict[str, int]:
+        """Write what becomes of the rows that wait into the stage, and count them; the result has been written."""
+        assert self._fates is not None
+        return put_state(self._stage, self._fates, self._held, self._bound, self._plan)
+
+    def rows(self) -> DataFrame:
+        """Give the epoch's rows of the result, for a replay."""
+        try:
+            self.put_result()
+        finally:
+            self.release()
+        return self._stage.get(self._workspace.spark, "result", self._bound.columns)
+
+    def release(self) -> None:
+        """Let go what was remembered."""
+        self._came.release()
+
+    def clocks(self) -> dict[str, int]:
+        """Say how far the times of streams and columns go once the epoch is through."""
+        return dict(self._plan.clocks) if self._plan.strategy == "flush" else self._came.clocks()
+
+    def passed(self) -> tuple[Passed, ...]:
+        """Give the positions that the epoch passed, with the watermarks of the result."""
+        return () if self._plan.strategy == "flush" else self._came.passed
+
+    def counts(self) -> dict[str, int]:
+        """Count what came and took no part, or could not meet."""
+        return {} if self._plan.strategy == "flush" else self._came.counts()
+
+    @cached_property
+    def _held(self) -> Held:
+        return held(self._workspace, self._bound, self._plan, self._came.floors, few=self._few)
+
+    def _pairs(self, arrived: DataFrame, held: DataFrame) -> DataFrame:
+        found = selected(pairs(arrived, held, self._join, self._semantics), self._join)
+        return found.select(AT, FIRST, SECOND, BY_LEFT, ROW)
+
+    @property
+    def _needs_pairs(self) -> bool:
+        """Whether pairs tell more than the rows that they make: those that WHERE drops, or which row came later."""
+        return self._join.where is not None or is_eager(self._semantics)
+
+    def _alone(self) -> DataFrame:
+        assert self._fates is not None
+        rises = self._came.rises
+        span = self._came.span if rises is None else 1
+        return alone(self._fates, self._came.steps, self._join, span, kept_as=self._kept, rises=rises)
+
+    def _all_leave(self, held: DataFrame) -> DataFrame:
+        """Give the fates of the rows that wait, when all leave."""
+        kept = preserved(self._join) if not is_eager(self._semantics) else ()
+        lone = f"NOT {MATCHED} AND {SIDE} IN ({', '.join(map(str, kept))})" if kept else "FALSE"
+        last = max((self._plan.clocks.get(source, NOTHING_YET) for source in self._join.sources), default=NOTHING_YET)
+        return held.withColumns({OP: F.lit("delete"), LONE: F.expr(lone), AT: F.lit(last).cast("bigint")})
+
+    def _rows_of(self, found: DataFrame) -> DataFrame:
+        """Lay pairs out as rows of the result."""
+        return self._laid_out(found, _identity(f"{FIRST}."), _identity(f"{SECOND}."))
+
+    def _rows_alone(self, lone: DataFrame) -> DataFrame:
+        """Lay rows that stand alone out as rows of the result."""
+        sides = [f"IF({SIDE} = {place}, {_identity('')}, NULL)" for place in (0, 1)]
+        return self._laid_out(selected(lone, self._join), *sides)
+
+    def _laid_out(self, rows: DataFrame, left: str, right: str) -> DataFrame:
+        added = (*STREAM_COLUMNS, *ROW_COLUMNS)
+        values = [
+            F.col(f"{ROW}.{quote(field.name)}").cast(field.dataType).alias(field.name)
+            for field in self._bound.columns
+            if field.name not in added
+        ]
+        epoch = F.lit(self._plan.epoch).cast("bigint").alias(EPOCH)
+        identities = [F.expr(sql).alias(name) for name, sql in zip(ROW_COLUMNS, (left, right), strict=True)]
+        kept = rows if self._join.where is None else rows.where(f"{ROW} IS NOT NULL")
+        return kept.select(*values, epoch, F.col(AT).alias(EPOCH_POSITION), *identities)
+
+    @property
+    def _most(self) -> int | None:
+        return self._workspace.file.joins[self._plan.join].max_buffered_rows
+
+    def _refuse_too_many(self, arrived: DataFrame, held: DataFrame) -> None:
+        """
+        See that no more rows wait, after any position, than may.
+
+        Raises:
+            BufferFull: More do.
+        """
+        if self._most is None:
+            return
+        spans, once = self._came.spans, self._bound.is_single_store
+        counted = most_waiting(arrived, held, self._came.steps, self._join, self._semantics, spans, once=once)
+        most = counted.agg(F.max("most")).collect()[0][0] or 0
+        if most > self._most:
+            raise BufferFull(
+                self._plan.join,
+                "more rows would wait for rows of the other stream than `max_buffered_rows` allows",
+                expected=f"at most {self._most:,} rows after each position",
+                found=f"{most:,}",
+                hint="raise the limit, narrow the bounds of ON or the lateness; nothing was published",
+            )
+
+    def _kept(self, name: str, frame: DataFrame) -> DataFrame:
+        if self._few:
+            return brought(frame).frame
+        self._stage.put(name, frame)
+        return self._stage.get(self._workspace.spark, name, frame.schema)
+
+
+def _identity(prefix: str) -> str:
+    """Give the SQL of what the result has of a row's identity."""
+    return struct({"version": f"{prefix}{VERSION}", "hash": f"{prefix}{HASH}", "number": f"{prefix}{NUMBER}"})
+
+
+def _identities_of(rows: DataFrame) -> DataFrame:
+    """Give the identities of both rows of each row of the result, as `pairs` gives them."""
+    found = []
+    for place, (name, column) in enumerate(zip((FIRST, SECOND), ROW_COLUMNS, strict=True)):
+        parts = {VERSION: f"{column}.version", HASH: f"{column}.hash", NUMBER: f"{column}.number"}
+        found.append(F.expr(struct({SIDE: str(place), **parts})).alias(name))
+    return rows.select(*found, F.lit(False).alias(BY_LEFT))

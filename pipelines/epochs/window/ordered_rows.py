@@ -1,0 +1,330 @@
+"""
+The rows that came to two streams in an epoch, each at its place in the one order, with what is known there.
+
+    rows of both streams ─┬─ by commits: their positions are few, and are walked on the driver
+                          ├─ a first load in the order of its one time a side: nothing is late, nothing below a limit
+                          └─ else row by row, in spans of their times
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from lakehouse.entries import Passed
+from lakehouse.session import is_over_connect, let_go, persisted
+from lakehouse.small import brought, literal
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.streams.new_rows import Arrived
+from pipelines.joins.pairs import LATE, NULL_KEY, judged, timed
+from pipelines.joins.row_id import both_sides, hashed, identified, identified_by_hash, together
+from pipelines.joins.watermark_walk import Position, marks_at, risen, together_at, walked
+from pipelines.joins.watermarks import (
+    NOTHING_YET,
+    PLACE,
+    RANK,
+    TIME,
+    limit,
+    limit_sql,
+    lowest,
+    mark,
+    marked,
+    passed,
+    reached,
+    value,
+    window_of,
+    with_watermarks,
+)
+from pipelines.plan.values import EpochPlan
+from pipelines.spec.statement.added_columns import POSITION, SIDE, VERSION
+
+SPANS = 64
+"""Into so many parts the times of an epoch are cut, each for one task."""
+
+WHOLE_SPAN = 2**62
+
+FEW_POSITIONS = 200
+"""So many times at which limits rose are written into a query as they are."""
+
+
+class Placing:
+    """
+    The rows that came.
+
+    Args:
+        workspace: Where to work.
+        bound: The join.
+        plan: The epoch.
+        few: Whether few rows came, which pass through the driver.
+        kept: Makes a frame, with a name, cheap to read several times.
+        must_keep: Whether all that is known of the rows has to be known before they are used.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        bound: BoundJoin,
+        plan: EpochPlan,
+        few: bool,
+        kept: Callable[[str, DataFrame], DataFrame],
+        *,
+        must_keep: bool,
+    ) -> None:
+        self._workspace, self._bound, self._plan, self._few = workspace, bound, plan, few
+        self._kept, self._must_keep = kept, few or must_keep
+        self._window = window_of(bound.join)
+        self._numbers = range(len(self._window.watermarks))
+        self._seen = Observation()
+        self._counted: Mapping[str, Any] | None = None
+        self._remembered: DataFrame | None = None
+
+    @cached_property
+    def rows(self) -> DataFrame:
+        """The rows, as `judged` gives them."""
+        unused = [*map(mark, self._numbers), *map(reached, self._numbers)]
+        if self._is_by_commit:
+            placed, keep = self._marked.join(F.broadcast(self.steps), on=list(PLACE), how="inner"), self._must_keep
+        elif self._is_in_order:
+            nothing = {name(n): F.lit(NOTHING_YET) for n in self._numbers for name in (reached, limit)}
+            after = {passed(n): F.coalesce(mark(n), F.lit(NOTHING_YET)) for n in self._numbers}
+            placed, keep = self._marked.withColumns(nothing | after), False
+        else:
+            events = self._marked.unionByName(self._floor, allowMissingColumns=True)
+            placed, keep = with_watermarks(events, self._window, self._order_span), True
+        rows = judged(placed, self._bound.join, self._bound.semantics)
+        if keep or is_over_connect(self._workspace.spark):
+            rows = self._kept("arrived", rows.observe(self._seen, *self._asked).drop(*unused))
+            self._counted = self._seen.get
+        elif not self._is_by_commit:
+            self._counted = rows.agg(*self._asked).collect()[0].asDict()
+        else:
+            rows = self._remembered = persisted(rows)
+        for arrived in self.arrived:
+            arrived.facts()
+        return rows
+
+    def release(self) -> None:
+        """Let go what was remembered of the rows for those that read them; they have been read."""
+        if self._remembered is not None:
+            let_go(self._remembered)
+
+    @property
+    def rows_counted(self) -> DataFrame:
+        """The rows for what reads each of them: where they are counted, if they were not before."""
+        rows = self.rows
+        return rows if self._counted is not None else rows.observe(self._seen, *self._asked)
+
+    @cached_property
+    def arrived(self) -> tuple[Arrived, ...]:
+        """What came to each stream; to one that is read once for both sides once."""
+        places = (0,) if self._bound.is_read_once else (0, 1)
+        return tuple(Arrived(self._workspace, self._bound, self._plan, place) for place in places)
+
+    @cached_property
+    def steps(self) -> DataFrame:
+        """What `steps_of` takes: the positions, where they are few, else the rows."""
+        if self._is_by_commit:
+            return self._as_steps(self._positions)
+        if not self._is_given:
+            return self.rows
+        # The given watermarks of a first load are those after its last row.
+        last = self._marked.agg(F.max(TIME)).collect()[0][0]
+        nothing = tuple(NOTHING_YET for _ in self._numbers)
+        names = [*PLACE, *(name(n) for name in (passed, limit) for n in self._numbers)]
+        end = self._as_steps([Position(0 if last is None else last, 2, 0, nothing, tuple(self.ends.values()))])
+        return self.rows.select(*names).unionByName(end.select(*names))
+
+    def _as_steps(self, positions: Sequence[Position]) -> DataFrame:
+        kinds = [StructField(name, IntegerType() if name == RANK else LongType()) for name in PLACE]
+        kinds += [StructField(name(n), LongType()) for name in (reached, passed) for n in self._numbers]
+        known = [(one.time, one.rank, one.version, *one.before, *one.after) for one in positions]
+        steps = literal(self._workspace.spark, known, StructType(kinds))
+        return steps.withColumns({limit(n): F.expr(limit_sql(self._window, n, reached)) for n in self._numbers})
+
+    @property
+    def rises(self) -> Mapping[int, Sequence[tuple[int, int]]] | None:
+        """When the limit of each watermarked column rose; None where that is said by too many positions."""
+        if not self._is_by_commit or len(self._positions) > FEW_POSITIONS:
+            return None
+        return {n: risen(self._positions, self._window, n) for n in self._numbers}
+
+    @cached_property
+    def floors(self) -> dict[int, int]:
+        """The watermarks before the epoch, by their places."""
+        known = [self._plan.clocks.get(self._clock(n)) for n in self._numbers]
+        if self._bound.semantics != "strict":
+            known = [max((clock for clock in known if clock is not None), default=None)] * len(known)
+        pairs = enumerate(zip(known, self._window.watermarks, strict=True))
+        return {n: NOTHING_YET if clock is None else clock - watermark.lateness for n, (clock, watermark) in pairs}
+
+    @cached_property
+    def ends(self) -> dict[int, int]:
+        """The watermarks after all rows, by their places; where these are placed row by row, they have been read."""
+        if self._is_by_commit:
+            return dict(enumerate(self._positions[-1].after)) if self._positions else self.floors
+        found = {n: self._told[f"mark{n}"] for n in self._numbers} | self._given_at_the_end
+        return {n: floor if found[n] is None else max(floor, found[n]) for n, floor in self.floors.items()}
+
+    @property
+    def passed(self) -> tuple[Passed, ...]:
+        """The positions that the epoch passed, with the watermarks of the result; of a first load the end, at 0."""
+        if self._bound.times:
+            return ()  # other joins do not read a result under `order_by`
+        if not self._is_by_commit:
+            return (Passed(0, self._carried(self.ends)),)
+        known: dict[str, int] = {}  # the first position tells all
+        found = []
+        for position in self._positions:
+            after = self._carried(dict(enumerate(position.after)))
+            found.append(Passed(position.time, {name: far for name, far in after.items() if far != known.get(name)}))
+            known = after
+        return tuple(found)
+
+    def _carried(self, watermarks: Mapping[int, int]) -> dict[str, int]:
+        """Give how far the watermarks of the result are: no row that comes later or leaves later lies before them."""
+        carried = self._bound.join.carried
+        far = {name: min(watermarks[n], lowest(self._window, n, watermarks)) for name, n in carried}
+        return {name: mark for name, mark in far.items() if mark != NOTHING_YET}
+
+    @property
+    def spans(self) -> tuple[int, int]:
+        """How much time of the order, and of the rows, one task is to look at."""
+        return self._order_span, self.span
+
+    @property
+    def span(self) -> int:
+        """How much time of the rows one task is to look at; they have been read."""
+        # Rows that wait may be as old as bounds and lateness allow, whatever the times of those that came.
+        waits = sum(abs(bound.allowance) for bound in self._window.bounds) + 1
+        waits += max(watermark.lateness for watermark in self._window.watermarks)
+        ends = [(self._told[f"from{n}"], self._told[f"to{n}"]) for n in self._numbers]
+        return int(max(waits, *(last - first for first, last in ends if first is not None), 0)) // SPANS + 1
+
+    def counts(self) -> dict[str, int]:
+        """Count what came and took no part, or could not meet; the rows have been read."""
+        facts = [arrived.facts() for arrived in self.arrived]
+        counts = {name: sum(each[name] for each in facts) for name in facts[0]}
+        return {**counts, "late": self._told["late"], "null_keys": self._told["null_keys"]}
+
+    def clocks(self) -> dict[str, int]:
+        """Say how far the times of streams and columns go once the epoch is through; the rows have been read."""
+        clocks = dict(self._plan.clocks)
+        for arrived in self.arrived:
+            for source in self._bound.join.sources if self._bound.is_read_once else (arrived.source,):
+                if arrived.reached is not None:
+                    clocks[source] = max(arrived.reached, clocks.get(source, arrived.reached))
+        for n, end in self.ends.items():
+            if end != NOTHING_YET:
+                clocks[self._clock(n)] = end + self._window.watermarks[n].lateness
+        return clocks
+
+    @cached_property
+    def _marked(self) -> DataFrame:
+        """The rows of both streams, with what each tells of the watermarks."""
+        join = self._bound.join
+        wrapped = [self._identified(arrived.frame, place) for place, arrived in enumerate(self.arrived)]
+        came = both_sides(wrapped[0], join) if self._bound.is_read_once else together(*wrapped)
+        rows = marked(timed(came, join), self._window, self._bound.semantics)
+        return brought(rows).frame if self._few and self._is_by_commit else rows
+
+    def _identified(self, rows: DataFrame, place: int) -> DataFrame:
+        came = hashed(rows.withColumnRenamed(POSITION, TIME), self._bound.join, place)
+        # These are read several times, and sorted for their numbers each time: one look whether they need any is less.
+        by_hash = identified_by_hash(came) if self._is_in_order else None
+        return identified(came, self._bound.join, place) if by_hash is None else by_hash
+
+    @property
+    def _is_by_commit(self) -> bool:
+        """Whether all rows of a commit have one position."""
+        return self._plan.strategy == "incremental" and not self._bound.times
+
+    @cached_property
+    def _is_in_order(self) -> bool:
+        """
+        Whether rows of a first load come in the order of the only times that bounds and watermarks know.
+
+        None is late then, and none lies below a limit as it comes.
+        """
+        marks, streams = self._window.watermarks, self._bound.streams
+        return (
+            self._plan.strategy in ("load", "reset")
+            and not (self._bound.times or self._window.by_date or self._must_keep)
+            and self._bound.semantics == "strict"
+            and not self._is_given
+            and [(mark.time.input, mark.time.column) for mark in marks]
+            == [(place, stream.event_time) for place, stream in enumerate(streams)]
+            and all(bound.allowance + marks[bound.lesser].lateness >= 0 for bound in self._window.bounds)
+        )
+
+    @cached_property
+    def _positions(self) -> list[Position]:
+        told = [tuple(row) for row in marks_at(self._marked, self._window).collect()]
+        return walked(together_at([*told, *self._given_marks]), [*self.floors.values()])
+
+    @property
+    def _is_given(self) -> bool:
+        """Whether another join makes one of the streams."""
+        return any(watermark.is_given for watermark in self._window.watermarks)
+
+    @property
+    def _given_marks(self) -> Iterator[tuple[int | None, ...]]:
+        """Give what other joins recorded of watermarks, as `marks_at` does of rows."""
+        for place, arrived in enumerate(self.arrived):
+            for position in () if arrived.given is None else arrived.given.positions:
+                marks = self._given_to(place, position.watermarks)
+                rank = 0 if self._window.is_self_join else place
+                yield (position.time, rank, position.version, *(marks.get(n) for n in self._numbers))
+
+    @property
+    def _given_at_the_end(self) -> dict[int, int]:
+        """Give the watermarks, by their places, that other joins recorded after all of their epochs."""
+        found: dict[int, int] = {}
+        for place, arrived in enumerate(self.arrived):
+            found |= {} if arrived.given is None else self._given_to(place, arrived.given.watermarks)
+        return found
+
+    def _given_to(self, place: int, watermarks: Mapping[str, int]) -> dict[int, int]:
+        """Give watermarks of a stream by their places; of one that is read for both sides those of both."""
+        inputs = (0, 1) if self._bound.is_read_once else (place,)
+        columns = {n: self._window.watermarks[n].time.column.lower() for side in inputs for n in self._window.of(side)}
+        return {n: watermarks[column] for n, column in columns.items() if column in watermarks}
+
+    @property
+    def _asked(self) -> list[Column]:
+        """What is asked of rows that were judged."""
+        return [
+            F.count(F.expr(f"IF({LATE}, 1, NULL)")).alias("late"),
+            F.count(F.expr(f"IF({NULL_KEY} AND NOT {LATE}, 1, NULL)")).alias("null_keys"),
+            *(F.max(mark(n)).alias(f"mark{n}") for n in self._numbers),
+            *(F.min(value(n)).alias(f"from{n}") for n in self._numbers),
+            *(F.max(value(n)).alias(f"to{n}") for n in self._numbers),
+        ]
+
+    @property
+    def _told(self) -> Mapping[str, Any]:
+        """What was asked of the rows; they have been read."""
+        return self._seen.get if self._counted is None else self._counted
+
+    @cached_property
+    def _order_span(self) -> int:
+        """How much time of the order one task is to look at."""
+        if self._few or self._is_by_commit:
+            return WHOLE_SPAN
+        first, last = self._marked.agg(F.min(TIME), F.max(TIME)).collect()[0]
+        return 1 if first is None else int(last - first) // SPANS + 1
+
+    @property
+    def _floor(self) -> DataFrame:
+        """The watermarks before the epoch as a row that comes before all others."""
+        marks = [F.lit(floor).cast("bigint").alias(mark(n)) for n, floor in self.floors.items()]
+        place = (F.lit(NOTHING_YET).alias(TIME), F.lit(2).alias(RANK), F.lit(-1).cast("bigint").alias(VERSION))
+        return self._workspace.spark.range(1).select(F.lit(2).alias(SIDE), *place, *marks)
+
+    def _clock(self, number: int) -> str:
+        """Name the clock of a watermarked column."""
+        time = self._window.watermarks[number].time
+        return f"{self._bound.join.inputs[time.input].source}.{time.column}"

@@ -1,0 +1,143 @@
+"""
+The rows that wait in a join of two streams, in a table beside the result.
+
+An epoch stages what becomes of them. Few are written anew as a whole, which is one cheap commit; of many only what
+changed is merged. Either way the table is of the same epoch as the result, and a row of it names by what it is known
+there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from lakehouse.small import brought
+from lakehouse.sqltext import quote, struct
+from lakehouse.stage import Stage
+from lakehouse.tables import read
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.streams.state_table import BOTH, STATE_ROWS
+from pipelines.joins.expiry import KEEP, OP
+from pipelines.joins.pairs import APART, BELOW, LATE, NULL_KEY, judged, preserved, waiting
+from pipelines.joins.row_id import both_sides
+from pipelines.joins.watermarks import NOTHING_YET, limit, lowest, reached, window_of
+from pipelines.plan.values import KEPT, WAITING, EpochPlan
+from pipelines.spec import TableJoin
+from pipelines.spec.statement.added_columns import IDENTITY, MATCHED, SIDE
+
+SMALL_STATE = 4 * 2**20
+"""A state of so many bytes is brought to the driver, where few rows came."""
+
+
+STATE_COUNTS = {name: f"count_if(op = '{op}')" for op, name in WAITING.items()}
+
+
+@dataclass(frozen=True)
+class Held:
+    """
+    The rows that wait before an epoch.
+
+    Args:
+        rows: The rows, as `waiting` gives them.
+        is_once: Whether they lie there once for both sides; None of a join whose rows never do.
+    """
+
+    rows: DataFrame
+    is_once: bool | None = None
+
+
+def held(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, watermarks: Mapping[int, int], *, few: bool) -> Held:
+    """
+    Read the rows that wait before an epoch.
+
+    Of a stream that is joined with itself by an inner join a row may lie there once for both sides, as the optimiser
+    had it then: it waits on a side until it lies below the limit of that side.
+
+    Args:
+        workspace: Where to work.
+        bound: The join.
+        plan: The epoch.
+        watermarks: The watermarks before it, by their places.
+        few: Whether few rows came, which pass through the driver.
+    """
+    assert bound.state is not None
+    rows = read(workspace.spark, bound.state, plan.state_version)
+    if plan.strategy not in ("incremental", "flush"):
+        rows = rows.where("false")
+    elif few and plan.state_bytes <= SMALL_STATE:
+        rows = brought(rows).frame
+    aliases = {name: item.alias for name, item in zip(STATE_ROWS, bound.join.inputs, strict=True)}
+    rows = rows.withColumnsRenamed(aliases)
+    if not bound.is_self_join or preserved(bound.join):
+        return Held(waiting(rows, bound.join))
+    is_once = bool(rows.where(f"{SIDE} = {BOTH}").limit(1).count())
+    if is_once:
+        on_sides = waiting(both_sides(rows, bound.join), bound.join)
+        window = window_of(bound.join)
+        numbers = range(len(window.watermarks))
+        limits = {limit(n): F.lit(lowest(window, n, watermarks)) for n in numbers}
+        none_late = {reached(n): F.lit(NOTHING_YET) for n in numbers}
+        known = judged(on_sides.withColumns(limits | none_late), bound.join, bound.semantics)
+        stay = known.where(f"NOT ({APART} OR {BELOW})")
+        return Held(stay.drop(LATE, NULL_KEY, APART, BELOW, *none_late), is_once)
+    return Held(waiting(rows, bound.join), is_once)
+
+
+def put_state(stage: Stage, fates: DataFrame, held: Held, bound: BoundJoin, plan: EpochPlan) -> dict[str, int]:
+    """
+    Stage what becomes of the rows that wait, into the part `state`: `op`, `key`, `after`.
+
+    Args:
+        stage: The stage.
+        fates: What `fates` of that module gives.
+        held: The rows that waited before.
+        bound: The join.
+        plan: The epoch; it says whether the rows that wait on as they were are staged as well.
+
+    Returns:
+        Counts: buffered (rows that wait from now on), buffered_inserted, buffered_updated, buffered_deleted, and where
+        all are staged buffered_kept.
+    """
+    seen = Observation()
+    stays = F.count(F.expr(f"IF({OP} <> 'delete', 1, NULL)")).alias("buffered")
+    told = fates.where(f"{OP} IS NOT NULL")
+    if bound.is_single_store:
+        told = _once(told, bound.join)
+    reformed = held.is_once is not None and held.is_once != bound.is_single_store
+    if reformed:
+        told = told.withColumn(OP, F.expr(f"IF({OP} = '{KEEP}', 'update', {OP})"))
+    told = told.observe(seen, stays)
+    facts = STATE_COUNTS
+    if plan.rewrites_state or reformed:
+        facts = facts | {KEPT: f"count_if(op = '{KEEP}')"}
+    else:
+        told = told.where(f"{OP} <> '{KEEP}'")
+    counts = stage.put("state", _images(told, bound.join), facts)
+    return {**counts, "buffered": seen.get["buffered"]}
+
+
+def _once(told: DataFrame, join: TableJoin) -> DataFrame:
+    """Bring what becomes of a row on each side together: it stays until neither needs it."""
+    left, right = (quote(item.alias) for item in join.inputs)
+    was, stays = f"bool_or({OP} <> 'insert')", f"bool_or({OP} <> 'delete')"
+    op = f"CASE WHEN NOT {was} THEN 'insert' WHEN {stays} THEN '{KEEP}' ELSE 'delete' END"
+    rows = told.groupBy(*IDENTITY[1:]).agg(
+        F.expr(op).alias(OP),
+        F.expr(f"any_value(coalesce({left}, {right}))").alias(join.inputs[0].alias),
+    )
+    none = F.lit(None).cast(told.schema[join.inputs[1].alias].dataType)
+    return rows.withColumns({SIDE: F.lit(BOTH), MATCHED: F.lit(False), join.inputs[1].alias: none})
+
+
+def _images(told: DataFrame, join: TableJoin) -> DataFrame:
+    aliases = [item.alias for item in join.inputs]
+    rows = dict(zip(STATE_ROWS, map(quote, aliases), strict=True))
+    key = {name: name for name in IDENTITY}
+    image = struct({**key, MATCHED: MATCHED, **rows})
+    return told.select(
+        F.col(OP).alias("op"),
+        F.expr(struct(key)).alias("key"),
+        F.expr(f"IF({OP} = 'delete', NULL, {image})").alias("after"),
+    )
