@@ -17,9 +17,9 @@ from lakehouse.tables import Table
 from lakehouse.values import DECLARED
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
-from pipelines.preview import preview
+from pipelines.commands.plan import preview
+from pipelines.commands.status import status_of
 from pipelines.report import PlanReport
-from pipelines.status import status_of
 from tests.lake import KEYED, Lake, only
 
 EVOLVING = {"columnMapping.mode": "name", "enableTypeWidening": "true"}

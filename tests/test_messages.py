@@ -5,7 +5,7 @@ import pytest
 from lakehouse.conditions import said
 from lakehouse.errors import DuplicateKey, LakejoinError
 from pipelines.binding.workspace import Workspace
-from pipelines.preview import preview
+from pipelines.commands.plan import preview
 from pipelines.report import JoinReport
 from tests.lake import Lake, only
 

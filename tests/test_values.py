@@ -15,7 +15,7 @@ from lakehouse import distorted
 from lakehouse import session as sessions
 from lakehouse.errors import DefinitionChanged, FeedUnavailable, LakejoinError, PipelineFileError
 from pipelines.binding.workspace import Workspace
-from pipelines.preview import preview
+from pipelines.commands.plan import preview
 from tests.exact import WAYS, application, held, plain
 from tests.lake import Lake, only
 

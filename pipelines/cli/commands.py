@@ -50,7 +50,7 @@ def init(folder: Path) -> None:
 
     It goes into FOLDER, made if need be, or into this one; no file is overwritten.
     """
-    from pipelines.init import write_example
+    from pipelines.commands.init import write_example
 
     click.echo(write_example(folder))
 
@@ -59,7 +59,7 @@ def init(folder: Path) -> None:
 @reporting("check")
 def check(given: Given) -> "Report":
     """Check the pipeline file alone, without Spark."""
-    from pipelines.explain import explain
+    from pipelines.commands.explain import explain
     from pipelines.report import Report
 
     file, _ = given.load()
@@ -71,7 +71,7 @@ def check(given: Given) -> "Report":
 @reporting("explain")
 def explain(given: Given, select: str | None) -> "Report":
     """Say what kind each join is and why, and what it reads and keeps, without Spark."""
-    from pipelines.explain import explain
+    from pipelines.commands.explain import explain
     from pipelines.report import Report
     from pipelines.spec import selected
 
@@ -85,7 +85,7 @@ def explain(given: Given, select: str | None) -> "Report":
 @reporting("plan")
 def plan(given: Given, select: str | None) -> "Report":
     """Say what `run` would do and why; write nothing."""
-    from pipelines.preview import preview
+    from pipelines.commands.plan import preview
 
     return _each(
         "plan", given, select, lambda workspace, name: preview(workspace, name, workspace.joins(names(select)))
@@ -154,7 +154,7 @@ def flush(given: Given, select: str | None) -> "Report":
     Watermarks stay: later rows are taken as ever, and meet none of these.
     """
     workspace = given.open()
-    from pipelines.flush import flush_joins
+    from pipelines.commands.flush import flush_joins
     from pipelines.report import Report
 
     with shown() as progress:
@@ -177,7 +177,7 @@ def verify(given: Given, select: str | None, against: str) -> "Report":
 
     Rows that are missing and rows too many are counted, with examples; either makes the exit code 1.
     """
-    from pipelines.verify import verify_join
+    from pipelines.commands.verify import verify_join
 
     return _each("verify", given, select, lambda workspace, name: verify_join(workspace, name, against))
 
@@ -212,11 +212,11 @@ def validate(
     Without a range the tables are looked at as they are. If they do not meet what is expected the exit code is 3; no
     table is written.
     """
-    from pipelines.spans import span_of
+    from pipelines.commands.version_ranges import span_of
 
     span = span_of(epochs, versions)
     workspace = given.open()
-    from pipelines.quality import validate_joins
+    from pipelines.commands.data_docs import validate_joins
     from pipelines.report import Report
 
     reports = validate_joins(
@@ -239,7 +239,7 @@ def status(given: Given, select: str | None) -> "Report":
 
     How far its sources have moved on, in commits and time, how long these can be read, and the last gate.
     """
-    from pipelines.status import status_of
+    from pipelines.commands.status import status_of
 
     return _each("status", given, select, status_of)
 
@@ -250,7 +250,7 @@ def status(given: Given, select: str | None) -> "Report":
 @reporting("history")
 def history(given: Given, select: str | None, limit: int) -> "Report":
     """List the newest epochs with their counts and seconds."""
-    from pipelines.history import history_of
+    from pipelines.commands.history import history_of
 
     return _each("history", given, select, lambda workspace, name: history_of(workspace, name, limit))
 
@@ -266,7 +266,7 @@ def maintain(given: Given, select: str | None) -> "Report":
     changes that a join has yet to read. Stages of runs that came to nothing are deleted after a day. No row changes.
     """
     workspace = given.open()
-    from pipelines.maintain import maintain_joins
+    from pipelines.commands.maintain import maintain_joins
     from pipelines.report import Report
 
     with waiting("maintaining"):
@@ -289,7 +289,7 @@ def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> N
     It needs no server and no network: open the page that is printed. Of the tables only the ledger is read.
     """
     workspace = Given(path, variables).open()
-    from pipelines.docs import write_docs
+    from pipelines.commands.docs import write_docs
 
     with waiting("writing the pages"):
         index = write_docs(workspace, folder)
@@ -306,7 +306,7 @@ def sql(given: Given, query: str, limit: int) -> "Report":
 
     QUERY names sources, results and lakejoin_ledger as the pipeline file does; each is read at its newest version.
     """
-    from pipelines.query import answer
+    from pipelines.commands.query import answer
     from pipelines.report import Report
 
     workspace = given.open()
@@ -336,7 +336,7 @@ def schema(report: bool) -> None:
 def demo(folder: Path) -> None:
     """Watch lakejoin keep a join of real flights up to date."""
     from lakehouse.session import local_session
-    from pipelines.demo import run_demo
+    from pipelines.commands.demo import run_demo
 
     run_demo(local_session, folder, click.echo)
 
@@ -353,7 +353,7 @@ def _run(command: "Command", given: Given, select: str | None, backfill: "Backfi
 
 def _rehearse(given: Given, select: str | None, asked: "Backfill") -> "Report":
     workspace = given.open()
-    from pipelines.rehearsal import rehearse_joins
+    from pipelines.commands.dry_run import rehearse_joins
     from pipelines.report import Report
 
     with waiting("computing what would change"):
@@ -364,8 +364,8 @@ def _rehearse(given: Given, select: str | None, asked: "Backfill") -> "Report":
 def _watch(given: Given, select: str | None, every: float) -> "Report":
     """Run until a signal or an error ends it, and print a line for each run."""
     workspace, context = given.open(), click.get_current_context()
+    from pipelines.commands.watch import watch_joins
     from pipelines.report import Report
-    from pipelines.watch import watch_joins
 
     rounds, code = 0, 0
     with stopped_by_signals() as stop:

@@ -10,7 +10,7 @@ import pytest
 from lakehouse.errors import DefinitionChanged, PipelineFileError, SchemaBroken
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
-from pipelines.preview import preview
+from pipelines.commands.plan import preview
 from pipelines.report import PlanReport
 from tests.lake import JOIN, KEYED, Lake, only
 

@@ -11,8 +11,8 @@ from expectations.declared import made
 from lakehouse.errors import GateErrored, GateFailed, NotLoaded, PipelineFileError
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
-from pipelines.explain import explain
-from pipelines.status import last_gate
+from pipelines.commands.explain import explain
+from pipelines.commands.status import last_gate
 from tests.lake import Lake, only
 
 BETWEEN = {"expect_column_values_to_be_between": {"column": "v", "min_value": 0}}

@@ -8,7 +8,7 @@ import pytest
 from lakehouse.errors import FeedUnavailable, GateFailed
 from pipelines import Pipeline
 from pipelines.cli import main
-from pipelines.spans import BadRange, Span, span_of
+from pipelines.commands.version_ranges import BadRange, Span, span_of
 from tests.expectations.conftest import NOT_NULL
 from tests.lake import Lake, only
 

@@ -30,7 +30,7 @@ def test_what_is_stopped_is_a_report_too(
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipelines.explain.explain", stopped)
+    monkeypatch.setattr("pipelines.commands.explain.explain", stopped)
     assert main(["check", "-f", str(flights), "--output", "json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert (report["error"]["problem"], report["pipeline"]) == ("stopped", "flights")
@@ -96,7 +96,7 @@ def test_a_number_that_json_has_not_is_an_error_in_json(
 ) -> None:
     """The document is rendered where an error becomes one too."""
     odd = JoinReport(join="flights", outcome="done", seconds={"plan": float("inf")})
-    monkeypatch.setattr("pipelines.explain.explain", lambda *_: odd)
+    monkeypatch.setattr("pipelines.commands.explain.explain", lambda *_: odd)
     assert main(["check", "-f", str(flights), "--output", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "UNEXPECTED"
 

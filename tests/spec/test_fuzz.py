@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakehouse.errors import PipelineFileError
 from pipelines.cli import main
-from pipelines.examples import example
+from pipelines.commands.examples import example
 from pipelines.spec import bind, parse
 from pipelines.spec.sql.functions import words
 

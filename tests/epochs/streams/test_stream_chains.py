@@ -11,8 +11,8 @@ from lakehouse.errors import CannotContinue, DefinitionChanged
 from lakehouse.tables import Table
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
+from pipelines.commands.status import status_of
 from pipelines.epochs.streams import source_progress
-from pipelines.status import status_of
 from tests.epochs.lookup.test_streams import commit_at
 from tests.epochs.window.test_windows import Streams, killed_before, large_ways, never_alone_and_joined
 from tests.joins.oracle import Bound, Emitted, Oracle

@@ -7,9 +7,9 @@ import pytest
 from lakehouse.errors import CannotContinue, FeedUnavailable
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
-from pipelines.preview import preview
+from pipelines.commands.plan import preview
+from pipelines.commands.status import status_of
 from pipelines.report import PlanReport
-from pipelines.status import status_of
 from tests.lake import Lake, only
 
 FEED = "ALTER TABLE {right} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = '%s')"

@@ -9,7 +9,7 @@ import sqlglot
 import yaml
 
 from lakehouse.errors import PipelineFileError
-from pipelines.explain import explain
+from pipelines.commands.explain import explain
 from pipelines.spec import PipelineFile, bind, fingerprint, load, parse, reads, selected, statement_of
 from pipelines.spec.join.chains import chains_of
 from pipelines.spec.sql import syntax

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.explain import explain
+from pipelines.commands.explain import explain
 from pipelines.spec import PipelineFile, Source, bind_changelog, changelog_fingerprint, changelogs, fingerprint, load
 from pipelines.spec.sql.syntax import read_expression
 from tests.spec.examples import complaints

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.explain import explain
+from pipelines.commands.explain import explain
 from pipelines.spec import Input, PipelineFile, Source, Statement, TableJoin, Time, Watermark, Within, bind, parse
 from tests.spec.examples import complaints
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlglot import exp, parse_one
 
 from lakehouse.errors import Fault, PipelineFileError
-from pipelines.explain import explain
+from pipelines.commands.explain import explain
 from pipelines.spec import (
     Join,
     PipelineFile,

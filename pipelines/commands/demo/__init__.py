@@ -1,0 +1,3 @@
+from pipelines.commands.demo.tour import run_demo
+
+__all__ = ["run_demo"]

@@ -1,0 +1,87 @@
+"""A first pipeline of the user's own, ready to run: the pipeline file, its schema for editors, and two tables."""
+
+import os
+import shlex
+from pathlib import Path
+
+from lakehouse.errors import FilesExist, LakejoinError
+from pipelines.commands.examples import example
+from pipelines.commands.shell import program, python
+from pipelines.spec import schema
+from pipelines.spec.load import FILE_NAME
+
+SCHEMA, SOURCES = "lakejoin.schema.json", "sources.py"
+
+WHAT = {
+    FILE_NAME: "the pipeline: orders joined with their payments",
+    SCHEMA: "its options, for an editor that checks and completes YAML",
+    SOURCES: "makes the two tables, and changes them when it runs again",
+}
+
+
+def write_example(folder: Path) -> str:
+    """
+    Write a first pipeline.
+
+    Args:
+        folder: Where to; made if it is not there.
+
+    Returns:
+        What to print: the files, and the commands to go on with.
+
+    Raises:
+        FilesExist: One of the files is there already.
+        LakejoinError: The folder cannot be written to.
+    """
+    contents = {
+        FILE_NAME: example(f"example/{FILE_NAME}"),
+        SCHEMA: schema(),
+        SOURCES: example(f"example/{SOURCES}"),
+    }
+    there = [name for name in contents if os.path.lexists(folder / name)]
+    if there:
+        raise FilesExist(
+            "init",
+            f"{', '.join(str(folder / name) for name in there)} {'is' if len(there) == 1 else 'are'} there already",
+            hint="move what is there away, or name another folder: `lakejoin init FOLDER`",
+        )
+    _write(folder, contents)
+    return "\n".join(["Made", *_files(folder), "", "Go on with", *_commands(folder)])
+
+
+def _write(folder: Path, contents: dict[str, str]) -> None:
+    """Write all of the files or none."""
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in contents.items():
+            with (folder / name).open("x", encoding="utf-8") as file:
+                written.append(folder / name)
+                file.write(text)
+    except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise LakejoinError("init", f"cannot write {error.filename or folder}: {error.strerror or error}") from error
+
+
+def _files(folder: Path) -> list[str]:
+    width = max(len(str(folder / name)) for name in WHAT)
+    return [f"  {folder / name!s:<{width}}  {what}" for name, what in WHAT.items()]
+
+
+def _commands(folder: Path) -> list[str]:
+    """List the next commands as they are typed in the folder."""
+    lakejoin, sources = program(folder), f"{python(folder)} {SOURCES}"
+    commands = [
+        (sources, "makes the two tables"),
+        (f"{lakejoin} run", "loads orders_paid"),
+        (sources, "changes both tables"),
+        (f"{lakejoin} plan", "says what run would do, and why"),
+        (f"{lakejoin} run", "moves what changed, nothing else"),
+        (f'{lakejoin} sql "SELECT * FROM orders_paid"', "shows the result"),
+        (f"{lakejoin} verify", "computes the join from scratch and compares"),
+    ]
+    if folder.resolve() != Path.cwd():
+        commands.insert(0, (f"cd {shlex.quote(str(folder))}", ""))
+    width = max(len(command) for command, _ in commands)
+    return [f"  {command:<{width}}  # {what}" if what else f"  {command}" for command, what in commands]

@@ -1,0 +1,136 @@
+"""What a join has published, with what is expected of it: whole tables, or what was published in a range."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import MapType
+
+from expectations.catalogue import Declared, of_rows
+from expectations.suites import Suite, of_changelog, of_changes, of_stream, of_table, of_two_streams
+from lakehouse.address import Address
+from lakehouse.feed import FEED_COLUMNS, read_feed
+from lakehouse.tables import get, read
+from lakehouse.values import INCOMPARABLE, contains
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
+from pipelines.commands.version_ranges import Stretch
+from pipelines.joins.before_images import Before, before_of, changes_of, logged_between
+from pipelines.joins.pairs import is_eager, preserved
+from pipelines.spec import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
+
+
+class Held(NamedTuple):
+    """A published table, and what it is held to."""
+
+    table: Address
+    suite: Declared
+
+
+class Part(NamedTuple):
+    """
+    Rows of a published table, and what they are held to.
+
+    Args:
+        table: The table.
+        what: Which of its rows, in words.
+        rows: The rows.
+        suite: What is expected of them.
+    """
+
+    table: Address
+    what: str
+    rows: DataFrame
+    suite: Declared
+
+
+def suites(workspace: Workspace, bound: BoundJoin) -> Iterator[Held]:
+    """
+    Give the tables of a join that readers see, each with what is expected of it by its kind and by the file.
+
+    Under semantics that repeat rows by intent the rules against that are left out.
+    """
+    yield Held(bound.result, [*_of_kind(bound), *workspace.file.joins[bound.join.name].expectations])
+    if bound.changelog is not None:
+        yield Held(bound.changelog, _of_log(bound))
+
+
+def whole(workspace: Workspace, bound: BoundJoin) -> Iterator[Part]:
+    """Give the tables as their readers see them now, whoever wrote them."""
+    for table, suite in suites(workspace, bound):
+        version = get(workspace.spark, table).version
+        yield Part(table, f"{table.label} at version {version}", read(workspace.spark, table, version), suite)
+
+
+def between(workspace: Workspace, bound: BoundJoin, stretch: Stretch) -> Iterator[Part]:
+    """
+    Give what was published in a range: the changes of a result with a key, else the rows that its epochs added.
+
+    What the file expects of a whole table is left out. A table to which nothing was published is left out, too.
+    """
+    declared = of_rows(workspace.file.joins[bound.join.name].expectations)
+    if not bound.streams and stretch.after < stretch.to:
+        yield from _changes(workspace, bound, stretch, declared)
+    if not stretch.epochs:
+        return
+    first, last = stretch.epochs[0], stretch.epochs[-1]
+    which = f"rows of epoch {first}" if first == last else f"rows of epochs {first} to {last}"
+    if bound.streams:
+        rows = _newest(workspace, bound.result).where(f"_epoch BETWEEN {first} AND {last}")
+        yield Part(bound.result, f"{bound.result.label}, {which}", rows, [*_of_kind(bound), *declared])
+    if bound.changelog is not None:
+        before = before_of(_comparable(bound), [*bound.columns.fieldNames(), *CHANGELOG_COLUMNS])
+        log = _newest(workspace, bound.changelog)
+        rows = logged_between(log, (first, last), bound.join.key, bound.columns, before)
+        yield Part(bound.changelog, f"{bound.changelog.label}, {which}", rows, _of_log(bound, before))
+
+
+def _changes(workspace: Workspace, bound: BoundJoin, stretch: Stretch, declared: Declared) -> Iterator[Part]:
+    """Give the changes of a result with a key; and those of its rows that were written, as the file expects them."""
+    names, key = bound.columns.fieldNames(), bound.join.key
+    operation, version, _ = FEED_COLUMNS
+    before = before_of([*key, *_comparable(bound)], [*names, *FEED_COLUMNS])
+    feed = read_feed(workspace.spark, bound.result, stretch.after, stretch.to, names)
+    changes = changes_of(feed, key, bound.columns, before)
+    first = stretch.after + 1
+    versions = f"version {first}" if first == stretch.to else f"versions {first} to {stretch.to}"
+    suite = of_changes(key, before.values, operation, version, before.known)
+    yield Part(bound.result, f"{bound.result.label}, changes of {versions}", changes, suite)
+    if declared:
+        written = changes.where(f"{operation} <> 'delete'")
+        yield Part(bound.result, f"{bound.result.label}, rows written in {versions}", written, declared)
+
+
+def _newest(workspace: Workspace, table: Address) -> DataFrame:
+    return read(workspace.spark, table, get(workspace.spark, table).version)
+
+
+def _of_kind(bound: BoundJoin) -> Suite:
+    """Give what is expected of a result by its kind."""
+    join = bound.join
+    kind = of_stream(STREAM_COLUMNS) if bound.streams else of_table(join.key)
+    if join.window is not None and not is_eager(bound.semantics):
+        kind += of_two_streams(preserved(join), ROW_COLUMNS)
+    return kind
+
+
+def _of_log(bound: BoundJoin, before: Before | None = None) -> Suite:
+    """Give what is expected of a changelog, from its beginning or from a time on."""
+    operation, position = CHANGELOG_COLUMNS[0], (CHANGELOG_COLUMNS[3], CHANGELOG_COLUMNS[2])
+    is_strict = bound.semantics == "strict"
+    values, known = (before.values, before.known) if before is not None else (None, "")
+    return of_changelog(
+        bound.join.key,
+        _comparable(bound),
+        operation,
+        position,
+        strict=is_strict,
+        before=values,
+        known=known,
+    )
+
+
+def _comparable(bound: BoundJoin) -> list[str]:
+    """Name the columns of a result beside its key that can be compared."""
+    kinds = {field.name: field.dataType for field in bound.columns if field.name not in bound.join.key}
+    return [name for name, kind in kinds.items() if not contains(kind, (MapType, *INCOMPARABLE))]

@@ -1,0 +1,161 @@
+"""A query over the tables of a pipeline file, each by its name there; nothing else than a query is executed."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import types as T
+
+from lakehouse.address import Address
+from lakehouse.conditions import is_missing
+from lakehouse.entries import CHANGELOG
+from lakehouse.ledger import NAME as LEDGER
+from lakehouse.sqltext import quote
+from pipelines.binding.workspace import Workspace
+from pipelines.commands.query_errors import bare_query, refusal, unreadable, words_in
+from pipelines.report import ColumnReport, QueryReport
+
+ONLY_A_QUERY = "SELECT * FROM (WITH lakejoin_asked AS (\n{query}\n) SELECT * FROM lakejoin_asked)"
+"""
+What is analysed before the query itself is run, so that no command ever is.
+
+It begins with SELECT, so that it is no command, whatever stands in it. Spark accepts it only if the query's first word
+begins a query; of the commands that begin like one, none (WITH ... INSERT, FROM ... INSERT) may stand in brackets.
+"""
+
+PLAIN: tuple[type[T.DataType], ...] = (
+    T.NullType,
+    T.BooleanType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.FloatType,
+    T.DoubleType,
+    T.StringType,
+    T.BinaryType,
+    T.VariantType,
+)
+"""Types whose values reach the driver as they are; a value of any other is written as a string by Spark."""
+
+
+def answer(workspace: Workspace, query: str, limit: int) -> QueryReport:
+    """
+    Answer a query.
+
+    Args:
+        workspace: Where to work.
+        query: One query. It may name the sources, the results and `lakejoin_ledger`.
+        limit: How many rows to give; one more is fetched, to know whether there are more.
+
+    Returns:
+        The first rows. Decimals, dates, times and intervals are strings as Spark writes them in the time zone of the
+        pipeline file, binary values their hexadecimal digits, variants the JSON that they hold; NaN and infinities are
+        strings, and so are the keys of maps. The fields of a struct that has a name twice are called col1, col2, ...
+
+    Raises:
+        BadQuery: It is no query, names what is not there, or fails.
+    """
+    query = bare_query(query)
+    with _views(workspace, query):
+        try:
+            # The schema is asked for because Spark Connect would analyse nothing without.
+            _ = workspace.spark.sql(ONLY_A_QUERY.format(query=query)).schema
+        except PySparkException as error:
+            raise refusal(workspace.file, query, error, lines_before=1) from error
+        try:
+            frame = workspace.spark.sql(query)
+            columns = tuple(ColumnReport(name=field.name, type=field.dataType.simpleString()) for field in frame.schema)
+            rows = _plain(frame).limit(limit + 1).collect()
+        except PySparkException as error:
+            raise refusal(workspace.file, query, error) from error
+    return QueryReport(
+        columns=columns,
+        rows=tuple(tuple(_value(value) for value in row) for row in rows[:limit]),
+        more=len(rows) > limit,
+    )
+
+
+def _named(workspace: Workspace, query: str) -> Iterator[Address]:
+    """Give the tables whose names are words of the query, and maybe are meant."""
+    written = words_in(query)
+    file = workspace.file
+    addresses = {
+        **dict.fromkeys(file.sources, workspace.source),
+        **dict.fromkeys([*file.joins, *(name + CHANGELOG for name in file.joins), LEDGER], workspace.table),
+    }
+    for name, address in addresses.items():
+        if written is None or name.lower() in written:
+            yield address(name)
+
+
+@contextmanager
+def _views(workspace: Workspace, query: str) -> Iterator[None]:
+    """Let the query name the tables that are there, each by a temporary view; one that is not has no view."""
+    made = []
+    try:
+        for address in _named(workspace, query):
+            if _make_view(workspace.spark, address):
+                made.append(address.label)
+        yield
+    finally:
+        for name in made:
+            workspace.spark.catalog.dropTempView(name)
+
+
+def _make_view(spark: SparkSession, address: Address) -> bool:
+    try:
+        spark.sql(f"SELECT * FROM {address.sql}").createOrReplaceTempView(quote(address.label))
+    except PySparkException as error:
+        if is_missing(error):
+            return False
+        raise unreadable(address.label, error) from error
+    return True
+
+
+def _plain(frame: DataFrame) -> DataFrame:
+    """Cast what JSON has no value for to strings, also inside of arrays, maps and structs."""
+    fields = list(frame.schema)
+    named = frame.toDF(*(f"c{n}" for n in range(len(fields))))  # names may be there twice
+    return named.select(*(named[f"c{n}"].cast(_plain_type(field.dataType)) for n, field in enumerate(fields)))
+
+
+def _plain_type(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_plain_type(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        return T.MapType(T.StringType(), _plain_type(kind.valueType), kind.valueContainsNull)
+    if isinstance(kind, T.StructType):
+        return T.StructType(
+            [
+                T.StructField(name, _plain_type(f.dataType), f.nullable)
+                for name, f in zip(_distinct(kind), kind, strict=True)
+            ]
+        )
+    return kind if isinstance(kind, PLAIN) else T.StringType()
+
+
+def _distinct(struct: T.StructType) -> list[str]:
+    """Name the fields of a struct; by their places where a name is there twice, for a mapping would lose one."""
+    names = struct.fieldNames()
+    return names if len(set(names)) == len(names) else [f"col{n}" for n in range(1, len(names) + 1)]
+
+
+def _value(value: Any) -> Any:
+    """Give a value as JSON knows it."""
+    if isinstance(value, Row):
+        return {name: _value(part) for name, part in zip(value.__fields__, value, strict=True)}
+    if isinstance(value, dict):
+        return {name: _value(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_value(part) for part in value]
+    if isinstance(value, T.VariantVal):
+        return _value(json.loads(str(value)))
+    if isinstance(value, bytes | bytearray):
+        return value.hex().upper()
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    return value

@@ -1,0 +1,17 @@
+"""A static site about a pipeline: values in, HTML out. Nothing here reads a ledger or knows Spark."""
+
+from pipelines.commands.site.facts import JoinFacts, SiteFacts, SourceFacts
+from pipelines.commands.site.files import write_files
+from pipelines.commands.site.pages import pages
+from pipelines.commands.site.quality import PartFacts, TableFacts, quality_pages
+
+__all__ = [
+    "JoinFacts",
+    "PartFacts",
+    "SiteFacts",
+    "SourceFacts",
+    "TableFacts",
+    "pages",
+    "quality_pages",
+    "write_files",
+]

@@ -1,0 +1,134 @@
+"""A plot as a picture: axes with marks, bars or a line, and words for each epoch where the reader points at it."""
+
+from collections.abc import Iterator
+from xml.etree import ElementTree as ET
+
+from markupsafe import Markup
+
+from pipelines.commands.site.axes import every, marks, shown
+from pipelines.commands.site.series import Plot
+from pipelines.commands.site.svg import element, markup
+
+WIDTH, HEIGHT = 440.0, 220.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 8.0, 26.0, 38.0
+LABELS = 9
+WIDEST_BAR = 22.0
+CROSS = "✕"
+
+
+def drawn(plot: Plot) -> Markup:
+    """
+    Draw a plot.
+
+    Args:
+        plot: It, with something to show.
+    """
+    frame = _Frame(plot)
+    picture = element(
+        "svg",
+        *frame.axes(),
+        *(frame.line() if plot.is_level else ()),
+        *frame.slots(),
+        class_="plot",
+        role="img",
+        viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
+    )
+    picture.set("aria-label", in_words(plot))
+    return markup(picture)
+
+
+def in_words(plot: Plot) -> str:
+    """Tell what a plot shows to those who do not see it."""
+    first, last = plot.slots[0].epoch, plot.slots[-1].epoch
+    series = ", ".join(f"{one.name} up to {max(value or 0 for value in one.values):,.10g}" for one in plot.series)
+    return f"{plot.title} in {plot.unit}, epochs {first} to {last}: {series}."
+
+
+class _Frame:
+    """
+    The room of a plot.
+
+    Args:
+        plot: What is drawn in it.
+    """
+
+    def __init__(self, plot: Plot) -> None:
+        self._plot = plot
+        self._totals, self._cut = plot.totals, plot.cut
+        fitting = [total for place, total in enumerate(self._totals) if place != self._cut]
+        self._marks = marks(max(fitting), whole=plot.unit == "rows")
+        self._step = (WIDTH - LEFT - RIGHT) / len(plot.slots)
+
+    def axes(self) -> Iterator[ET.Element]:
+        """Draw the lines of the marks with their numbers, some epochs below, and what both axes mean."""
+        for mark in self._marks:
+            y = self._y(mark)
+            yield element("line", class_="mark" if mark else "axis", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
+            yield element("text", shown(mark), class_="up", x=LEFT - 6, y=y + 4)
+        yield element("text", self._plot.unit, class_="unit", x=2, y=12)
+        yield element("text", "epoch", class_="unit across", x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 4)
+        distance = every(len(self._plot.slots), LABELS)
+        for place, slot in enumerate(self._plot.slots):
+            if not slot.wrong and (slot.epoch % distance == 0 or len(self._plot.slots) == 1):
+                yield element("text", str(slot.epoch), class_="across", x=self._x(place), y=HEIGHT - BOTTOM + 16)
+
+    def slots(self) -> Iterator[ET.Element]:
+        """Draw each epoch: its bar, its point or the cross of an attempt that failed, over the area that tells it."""
+        for place, slot in enumerate(self._plot.slots):
+            area = element(
+                "rect",
+                class_="area",
+                x=LEFT + place * self._step,
+                y=TOP,
+                width=self._step,
+                height=HEIGHT - TOP - BOTTOM,
+            )
+            inside = self._cross(place) if slot.wrong else self._points(place) if self._plot.is_level else ()
+            bars = () if slot.wrong or self._plot.is_level else self._bars(place)
+            yield element("g", element("title", slot.said), area, *inside, *bars, class_="slot")
+
+    def line(self) -> Iterator[ET.Element]:
+        """Join the points of a level; attempts that failed changed nothing, the line goes on above them."""
+        for one in self._plot.series:
+            points = [(self._x(place), self._y(value)) for place, value in enumerate(one.values) if value is not None]
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+            yield element("polyline", class_=f"line {one.style}", points=path)
+
+    def _points(self, place: int) -> Iterator[ET.Element]:
+        for one in self._plot.series:
+            value = one.values[place]
+            if value is not None:
+                yield element(
+                    "circle", class_=one.style, cx=self._x(place), cy=self._y(value), r=min(3.0, self._step / 2)
+                )
+
+    def _bars(self, place: int) -> Iterator[ET.Element]:
+        """Stack the values of a slot; what is there is never thinner than a hair."""
+        width = min(self._step * 0.8, WIDEST_BAR)
+        base = self._y(0)
+        scale = self._marks[-1] / self._totals[place] if place == self._cut else 1.0
+        for one in self._plot.series:
+            value = (one.values[place] or 0) * scale
+            if value:
+                height = max(self._y(0) - self._y(value), 1.0)
+                base -= height
+                x = self._x(place) - width / 2
+                yield element("rect", class_=one.style, x=x, y=base, width=width, height=height)
+        if place == self._cut:
+            yield self._number(place)
+
+    def _number(self, place: int) -> ET.Element:
+        """Write the height of a bar that is cut off above it, on the side where there is room."""
+        x, is_left = self._x(place), place < len(self._plot.slots) / 2
+        number = f"{self._totals[place]:,.10g}"
+        words = f"▲ {number}" if is_left else f"{number} ▲"
+        return element("text", words, class_="cut" if is_left else "cut end", x=x + (-4 if is_left else 4), y=TOP - 4)
+
+    def _cross(self, place: int) -> Iterator[ET.Element]:
+        yield element("text", CROSS, class_="cross", x=self._x(place), y=HEIGHT - BOTTOM - 4)
+
+    def _x(self, place: int) -> float:
+        return LEFT + (place + 0.5) * self._step
+
+    def _y(self, value: float) -> float:
+        return HEIGHT - BOTTOM - value / self._marks[-1] * (HEIGHT - TOP - BOTTOM)

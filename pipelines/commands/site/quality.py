@@ -1,0 +1,79 @@
+"""The pages about data quality: an overview, and one for each table, with what was found of each expectation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from expectations.told import Told
+from pipelines.commands.site.facts import SiteFacts
+from pipelines.commands.site.pages import DATA_DOCS, page, render
+
+FOLDER = DATA_DOCS.rpartition("/")[0]
+
+
+@dataclass(frozen=True)
+class PartFacts:
+    """
+    Rows of a table, and what was found of them.
+
+    Args:
+        what: Which rows.
+        told: The expectations.
+    """
+
+    what: str
+    told: tuple[Told, ...]
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """
+    A table that was validated, or why it could not be.
+
+    Args:
+        join: Its join.
+        name: Its name; empty if its join could not be validated.
+        parts: What was looked at.
+        error: Why it could not be validated; may be empty.
+    """
+
+    join: str
+    name: str = ""
+    parts: tuple[PartFacts, ...] = ()
+    error: str = ""
+
+    @property
+    def number(self) -> int:
+        """How many expectations it has."""
+        return sum(len(part.told) for part in self.parts)
+
+    @property
+    def met(self) -> int:
+        """How many of them are met."""
+        return sum(told.is_met for part in self.parts for told in part.told)
+
+    @property
+    def page(self) -> str:
+        """The address of its page, from the overview on."""
+        return page(self.name, "")
+
+
+def quality_pages(pipeline: str, tables: Sequence[TableFacts], now: datetime) -> dict[str, str]:
+    """
+    Write the pages about data quality.
+
+    Args:
+        pipeline: The pipeline's name.
+        tables: The tables that were validated.
+        now: The present, aware.
+
+    Returns:
+        Each page by its path below the folder of the site; the overview last.
+    """
+    site = SiteFacts(pipeline, now, (), (), data_docs=True)
+    made = {
+        f"{FOLDER}/{table.name}.html": render("suite.html", site, "../", title=table.name, table=table)
+        for table in tables
+        if table.name
+    }
+    return {**made, DATA_DOCS: render("quality.html", site, "../", title="Data quality", tables=tables)}

@@ -1,0 +1,126 @@
+"""The rows of the tables, as cells of text."""
+
+from dataclasses import dataclass
+
+from pipelines.commands.site.facts import JoinFacts
+from pipelines.commands.site.series import CHANGED
+from pipelines.report import EpochReport
+from pipelines.report.wording import in_order, moment
+
+COUNTS = (*CHANGED, "tombstones", "changelog", "late", "buffered")
+"""The counts that have a column of their own, where any epoch has them; the others share one."""
+TITLES = {"changelog": "to the changelog", "buffered": "waiting"}
+WRONG = ("rejected", "broken", "abandoned")
+NONE = "–"  # noqa: RUF001
+
+
+@dataclass(frozen=True)
+class EpochRow:
+    """
+    An epoch in its table.
+
+    Args:
+        epoch: Its number.
+        at: When it took its last step.
+        machine_at: The same for a machine.
+        step: That step.
+        is_wrong: Whether it was not published, or not as it was meant.
+        strategy: Its strategy.
+        code: Why this strategy, as a code.
+        reason: The same in words.
+        counts: A number for each column of counts.
+        further: The other counts.
+        seconds: How long it took.
+        steps: How long each step took.
+        message: What went wrong, or what a committed epoch was warned of; empty if nothing.
+    """
+
+    epoch: int
+    at: str
+    machine_at: str
+    step: str
+    is_wrong: bool
+    strategy: str
+    code: str
+    reason: str
+    counts: tuple[str, ...]
+    further: str
+    seconds: str
+    steps: str
+    message: str
+
+
+@dataclass(frozen=True)
+class EpochTable:
+    """The titles of the columns of counts, and the rows, newest first."""
+
+    titles: tuple[str, ...]
+    rows: tuple[EpochRow, ...]
+
+    @property
+    def wrong(self) -> int:
+        """How many rows are marked."""
+        return sum(row.is_wrong for row in self.rows)
+
+
+@dataclass(frozen=True)
+class JoinRow:
+    """The last committed epoch of a join, as the overview has it; all is empty before the first."""
+
+    epoch: str = NONE
+    at: str = ""
+    machine_at: str = ""
+    changed: str = NONE
+    late: str = NONE
+    waiting: str = NONE
+
+
+def epoch_table(join: JoinFacts) -> EpochTable:
+    """Put the epochs of a join into a table."""
+    names = tuple(name for name in COUNTS if any(name in epoch.counts for epoch in join.epochs))
+    rows = tuple(_epoch_row(epoch, names) for epoch in join.epochs)
+    return EpochTable(tuple(TITLES.get(name, name) for name in names), rows)
+
+
+def join_row(join: JoinFacts) -> JoinRow:
+    """Put the last committed epoch of a join into the cells of the overview."""
+    last = next((epoch for epoch in join.epochs if epoch.step == "committed"), None)
+    if last is None:
+        return JoinRow()
+    return JoinRow(
+        f"{last.epoch:,}",
+        moment(last.at),
+        last.at.isoformat(),
+        _changed(last),
+        _number(last, "late"),
+        _number(last, "buffered"),
+    )
+
+
+def _changed(epoch: EpochReport) -> str:
+    counts = {name: epoch.counts.get(name, 0) for name in CHANGED}
+    return ", ".join(f"{number:,} {name}" for name, number in counts.items() if number) or "none"
+
+
+def _epoch_row(epoch: EpochReport, names: tuple[str, ...]) -> EpochRow:
+    code, colon, words = epoch.reason.partition(": ")
+    others = {name: number for name, number in epoch.counts.items() if name not in names}
+    return EpochRow(
+        epoch=epoch.epoch,
+        at=moment(epoch.at),
+        machine_at=epoch.at.isoformat(),
+        step=epoch.step,
+        is_wrong=epoch.step in WRONG,
+        strategy=epoch.strategy,
+        code=code if colon else "",
+        reason=words if colon else code,
+        counts=tuple(_number(epoch, name) for name in names),
+        further=", ".join(f"{name} {number:,}" for name, number in sorted(others.items())),
+        seconds=f"{sum(epoch.seconds.values()):.1f}" if epoch.seconds else NONE,
+        steps=", ".join(f"{name} {took:.1f}" for name, took in in_order(epoch.seconds)),
+        message=epoch.message,
+    )
+
+
+def _number(epoch: EpochReport, name: str) -> str:
+    return f"{epoch.counts[name]:,}" if name in epoch.counts else NONE

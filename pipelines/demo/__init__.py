@@ -1,3 +1,0 @@
-from pipelines.demo.tour import run_demo
-
-__all__ = ["run_demo"]

@@ -1,0 +1,273 @@
+"""`explain`: what a join is and why, from the pipeline file alone."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lakehouse.errors import PipelineFileError
+from pipelines.cli import main
+from pipelines.commands.explain import explain
+from pipelines.report import JoinExplanation, Report
+from pipelines.spec import load
+
+FLIGHTS = Path(__file__).parents[2] / "conf" / "flights.yml"
+SOURCES = {"orders": {"key": ["shop", "no"]}, "payments": {"key": ["id", "store"], "path": "../finance/payments"}}
+ON = "ON o.shop = p.store AND p.id = o.no"
+
+
+def explained(
+    folder: Path, how: str = "LEFT", on: str = ON, where: str = "", storage: object = None, **options: object
+) -> JoinExplanation:
+    keys = {"RIGHT": "p.store, p.id", "FULL": "coalesce(o.shop, p.store) AS shop, coalesce(o.no, p.id) AS no"}
+    sql = f"SELECT {keys.get(how, 'o.shop, o.no')}, p.method FROM orders o {how} JOIN payments p {on} {where}"
+    content = {
+        "pipeline": "test",
+        "storage": storage or {"path": "./lake"},
+        "sources": SOURCES,
+        "joins": {"paid": {"sql": sql, **options}},
+    }
+    file = folder / "lakejoin.yml"
+    file.write_text(yaml.safe_dump(content))
+    return explain(load(file), "paid")
+
+
+def test_it_says_why_the_join_is_of_its_kind(tmp_path: Path) -> None:
+    """Both keys in full, the right one in the order of the left."""
+    found = explained(tmp_path)
+    assert (found.kind, found.how, found.key) == ("table-table", ("left",), ("o.shop", "o.no"))
+    assert found.why == (
+        "ON equates the whole key of orders, (shop, no), with the whole key of payments, (store, id): "
+        "a row meets at most one row",
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "left", "right"),
+    [
+        ("INNER", "if payments has the key; else it changes nothing", "if orders has the key; else it changes nothing"),
+        (
+            "LEFT",
+            "with nulls for payments while that lacks the key",
+            "updates the result row of its key, if orders has",
+        ),
+        ("RIGHT", "updates the result row of its key, if payments has", "with nulls for orders while that lacks"),
+        ("FULL", "leaves nulls for orders while payments has the key", "leaves nulls for payments while orders has"),
+    ],
+)
+def test_it_says_what_a_change_of_either_side_does(tmp_path: Path, how: str, left: str, right: str) -> None:
+    """Only a row of a preserved side enters and leaves the result by itself."""
+    sources = explained(tmp_path, how).sources
+    assert left in sources[0].change
+    assert right in sources[1].change
+
+
+@pytest.mark.parametrize(
+    ("how", "consequence"),
+    [
+        ("INNER", "a pair of rows for which that is not true is not in the result"),
+        ("LEFT", "a row of orders for which that is not true meets nothing and has nulls for payments"),
+        ("RIGHT", "a row of payments for which that is not true meets nothing and has nulls for orders"),
+    ],
+)
+def test_conditions_of_on_besides_the_key_are_told_one_by_one(tmp_path: Path, how: str, consequence: str) -> None:
+    """Those that equate the keys are the reason for the kind, and no note; the same columns crosswise are one."""
+    notes = explained(tmp_path, how, f"{ON} AND (p.amount > 0 AND o.shop = p.id)").notes
+    assert [note for note in notes if note.startswith("ON")] == [
+        f"ON also asks for `p.amount > 0`: {consequence}",
+        f"ON also asks for `o.shop = p.id`: {consequence}",
+    ]
+
+
+def test_where_null_keys_and_refresh_are_told(tmp_path: Path) -> None:
+    """Each with what follows from it."""
+    plain = explained(tmp_path)
+    assert [note.split()[0] for note in plain.notes] == ["a", "refresh"]
+    assert "key holds a null takes no part" in plain.notes[0]
+    filtered = explained(tmp_path, where="WHERE p.method <> 'x'", refresh="incremental")
+    assert filtered.notes[0] == (
+        "WHERE `p.method <> 'x'`: a result row that leaves it is deleted, one that enters it is inserted"
+    )
+    assert "lakejoin backfill" in filtered.notes[-1]
+    assert "whole sources" in explained(tmp_path, refresh="full").notes[-1]
+
+
+def test_tables_are_where_the_file_says(tmp_path: Path) -> None:
+    """Paths stay as they are written; in a schema each table has its name."""
+    found = explained(tmp_path)
+    assert [source.address for source in found.sources] == ["./lake/orders", "../finance/payments"]
+    assert found.result == "./lake/paid"
+    found = explained(tmp_path, storage={"schema": "main.shop", "stage": "/Volumes/stage"})
+    assert (found.sources[0].address, found.result) == ("main.shop.orders", "main.shop.paid")
+
+
+def test_using_is_a_reason_too(tmp_path: Path) -> None:
+    """USING stands for the equalities, and none of them is a further condition."""
+    file = tmp_path / "lakejoin.yml"
+    file.write_text(
+        "{pipeline: p, storage: {path: lake}, sources: {a: {key: [x, y]}, b: {key: [y, x]}},"
+        " joins: {c: {sql: 'SELECT * FROM a JOIN b USING (x, y)'}}}"
+    )
+    found = explain(load(file), "c")
+    assert found.why[0].startswith("USING names the whole key of a, (x, y), and the whole key of b, (x, y)")
+    assert not [note for note in found.notes if note.startswith("ON")]
+
+
+def test_a_machine_reads_the_fields(tmp_path: Path) -> None:
+    """The published names, in JSON."""
+    report = Report(command="explain", pipeline="test", joins=(explained(tmp_path),))
+    (join,) = json.loads(json.dumps(report.machine()))["joins"]
+    assert set(join) == {
+        "join", "kind", "how", "why", "sources", "key", "result", "semantics", "refresh", "plan", "optimised", "rules",
+        "sql", "gated", "validated", "notes",
+    }  # fmt: skip
+    assert set(join["sources"][0]) == {"name", "alias", "kind", "key", "address", "change"}
+
+
+def test_a_person_reads_aligned_lines(tmp_path: Path) -> None:
+    """The head first, then two columns, then the statement as it is; no line of ours is long."""
+    lines = explained(tmp_path).text().splitlines()
+    assert lines[0] == "paid: table-table, left join"
+    statement = lines.index("  sql")
+    labels = {line[:13].strip() for line in lines[1:statement]}
+    assert labels == {"", "why", "left", "right", "result", "semantics", "plan", "notes"}
+    assert max(map(len, lines[:statement])) <= 100
+    assert lines[statement + 1].startswith("    SELECT o.shop")
+
+
+def test_explain_starts_no_spark_and_the_example_of_the_demo_is_explained() -> None:
+    """The command itself, with a JAVA_HOME that points nowhere."""
+    program = str(Path(sys.executable).with_name("lakejoin"))
+    done = subprocess.run(
+        [program, "explain", "-f", str(FLIGHTS)],
+        env={**os.environ, "JAVA_HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("flight_status: table-table, left join\n")
+    assert not done.stderr
+
+
+STREAMS = """
+pipeline: flights
+storage: {path: lake}
+sources:
+  departures: {kind: stream, key: id, watermarks: {t: 5 minutes}}
+  planes: {key: tailnum}
+joins:
+  consecutive:
+    sql: >-
+      SELECT a.id, b.id AS next FROM departures a
+      JOIN departures b ON a.tailnum = b.tailnum AND b.t BETWEEN a.t AND a.t + INTERVAL 3 HOURS
+  seats:
+    sql: SELECT d.id, p.seats FROM departures d JOIN planes p ON d.tailnum = p.tailnum
+"""
+
+
+def printed(folder: Path, capsys: pytest.CaptureFixture[str], *options: str, optimizations: str = "all") -> str:
+    file = folder / "lakejoin.yml"
+    file.write_text(f"{STREAMS}optimizations: {optimizations}\n")
+    assert main(["explain", "-f", str(file), *options]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_plan_is_drawn_before_and_after_the_optimiser(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With what each rule did, below what came of it."""
+    text = printed(tmp_path, capsys, "--select", "consecutive")
+    assert (
+        """
+  plan       read departures as a -> store a
+             read departures as b -> store b
+             join consecutive (stream-stream, inner) -> consecutive
+  optimised  read departures as a, b (for seats too) -> store a, b
+             join consecutive (stream-stream, inner) -> consecutive
+             single_store_self_join: a and b are one table: it is read once and its rows wait once
+             share_change_reads: the changes of departures are read once for consecutive and seats,
+             where they take the same versions
+"""
+        in text
+    )
+
+
+@pytest.mark.parametrize("optimizations", ["none", "[single_store_self_join]"])
+def test_a_plan_that_no_rule_changes_is_drawn_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], optimizations: str
+) -> None:
+    """No rule may, or none has anything to do."""
+    text = printed(tmp_path, capsys, "--select", "seats", optimizations=optimizations)
+    assert text.count("read departures as d\n") == 1
+    assert "optimised" not in text
+
+
+def test_a_join_without_optimisations_has_empty_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The keys are there all the same."""
+    report = json.loads(printed(tmp_path, capsys, "--output", "json", optimizations="none"))
+    assert [(join["optimised"], join["rules"], len(join["plan"])) for join in report["joins"]] == [([], [], 3)] * 2
+
+
+STAR = """
+    SELECT f.id, p.seats, m.name FROM flights f LEFT JOIN planes p ON f.tail = p.tail AND p.seats > 0
+    JOIN makers m ON p.maker = m.maker
+"""
+
+
+@pytest.fixture
+def star(tmp_path: Path) -> JoinExplanation:
+    file = tmp_path / "lakejoin.yml"
+    sources = {"flights": {"key": "id"}, "planes": {"key": "tail"}, "makers": {"key": "maker"}}
+    content = {"pipeline": "p", "storage": {"path": "lake"}, "sources": sources, "joins": {"j": {"sql": STAR}}}
+    file.write_text(yaml.safe_dump(content))
+    return explain(load(file), "j")
+
+
+def test_a_star_says_which_inputs_are_referred_to_and_by_what(star: JoinExplanation) -> None:
+    """A change of a referenced input reaches every row that refers to it, in two steps too."""
+    assert (star.kind, star.how, star.key) == ("star", ("left", "inner"), ("f.id",))
+    assert star.why == (
+        "`f.tail` is a reference to planes by its whole key, (tail): many rows may refer to one",
+        "`p.maker` is a reference to makers by its whole key, (maker): many rows may refer to one",
+    )
+    flights, planes, makers = (source.change for source in star.sources)
+    assert flights == "inserts, updates or deletes the result row of its key"
+    assert planes == "alters every result row that refers to it by `f.tail`"
+    assert makers == "alters every result row that refers to it by `p.maker`"
+    assert star.notes[0].startswith("ON also asks for `p.seats > 0`: a row of flights for which that is not true")
+    assert star.text().startswith("j: star, 3 inputs, left and inner joins\n")
+
+
+def test_a_join_that_reads_another_one_says_so_and_with_which_key(tmp_path: Path) -> None:
+    """The key of the other is inferred; where it lies, how it is read and what its change does are told."""
+    file = tmp_path / "lakejoin.yml"
+    first = "SELECT o.no AS nr, p.method FROM orders o JOIN payments p ON o.no = p.no"
+    content = {
+        "pipeline": "p",
+        "storage": {"path": "lake"},
+        "sources": {"orders": {"key": "no"}, "payments": {"key": "no"}, "methods": {"key": "method"}},
+        "joins": {
+            "named": {"sql": "SELECT p.*, m.name FROM paid p LEFT JOIN methods m ON p.method = m.method"},
+            "paid": {"sql": first},
+        },
+    }
+    file.write_text(yaml.safe_dump(content))
+    found = explain(load(file), "named")
+    assert (found.kind, found.key) == ("foreign-key", ("p.nr",))
+    assert found.why[0] == (
+        "paid is a join of this file: its result holds one row for each (nr), as its own statement says"
+    )
+    assert found.sources[0].text() == "join paid as p, key (nr), in lake/paid"
+    assert found.sources[0].change == "inserts, updates or deletes the result row of its key"
+    assert found.notes[-2] == (
+        "paid runs first, and where it fails this join is skipped, which reads what paid has committed"
+    )
+    assert "paid is a join" not in explain(load(file), "paid").text()
+
+
+def test_a_statement_that_is_no_supported_join_is_refused(tmp_path: Path) -> None:
+    """The file is at fault, as `check` says."""
+    with pytest.raises(PipelineFileError, match="nothing keys the result"):
+        explained(tmp_path, on="ON o.x = p.id")
