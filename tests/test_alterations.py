@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -173,7 +174,7 @@ class Altered:
         names = {"t": self.lake.at(table), "c": column, "k": key, "n": self.number}
         try:
             self.lake.spark.sql(statement.format_map(names)).collect()
-        except PySparkException:
+        except (PySparkException, Py4JJavaError):
             return False
         return True
 
@@ -297,5 +298,7 @@ def test_what_is_set_of_a_result_ends_in_the_right_result(lake: Lake, is_open: b
 def test_whatever_is_set_of_a_table_ends_in_the_right_result(
     spark: SparkSession, tmp_path: Path, kind: type[Altered], table: str, is_open: bool
 ) -> None:
-    done = list(altered(kind, Lake(spark, tmp_path), table, ALTERATIONS, is_open=is_open))
+    # A constraint of a source is violated by whoever writes to it, and lakejoin does not.
+    alterations = [text for text in ALTERATIONS if "violated" not in text or table not in ("left", "right")]
+    done = list(altered(kind, Lake(spark, tmp_path), table, alterations, is_open=is_open))
     assert len(done) > len(ALTERATIONS) / 2
