@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
+from lakehouse import limits
 from lakehouse.errors import FeedUnavailable, reconcile_hint
 from lakehouse.feed import FEED_COLUMNS
 from lakehouse.pruning import pruning
@@ -27,11 +28,6 @@ from lakehouse.values import PRUNABLE, as_valid_text, identical
 ENTRIES_IN_ORDER = 4
 """A map of so many entries keeps their order on its way through Scala."""
 
-MOST_COMMITS = 50
-"""The rows of so many commits are looked up one commit at a time: each takes two scans of the table."""
-
-PRUNED_BY = 4
-"""By the values of so many columns files are skipped in these scans."""
 
 TYPE, VERSION, TIMESTAMP = FEED_COLUMNS
 ADDED = f"{TYPE} = 'insert'"
@@ -172,12 +168,12 @@ class Repair:
         return self._bad.groupBy(VERSION).agg(*facts).orderBy(VERSION).collect()
 
     def _refuse_many(self, commits: Sequence[Row]) -> None:
-        if len(commits) > MOST_COMMITS:
+        if len(commits) > limits.DISTORTED_COMMITS:
             raise FeedUnavailable(
                 self.table.address.label,
                 "its change feed does not show all values as they are: maps of more than four entries, or text that "
                 "is not valid UTF-8",
-                expected=f"at most {MOST_COMMITS} commits with such values, which are looked up in the table",
+                expected=f"at most {limits.DISTORTED_COMMITS} commits with such values, to look up in the table",
                 found=f"{len(commits)} commits between versions {self.after} and {self.to}",
                 hint=reconcile_hint(),
             )
@@ -258,7 +254,7 @@ class Repair:
         sound = [
             name for name, kind in self._columns.items() if isinstance(kind, PRUNABLE) and not _distorted("", kind)
         ]
-        sound = sound[:PRUNED_BY]
+        sound = sound[: limits.DISTORTED_COLUMNS]
         if not sound:
             return None
         nulls = bad.agg(*(F.count_if(F.col(quote(name)).isNull()).alias(f"n{n}") for n, name in enumerate(sound)))

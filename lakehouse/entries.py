@@ -16,8 +16,7 @@ ABANDONED: Literal["abandoned"] = "abandoned"
 BROKEN: Literal["broken"] = "broken"
 SLICE: Literal["slice"] = "slice"
 Step = Literal["publishing", "committed", "rejected", "abandoned", "broken", "slice"]
-MOST_SLICES = 1_000
-"""Of one backfill."""
+
 CLOSING = (COMMITTED, ABANDONED)
 CHANGELOG, STATE = "__changelog", "__state"
 """How the names of the tables end that are kept beside a result."""

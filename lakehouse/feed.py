@@ -5,14 +5,12 @@ from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 
+from lakehouse import limits
 from lakehouse.address import Address
 from lakehouse.sqltext import quote
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 """The property of a table whose commits record their changes."""
-
-VERSIONS_PER_READ = 10
-"""With deletion vectors the cost of reading a feed grows faster than the number of versions (pitfall 26)."""
 
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
@@ -38,8 +36,8 @@ def read_feed(
         The columns, then `_change_type`, `_commit_version`, `_commit_timestamp`. An empty range is the caller's affair.
     """
     chunks = []
-    for first in range(after + 1, to + 1, VERSIONS_PER_READ):
-        last = min(first + VERSIONS_PER_READ - 1, to)
+    for first in range(after + 1, to + 1, limits.VERSIONS_PER_READ):
+        last = min(first + limits.VERSIONS_PER_READ - 1, to)
         reader = spark.read.format("delta").option("readChangeFeed", "true")
         reader = reader.option("startingVersion", first).option("endingVersion", last)
         chunk = reader.load(address.path) if address.path else reader.table(address.table)

@@ -27,6 +27,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
+from lakehouse import limits
 from lakehouse.address import Address, absolute_from, relative_to
 from lakehouse.conditions import is_conflict, is_missing, is_of_spark
 from lakehouse.entries import (
@@ -47,7 +48,7 @@ from lakehouse.errors import AnotherRun, LedgerForgot
 from lakehouse.marks import CommitMark
 from lakehouse.refusals import refusal, refuse_forgetting
 from lakehouse.session import INTERPRETED, settings
-from lakehouse.tables import COMMITS_AT_ONCE, create, history, table_detail
+from lakehouse.tables import create, history, table_detail
 from lakehouse.times import utc
 from lakehouse.writing import write
 
@@ -55,8 +56,6 @@ NAME = "lakejoin_ledger"
 
 ATTEMPTS = 5
 
-NEWEST = 200
-"""So many rows of a join are read at first; most questions are about its last epochs."""
 
 COMPACTED = {"delta.autoOptimize.autoCompact": "true"}
 """Each step is a file of its own, and every run reads all: Delta makes one of fifty."""
@@ -108,14 +107,20 @@ class Ledger:
 
     def of(self, join: str) -> JoinHistory:
         """Read what is known of a join, its newest rows first; nothing where the ledger does not exist yet."""
-        newest = self._rows(lambda rows: rows.where(_of(join)).orderBy(F.desc("epoch"), F.desc("at")).limit(NEWEST + 1))
+        newest = self._rows(
+            lambda rows: rows.where(_of(join)).orderBy(F.desc("epoch"), F.desc("at")).limit(limits.LEDGER_ROWS + 1)
+        )
         return self._history(join, newest)
 
     def of_all(self) -> dict[str, JoinHistory]:
         """Read what is known of all joins, by their names, at once."""
         place = F.row_number().over(Window.partitionBy("join_name").orderBy(F.desc("epoch"), F.desc("at")))
         newest = self._rows(
-            lambda rows: rows.where(F.col("step") != SLICE).withColumn("place", place).where(f"place <= {NEWEST + 1}")
+            lambda rows: (
+                rows.where(F.col("step") != SLICE)
+                .withColumn("place", place)
+                .where(f"place <= {limits.LEDGER_ROWS + 1}")
+            )
         )
         found: dict[str, list[Entry]] = {}
         for entry in newest:
@@ -129,7 +134,7 @@ class Ledger:
 
     def _history(self, join: str, newest: list[Entry]) -> JoinHistory:
         """Make a history of the newest rows of a join: a whole one where these are all, or hold no committed epoch."""
-        if len(newest) <= NEWEST:
+        if len(newest) <= limits.LEDGER_ROWS:
             return JoinHistory(tuple(newest))
         oldest = newest[0].epoch  # of which rows may be missing
         recent = tuple(entry for entry in newest if entry.epoch > oldest)
@@ -196,7 +201,7 @@ class Ledger:
 
         The ledger's own history tells at little cost; where our commit is not among the newest, its rows decide.
         """
-        newest = history(self._spark, self._address, COMMITS_AT_ONCE)
+        newest = history(self._spark, self._address, limits.COMMITS_AT_ONCE)
         # A commit before RESTORE or DELETE says nothing: its row may be gone.
         own = takewhile(lambda commit: commit.operation == "WRITE" or not commit.changes_data, newest)
         if any(commit.metadata == _mark(entry) for commit in own):

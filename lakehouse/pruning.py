@@ -28,12 +28,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lakehouse import limits
 from lakehouse.sqltext import quote, text
 from lakehouse.values import INTEGRAL, PRUNABLE
 
-RANGES = 50
-LISTED_KEYS = 10_000
-BUCKETS = 2_000
 INTEGRAL_SUFFIX: dict[type[DataType], str] = {ByteType: "Y", ShortType: "S", LongType: "L"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAMAGED = "\ufffd"
@@ -119,12 +117,12 @@ def pruning(keys: DataFrame) -> Pruning:
     if not kinds:
         return Pruning((), 0 if keys.isEmpty() else None)
     flat = keys.select(*(F.expr(carried(f"key.k{place}", kind)).alias(f"k{place}") for place, kind in kinds))
-    budget = max(RANGES // len(kinds), 1)
+    budget = max(limits.KEY_RANGES // len(kinds), 1)
     parts = (_readable(f"k{place}", kind).alias(f"k{place}") for place, kind in kinds)
-    listed = flat.limit(LISTED_KEYS + 1).select(*parts).collect()
+    listed = flat.limit(limits.LISTED_KEYS + 1).select(*parts).collect()
     wanted = []
     for place, kind in kinds:
-        if len(listed) <= LISTED_KEYS:
+        if len(listed) <= limits.LISTED_KEYS:
             values = sorted({row[f"k{place}"] for row in listed})
             pairs = [(value, value) for value in values]
         else:
@@ -133,7 +131,7 @@ def pruning(keys: DataFrame) -> Pruning:
         if not pairs or not all(representable(value, kind) for pair in pairs for value in pair):
             continue
         wanted.append(Wanted(place, kind, tuple(_ranges(pairs, budget)), tuple(values) or None))
-    number = len(listed) if len(listed) <= LISTED_KEYS else None
+    number = len(listed) if len(listed) <= limits.LISTED_KEYS else None
     return Pruning(tuple(wanted), number, exact=number is not None and len(struct) == len(wanted) == 1)
 
 
@@ -159,7 +157,7 @@ def _buckets(flat: DataFrame, column: str, kind: DataType) -> list[tuple[Any, An
     # Large numbers that lie close together are one number as doubles.
     if isinstance(kind, (StringType, TimestampNTZType)) or float(low) == float(high):
         return [(low, high)]
-    bucket = F.floor((F.col(column).cast("double") - float(low)) / (float(high) - float(low)) * BUCKETS)
+    bucket = F.floor((F.col(column).cast("double") - float(low)) / (float(high) - float(low)) * limits.KEY_BUCKETS)
     rows = flat.groupBy(bucket.alias("bucket")).agg(F.min(column), F.max(column)).collect()
     return sorted((row[1], row[2]) for row in rows)
 

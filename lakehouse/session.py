@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from lakehouse import limits
 from lakehouse.errors import LakejoinError
 from lakehouse.fixed_settings import FIXED, INDISPENSABLE, UNSET
 
@@ -48,8 +49,6 @@ LOCAL_SETTINGS = {
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """For queries over few rows: to compile one takes longer than to run it."""
 
-INTERPRETED_BYTES = 32 * 2**20
-"""Queries over files of so many bytes count as queries over few rows."""
 
 NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
 """Plans that Spark changes while they run pay for themselves with many rows only."""
@@ -198,7 +197,7 @@ def for_few(size: int) -> dict[str, str]:
     Args:
         size: The bytes of the files in which they are looked up.
     """
-    return {**NOT_ADAPTIVE, **(INTERPRETED if size <= INTERPRETED_BYTES else {})}
+    return {**NOT_ADAPTIVE, **(INTERPRETED if size <= limits.INTERPRETED_BYTES else {})}
 
 
 @contextmanager

@@ -6,7 +6,8 @@ from itertools import pairwise
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.entries import MOST_SLICES, Slice
+from lakehouse import limits
+from lakehouse.entries import Slice
 from lakehouse.pruning import carried, literal, representable
 from lakehouse.sqltext import quote
 from lakehouse.values import PRUNABLE
@@ -29,7 +30,9 @@ def slices_of(rows: DataFrame, key: Sequence[str], number: int) -> tuple[Slice, 
     if column is None or number == 1:
         return (Slice("true", rows.count()),)
     kind = rows.schema[column].dataType
-    ranged = rows.select(F.col(quote(column)).alias("value")).repartitionByRange(min(number, MOST_SLICES), "value")
+    ranged = rows.select(F.col(quote(column)).alias("value")).repartitionByRange(
+        min(number, limits.MOST_SLICES), "value"
+    )
     parts = ranged.groupBy(F.spark_partition_id()).agg(F.min("value").alias("low"), F.count(F.lit(1)).alias("rows"))
     bounds: list[str] = []
     sizes: list[int] = []

@@ -22,14 +22,14 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from lakehouse import limits
 from lakehouse.sqltext import quote
 from lakehouse.values import PRUNABLE, plain_schema, type_sql
 
 if TYPE_CHECKING:
     import pyarrow
 
-MOST = 100_000
-MOST_BYTES = 64 * 2**20
+
 CARRIED: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType, BooleanType, BinaryType)
 """Plain types whose values Arrow carries to and fro unchanged."""
 
@@ -77,7 +77,7 @@ def brought(frame: DataFrame) -> Brought:
     # A null struct comes with nulls in its fields, which Arrow refuses where these may not be null.
     plain = plain_schema(frame.schema.fields)
     values = (f"CAST({quote(field.name)} AS {type_sql(field.dataType)}) AS {quote(field.name)}" for field in plain)
-    limited = frame.selectExpr(*values).limit(MOST + 1)
+    limited = frame.selectExpr(*values).limit(limits.DRIVER_ROWS + 1)
     try:
         rows = limited.toArrow()
     except Exception as error:
@@ -85,7 +85,7 @@ def brought(frame: DataFrame) -> Brought:
             raise TooMuch from error
         raise
     # `nbytes` would look into each array, and crashes the process at arrays of maps that are null.
-    if rows.num_rows > MOST or rows.get_total_buffer_size() > MOST_BYTES:
+    if rows.num_rows > limits.DRIVER_ROWS or rows.get_total_buffer_size() > limits.DRIVER_BYTES:
         raise TooMuch
     return Brought(rows, frame.sparkSession.createDataFrame(rows, schema=plain), limited)
 

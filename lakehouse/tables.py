@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from lakehouse import limits
 from lakehouse.address import Address
 from lakehouse.conditions import is_missing, is_view
 from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, reconcile_hint
@@ -66,8 +67,6 @@ BYTES_ADDED = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 PARAMETERS = ("oldColumnPath", "newColumnPath", "columns", "version", "properties")
 """The parameters that tell which column is which after operations on columns and RESTORE, and the properties set."""
 
-COMMITS_AT_ONCE = 20
-"""So many commits of a table's history are read with the first look at it."""
 
 SPECIAL_IN_COLUMN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
 
@@ -159,7 +158,7 @@ def find(spark: SparkSession, address: Address) -> Table | None:
     detail = table_detail(spark, address)
     if detail is None:
         return None
-    commits = tuple(history(spark, address, COMMITS_AT_ONCE))
+    commits = tuple(history(spark, address, limits.COMMITS_AT_ONCE))
     version = commits[0].version
     schema = read(spark, address, version).schema
     size = detail["sizeInBytes"] or 0
@@ -216,7 +215,7 @@ def get(spark: SparkSession, address: Address) -> Table:
 
 def refresh(spark: SparkSession, table: Table) -> Table:
     """Look at a table's newest version and commits again, the cheapest look there is."""
-    commits = tuple(history(spark, table.address, COMMITS_AT_ONCE))
+    commits = tuple(history(spark, table.address, limits.COMMITS_AT_ONCE))
     return replace(table, version=commits[0].version, commits=commits)
 
 
@@ -312,10 +311,12 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
 def reaching(spark: SparkSession, table: Table, version: int) -> Table:
     """Give a table with its commits from a version on, as far as they are still in its log."""
     known = table.commits
-    if known[-1].version <= version or len(known) < COMMITS_AT_ONCE:
+    if known[-1].version <= version or len(known) < limits.COMMITS_AT_ONCE:
         return table
     # Later commits may have come since the table was pinned: some more than the range are asked for.
-    return replace(table, commits=tuple(history(spark, table.address, known[0].version - version + COMMITS_AT_ONCE)))
+    return replace(
+        table, commits=tuple(history(spark, table.address, known[0].version - version + limits.COMMITS_AT_ONCE))
+    )
 
 
 def at_rest(spark: SparkSession, table: Table, version: int) -> Table:

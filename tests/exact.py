@@ -9,11 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from expectations.gate import sources as gate_sources
+from lakehouse import limits
 from lakehouse.session import own_session
 from lakehouse.sqltext import quote
-from pipelines.epochs.tables import reading
-from pipelines.plan import values
 from tests.lake import Lake
 
 
@@ -37,17 +35,15 @@ def held(lake: Lake, name: str = "result", without: tuple[str, ...] = ()) -> lis
 
 def by_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let epochs take the paths of large tables and of many changes, whatever the size."""
-    monkeypatch.setattr(values, "FEW", -1)
-    monkeypatch.setattr(reading, "SMALL", -1)
-    monkeypatch.setattr(gate_sources, "SMALL", -1)
-    monkeypatch.setattr(gate_sources, "LARGE", -1)
+    monkeypatch.setattr(limits, "FEW_ROWS", -1)
+    monkeypatch.setattr(limits, "SMALL_BYTES", -1)
+    monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
 
 
 def by_literals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let epochs of few changes look rows up by literals, as in large tables."""
-    monkeypatch.setattr(reading, "SMALL", -1)
-    monkeypatch.setattr(gate_sources, "SMALL", -1)
-    monkeypatch.setattr(gate_sources, "LARGE", -1)
+    monkeypatch.setattr(limits, "SMALL_BYTES", -1)
+    monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
 
 
 WAYS: Mapping[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse import distorted
+from lakehouse import limits
 from lakehouse import session as sessions
 from lakehouse.errors import DefinitionChanged, FeedUnavailable, LakejoinError, PipelineFileError
 from pipelines.binding.workspace import Workspace
@@ -322,7 +322,7 @@ def test_too_many_distorted_commits_of_a_table_begin_the_result_anew(
     fresh: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream meets each version of a row; the command that the message names goes on to a right result."""
-    monkeypatch.setattr(distorted, "MOST_COMMITS", 1)
+    monkeypatch.setattr(limits, "DISTORTED_COMMITS", 1)
     row = damaged(fresh)
     sql = "SELECT l.k, r.m AS rm, r.t AS rt FROM left l LEFT JOIN right r ON l.r = r.k"
     pipeline = fresh.pipeline(sql, STREAM)

@@ -7,7 +7,6 @@ It shares no code with the joins, so that a mistake there cannot hide here.
 from expectations.gate.appended import gate_stream
 from expectations.gate.changelog import gate_changelog
 from expectations.gate.changes import Ahead, gate_change_set, read_ahead
-from expectations.gate.judging import IN_PROCESS
 from expectations.gate.loaded import gate_loaded
 from expectations.gate.looked_up import LookedUp, gate_looked_up
 from expectations.gate.met import Clock, Meeting, gate_met
@@ -15,7 +14,6 @@ from expectations.gate.sources import Reference, Rows, Sources
 from expectations.gate.statement import Statement
 
 __all__ = [
-    "IN_PROCESS",
     "Ahead",
     "Clock",
     "LookedUp",

@@ -10,18 +10,11 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse import limits
 from lakehouse.pruning import Pruning, pruning
 from lakehouse.small import TooMuch, brought
 from lakehouse.sqltext import numbered, quote
 from lakehouse.stage import fields_of
-
-SCANNED = 128 * 2**20
-"""
-Bytes of a table. In larger ones the scan of the key columns takes long beside a small epoch, and is left out: a table
-of 117 MiB with 3 million keys took 1 s on two busy cores, beside the other reads of the gate.
-"""
-SAMPLED = 20
-"""Number of keys whose rows are looked up without literals as well."""
 
 KEY = "_lakejoin_key"
 """A working column."""
@@ -82,7 +75,7 @@ def check_rows(
     predicate = known.predicate(key)
     if predicate is None:
         return
-    sample = few(keys.limit(SAMPLED))
+    sample = few(keys.limit(limits.SAMPLED_KEYS))
 
     def counted(part: DataFrame, times: int) -> DataFrame:
         own = F.expr(numbered(map(quote, key))).alias(KEY)

@@ -6,8 +6,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from expectations.gate.by_key import LiteralsMiss, few, trusted
-from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
+from expectations.gate.judging import is_alike_in_pandas, judged
 from expectations.validation import Verdict
+from lakehouse import limits
 from lakehouse.address import Address
 from lakehouse.sqltext import numbered, quote
 from lakehouse.stage import fields_of
@@ -66,7 +67,9 @@ def gate_changelog(
     keys = logged.select("key").distinct()
     held = read(spark, result, base_version)
     try:
-        predicate = None if is_small else trusted(few(keys) if rows <= IN_PROCESS else keys).predicate(names)
+        predicate = (
+            None if is_small else trusted(few(keys) if rows <= limits.JUDGED_IN_PROCESS else keys).predicate(names)
+        )
     except LiteralsMiss as found:
         return Verdict((str(found),))
     if predicate is not None:
@@ -95,4 +98,4 @@ def gate_changelog(
         F.expr(f"row IS NOT NULL AND {same('row', 'previous', row)}").alias("repeats"),
     )
     plain = is_alike_in_pandas(field.dataType for field in key)
-    return judged(batch, [*names, "_position"], rules, in_process=plain and rows <= IN_PROCESS)
+    return judged(batch, [*names, "_position"], rules, in_process=plain and rows <= limits.JUDGED_IN_PROCESS)

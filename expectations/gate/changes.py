@@ -13,9 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from expectations.gate.by_key import LiteralsMiss, few, trusted, with_keys
-from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
+from expectations.gate.judging import is_alike_in_pandas, judged
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
+from lakehouse import limits
 from lakehouse.address import Address
 from lakehouse.sqltext import numbered, quote, row_struct, struct
 from lakehouse.stage import fields_of
@@ -34,11 +35,6 @@ SOURCE_RULES = {
     "not_joined": "the row after the change is what the join makes of its sources",
     "left_out": "no change is left out: the result is altered wherever its sources alter it",
 }
-
-FEW = 10_000
-"""So many staged rows are brought to the driver, where no plan has to read them again."""
-RECOMPUTED = 50_000
-"""So many rows are computed once more; of a larger change set a share of about so many."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ def gate_change_set(
         *(F.expr(f"coalesce({broken[name]}, FALSE)").alias(name) for name in rules),
     )
     plain = is_alike_in_pandas(field.dataType for field in staged.key)
-    return judged(batch, staged.names, rules, in_process=plain and rows <= IN_PROCESS)
+    return judged(batch, staged.names, rules, in_process=plain and rows <= limits.JUDGED_IN_PROCESS)
 
 
 @dataclass(frozen=True)
@@ -167,7 +163,7 @@ class _Staged:
     @property
     def share(self) -> int:
         """Of how many staged rows one is computed once more."""
-        return max(self.rows // RECOMPUTED, 1)
+        return max(self.rows // limits.RECOMPUTED_ROWS, 1)
 
     @property
     def _recomputed(self) -> str:
@@ -176,7 +172,7 @@ class _Staged:
     def _brought(self, rows: DataFrame) -> DataFrame:
         """Bring rows to the driver, unless they are many or it costs less to read their few files once more."""
         is_small = self.sources is not None and self.sources.are_small
-        return few(rows) if self.rows <= FEW and not is_small else rows
+        return few(rows) if self.rows <= limits.FEW_ROWS and not is_small else rows
 
     def lines(self) -> DataFrame:
         """

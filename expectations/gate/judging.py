@@ -9,8 +9,6 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, Struct
 
 from expectations.validation import Verdict, validated
 
-IN_PROCESS = 100_000
-"""So many rows at most are judged in this process, at a tenth of the time."""
 UNLIKE_IN_PANDAS = (FloatType, DoubleType, StructType, ArrayType)
 """Key types that pandas tells apart otherwise than Spark does."""
 

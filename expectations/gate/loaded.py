@@ -8,9 +8,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from expectations.gate.by_key import NO_LITERALS, LiteralsMiss, few, with_keys
-from expectations.gate.judging import IN_PROCESS, is_alike_in_pandas, judged
+from expectations.gate.judging import is_alike_in_pandas, judged
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
+from lakehouse import limits
 from lakehouse.address import Address
 from lakehouse.changes import key_struct, null_key
 from lakehouse.sqltext import numbered, quote
@@ -22,9 +23,6 @@ LOADED_RULES = {
     "surplus": "the result has no row that the join does not make of its sources",
     "differs": "a row of the result is what the join makes of its sources",
 }
-
-SAMPLED = 100
-"""So many keys of the loaded rows are looked at, and as many of each input that has the key of the result."""
 
 
 def gate_loaded(
@@ -60,7 +58,7 @@ def gate_loaded(
             return Verdict((str(found),))
     batch = batch.select(*_parts(key), *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules))
     plain = is_alike_in_pandas(kinds)
-    return judged(batch.limit(IN_PROCESS) if plain else batch, key, rules, in_process=plain)
+    return judged(batch.limit(limits.JUDGED_IN_PROCESS) if plain else batch, key, rules, in_process=plain)
 
 
 def _parts(key: Sequence[str]) -> list[str]:
@@ -89,7 +87,7 @@ def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: Sources, sa
     samples = []
     for rows, names, sql in keyed:
         keys = rows.where(f"NOT {null_key(names)}").select(F.expr(sql).cast(numbered_key).alias("key"))
-        samples.append(keys.orderBy(F.xxhash64("key", F.lit(salt))).limit(SAMPLED))
+        samples.append(keys.orderBy(F.xxhash64("key", F.lit(salt))).limit(limits.LOADED_KEYS))
     sample = few(reduce(DataFrame.unionAll, samples).distinct())
     known = None if sources.are_small else sources.pruning(sample)
     values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in row)

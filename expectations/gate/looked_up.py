@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from expectations.gate import sources
-from expectations.gate.by_key import SCANNED, LiteralsMiss, check_rows, few, trusted
-from expectations.gate.judging import IN_PROCESS, judged
+from expectations.gate.by_key import LiteralsMiss, check_rows, few, trusted
+from expectations.gate.judging import judged
 from expectations.gate.statement import Statement
 from expectations.validation import Verdict
+from lakehouse import limits
 from lakehouse.changes import null_key
 from lakehouse.feed import FEED_COLUMNS
 from lakehouse.sqltext import numbered, quote, row_struct, struct
@@ -97,7 +97,7 @@ def gate_looked_up(
         F.expr("surplus < 0").alias("missing"),
         F.expr("surplus > 0").alias("surplus"),
     )
-    verdict = judged(batch.limit(IN_PROCESS), ["row"], LOOKED_UP_RULES, in_process=True)
+    verdict = judged(batch.limit(limits.JUDGED_IN_PROCESS), ["row"], LOOKED_UP_RULES, in_process=True)
     return verdict if verdict.passed else Verdict((*verdict.findings, *_examples(different)))
 
 
@@ -124,7 +124,7 @@ def _one_of(keys: DataFrame, table: LookedUp, name: str) -> Callable[[DataFrame]
         rows = rows.where(predicate)
         return rows if found.exact else joined(rows, keys)
 
-    if sources.LARGE < table.size <= SCANNED:
+    if limits.LITERAL_BYTES < table.size <= limits.SCANNED_BYTES:
         check_rows(name, table.rows, table.key, keys, found, joined)
     return kept
 

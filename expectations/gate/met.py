@@ -14,9 +14,10 @@ from functools import reduce
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from expectations.gate.judging import IN_PROCESS, judged
+from expectations.gate.judging import judged
 from expectations.gate.statement import Statement
 from expectations.validation import Verdict
+from lakehouse import limits
 from lakehouse.sqltext import quote, row_struct, struct
 from lakehouse.stage import fields_of
 from lakehouse.values import identical, type_sql
@@ -45,9 +46,6 @@ MADE, BUCKET, MARK, HASH, LONE, HAS_MET, OP = (
 
 EARLIEST = -(2**63)
 """A time before all others."""
-
-WIDER = 4
-"""With an equality in ON a bucket of time is so many times as wide as the bounds."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def gate_met(staged: DataFrame, state: DataFrame, known: Sequence[DataFrame], me
     batch = found.select(
         F.monotonically_increasing_id().alias("key_0"), *(F.expr(f"rule = '{rule}'").alias(rule) for rule in MET_RULES)
     )
-    verdict = judged(batch.limit(IN_PROCESS), ["row"], MET_RULES, in_process=True)
+    verdict = judged(batch.limit(limits.JUDGED_IN_PROCESS), ["row"], MET_RULES, in_process=True)
     return verdict if verdict.passed else Verdict((*verdict.findings, *_examples(found)))
 
 
@@ -321,7 +319,7 @@ def _in_buckets(rows: DataFrame, place: int, meeting: Meeting) -> DataFrame:
     if meeting.axis is None:
         return rows
     left, right, before, after = meeting.axis
-    width = max(1, (before + after) * (WIDER if meeting.keys else 1))
+    width = max(1, (before + after) * (limits.BUCKET_WIDTHS if meeting.keys else 1))
     if place == 1:
         return rows.withColumn(f"{BUCKET}1", F.expr(f"{meeting.clocks[right].time} div {width}L"))
     least, most = _less(meeting.clocks[left].time, before), f"try_add({meeting.clocks[left].time}, {after}L)"

@@ -15,24 +15,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from expectations.gate.by_key import NO_LITERALS, SCANNED, check_rows, few, trusted, with_keys
+from expectations.gate.by_key import NO_LITERALS, check_rows, few, trusted, with_keys
 from expectations.gate.statement import Statement
+from lakehouse import limits
 from lakehouse.changes import key_struct, null_key
 from lakehouse.pruning import Pruning
 from lakehouse.small import TooMuch, brought
 from lakehouse.sqltext import numbered
 from lakehouse.values import type_sql
-
-LEFT_OUT = 10_000
-"""
-So many rows of the result at most are looked at for rows that are left out. Each changed source has an equal share of
-them, so that one with many changes does not crowd out another.
-"""
-
-SMALL = 4 * 2**20
-"""Sources of so many bytes are read whole: to find out which rows are needed costs more."""
-LARGE = 32 * 2**20
-"""Of sources of more bytes literals name the rows that are needed, and skip files; plans without them run faster."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +78,17 @@ class Sources:
     inputs: Sequence[Rows]
     members: Sequence[int]
     references: Sequence[Reference] = ()
-    size: int = LARGE + 1
+    size: int = limits.LITERAL_BYTES + 1
 
     @property
     def are_small(self) -> bool:
         """Whether they are read whole."""
-        return self.size <= SMALL
+        return self.size <= limits.SMALL_BYTES
 
     @property
     def share(self) -> int:
         """How many rows of the result are looked at because of one changed source."""
-        return LEFT_OUT // max(1, sum(item.changed is not None for item in self.inputs))
+        return limits.LEFT_OUT_ROWS // max(1, sum(item.changed is not None for item in self.inputs))
 
     def pruning(self, keys: DataFrame) -> Pruning:
         """
@@ -107,7 +97,7 @@ class Sources:
         Raises:
             LiteralsMiss: The literals do not name all of the keys.
         """
-        return trusted(keys) if self.size > LARGE else NO_LITERALS
+        return trusted(keys) if self.size > limits.LITERAL_BYTES else NO_LITERALS
 
     def joined(self, keys: DataFrame, known: Pruning | None) -> DataFrame:
         """
@@ -175,7 +165,7 @@ class Sources:
     def _check(self, place: int, keys: DataFrame, known: Pruning) -> None:
         """Check that literals find the rows of an input that its keys find, unless its table is large."""
         item = self.inputs[place]
-        if item.size <= SCANNED:
+        if item.size <= limits.SCANNED_BYTES:
             name, own = self.statement.aliases[place], key_struct(item.key, item.types)
             joined = partial(with_keys, key=item.key, own=own, known=NO_LITERALS)
             check_rows(name, item.rows, item.key, keys, known, lambda rows, some: joined(rows, keys=some))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lakehouse import limits
 from lakehouse.entries import STATE, JoinHistory, SourceVersions
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.explain import explain
@@ -22,8 +23,6 @@ from pipelines.spec.join.fingerprint import NO_SETTINGS
 
 FOLDER = "docs"
 """Where the pages go, beside the pipeline file, if nobody says otherwise."""
-EPOCHS = 500
-"""So many of the newest epochs of each join are listed."""
 
 
 def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
@@ -84,7 +83,7 @@ def join_facts(
     """Tell what a join is, as `explain` does, and what its epochs did."""
     told = explain(file, name)
     state, note = standing(history, fingerprint(file, name, settings), name)
-    epochs = newest(name, history, EPOCHS)
+    epochs = newest(name, history, limits.EPOCHS_SHOWN)
     return JoinFacts(
         name=name,
         kind=told.kind,
@@ -110,7 +109,7 @@ def changelog_facts(
     source = file.sources[name]
     deletes = f"a row for which `{source.tombstone}` deletes its key" if source.tombstone else "no row deletes its key"
     state, note = standing(history, changelog_fingerprint(file, name, settings))
-    epochs = newest(name, history, EPOCHS)
+    epochs = newest(name, history, limits.EPOCHS_SHOWN)
     return JoinFacts(
         name=name,
         kind=source.kind,

@@ -7,6 +7,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from expectations.gate import Ahead, Sources, gate_change_set, gate_changelog, gate_stream, read_ahead
 from expectations.validation import Verdict
+from lakehouse import limits
 from lakehouse.entries import Entry
 from lakehouse.session import NOT_ADAPTIVE, for_few, settings
 from lakehouse.stage import Stage
@@ -17,7 +18,7 @@ from pipelines.epochs.lookup.gate import gate_lookups
 from pipelines.epochs.publish import staged_rows
 from pipelines.epochs.tables.gate import sources_of
 from pipelines.epochs.window.gate import gate_meetings
-from pipelines.plan.values import APPENDED, FEW, EpochPlan
+from pipelines.plan.values import APPENDED, EpochPlan
 from pipelines.spec import STREAM_COLUMNS
 
 
@@ -113,7 +114,7 @@ def _gate_tables(
     spark, base, is_incremental = workspace.spark, plan.base_version, plan.strategy == "incremental"
     if not rows and not logged and not is_incremental:
         return Verdict()
-    is_few = rows + logged <= FEW and (plan.few or not is_incremental)
+    is_few = rows + logged <= limits.FEW_ROWS and (plan.few or not is_incremental)
     kind = _kind_of_changes(bound)
     if beforehand is None:
         beforehand = Beforehand(sources_of(workspace, bound, plan))

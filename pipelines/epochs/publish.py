@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from pyspark.sql import DataFrame
 
+from lakehouse import limits
 from lakehouse.conditions import is_conflict, is_of_spark
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, FeedUnavailable, LakejoinError
@@ -22,7 +23,7 @@ from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, get, refresh
 from pipelines.binding.bound import Bound, BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.plan.values import APPENDED, FEW, KEPT, WAITING, Computed, EpochPlan
+from pipelines.plan.values import APPENDED, KEPT, WAITING, Computed, EpochPlan
 from pipelines.report.progress import Stopwatch
 from pipelines.spec.statement.added_columns import MATCHED
 
@@ -166,7 +167,7 @@ def _append(
     def appended() -> tuple[int, int | None]:
         return append_rows(workspace, entry, target, rows, overwrite=overwrite)
 
-    with settings(workspace.spark, for_few(0) if staged <= FEW else {}):
+    with settings(workspace.spark, for_few(0) if staged <= limits.FEW_ROWS else {}):
         version, written = _unless_finished(workspace, entry, target, appended)
     if written not in (staged, None):
         raise broken(workspace, entry, f"{staged} rows", f"{written} in version {version} of the {part}")
@@ -287,7 +288,7 @@ def _merge(
         still_open = partial(is_open, workspace, entry)
         return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join, telling)
 
-    with settings(workspace.spark, for_few(table.size) if sum(staged.values()) <= FEW else {}):
+    with settings(workspace.spark, for_few(table.size) if sum(staged.values()) <= limits.FEW_ROWS else {}):
         commit = _unless_finished(workspace, entry, target, merged)
     counted = committed_counts(workspace.spark, table, commit) if commit else dict.fromkeys(OPERATIONS.values(), 0)
     made = staged if counted is None else {operations[op]: counted[name] for op, name in OPERATIONS.items()}

@@ -14,6 +14,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse import limits
 from lakehouse.conditions import reading
 from lakehouse.entries import COMMITTED, Entry
 from lakehouse.errors import CannotContinue, Drifted, FeedUnavailable
@@ -33,7 +34,7 @@ from pipelines.epochs.window.compute import Meetings
 from pipelines.joins.difference import bag_difference
 from pipelines.plan.checks import check_definition
 from pipelines.plan.request import Remedy
-from pipelines.plan.values import APPENDED, FEW, Computed, EpochPlan, SourceRange, Strategy
+from pipelines.plan.values import APPENDED, Computed, EpochPlan, SourceRange, Strategy
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.spec import STREAM_COLUMNS
@@ -140,7 +141,7 @@ class Replay:
             plan = replace(plan, state_version=entry.state.base_version)
         self._inspect(bound, plan)
         kind = Lookups if bound.join.window is None else Meetings
-        if strategy == "incremental" and entry.counts.get("read", FEW) < FEW:
+        if strategy == "incremental" and entry.counts.get("read", limits.FEW_ROWS) < limits.FEW_ROWS:
             try:
                 return kind(self._workspace, bound, plan, stage, few=True).rows()
             except TooMuch:

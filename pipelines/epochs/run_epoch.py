@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
+from lakehouse import limits
 from lakehouse.conditions import reading
 from lakehouse.entries import REJECTED, Entry
 from lakehouse.errors import AnotherRun, GateFailed, LedgerForgot
@@ -20,7 +21,7 @@ from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.gate import Beforehand, gated, look_ahead
 from pipelines.epochs.publish import publish, publishing_entry, written_rows
-from pipelines.plan.values import FEW, Computed, EpochPlan
+from pipelines.plan.values import Computed, EpochPlan
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 
@@ -72,7 +73,7 @@ def carry_out(
         if workspace.feeds.repairs > repairs:  # what was looked up from a feed may be distorted, too
             beforehand = beside.submit(look_ahead, workspace, bound, plan)
         entry = publishing_entry(bound, plan, run_id, stage.path, computed)
-        with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= FEW else {}):
+        with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= limits.FEW_ROWS else {}):
             return _published(workspace, bound, plan, stage, entry, watch, beforehand)
 
 

@@ -14,6 +14,7 @@ import time
 import uuid
 from dataclasses import replace
 
+from lakehouse import limits
 from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, SLICE, Entry, JoinHistory, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, GateFailed
@@ -34,9 +35,6 @@ from pipelines.plan.values import Computed, EpochPlan, SourceRange
 from pipelines.report.progress import Progress, Sliced, Stopwatch
 from pipelines.spec import Condition
 
-BYTES_PER_SLICE = 2**30
-"""Of the result and its sources, for one slice."""
-
 log = logging.getLogger(__name__)
 
 
@@ -54,7 +52,7 @@ def slices_for(bound: BoundJoin, asked: int) -> int:
         bound: The join.
         asked: How many a person asked for; by the size of the tables if 0.
     """
-    return asked or 1 + sum(table.size for table in bound.sources) // BYTES_PER_SLICE
+    return asked or 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_SLICE
 
 
 def backfill_in_slices(

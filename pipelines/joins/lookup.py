@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from lakehouse import limits
 from lakehouse.changes import key_struct
 from lakehouse.sqltext import quote, row_struct
 from lakehouse.values import hash_of
@@ -25,8 +26,6 @@ from pipelines.spec.statement.added_columns import POSITION, PREFIX
 ALWAYS = -(2**63)
 """The position before every other: where versions begin that no change began."""
 
-SPREAD = 1024
-"""Over so many values the rows with a null key are spread, which would else all go to one task."""
 
 KEY, NULL_KEY, START, END = (f"{PREFIX}{name}" for name in ("looked_up", "null_key", "start", "end"))
 SPREAD_FROM, SPREAD_TO = (f"{PREFIX}{name}" for name in ("spread_from", "spread_to"))
@@ -107,10 +106,8 @@ def look_up(
     together = " AND ".join(f"{one} = {another}" for one, another in same.items())
     if not broadcast:
         # A null meets nothing. With a number beside it it does not wait in one task with all others.
-        keyed = keyed.withColumn(
-            SPREAD_FROM,
-            F.expr(f"IF({KEY} IS NULL, 1 + pmod({hash_of(quote(first), keyed.schema[first].dataType)}, {SPREAD}), 0)"),
-        )
+        spread = f"pmod({hash_of(quote(first), keyed.schema[first].dataType)}, {limits.NULL_KEY_SPREAD})"
+        keyed = keyed.withColumn(SPREAD_FROM, F.expr(f"IF({KEY} IS NULL, 1 + {spread}, 0)"))
         together = f"{together} AND CAST({SPREAD_FROM} AS INT) = {SPREAD_TO}"
     during = f"{START} <= {POSITION} AND {POSITION} < {END}"
     joined = keyed.join(F.broadcast(found) if broadcast else found, on=F.expr(f"{together} AND {during}"), how="left")

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from lakehouse import limits
 from lakehouse.sqltext import quote, struct
 from pipelines.joins.meaning import ROW
 from pipelines.joins.watermarks import NOTHING_YET, RANK, TIME, as_number, limit, reached, value, window_of
@@ -33,9 +34,6 @@ BUCKET = f"{PREFIX}bucket"
 
 GREATEST = 2**63 - 1
 """The greatest time there is."""
-
-WIDER = 4
-"""With an equality in ON a bucket of time is so many times as wide as the bound: fewer rows are in two."""
 
 
 def timed(rows: DataFrame, join: TableJoin) -> DataFrame:
@@ -239,7 +237,7 @@ def _buckets(window: Bounded) -> tuple[Callable[[str], str], Callable[[str], str
         hidden = f"pmod(hash({{0}}{TIME}), 1)"
         return (lambda one: hidden.format(one)), (lambda one: f"array({hidden.format(one)})")
     left, right, back, ahead = axis
-    width = max(1, (back + ahead) * (WIDER if window.equalities else 1))
+    width = max(1, (back + ahead) * (limits.BUCKET_WIDTHS if window.equalities else 1))
 
     def of_right(one: str) -> str:
         number = f"{one}{value(right)}"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from lakehouse.entries import MOST_SLICES
+from lakehouse import limits
 from lakehouse.errors import LakejoinError
 
 Remedy = Literal["", "accept", "reset"]
@@ -48,8 +48,8 @@ class Backfill:
             raise _wrong("--where is empty", "give a condition on the columns of the result, or leave it out")
         if self.slices and (self.remedy or self.dry_run):
             raise _wrong("--slices is for a backfill of joins of tables that writes", "leave it out")
-        if not 0 <= self.slices <= MOST_SLICES:
-            raise _wrong(f"--slices is a number from 1 to {MOST_SLICES:,}", "leave it out for slices by size")
+        if not 0 <= self.slices <= limits.MOST_SLICES:
+            raise _wrong(f"--slices is a number from 1 to {limits.MOST_SLICES:,}", "leave it out for slices by size")
 
 
 def _wrong(problem: str, hint: str) -> WrongOptions:

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from lakehouse import limits
 from lakehouse.entries import Passed, SourceVersions, UsedColumn
 from lakehouse.marks import UNKNOWN, CommitMark
-
-FEW = 10_000
-"""So many changed rows may pass through the driver."""
 
 APPENDED = "appended"
 """The count of rows that an epoch adds to the result of a join with a stream."""
@@ -20,8 +18,6 @@ APPENDED = "appended"
 KEPT = "buffered_kept"
 """The count of rows that wait on as they were, of an epoch that writes all rows that wait anew."""
 
-REWRITTEN_STATE = 64 * 2**20
-"""Rows that wait are written anew as a whole as long as they, and what came, have at most so many bytes."""
 
 WAITING = {"insert": "buffered_inserted", "update": "buffered_updated", "delete": "buffered_deleted"}
 """The operations on the rows that wait in a join of two streams, and what each is counted as."""
@@ -124,12 +120,16 @@ class EpochPlan:
     def few(self) -> bool:
         """Tell whether the changes of an incremental epoch seem so few that they may pass through the driver."""
         changed = [source.changed_rows for source in self.sources if source.has_changes]
-        return self.strategy == "incremental" and None not in changed and sum(rows or 0 for rows in changed) <= FEW
+        return (
+            self.strategy == "incremental"
+            and None not in changed
+            and sum(rows or 0 for rows in changed) <= limits.FEW_ROWS
+        )
 
     @property
     def rewrites_state(self) -> bool:
         """Tell whether the rows that wait are written anew as a whole, which costs less than a MERGE of a few."""
-        return self.strategy != "incremental" or self.state_bytes + self.stream_bytes <= REWRITTEN_STATE
+        return self.strategy != "incremental" or self.state_bytes + self.stream_bytes <= limits.REWRITTEN_STATE_BYTES
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import statistics
 from typing import Any
 
-from pipelines.epochs.lookup import reading
+from lakehouse import limits
 from tests.benchmarks.compare import account
 from tests.benchmarks.cost import Meter
 from tests.benchmarks.workload import Shape
@@ -48,7 +48,7 @@ def stream_table(meter: Meter, lake: Lake, rows: int, shape: Shape, repeat: int)
             if commit < COMMITS - 1:
                 lake.sql(f"UPDATE {{users}} SET country = 'moved {turn}' WHERE id % 100 = {commit}", "users")
         if shape == "skewed":
-            reading.SENT_TO_ALL = 0
+            limits.BROADCAST_BYTES = 0
         cost, report = meter.measure(lake.spark, lambda: only(pipeline.run(lake.spark)))
         assert report.counts["appended"] == each * COMMITS
         by_spark, _ = meter.measure(lake.spark, lambda: _by_spark(lake, start, turn))  # noqa: B023

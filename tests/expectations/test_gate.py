@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.gate import IN_PROCESS, gate_change_set, gate_loaded
+from expectations.gate import gate_change_set, gate_loaded
+from lakehouse import limits
 from lakehouse.address import Address
 from tests.lake import Lake
 
@@ -47,7 +48,7 @@ def test_each_rule_finds_what_breaks_it(published: Lake, finding: str) -> None:
     "finding", ["", pytest.param("no unnecessary tombstone", marks=pytest.mark.slow), "one change per key"]
 )
 def test_a_large_change_set_is_judged_by_spark_and_alike(published: Lake, finding: str) -> None:
-    _judge(published, finding, IN_PROCESS + 1)
+    _judge(published, finding, limits.JUDGED_IN_PROCESS + 1)
 
 
 def test_gates_of_several_threads_do_not_meet(published: Lake) -> None:

@@ -9,11 +9,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
 
 from expectations.gate import by_key, sources
-from lakehouse import pruning
+from lakehouse import limits, pruning
 from lakehouse.errors import GateFailed
 from lakehouse.pruning import Pruning
 from pipelines import Pipeline
-from pipelines.epochs.lookup import gate as looked_up
 from tests.epochs.lookup.test_streams import JOIN, Clicks, begin, commit_at
 from tests.lake import KEYED, Lake, only
 
@@ -23,8 +22,8 @@ FINDS = "that a join on the key finds"
 
 def _by_literals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let joins and gate look up few rows of small tables by literals."""
-    for module, name in ((sources, "SMALL"), (sources, "LARGE"), (looked_up, "SMALL")):
-        monkeypatch.setattr(module, name, -1)
+    for name in ("SMALL_BYTES", "LITERAL_BYTES"):
+        monkeypatch.setattr(limits, name, -1)
 
 
 def _altered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +81,7 @@ def test_a_large_table_is_not_scanned_to_check_literals(
 ) -> None:
     """Beyond the limit only the keys themselves are held against the predicate."""
     lake, pipeline = tables
-    monkeypatch.setattr(sources, "SCANNED", -1)
+    monkeypatch.setattr(limits, "SCANNED_BYTES", -1)
     monkeypatch.setattr(sources, "check_rows", lambda *args: pytest.fail("a table is scanned"))
     assert only(pipeline.run(lake.spark)).outcome == "done"
 

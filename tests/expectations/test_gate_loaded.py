@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from expectations.gate import loaded, sources
+from expectations.gate import loaded
+from lakehouse import limits
 from lakehouse.errors import GateFailed
 from pipelines import Pipeline
 from pipelines.epochs.tables import load
@@ -59,8 +60,8 @@ def test_a_planted_fault_is_found_and_the_load_is_dropped(
 ) -> None:
     change, finding = FAULTS[fault]
     if size == "large":
-        monkeypatch.setattr(sources, "SMALL", -1)
-        monkeypatch.setattr(sources, "LARGE", -1)
+        monkeypatch.setattr(limits, "SMALL_BYTES", -1)
+        monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
     pipeline = unloaded.pipeline(KINDS["foreign-key"], KEYED)
     with monkeypatch.context() as planted:
         _loading(planted, change)
@@ -70,22 +71,24 @@ def test_a_planted_fault_is_found_and_the_load_is_dropped(
     assert only(pipeline.run(unloaded.spark)).counts["inserted"] == 3
 
 
-@pytest.mark.parametrize("size", [("SMALL", 2**40), ("LARGE", 2**40), ("LARGE", -1)], ids=["small", "between", "large"])
+@pytest.mark.parametrize(
+    "size", [("SMALL_BYTES", 2**40), ("LITERAL_BYTES", 2**40), ("LITERAL_BYTES", -1)], ids=["small", "between", "large"]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_right_passes(
     unloaded: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, size: tuple[str, int]
 ) -> None:
     """Rows without a key, without a partner, and that an inner join leaves out are no findings."""
-    if size[0] == "LARGE":
-        monkeypatch.setattr(sources, "SMALL", -1)
-    monkeypatch.setattr(sources, *size)
+    if size[0] == "LITERAL_BYTES":
+        monkeypatch.setattr(limits, "SMALL_BYTES", -1)
+    monkeypatch.setattr(limits, *size)
     pipeline = unloaded.pipeline(KINDS[kind], KEYED)
     assert only(pipeline.run(unloaded.spark)).outcome == "done"
 
 
 def test_another_load_is_looked_at_elsewhere(unloaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample is of the run: a fault in one row of many is found sooner or later."""
-    monkeypatch.setattr(loaded, "SAMPLED", 1)
+    monkeypatch.setattr(limits, "LOADED_KEYS", 1)
     lake, seen = unloaded, set[int]()
     lake.sql("INSERT INTO {left} SELECT id, id, NULL FROM range(10, 40)")
     few = loaded.few

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakehouse import limits
 from lakehouse.errors import GateFailed
 from pipelines import Pipeline
-from pipelines.epochs.lookup import gate as looked_up
 from tests.epochs.lookup.test_streams import JOIN, Clicks, begin, commit_at
 from tests.lake import only
 from tests.planted import planted
@@ -45,11 +45,11 @@ def clicks(spark: SparkSession, tmp_path: Path) -> Clicks:
     return lake
 
 
-def as_many(monkeypatch: pytest.MonkeyPatch, rechecked: int = looked_up.RECHECKED) -> None:
+def as_many(monkeypatch: pytest.MonkeyPatch, rechecked: int = limits.LOOKUPS_CHECKED) -> None:
     """Let the gate treat few rows as many."""
-    monkeypatch.setattr(looked_up, "FEW", 0)
-    monkeypatch.setattr(looked_up, "SMALL", -1)
-    monkeypatch.setattr(looked_up, "RECHECKED", rechecked)
+    monkeypatch.setattr(limits, "FEW_ROWS", 0)
+    monkeypatch.setattr(limits, "SMALL_BYTES", -1)
+    monkeypatch.setattr(limits, "LOOKUPS_CHECKED", rechecked)
 
 
 SOME = ("no row", "no rows", "partner of another", "partner of before")
@@ -141,7 +141,7 @@ def test_what_is_right_passes_and_where_all_is_wrong_a_sample_tells(
         "LEFT JOIN users b ON c.id - 4 = b.id"
     )
     if size != "few":
-        as_many(monkeypatch, 3 if size == "sampled" else looked_up.RECHECKED)
+        as_many(monkeypatch, 3 if size == "sampled" else limits.LOOKUPS_CHECKED)
     pipeline = lake.pipeline(sql, sources)
     pipeline.run(spark)
     steps = [

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
+from lakehouse import limits
 from lakehouse.entries import COMMITTED
 from lakehouse.errors import GateFailed
 from lakehouse.values import hash_of
-from pipelines.epochs.window import gate as met
 from tests.epochs.window.test_windows import JOIN, Streams, _streams, at, streams
 from tests.lake import Lake, only
 from tests.planted import planted
@@ -157,8 +157,8 @@ BOUNDS = "l.n BETWEEN r.n - 3 AND r.n + 6"
 @pytest.mark.slow
 def test_of_many_rows_some_are_checked(histories: dict[str, Streams], monkeypatch: pytest.MonkeyPatch) -> None:
     """What is lost of half of the rows is found; what is right passes, whichever rows are looked at."""
-    monkeypatch.setattr(met, "RECHECKED", 0)
-    monkeypatch.setattr(met, "CHECKED", 4)
+    monkeypatch.setattr(limits, "MEETINGS_CHECKED", 0)
+    monkeypatch.setattr(limits, "MEETINGS_SAMPLED", 4)
     lake = histories["full"]
     lake = Streams(lake.spark, lake.copy(lake.folder.parent / "sampled").folder)
     join = lake.join(JOIN.replace("LEFT", "FULL"))

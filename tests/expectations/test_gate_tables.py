@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from expectations.gate import Reference, Rows, Sources, Statement, sources
+from expectations.gate import Reference, Rows, Sources, Statement
 from expectations.validation import Verdict
+from lakehouse import limits
 from lakehouse.entries import Entry
 from lakehouse.errors import GateFailed
 from lakehouse.publish import STAGED_COUNTS
@@ -103,9 +104,9 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
     """Small sources are read whole, of others what is needed, ahead or not; what was computed itself passes."""
     pipeline = _loaded(lake, KINDS[kind])
     if size != "small":
-        monkeypatch.setattr(sources, "SMALL", -1)
+        monkeypatch.setattr(limits, "SMALL_BYTES", -1)
     if size == "large":
-        monkeypatch.setattr(sources, "LARGE", -1)
+        monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
     found: dict[str, tuple[str, ...]] = {}
 
     def gate_all(
@@ -164,7 +165,7 @@ def test_a_source_with_many_changes_does_not_crowd_out_another(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each changed source has its share of the rows that are looked at for what is left out."""
-    monkeypatch.setattr(sources, "LEFT_OUT", 6)
+    monkeypatch.setattr(limits, "LEFT_OUT_ROWS", 6)
     statement = Statement(("l", "r"), (("left", "l.f = r.k"),), None, (("k", "l.k"),))
     left = spark.range(100).selectExpr("id AS k", "IF(id < 90, 0, 1) AS f")
     right = spark.range(5).selectExpr("CAST(id AS INT) AS k")

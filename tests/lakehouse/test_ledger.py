@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse import ledger
+from lakehouse import limits
 from lakehouse.address import Address
 from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, SLICE, Entry, JoinHistory
 from lakehouse.ledger import NAME, Ledger
@@ -77,7 +77,7 @@ def test_a_look_at_a_join_reads_its_newest_rows_alone(lake: Lake, monkeypatch: p
         return found
 
     monkeypatch.setattr(Ledger, "_rows", counted)
-    monkeypatch.setattr(ledger, "NEWEST", 3)
+    monkeypatch.setattr(limits, "LEDGER_ROWS", 3)
     history = kept.of("result")
     assert (history.next_epoch, history.committed, history.open) == (5, history.recent[-1], None)
     assert read == [4]

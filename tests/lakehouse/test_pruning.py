@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from lakehouse import pruning as module
+from lakehouse import limits
 from lakehouse.pruning import Pruning, Wanted, _ranges, pruning
 from lakehouse.session import own_session
 
@@ -75,7 +75,7 @@ KEYS_BY_PLACE = list(KEYS)
 
 def test_too_many_keys_to_list_become_ranges(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit nothing is collected but buckets; the predicate still holds for every key and skips the gap."""
-    monkeypatch.setattr(module, "LISTED_KEYS", 50)
+    monkeypatch.setattr(limits, "LISTED_KEYS", 50)
     keys = spark.range(0, 100).unionAll(spark.range(10_000, 10_100)).selectExpr("named_struct('k0', id) AS key")
     known = pruning(keys)
     assert known.keys is None
@@ -99,11 +99,11 @@ CLOSE = {
 """Keys that lie close together and far from zero, or whose text is damaged on its way to the driver."""
 
 
-@pytest.mark.parametrize("limit", [50, module.LISTED_KEYS], ids=["in buckets", "listed"])
+@pytest.mark.parametrize("limit", [50, limits.LISTED_KEYS], ids=["in buckets", "listed"])
 def test_the_predicate_holds_for_every_key_that_it_was_made_from(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(module, "LISTED_KEYS", limit)
+    monkeypatch.setattr(limits, "LISTED_KEYS", limit)
     for name, value in CLOSE.items():
         keys = spark.range(0, 120, numPartitions=1).selectExpr(f"named_struct('k0', {value}) AS key")
         assert keys.distinct().count() == 120, name

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse import small
+from lakehouse import limits
 from lakehouse.small import TooMuch, brought
 from lakehouse.values import same
 from tests.lake import Lake
@@ -46,11 +46,11 @@ def test_types_that_arrow_does_not_carry_stay_in_spark(spark: SparkSession, valu
 
 
 def test_more_rows_than_the_limit_stay_in_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small, "MOST", 3)
+    monkeypatch.setattr(limits, "DRIVER_ROWS", 3)
     with pytest.raises(TooMuch):
         brought(spark.range(4).toDF("k"))
     assert brought(spark.range(3).toDF("k")).rows.num_rows == 3
-    monkeypatch.setattr(small, "MOST_BYTES", 20)
+    monkeypatch.setattr(limits, "DRIVER_BYTES", 20)
     with pytest.raises(TooMuch):
         brought(spark.range(3).toDF("k"))
 

@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from lakehouse import limits
 from lakehouse.tables import Commit
-from pipelines.plan.values import FEW, EpochPlan, SourceRange, Strategy
+from pipelines.plan.values import EpochPlan, SourceRange, Strategy
 
 MERGED = {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "2", "numTargetRowsDeleted": "3"}
 
@@ -35,8 +36,8 @@ def test_a_commit_says_how_many_rows_it_changed_or_nobody_knows(
 @pytest.mark.parametrize(
     ("strategy", "changed", "few"),
     [
-        ("incremental", [1, FEW - 1], True),
-        ("incremental", [1, FEW], False),
+        ("incremental", [1, limits.FEW_ROWS - 1], True),
+        ("incremental", [1, limits.FEW_ROWS], False),
         ("incremental", [1, None], False),
         ("incremental", [0, 0], True),
         ("reconcile", [1, 1], False),

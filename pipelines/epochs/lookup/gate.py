@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 
 from expectations.gate import LookedUp, Statement, gate_looked_up
 from expectations.validation import Verdict
+from lakehouse import limits
 from lakehouse.entries import Entry
 from lakehouse.session import for_few, settings
 from lakehouse.small import TooMuch, brought
@@ -17,15 +18,8 @@ from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.streams.new_rows import Arrived, as_time
 from pipelines.epochs.tables.gate import inspect_maps, statement_of
-from pipelines.epochs.tables.reading import SMALL
-from pipelines.plan.values import APPENDED, FEW, EpochPlan
+from pipelines.plan.values import APPENDED, EpochPlan
 from pipelines.spec import STREAM_COLUMNS, Link
-
-RECHECKED = 100_000
-"""Where more rows than this came, about so many of them are looked up once more."""
-
-MOST = 1_000_000
-"""Where more rows than this came none is: to read them once more would take as long as to look them up."""
 
 PLACE = "_lakejoin_place"
 """The column with the position of a stream's row; beside it are the user's columns."""
@@ -52,16 +46,18 @@ def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
     if not is_load and not _came(plan, bound.join.inputs[0].source) and not entry.counts.get(APPENDED):
         return Verdict()
     number = entry.counts.get("read", 0)
-    if number > MOST:
+    if number > limits.MOST_LOOKUPS:
         return Verdict()
     inspect_maps(workspace, bound, plan)
     size = sum(table.size for table in bound.sources[1:])
-    with settings(workspace.spark, {**for_few(size), "spark.sql.shuffle.partitions": "2"} if number <= FEW else {}):
+    with settings(
+        workspace.spark, {**for_few(size), "spark.sql.shuffle.partitions": "2"} if number <= limits.FEW_ROWS else {}
+    ):
         came = Arrived(workspace, bound, plan).placed(PLACE)
         staged = stage.get(workspace.spark, "result", bound.columns)
-        if number > RECHECKED:
-            came, staged = _sample(bound, came, staged, number // RECHECKED + 1)
-        came = _kept(workspace, stage, came, few=number <= FEW)
+        if number > limits.LOOKUPS_CHECKED:
+            came, staged = _sample(bound, came, staged, number // limits.LOOKUPS_CHECKED + 1)
+        came = _kept(workspace, stage, came, few=number <= limits.FEW_ROWS)
         links = sorted(bound.join.links, key=lambda link: link.input)
         tables = [_table(workspace, bound, plan, link) for link in links]
         return gate_looked_up(staged, came, PLACE, _statement(bound, plan.epoch), tables)
@@ -81,7 +77,7 @@ def _table(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, link: Link) 
     item, table = bound.join.inputs[link.input], bound.table(link.input)
     names = bound.used(item.source)
     rows = rows_of(workspace, replace(item, columns=names), table, table.version)
-    looked_up = LookedUp(item.key, link.expressions, rows, is_small=table.size <= SMALL, size=table.size)
+    looked_up = LookedUp(item.key, link.expressions, rows, is_small=table.size <= limits.SMALL_BYTES, size=table.size)
     known = workspace.file.sources.get(item.source)
     is_global = known is not None and known.kind == "global_table"
     if is_global or plan.strategy != "incremental" or not _came(plan, item.source):

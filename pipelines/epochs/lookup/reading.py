@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from lakehouse import limits
 from lakehouse.changes import key_struct
 from lakehouse.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
@@ -17,12 +18,6 @@ from pipelines.joins.lookup import ALWAYS, whole
 from pipelines.joins.versions import timed, versions
 from pipelines.plan.values import EpochPlan
 from pipelines.spec import Link
-
-SENT_TO_ALL = 8 * 2**20
-"""A table of so many bytes goes to the rows of the stream; with a larger one both sides are shuffled."""
-
-CHANGES_SENT = 100_000
-"""With so many changes it does."""
 
 
 class StreamSources(CommitSources):
@@ -79,7 +74,9 @@ class StreamSources(CommitSources):
         if known is not None and known.kind == "global_table":
             return True
         changed = self._ranges[item.source].changed_rows if item.source in self._commits else 0
-        return table.size <= SENT_TO_ALL and (self._few or (changed is not None and changed <= CHANGES_SENT))
+        return table.size <= limits.BROADCAST_BYTES and (
+            self._few or (changed is not None and changed <= limits.BROADCAST_CHANGES)
+        )
 
     def _has_changes(self, source: str) -> bool:
         assert self._bound.stream is not None

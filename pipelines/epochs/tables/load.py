@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from expectations.gate import gate_loaded
 from expectations.validation import Verdict
+from lakehouse import limits
 from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
@@ -31,12 +32,6 @@ from pipelines.epochs.tables.reconcile import changelog_before, check_sources, e
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan.values import Computed, EpochPlan
 from pipelines.report.progress import Stopwatch
-
-BYTES_PER_FILE = 32 * 2**20
-"""
-Of the sources for one file of the result. A later epoch reads the files that hold a changed key, three times in MERGE:
-small sorted ones keep what it reads near to what changed.
-"""
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +79,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
         made = check_owner(spark, get(spark, bound.result), 0, {entry.run_id})
         if not any(commit.metadata == entry.run_id for commit in made):
             keys = [F.col(quote(name)) for name in key]
-            files = 1 + sum(table.size for table in bound.sources) // BYTES_PER_FILE
+            files = 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_FILE
             rows = expected_rows(workspace, bound).repartitionByRange(files, *keys).sortWithinPartitions(*keys)
             append(rows, bound.result, fence_of(workspace, entry))
         table = get(spark, bound.result)

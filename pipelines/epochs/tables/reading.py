@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from lakehouse import limits
 from lakehouse.changes import key_struct, net, null_key
 from lakehouse.conditions import reading
 from lakehouse.distorted import distortion
@@ -23,9 +24,6 @@ from pipelines.epochs.duplicate_keys import EXAMPLES, Twice, refuse_keys
 from pipelines.joins.kernel import null_reference, reference
 from pipelines.plan.values import EpochPlan
 from pipelines.spec import Input, Link
-
-SMALL = 4 * 2**20
-"""Where changes are many, a table of so many bytes is read whole: to find out which rows are wanted costs more."""
 
 
 class EpochSources:
@@ -186,7 +184,7 @@ class EpochSources:
         """
         members = self._bound.join.members
         together = members if place in members else (place,)
-        return all(self._bound.table(other).size <= SMALL for other in together)
+        return all(self._bound.table(other).size <= limits.SMALL_BYTES for other in together)
 
     def _pruned(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
         """Leave out rows without one of the keys by literals, which skip files."""

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse import limits
 from lakehouse.entries import Passed
 from lakehouse.errors import BufferFull
 from lakehouse.session import NOT_ADAPTIVE, settings
@@ -32,8 +33,6 @@ from pipelines.spec.statement.added_columns import HASH, MATCHED, NUMBER, SIDE, 
 
 EPOCH, EPOCH_POSITION = STREAM_COLUMNS
 
-NOT_ADAPTED = 1_000_000
-"""Plans for so many rows are not changed while they run: that costs more than it saves."""
 
 APPENDED_ROWS = {"appended": "count(1)"}
 
@@ -58,7 +57,11 @@ def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, st
     """
     made: list[Meetings] = []
     came = [part.changed_rows for part in plan.sources]
-    is_small = plan.strategy == "incremental" and None not in came and sum(rows or 0 for rows in came) <= NOT_ADAPTED
+    is_small = (
+        plan.strategy == "incremental"
+        and None not in came
+        and sum(rows or 0 for rows in came) <= limits.NOT_ADAPTIVE_ROWS
+    )
     with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
         size = plan.state_bytes + plan.stream_bytes
         counts = few_or_many(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage, made))

@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType, DateType, StringType, StructField, Struc
 from expectations.gate import Clock, Meeting, gate_met
 from expectations.gate.met import EARLIEST, FACTS, ROWS
 from expectations.validation import Verdict
+from lakehouse import limits
 from lakehouse.session import for_few, settings
 from lakehouse.small import TooMuch, brought
 from lakehouse.sqltext import quote, struct
@@ -25,18 +26,9 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.streams.new_rows import ADDED_COLUMNS, Arrived
 from pipelines.epochs.streams.state_table import BOTH, KNOWN_COLUMNS, STATE_ROWS, state_schema
 from pipelines.epochs.tables.gate import inspect_maps, statement_of
-from pipelines.epochs.window.state import SMALL_STATE
-from pipelines.plan.values import FEW, EpochPlan
+from pipelines.plan.values import EpochPlan
 from pipelines.spec import ROW_COLUMNS
 from pipelines.spec.sql.lengths import DAY
-
-RECHECKED = 20_000
-"""Where no more rows came or wait all are checked, else as many as CHECKED: the same ones, whenever that is."""
-
-CHECKED = 10_000
-
-MOST = 100_000
-"""Of an epoch with more rows than this none is: to read them once more would take as long as to join them."""
 
 
 def gate_meetings(
@@ -58,19 +50,21 @@ def gate_meetings(
     if plan.strategy not in ("load", "reset", "incremental", "flush"):
         return Verdict()
     rows = sum(counts.get(name, 0) for name in ("read", "buffered", "buffered_deleted"))
-    if rows > MOST:
+    if rows > limits.MOST_MEETINGS:
         return Verdict()
     inspect_maps(workspace, bound, plan)
     few = for_few(plan.state_bytes + plan.stream_bytes) | {"spark.sql.shuffle.partitions": "2"}
-    with settings(workspace.spark, few if rows <= FEW else {}):
-        return _gated(workspace, bound, plan, stage, 1 if rows <= RECHECKED else rows // CHECKED)
+    with settings(workspace.spark, few if rows <= limits.FEW_ROWS else {}):
+        return _gated(
+            workspace, bound, plan, stage, 1 if rows <= limits.MEETINGS_CHECKED else rows // limits.MEETINGS_SAMPLED
+        )
 
 
 def _gated(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, share: int) -> Verdict:
     staged = stage.get(workspace.spark, "result", bound.columns)
     staged = staged.withColumnsRenamed(dict(zip(ROW_COLUMNS, ROWS, strict=True)))
     known = [_known(workspace, bound, plan, place) for place in (0, 1)]
-    if share == 1 and plan.state_bytes <= SMALL_STATE:
+    if share == 1 and plan.state_bytes <= limits.SMALL_BYTES:
         known = _brought(known)
     return gate_met(staged, _becoming(workspace, bound, stage), known, _meeting(bound, plan, known, share))
 

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
+from lakehouse import limits
 from lakehouse.entries import Passed
 from lakehouse.session import is_over_connect, let_go, persisted
 from lakehouse.small import brought, literal
@@ -42,13 +43,7 @@ from pipelines.joins.watermarks import (
 from pipelines.plan.values import EpochPlan
 from pipelines.spec.statement.added_columns import POSITION, SIDE, VERSION
 
-SPANS = 64
-"""Into so many parts the times of an epoch are cut, each for one task."""
-
 WHOLE_SPAN = 2**62
-
-FEW_POSITIONS = 200
-"""So many times at which limits rose are written into a query as they are."""
 
 
 class Placing:
@@ -148,7 +143,7 @@ class Placing:
     @property
     def rises(self) -> Mapping[int, Sequence[tuple[int, int]]] | None:
         """When the limit of each watermarked column rose; None where that is said by too many positions."""
-        if not self._is_by_commit or len(self._positions) > FEW_POSITIONS:
+        if not self._is_by_commit or len(self._positions) > limits.FEW_POSITIONS:
             return None
         return {n: risen(self._positions, self._window, n) for n in self._numbers}
 
@@ -202,7 +197,7 @@ class Placing:
         waits = sum(abs(bound.allowance) for bound in self._window.bounds) + 1
         waits += max(watermark.lateness for watermark in self._window.watermarks)
         ends = [(self._told[f"from{n}"], self._told[f"to{n}"]) for n in self._numbers]
-        return int(max(waits, *(last - first for first, last in ends if first is not None), 0)) // SPANS + 1
+        return int(max(waits, *(last - first for first, last in ends if first is not None), 0)) // limits.TIME_PARTS + 1
 
     def counts(self) -> dict[str, int]:
         """Count what came and took no part, or could not meet; the rows have been read."""
@@ -315,7 +310,7 @@ class Placing:
         if self._few or self._is_by_commit:
             return WHOLE_SPAN
         first, last = self._marked.agg(F.min(TIME), F.max(TIME)).collect()[0]
-        return 1 if first is None else int(last - first) // SPANS + 1
+        return 1 if first is None else int(last - first) // limits.TIME_PARTS + 1
 
     @property
     def _floor(self) -> DataFrame:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from lakehouse import limits
 from lakehouse.small import brought
 from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
@@ -26,10 +27,6 @@ from pipelines.joins.watermarks import NOTHING_YET, limit, lowest, reached, wind
 from pipelines.plan.values import KEPT, WAITING, EpochPlan
 from pipelines.spec import TableJoin
 from pipelines.spec.statement.added_columns import IDENTITY, MATCHED, SIDE
-
-SMALL_STATE = 4 * 2**20
-"""A state of so many bytes is brought to the driver, where few rows came."""
-
 
 STATE_COUNTS = {name: f"count_if(op = '{op}')" for op, name in WAITING.items()}
 
@@ -66,7 +63,7 @@ def held(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, watermarks: Ma
     rows = read(workspace.spark, bound.state, plan.state_version)
     if plan.strategy not in ("incremental", "flush"):
         rows = rows.where("false")
-    elif few and plan.state_bytes <= SMALL_STATE:
+    elif few and plan.state_bytes <= limits.SMALL_BYTES:
         rows = brought(rows).frame
     aliases = {name: item.alias for name, item in zip(STATE_ROWS, bound.join.inputs, strict=True)}
     rows = rows.withColumnsRenamed(aliases)
@@ -77,9 +74,9 @@ def held(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, watermarks: Ma
         on_sides = waiting(both_sides(rows, bound.join), bound.join)
         window = window_of(bound.join)
         numbers = range(len(window.watermarks))
-        limits = {limit(n): F.lit(lowest(window, n, watermarks)) for n in numbers}
+        bounds = {limit(n): F.lit(lowest(window, n, watermarks)) for n in numbers}
         none_late = {reached(n): F.lit(NOTHING_YET) for n in numbers}
-        known = judged(on_sides.withColumns(limits | none_late), bound.join, bound.semantics)
+        known = judged(on_sides.withColumns(bounds | none_late), bound.join, bound.semantics)
         stay = known.where(f"NOT ({APART} OR {BELOW})")
         return Held(stay.drop(LATE, NULL_KEY, APART, BELOW, *none_late), is_once)
     return Held(waiting(rows, bound.join), is_once)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pyspark.sql import functions as F
 
-from lakehouse import writing
+from lakehouse import limits, writing
 from lakehouse.errors import (
     CannotContinue,
     Drifted,
@@ -19,7 +19,6 @@ from lakehouse.errors import (
     PipelineFileError,
 )
 from pipelines import Pipeline
-from pipelines.epochs.tables import reading
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 
@@ -58,7 +57,7 @@ def test_a_load_begins_the_changelog(kept: Lake) -> None:
 def test_every_commit_has_its_rows(kept: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """One epoch of five commits: each change with its cause in the order of time, also what nets to nothing."""
     monkeypatch.setattr(EpochPlan, "few", few)
-    monkeypatch.setattr(reading, "SMALL", 0)
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)
     before = kept.version()
     kept.sql("UPDATE {left} SET v = 'B' WHERE k = 2")
     kept.sql("UPDATE {right} SET w = 'X' WHERE k IN (2, 4)")

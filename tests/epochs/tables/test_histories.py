@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from lakehouse import limits
 from pipelines import Pipeline
-from pipelines.epochs.tables import reading
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake
 
@@ -28,7 +28,7 @@ def test_random_histories_of_every_type(lake: Lake, monkeypatch: pytest.MonkeyPa
     feed are the difference of two successive results and nothing else.
     """
     monkeypatch.setattr(EpochPlan, "few", few)
-    monkeypatch.setattr(reading, "SMALL", 0)  # so that rows are looked up as those of large tables are
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # so that rows are looked up as those of large tables are
     script = random.Random(SEED)
     for name in TABLES:
         lake.create(name, "h INT, k STRING, v INT")

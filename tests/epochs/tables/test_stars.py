@@ -2,10 +2,9 @@
 
 import pytest
 
-from lakehouse import small
+from lakehouse import limits
 from lakehouse.errors import DuplicateKey, PipelineFileError
 from pipelines import Pipeline
-from pipelines.epochs.tables import reading
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 
@@ -54,14 +53,14 @@ def star(lake: Lake) -> Lake:
 @pytest.mark.parametrize(
     "most",
     [
-        pytest.param(small.MOST, id="through the driver"),
+        pytest.param(limits.DRIVER_ROWS, id="through the driver"),
         pytest.param(1, id="too much for the driver", marks=pytest.mark.slow),
     ],
 )
 def test_a_star_moves_what_changed_in_all_of_its_tables(star: Lake, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """The result is the join, its feed the difference, by one commit, and no other table is written."""
-    monkeypatch.setattr(small, "MOST", most)
-    monkeypatch.setattr(reading, "SMALL", 0)  # rows are looked up as those of large tables are
+    monkeypatch.setattr(limits, "DRIVER_ROWS", most)
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # rows are looked up as those of large tables are
     pipeline = star.pipeline(STAR, KEYS)
     assert only(pipeline.run(star.spark)).counts["inserted"] == 4
     for write in WRITES:
@@ -98,7 +97,7 @@ def test_a_changed_parent_that_is_there_twice_is_found_though_nothing_refers_to_
 ) -> None:
     """As design section 4 says: a key that is inserted or updated and that its source holds twice."""
     monkeypatch.setattr(EpochPlan, "few", few)
-    monkeypatch.setattr(reading, "SMALL", 0)
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)
     pipeline = star.pipeline("SELECT f.id, f.tail, p.seats FROM flights f LEFT JOIN planes p ON f.tail = p.tail", KEYS)
     pipeline.run(star.spark)
     star.sql("INSERT INTO {planes} VALUES ('N3', 'b', 7)", "planes")
@@ -123,7 +122,7 @@ def test_no_expression_is_evaluated_over_rows_that_never_were(lake: Lake, monkey
     only(pipeline.run(lake.spark))
     lake.sql("UPDATE {left} SET v = 40 WHERE k = 1")
     size = sum(file.stat().st_size for file in (lake.folder / "lake" / "left").glob("*.parquet"))
-    monkeypatch.setattr(reading, "SMALL", size)
+    monkeypatch.setattr(limits, "SMALL_BYTES", size)
     monkeypatch.setattr(EpochPlan, "few", False)
     assert only(pipeline.run(lake.spark)).counts["updated"] == 1
     assert lake.rows()[0] == (1, 20.0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrameWriter, SparkSession
 
-from lakehouse import session, writing
+from lakehouse import limits, session, writing
 from lakehouse.errors import (
     BrokenEpoch,
     BufferFull,
@@ -22,8 +22,7 @@ from lakehouse.errors import (
 )
 from pipelines import Pipeline
 from pipelines.epochs import publish
-from pipelines.epochs.window import compute, ordered_rows
-from pipelines.plan import values
+from pipelines.epochs.window import ordered_rows
 from tests.epochs.lookup.test_streams import commit_at
 from tests.joins.oracle import Bound, Oracle
 from tests.lake import Lake, only
@@ -171,9 +170,9 @@ def test_epochs_cut_at_random_are_what_the_oracle_says(
 
 def large_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take, for a few rows, the ways that are meant for many: through the stage, merged, positions in a frame."""
-    monkeypatch.setattr(values, "FEW", -1)
-    monkeypatch.setattr(values, "REWRITTEN_STATE", -1)
-    monkeypatch.setattr(ordered_rows, "FEW_POSITIONS", 0)
+    monkeypatch.setattr(limits, "FEW_ROWS", -1)
+    monkeypatch.setattr(limits, "REWRITTEN_STATE_BYTES", -1)
+    monkeypatch.setattr(limits, "FEW_POSITIONS", 0)
 
 
 @pytest.mark.parametrize("is_in_order", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -369,8 +368,8 @@ def test_what_is_seen_of_one_stream_is_seen_although_the_other_one_is_empty(
 ) -> None:
     """Adaptive plans leave out a join with nothing and what lies below it: counts and clocks are there all the same."""
     monkeypatch.setitem(session.FIXED, "spark.sql.adaptive.enabled", "true")
-    monkeypatch.setattr(values, "FEW", -1)
-    monkeypatch.setattr(compute, "NOT_ADAPTED", -1)
+    monkeypatch.setattr(limits, "FEW_ROWS", -1)
+    monkeypatch.setattr(limits, "NOT_ADAPTIVE_ROWS", -1)
     spark, join = streams.spark, streams.join()
     streams.come("left", (1, "a", 0), (2, None, 0), second=10)
     first = only(join.run(spark))
