@@ -1,9 +1,9 @@
 """
 Sizes at which lakejoin takes another way: between a few rows and many, a small table and a large one.
 
-Every limit is a number with a unit. None changes the rows of a result; most weigh one cost against another. Where a measurement
-chose the number, it is given, on two cores with local files; "set by judgement" says that none is on record. Read a
-limit as `limits.NAME`, so that one place sets it for all readers.
+Every limit is a number with a unit. None changes the rows of a result; most weigh one cost against another. Where a
+measurement chose the number, it is given, on two cores with local files; "by judgement" says that none is on record.
+Read a limit as `limits.NAME`, so that one place sets it for all readers.
 """
 
 # What the driver takes over from Spark.
