@@ -15,9 +15,7 @@ from expectations.own.values import (
     any_null,
     any_null_rows,
     column,
-    numbered,
     rows_before,
-    rows_before_in_spark,
     shared,
     shared_rows,
 )
@@ -106,22 +104,6 @@ class PositionsGrow(RowsMetric):
     condition_value_keys = ("key_columns", "position_columns", "order_columns")
 
     @staticmethod
-    @broken_in_pandas
-    def _pandas(
-        frame: pd.DataFrame,
-        key_columns: Sequence[str],
-        position_columns: Sequence[str],
-        order_columns: Sequence[str] | None,
-    ) -> Flags:
-        missing = any_null_rows(frame, position_columns)
-        if not order_columns:
-            return missing | shared_rows(frame, [*key_columns, *position_columns])
-        step = rows_before(frame, key_columns, order_columns)
-        position = numbered(frame, position_columns, in_order=True)
-        grows = position > position[step.before]
-        return missing | step.tied | ~(step.first | step.unsure | grows)
-
-    @staticmethod
     @broken_in_spark(window=True)
     def _spark(
         key_columns: Sequence[str], position_columns: Sequence[str], order_columns: Sequence[str] | None
@@ -129,7 +111,7 @@ class PositionsGrow(RowsMetric):
         missing = any_null(position_columns)
         if not order_columns:
             return missing | shared([*key_columns, *position_columns])
-        step = rows_before_in_spark(key_columns, order_columns)
+        step = rows_before(key_columns, order_columns)
         position = F.struct(*(column(name).alias(f"part_{place}") for place, name in enumerate(position_columns)))
         grows = position > step.before(position)
         return missing | step.tied | ~(step.first | step.unsure | grows)

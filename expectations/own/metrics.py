@@ -1,4 +1,4 @@
-"""What our metrics share: how Great Expectations asks for the rows that break a rule, on pandas and on Spark."""
+"""What our metrics share: how Great Expectations asks for the rows that break a rule."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -27,10 +27,11 @@ Judged = tuple[Any, dict[str, Any], dict[str, Any]]
 
 class RowsMetric(MulticolumnMapMetricProvider):
     """
-    Find the rows that break a rule, on pandas and on Spark.
+    Find the rows that break a rule.
 
     A subclass names itself (`condition_metric_name`) and the arguments of its rule (`condition_value_keys`), and
-    writes the rule twice, under `broken_in_pandas` and `broken_in_spark`.
+    writes the rule under `broken_in_spark`; the rules that the gate applies to small batches also under
+    `broken_in_pandas`.
 
     Great Expectations would find the broken rows by names that it has rewritten, which fails for names with dots or
     backticks, and count the judged rows once more for each expectation; both are done here instead.

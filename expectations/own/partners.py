@@ -5,24 +5,17 @@ from functools import reduce
 from operator import or_
 from typing import Any, ClassVar, Literal
 
-import pandas as pd
 from great_expectations.compatibility import pydantic
 from pyspark.sql import Column
 
 from expectations.own.base import RowsExpectation
-from expectations.own.metrics import RowsMetric, broken_in_pandas, broken_in_spark
+from expectations.own.metrics import RowsMetric, broken_in_spark
 from expectations.own.values import (
-    Flags,
     all_null,
-    all_null_rows,
     any_null,
-    any_null_rows,
     column,
     is_true,
-    rows_with,
-    same_values,
     shared,
-    shared_rows,
 )
 
 Names = Sequence[str]
@@ -33,12 +26,6 @@ class NoPaddedRowWithMatch(RowsMetric):
 
     condition_metric_name = "own_rows.no_padded_row_with_match"
     condition_value_keys = ("row_columns", "partner_columns")
-
-    @staticmethod
-    @broken_in_pandas
-    def _pandas(frame: pd.DataFrame, row_columns: Names, partner_columns: Names) -> Flags:
-        padded = all_null_rows(frame, partner_columns) & ~all_null_rows(frame, row_columns)
-        return padded & shared_rows(frame, row_columns)
 
     @staticmethod
     @broken_in_spark(window=True)
@@ -53,8 +40,7 @@ class ExpectNoPaddedRowWithMatch(RowsExpectation):
 
     A row is null-padded if all that it shows of a partner is null. No other row with the same values of its own has
     a partner, and none is null-padded too. The values are compared null-safely; rows whose own values are all null
-    say nothing (they are padded on the other side). Only the null-padded rows are reported. In a pandas frame a float
-    NaN is null too; in Spark it is a value.
+    say nothing (they are padded on the other side). Only the null-padded rows are reported.
 
     Args:
         row_columns: The columns that name the row; at least one.
@@ -80,24 +66,6 @@ class ForeignKeyAnswered(RowsMetric):
     condition_value_keys = ("reference_columns", "answer_columns", "partner_columns", "how", "found_column")
 
     @staticmethod
-    @broken_in_pandas
-    def _pandas(
-        frame: pd.DataFrame,
-        reference_columns: Names,
-        answer_columns: Names,
-        partner_columns: Names,
-        how: str,
-        found_column: str | None,
-    ) -> Flags:
-        there = (
-            ~all_null_rows(frame, partner_columns) if found_column is None else rows_with(frame, found_column, [True])
-        )
-        answered = ~any_null_rows(frame, reference_columns) & there
-        broken = ~answered if how == "inner" else ~answered & ~all_null_rows(frame, answer_columns)
-        pairs = zip(answer_columns, partner_columns, strict=True)
-        return broken | (answered & reduce(or_, (~same_values(frame[shown], frame[its]) for shown, its in pairs)))
-
-    @staticmethod
     @broken_in_spark(window=False)
     def _spark(
         reference_columns: Names,
@@ -118,8 +86,7 @@ class ExpectForeignKeyToBeAnswered(RowsExpectation):
     Expect each row to show the partner that its reference leads to.
 
     Each answer equals the partner's, null-safely. A reference with a null in it leads nowhere; it, and one that finds
-    no partner, is answered with nulls, and in an inner join such a row is not there. NaN equals NaN, 0.0 equals -0.0;
-    in a pandas frame a float NaN also equals null.
+    no partner, is answered with nulls, and in an inner join such a row is not there. NaN equals NaN, 0.0 equals -0.0.
 
     Args:
         reference_columns: The columns that refer to a partner; at least one.

@@ -5,26 +5,18 @@ from functools import reduce
 from operator import and_
 from typing import Any, ClassVar
 
-import numpy as np
-import pandas as pd
 from great_expectations.compatibility import pydantic
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from expectations.own.base import RowsExpectation, Value
-from expectations.own.metrics import RowsMetric, broken_in_pandas, broken_in_spark
+from expectations.own.metrics import RowsMetric, broken_in_spark
 from expectations.own.values import (
-    Flags,
     all_null,
-    all_null_rows,
     column,
     is_one_of,
     is_true,
-    numbered,
     rows_before,
-    rows_before_in_spark,
-    rows_with,
-    same_values,
 )
 
 Names = Sequence[str]
@@ -45,33 +37,6 @@ class NoRepeatedValue(RowsMetric):
     )
 
     @staticmethod
-    @broken_in_pandas
-    def _pandas(
-        frame: pd.DataFrame,
-        key_columns: Names,
-        value_columns: Names,
-        operation_column: str,
-        tombstones: Sequence[Any],
-        order_columns: Names,
-        before_columns: Names | None,
-        present_before_column: str | None,
-    ) -> Flags:
-        deletes = rows_with(frame, operation_column, tombstones)
-        step = rows_before(frame, key_columns, order_columns)
-        values = numbered(frame, value_columns)
-        repeats = ~deletes[step.before] & (values == values[step.before])
-        at_first = np.zeros(len(frame), bool)
-        if before_columns:
-            known = (
-                ~all_null_rows(frame, before_columns)
-                if present_before_column is None
-                else rows_with(frame, present_before_column, [True])
-            )
-            pairs = zip(value_columns, before_columns, strict=True)
-            at_first = reduce(and_, (same_values(frame[now], frame[old]) for now, old in pairs), known)
-        return step.tied | (~step.unsure & ~deletes & np.where(step.first, at_first, repeats))
-
-    @staticmethod
     @broken_in_spark(window=True)
     def _spark(
         key_columns: Names,
@@ -83,7 +48,7 @@ class NoRepeatedValue(RowsMetric):
         present_before_column: str | None,
     ) -> Column:
         deletes = is_one_of(operation_column, tombstones)
-        step = rows_before_in_spark(key_columns, order_columns)
+        step = rows_before(key_columns, order_columns)
         same = (column(name).eqNullSafe(step.before(column(name))) for name in value_columns)
         repeats = reduce(and_, same, ~step.before(deletes))
         at_first = F.lit(False)
@@ -102,7 +67,7 @@ class ExpectNoRepeatedValue(RowsExpectation):
     row of a key is compared with what it says itself of the time before, where the key was there; else it changes
     something. Without an order each row is the first of its key. Rows of a key at one place in the order are
     reported, whatever they do, and the row after them is not judged; a null counts as the first place. NaN equals
-    NaN, 0.0 equals -0.0; in a pandas frame a float NaN also equals null.
+    NaN, 0.0 equals -0.0.
 
     Args:
         key_columns: The columns of the key; at least one.

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-import pandas as pd
 from great_expectations.compatibility import pydantic
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from expectations.own.base import RowsExpectation, Value
-from expectations.own.metrics import RowsMetric, broken_in_pandas, broken_in_spark
-from expectations.own.values import Flags, is_one_of, is_true, rows_before, rows_before_in_spark, rows_with
+from expectations.own.metrics import RowsMetric, broken_in_spark
+from expectations.own.values import is_one_of, is_true, rows_before
 
 Names = Sequence[str]
 
@@ -23,26 +21,6 @@ class NoUnnecessaryTombstone(RowsMetric):
     condition_value_keys = ("key_columns", "operation_column", "tombstones", "order_columns", "present_before_column")
 
     @staticmethod
-    @broken_in_pandas
-    def _pandas(
-        frame: pd.DataFrame,
-        key_columns: Names,
-        operation_column: str,
-        tombstones: Sequence[Any],
-        order_columns: Names,
-        present_before_column: str | None,
-    ) -> Flags:
-        deletes = rows_with(frame, operation_column, tombstones)
-        step = rows_before(frame, key_columns, order_columns)
-        known = (
-            np.zeros(len(frame), bool)
-            if present_before_column is None
-            else rows_with(frame, present_before_column, [True])
-        )
-        was_there = np.where(step.first, known, ~deletes[step.before])
-        return step.tied | (~step.unsure & deletes & ~was_there)
-
-    @staticmethod
     @broken_in_spark(window=True)
     def _spark(
         key_columns: Names,
@@ -52,7 +30,7 @@ class NoUnnecessaryTombstone(RowsMetric):
         present_before_column: str | None,
     ) -> Column:
         deletes = is_one_of(operation_column, tombstones)
-        step = rows_before_in_spark(key_columns, order_columns)
+        step = rows_before(key_columns, order_columns)
         known = F.lit(False) if present_before_column is None else is_true(present_before_column)
         was_there = F.when(step.first, known).otherwise(~step.before(deletes))
         return step.tied | (~step.unsure & deletes & ~was_there)
@@ -105,23 +83,10 @@ class NoTombstoneAfterTombstone(RowsMetric):
     condition_value_keys = ("key_columns", "operation_column", "tombstones", "order_columns")
 
     @staticmethod
-    @broken_in_pandas
-    def _pandas(
-        frame: pd.DataFrame,
-        key_columns: Names,
-        operation_column: str,
-        tombstones: Sequence[Any],
-        order_columns: Names,
-    ) -> Flags:
-        deletes = rows_with(frame, operation_column, tombstones)
-        step = rows_before(frame, key_columns, order_columns)
-        return step.tied | (~step.unsure & deletes & ~step.first & deletes[step.before])
-
-    @staticmethod
     @broken_in_spark(window=True)
     def _spark(key_columns: Names, operation_column: str, tombstones: Sequence[Any], order_columns: Names) -> Column:
         deletes = is_one_of(operation_column, tombstones)
-        step = rows_before_in_spark(key_columns, order_columns)
+        step = rows_before(key_columns, order_columns)
         return step.tied | (~step.unsure & deletes & ~step.first & step.before(deletes))
 
 

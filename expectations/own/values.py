@@ -1,5 +1,5 @@
 """
-How rows compare in a pandas frame and in a Spark frame: alike.
+How rows compare: alike in Spark and in the pandas frame of a small batch.
 
 Null equals null and comes before every value; 0.0 equals -0.0. In a pandas frame None, NaN, NaT and NA are all null. A
 float NaN beside nulls cannot be told from them there; in Spark it is a value, equal to itself and above all others.
@@ -63,97 +63,32 @@ def any_null_rows(frame: pd.DataFrame, names: Sequence[str]) -> Flags:
     return np.asarray(frame[list(names)].isna().any(axis="columns"), dtype=bool)
 
 
-def all_null_rows(frame: pd.DataFrame, names: Sequence[str]) -> Flags:
-    """Tell for each row whether all of the columns are null."""
-    return np.asarray(frame[list(names)].isna().all(axis="columns"), dtype=bool)
-
-
-def rows_with(frame: pd.DataFrame, name: str, values: Sequence[Any]) -> Flags:
-    """Tell for each row whether the column holds one of the values; null is none of them."""
-    return np.asarray(frame[name].isin(list(values)), dtype=bool)
-
-
 def shared_rows(frame: pd.DataFrame, names: Sequence[str]) -> Flags:
     """Tell for each row whether another row is equal in the columns."""
     return np.asarray(pd.Series(numbered(frame, names)).duplicated(keep=False), dtype=bool)
 
 
-def numbered(frame: pd.DataFrame, names: Sequence[str], *, in_order: bool = False) -> Numbers:
-    """
-    Number the rows so that two have the same number if and only if they are equal in the columns.
-
-    Args:
-        frame: The rows.
-        names: The columns.
-        in_order: Whether the numbers grow as the rows do, compared as tuples.
-
-    Raises:
-        TypeError: The values of a column cannot be compared.
-    """
-    codes = pd.DataFrame({place: _codes(frame[name], in_order=in_order) for place, name in enumerate(names)})
-    return np.asarray(codes.groupby(list(codes.columns), sort=in_order).ngroup(), dtype=np.int64)
+def numbered(frame: pd.DataFrame, names: Sequence[str]) -> Numbers:
+    """Number the rows so that two have the same number if and only if they are equal in the columns."""
+    codes = pd.DataFrame({place: _codes(frame[name]) for place, name in enumerate(names)})
+    return np.asarray(codes.groupby(list(codes.columns), sort=False).ngroup(), dtype=np.int64)
 
 
-def same_values(left: pd.Series, right: pd.Series) -> Flags:
-    """Tell for each row whether two columns are equal, null-safely."""
-    if left.dtype != right.dtype:
-        left, right = left.astype(object), right.astype(object)
-    codes = _codes(pd.concat([left, right], ignore_index=True), in_order=False)
-    return np.asarray(codes[: len(left)] == codes[len(left) :], dtype=bool)
-
-
-def _codes(values: pd.Series, *, in_order: bool) -> Numbers:
-    """Number the values of a column; -1 is null, and comes first."""
+def _codes(values: pd.Series) -> Numbers:
+    """Number the values of a column; -1 is null."""
     if pd.api.types.is_float_dtype(values.dtype):
         values = values + 0.0  # makes -0.0 0.0, which the codes of Arrow columns tell apart
-    return np.asarray(pd.factorize(values, sort=in_order)[0], dtype=np.int64)
+    return np.asarray(pd.factorize(values)[0], dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class RowsBefore:
     """
-    The row before each row of a pandas frame, among the rows of its key in their order.
+    The row before each row of a Spark frame, among the rows of its key in their order.
 
     Without an order every row is the first of its key. Rows of a key at one place have no order between them: they
     are `tied`, and the row after them has no row before that could be named: it is `unsure`.
     """
-
-    before: Numbers
-    """The number of the row before; where there is none, the row's own."""
-    first: Flags
-    tied: Flags
-    unsure: Flags
-
-
-def rows_before(frame: pd.DataFrame, key: Sequence[str], order: Sequence[str]) -> RowsBefore:
-    """
-    Find the row before each row.
-
-    Args:
-        frame: The rows.
-        key: The columns that name a row over time.
-        order: The columns that order the rows of a key; none if each row stands for itself.
-    """
-    own = np.arange(len(frame))
-    none = np.zeros(len(frame), dtype=bool)
-    if not order:
-        return RowsBefore(before=own, first=~none, tied=none, unsure=none)
-    keys, places = numbered(frame, key), numbered(frame, order, in_order=True)
-    in_order = np.lexsort((places, keys))
-    keys, places = keys[in_order], places[in_order]
-    follows = np.append([False], keys[1:] == keys[:-1])[: len(frame)]
-    shares = follows & np.append([False], places[1:] == places[:-1])[: len(frame)]
-    before, first, tied, unsure = own.copy(), none.copy(), none.copy(), none.copy()
-    before[in_order] = np.where(follows, np.roll(in_order, 1), in_order)
-    first[in_order] = ~follows
-    tied[in_order] = shares | np.append(shares[1:], [False])[: len(frame)]
-    unsure[in_order] = follows & ~shares & np.append([False], shares[:-1])[: len(frame)]
-    return RowsBefore(before, first, tied, unsure)
-
-
-@dataclass(frozen=True)
-class RowsBeforeInSpark:
-    """The same for a Spark frame."""
 
     window: WindowSpec | None
     first: Column
@@ -165,7 +100,7 @@ class RowsBeforeInSpark:
         return F.lit(None) if self.window is None else F.lag(values).over(self.window)
 
 
-def rows_before_in_spark(key: Sequence[str], order: Sequence[str]) -> RowsBeforeInSpark:
+def rows_before(key: Sequence[str], order: Sequence[str]) -> RowsBefore:
     """
     Find the row before each row.
 
@@ -174,11 +109,11 @@ def rows_before_in_spark(key: Sequence[str], order: Sequence[str]) -> RowsBefore
         order: The columns that order the rows of a key; none if each row stands for itself.
     """
     if not order:
-        return RowsBeforeInSpark(None, first=F.lit(True), tied=F.lit(False), unsure=F.lit(False))
+        return RowsBefore(None, first=F.lit(True), tied=F.lit(False), unsure=F.lit(False))
     window = Window.partitionBy(*map(column, key)).orderBy(*(column(name).asc_nulls_first() for name in order))
     place = F.struct(*(column(name).alias(f"place_{number}") for number, name in enumerate(order)))
     last, last_but_one, following = (F.lag(place, 1), F.lag(place, 2), F.lead(place, 1))
-    return RowsBeforeInSpark(
+    return RowsBefore(
         window,
         first=last.over(window).isNull(),
         tied=last.over(window).eqNullSafe(place) | following.over(window).eqNullSafe(place),

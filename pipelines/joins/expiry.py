@@ -56,7 +56,7 @@ def fates(
         arrived: What `came` gives.
         held: What `waiting` gives.
         met: What `marks_of` gives.
-        ends: The watermarks at the end: by number or, of several scopes, what `ends_of` gives.
+        ends: The watermarks at the end: by number; of several scopes a row for each, with the columns of `reached`.
         join: The join.
         semantics: By which rules.
         scope: Columns that keep independent histories apart.

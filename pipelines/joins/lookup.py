@@ -7,7 +7,7 @@ One pass for any number of changes: the versions of a table's rows cover all pos
 the stream meets exactly one of its key, or none. Changes of tables emit nothing (KIP-77).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -136,25 +136,3 @@ def emitted(rows: DataFrame, join: TableJoin, scope: Sequence[str] = ()) -> Data
         F.col(ROW).alias("row"),
         F.expr(f"{ROW} IS NULL AND {NULL_KEY}").alias("null_key"),
     )
-
-
-def stream_rows(
-    stream: DataFrame, join: TableJoin, types: KeyTypes, tables: Mapping[int, DataFrame], scope: Sequence[str] = ()
-) -> DataFrame:
-    """
-    Look up in all tables.
-
-    Args:
-        stream: The scope columns, POSITION and the columns that the join uses.
-        join: The join.
-        types: The types in which keys are compared.
-        tables: The versions of each other input, by its place.
-        scope: Columns that keep independent histories apart.
-
-    Returns:
-        What `emitted` gives.
-    """
-    rows = as_rows(stream, join.inputs[0], scope)
-    for link in join.links:
-        rows = look_up(rows, link, join, types, tables[link.input], scope)
-    return emitted(rows, join, scope)

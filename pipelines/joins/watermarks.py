@@ -169,17 +169,6 @@ def lowest(window: Bounded, number: int, watermarks: Mapping[int, int]) -> int:
     return max(limits, default=NOTHING_YET)
 
 
-def ends_of(rows: DataFrame, window: Bounded, scope: Sequence[str] = ()) -> DataFrame:
-    """
-    Give the watermarks after all rows.
-
-    Returns:
-        One row for each scope: the scope columns and those that `reached` names.
-    """
-    most = [F.coalesce(F.max(mark(n)), F.lit(NOTHING_YET)).alias(reached(n)) for n in range(len(window.watermarks))]
-    return rows.groupBy(*scope).agg(*most)
-
-
 def steps_of(placed: DataFrame, window: Bounded, number: int, scope: Sequence[str] = ()) -> DataFrame:
     """
     Give the positions at which the limit of a watermarked column rose.

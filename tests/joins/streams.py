@@ -1,13 +1,14 @@
 """Recorded joins of a stream with a table, whole and cut into epochs, all of one kind and type as one Spark job."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pipelines.joins.lookup import ALWAYS, ignores_null_values, stream_rows
+from pipelines.joins.kernel import KeyTypes
+from pipelines.joins.lookup import ALWAYS, as_rows, emitted, ignores_null_values, look_up
 from pipelines.joins.versions import versions
-from pipelines.spec import Semantics
+from pipelines.spec import Semantics, TableJoin
 from pipelines.spec.statement.added_columns import POSITION
 from tests.joins.changelogs import CUTS, KEY, ROW, SCOPE, SCOPES, ends_of
 from tests.joins.claims import literal
@@ -111,3 +112,25 @@ def _record(number: int, cut: int, case: Case, stream: list, changes: list, rows
         if record.seq in ends:
             rows += [(*scope, key, value) for key, value in table.items()]
             epoch += 1
+
+
+def stream_rows(
+    stream: DataFrame, join: TableJoin, types: KeyTypes, tables: Mapping[int, DataFrame], scope: Sequence[str] = ()
+) -> DataFrame:
+    """
+    Look up in all tables.
+
+    Args:
+        stream: The scope columns, POSITION and the columns that the join uses.
+        join: The join.
+        types: The types in which keys are compared.
+        tables: The versions of each other input, by its place.
+        scope: Columns that keep independent histories apart.
+
+    Returns:
+        What `emitted` gives.
+    """
+    rows = as_rows(stream, join.inputs[0], scope)
+    for link in join.links:
+        rows = look_up(rows, link, join, types, tables[link.input], scope)
+    return emitted(rows, join, scope)

@@ -9,11 +9,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from lakehouse.session import settings
-from pipelines.joins.lookup import ALWAYS, as_rows, look_up, stream_rows, whole
+from pipelines.joins.lookup import ALWAYS, as_rows, look_up, whole
 from pipelines.joins.versions import timed, versions
 from pipelines.spec.statement.added_columns import POSITION
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
+from tests.joins.streams import stream_rows
 
 SCOPE = [StructField("_case", IntegerType()), StructField("_cut", IntegerType()), StructField("_epoch", IntegerType())]
 NAMES = [field.name for field in SCOPE]

@@ -22,7 +22,6 @@ from pipelines.joins.watermarks import (
     NOTHING_YET,
     RANK,
     TIME,
-    ends_of,
     limit,
     limit_sql,
     mark,
@@ -32,6 +31,7 @@ from pipelines.joins.watermarks import (
     with_watermarks,
 )
 from pipelines.spec import How, Input, Output, Semantics, Step, TableJoin, Window
+from pipelines.spec import Window as Bounded
 from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, MATCHED, NUMBER, SIDE, VERSION
 from tests.joins.claims import literal
 
@@ -251,3 +251,14 @@ def _inputs(
         if window.limiting(n)
     }
     return placed.withColumns(results), waiting(together(*waits), join)
+
+
+def ends_of(rows: DataFrame, window: Bounded, scope: Sequence[str] = ()) -> DataFrame:
+    """
+    Give the watermarks after all rows.
+
+    Returns:
+        One row for each scope: the scope columns and those that `reached` names.
+    """
+    most = [F.coalesce(F.max(mark(n)), F.lit(NOTHING_YET)).alias(reached(n)) for n in range(len(window.watermarks))]
+    return rows.groupBy(*scope).agg(*most)
