@@ -298,6 +298,7 @@ def test_a_ledger_that_recorded_no_columns_is_read_compared_with_nothing_and_app
     right_afterwards(lake, pipeline)
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_type_is_described_with_all_that_changes_values_and_no_more() -> None:
     """The length of a VARCHAR and the nullability of fields change no value; that of a CHAR does, and the order."""
     schema = StructType.fromDDL("a ARRAY<STRUCT<x: INT>>, m MAP<STRING, DECIMAL(5,1)>, S STRUCT<x: INT, y: DATE>")
@@ -311,6 +312,7 @@ def test_a_type_is_described_with_all_that_changes_values_and_no_more() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     ("before", "now", "words"),
     [
