@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EXAMPLES = 3
 
 
-def judge(about: str, rows: DataFrame, declared: Declared, *, telling: bool = False) -> Verdict:
+def judge(about: str, rows: DataFrame, declared: Declared, *, with_results: bool = False) -> Verdict:
     """
     Hold rows to expectations, by Spark, whose types and nulls these are about.
 
@@ -24,7 +24,7 @@ def judge(about: str, rows: DataFrame, declared: Declared, *, telling: bool = Fa
         about: The join, for errors.
         rows: The rows.
         declared: The expectations: Great Expectations' and our own.
-        telling: Whether the verdict also tells what was found of those that were met.
+        with_results: Whether the verdict also tells what was found of those that were met.
 
     Raises:
         GateErrored: One could not be evaluated.
@@ -32,7 +32,7 @@ def judge(about: str, rows: DataFrame, declared: Declared, *, telling: bool = Fa
     if not declared:
         return Verdict()
 
-    return validated(about, rows, partial(made, declared), _finding, in_process=False, telling=telling)
+    return validated(about, rows, partial(made, declared), _finding, in_process=False, with_results=with_results)
 
 
 def made(declared: Declared) -> list["Expectation"]:

@@ -41,17 +41,17 @@ def of_stream(position: Sequence[str]) -> Suite:
     return [{"expect_key_to_be_present": {"key_columns": [*position]}}]
 
 
-def of_two_streams(preserved: Sequence[int], rows: tuple[str, str]) -> Suite:
+def of_two_streams(outer_sides: Sequence[int], rows: tuple[str, str]) -> Suite:
     """
     Expect that a row that stands alone is alone: once, and never with a match as well.
 
     Args:
-        preserved: The sides whose rows are kept although they meet none, 0 and 1.
+        outer_sides: The sides whose rows are kept although they meet none, 0 and 1.
         rows: The columns that say of which row of the left, and of the right side, a row is made.
     """
     return [
         {"expect_no_padded_row_with_match": {"row_columns": [rows[side]], "partner_columns": [rows[1 - side]]}}
-        for side in preserved
+        for side in outer_sides
     ]
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from expectations.told import Told, told
+from expectations.results import ExpectationResult, expectation_result
 from lakehouse.errors import GateErrored
 from lakehouse.sqltext import quote
 
@@ -30,11 +30,11 @@ class Verdict:
 
     Args:
         findings: Each rule that rows broke, with their number.
-        told: Every expectation with what was found, where a page is made of it.
+        results: Every expectation with what was found, where a page is made of it.
     """
 
     findings: tuple[str, ...] = ()
-    told: tuple[Told, ...] = ()
+    results: tuple[ExpectationResult, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -62,7 +62,7 @@ def validated(
     finding: Finding,
     *,
     in_process: bool,
-    telling: bool = False,
+    with_results: bool = False,
 ) -> Verdict:
     """
     Hold a frame to expectations.
@@ -73,7 +73,7 @@ def validated(
         expected: Makes the expectations; called where Great Expectations may be imported.
         finding: Says what one that was not met found.
         in_process: Whether its rows, which are few, are judged in this process and not by Spark.
-        telling: Whether the verdict also tells what was found of the expectations that were met.
+        with_results: Whether the verdict also tells what was found of the expectations that were met.
 
     Raises:
         GateErrored: An expectation could not be evaluated; nothing is said about the rows then.
@@ -92,7 +92,7 @@ def validated(
         suite = gx.ExpectationSuite(name=about)
         for expectation in expected():
             suite.add_expectation(expectation)
-        if not telling:
+        if not with_results:
             outcome = whole.validate(suite, result_format="BOOLEAN_ONLY")
             _refuse_errors(about, outcome)
             if outcome.success:
@@ -100,7 +100,7 @@ def validated(
         details = whole.validate(suite, result_format="SUMMARY")
         _refuse_errors(about, details)
         findings = tuple(finding(result) for result in details.results if not result.success)
-        return Verdict(findings, tuple(map(told, details.results)) if telling else ())
+        return Verdict(findings, tuple(map(expectation_result, details.results)) if with_results else ())
 
 
 def _in_pandas(batch: DataFrame) -> "pd.DataFrame":

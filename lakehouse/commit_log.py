@@ -5,14 +5,14 @@ import json
 from pathlib import Path
 
 from lakehouse.address import local_path
-from lakehouse.marks import CommitMark
+from lakehouse.commit_identity import CommitIdentity
 from lakehouse.tables import Table
 
 
-def mark_of(table: Table, version: int) -> CommitMark:
+def commit_identity(table: Table, version: int) -> CommitIdentity:
     """Describe the commit that made a version of a table, as far as the known commits of the table and its log tell."""
     time = next((commit.at for commit in table.commits if commit.version == version), None)
-    return CommitMark(time, _transaction(table, version))
+    return CommitIdentity(time, _transaction(table, version))
 
 
 def _transaction(table: Table, version: int) -> str:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from lakehouse.address import Address
-from lakehouse.marks import UNKNOWN, CommitMark
+from lakehouse.commit_identity import UNKNOWN, CommitIdentity
 
 PUBLISHING: Literal["publishing"] = "publishing"
 COMMITTED: Literal["committed"] = "committed"
@@ -56,11 +56,11 @@ class SourceVersions:
     from_epoch: int = 0
     to_epoch: int = 0
     columns: tuple[UsedColumn, ...] = ()
-    commit: CommitMark = UNKNOWN
+    commit: CommitIdentity = UNKNOWN
 
 
 @dataclass(frozen=True)
-class Passed:
+class StreamPosition:
     """
     A position that an epoch of a join with a stream passed.
 
@@ -142,7 +142,7 @@ class Entry:
     seconds: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
     clocks: Mapping[str, int] = field(default_factory=dict)
-    positions: tuple[Passed, ...] = ()
+    positions: tuple[StreamPosition, ...] = ()
     slices: tuple[Slice, ...] = ()
     slice: int | None = None
     at: datetime | None = None
@@ -255,9 +255,9 @@ class JoinHistory:
         last = self.at_result(version)
         return -1 if last is None else last.sources[0].to_version
 
-    def run_ids(self, *, let_go: bool = False) -> set[str]:
+    def run_ids(self, *, with_abandoned: bool = False) -> set[str]:
         """The recent runs whose commits are ours; with those of epochs that were let go, which were taken back."""
-        steps = CLOSING if let_go else (COMMITTED,)
+        steps = CLOSING if with_abandoned else (COMMITTED,)
         return {e.run_id for e in self.recent if e.step in steps}
 
 

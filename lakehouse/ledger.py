@@ -29,6 +29,7 @@ from pyspark.sql.types import Row
 
 from lakehouse import limits
 from lakehouse.address import Address, absolute_from, relative_to
+from lakehouse.commit_identity import CommitIdentity
 from lakehouse.conditions import is_conflict, is_missing, is_of_spark
 from lakehouse.entries import (
     ABANDONED,
@@ -38,14 +39,13 @@ from lakehouse.entries import (
     SLICE,
     Entry,
     JoinHistory,
-    Passed,
     Slice,
     SourceVersions,
+    StreamPosition,
     TargetVersions,
     UsedColumn,
 )
 from lakehouse.errors import AnotherRun, LedgerForgot
-from lakehouse.marks import CommitMark
 from lakehouse.refusals import refusal, refuse_forgetting
 from lakehouse.session import INTERPRETED, settings
 from lakehouse.tables import create, history, table_detail
@@ -358,9 +358,9 @@ def _source(row: Row) -> SourceVersions:
         given.get("from_epoch") or 0,
         given.get("to_epoch") or 0,
         tuple(columns),
-        CommitMark(time, "" if commit is None else commit["transaction"] or ""),
+        CommitIdentity(time, "" if commit is None else commit["transaction"] or ""),
     )
 
 
-def _passed(row: Row) -> Passed:
-    return Passed(row["time"], dict(row["watermarks"] or {}))
+def _passed(row: Row) -> StreamPosition:
+    return StreamPosition(row["time"], dict(row["watermarks"] or {}))

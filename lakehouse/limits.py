@@ -8,13 +8,13 @@ Read a limit as `limits.NAME`, so that one place sets it for all readers.
 
 # What the driver takes over from Spark.
 
-FEW_ROWS = 10_000
+CHANGES_VIA_DRIVER = 10_000
 """Rows. Up to so many changed rows of an epoch pass through the driver; more go through the stage. By judgement."""
 
-DRIVER_ROWS = 100_000
+ROWS_ON_DRIVER = 100_000
 """Rows. A frame that proves to have more is not materialized on the driver. By judgement."""
 
-DRIVER_BYTES = 64 * 2**20
+BYTES_ON_DRIVER = 64 * 2**20
 """Bytes. Neither is a frame of more bytes, however few its rows are. By judgement."""
 
 JUDGED_IN_PROCESS = 100_000
@@ -130,7 +130,7 @@ BUCKET_WIDTHS = 4
 TIME_PARTS = 64
 """Parts. The times of a large epoch of two streams are cut into so many, a task for each. By judgement."""
 
-FEW_POSITIONS = 200
+CONSTANT_POSITIONS = 200
 """Positions at which limits rise that are written into a query as constants. By judgement."""
 
 NULL_KEY_SPREAD = 1024

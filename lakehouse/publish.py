@@ -37,7 +37,7 @@ METRICS = {name: f"numTargetRows{name.capitalize()}" for name in OPERATIONS.valu
 CHANGE_TYPES = {"inserted": "insert", "updated": "update_postimage", "deleted": "delete"}
 """The rows of a change feed, by what they count."""
 
-EPOCHS_APART = 1_000_000
+VERSIONS_PER_EPOCH = 1_000_000
 """Delta's transaction versions of one epoch: far more than it has slices."""
 ATTEMPTS = 5
 
@@ -62,10 +62,10 @@ class Fence:
     @property
     def version(self) -> str:
         """Delta's transaction version: the epoch x 1,000,000, plus the number of the slice."""
-        return str(self.epoch * EPOCHS_APART + (self.slice or 0))
+        return str(self.epoch * VERSIONS_PER_EPOCH + (self.slice or 0))
 
     @property
-    def mark(self) -> str:
+    def user_metadata(self) -> str:
         """What the commit carries as its user metadata: the run, and of which slice it is."""
         return self.run_id if self.slice is None else f"{self.run_id}/{self.slice}"
 
@@ -87,7 +87,7 @@ def append(frame: DataFrame, address: Address, fence: Fence, *, overwrite: bool 
     """
     writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
     writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
-    writer = writer.option("userMetadata", fence.mark)
+    writer = writer.option("userMetadata", fence.user_metadata)
     save = (lambda: writer.save(address.path)) if address.path else (lambda: writer.saveAsTable(address.table))
     write(f"load {address.label}", save)
 
@@ -135,7 +135,7 @@ def merge(
     still_open: Callable[[], bool],
     part: str = "result",
     join: str = "",
-    telling: Sequence[str] = (),
+    distinguishing: Sequence[str] = (),
 ) -> Commit | None:
     """
     Merge a staged change set into its table, as one commit.
@@ -150,7 +150,7 @@ def merge(
         still_open: Tells whether the ledger still has the epoch open.
         part: The part of the stage with the change set.
         join: The join that keeps the table, if the table is not called as it is.
-        telling: Columns that tell each staged update from the row it replaces; they are looked for if none is given.
+        distinguishing: Columns that tell each staged update from the row it replaces; looked up if none is given.
 
     Returns:
         The commit, found in the table's history by run id whether this call or an earlier one made it; None where
@@ -161,11 +161,11 @@ def merge(
         AnotherRun: The epoch was finished or a later one begun by another run.
     """
     address = table.address
-    statement = merge_statement(address, stage, stage.get(spark, part), ops, part, telling)
+    statement = merge_statement(address, stage, stage.get(spark, part), ops, part, distinguishing)
     options = {
         "spark.databricks.delta.write.txnAppId": fence.app_id,
         "spark.databricks.delta.write.txnVersion": fence.version,
-        "spark.databricks.delta.commitInfo.userMetadata": fence.mark,
+        "spark.databricks.delta.commitInfo.userMetadata": fence.user_metadata,
     }
     for attempt in range(1, ATTEMPTS + 1):
         check_owner(spark, table, base_version, {fence.run_id}, join)
@@ -184,7 +184,7 @@ def merge(
     commits = check_owner(spark, refresh(spark, table), base_version, {fence.run_id}, join)
     # The newest: an epoch that is let go may have put the table back, under its run id too. What auto compaction does
     # after a commit bears its mark as well.
-    own = (commit for commit in reversed(commits) if commit.metadata == fence.mark and commit.changes_data)
+    own = (commit for commit in reversed(commits) if commit.metadata == fence.user_metadata and commit.changes_data)
     return next(own, None)
 
 
@@ -194,7 +194,7 @@ def merge_statement(
     changes: DataFrame,
     ops: Collection[str],
     part: str = "result",
-    telling: Sequence[str] = (),
+    distinguishing: Sequence[str] = (),
 ) -> str:
     """
     Write the MERGE of a staged change set.
@@ -212,7 +212,7 @@ def merge_statement(
     if "delete" in ops:
         clauses.append("WHEN MATCHED AND s.op = 'delete' THEN DELETE")
     if "update" in ops:
-        told = [columns[name] for name in telling]
+        told = [columns[name] for name in distinguishing]
         tells, changed = (told, list(columns)) if told else _differing(changes, columns)
         differs = " OR ".join(
             f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}" for f in tells

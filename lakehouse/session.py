@@ -23,7 +23,7 @@ JAVA = Path(sys.prefix) / "share" / "lakejoin" / "java"
 
 QUIET = Path(__file__).with_name("log4j2.properties")
 
-GIVEN_BY = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION")
+EXTERNAL_SPARK = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION")
 """Set where Spark is there already: over Connect, under spark-submit, on Databricks. Its settings are not ours."""
 
 LOCAL_SETTINGS = {
@@ -72,7 +72,7 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     if JAVA.exists():
         os.environ.setdefault("JAVA_HOME", str(JAVA))
     builder = SparkSession.builder.appName("lakejoin")
-    if not any(os.environ.get(name) for name in GIVEN_BY):
+    if not any(os.environ.get(name) for name in EXTERNAL_SPARK):
         if importlib.util.find_spec("delta") is None:
             raise LakejoinError(
                 "local session", "Delta Lake for Spark is not installed", hint="run `pip install 'lakejoin[local]'`"
@@ -175,7 +175,7 @@ def persisted(frame: DataFrame) -> DataFrame:
     return frame
 
 
-def let_go(frame: DataFrame) -> None:
+def unpersist(frame: DataFrame) -> None:
     """Keep a frame no longer."""
     with _unless_refused():
         frame.unpersist()
@@ -190,7 +190,7 @@ def _unless_refused() -> Iterator[None]:
             raise
 
 
-def for_few(size: int) -> dict[str, str]:
+def small_query_settings(size: int) -> dict[str, str]:
     """
     Give the settings for queries over few rows.
 

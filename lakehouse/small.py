@@ -35,7 +35,7 @@ CARRIED: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType, Boolean
 
 
 @dataclass(frozen=True)
-class Brought:
+class DriverRows:
     """
     Rows on the driver.
 
@@ -65,7 +65,7 @@ class TooMuch(Exception):
     """Rows are too many or too large for the driver, or of types that Arrow does not carry."""
 
 
-def brought(frame: DataFrame) -> Brought:
+def to_driver(frame: DataFrame) -> DriverRows:
     """
     Bring a frame's rows to the driver.
 
@@ -77,7 +77,7 @@ def brought(frame: DataFrame) -> Brought:
     # A null struct comes with nulls in its fields, which Arrow refuses where these may not be null.
     plain = plain_schema(frame.schema.fields)
     values = (f"CAST({quote(field.name)} AS {type_sql(field.dataType)}) AS {quote(field.name)}" for field in plain)
-    limited = frame.selectExpr(*values).limit(limits.DRIVER_ROWS + 1)
+    limited = frame.selectExpr(*values).limit(limits.ROWS_ON_DRIVER + 1)
     try:
         rows = limited.toArrow()
     except Exception as error:
@@ -85,9 +85,9 @@ def brought(frame: DataFrame) -> Brought:
             raise TooMuch from error
         raise
     # `nbytes` would look into each array, and crashes the process at arrays of maps that are null.
-    if rows.num_rows > limits.DRIVER_ROWS or rows.get_total_buffer_size() > limits.DRIVER_BYTES:
+    if rows.num_rows > limits.ROWS_ON_DRIVER or rows.get_total_buffer_size() > limits.BYTES_ON_DRIVER:
         raise TooMuch
-    return Brought(rows, frame.sparkSession.createDataFrame(rows, schema=plain), limited)
+    return DriverRows(rows, frame.sparkSession.createDataFrame(rows, schema=plain), limited)
 
 
 def literal(spark: SparkSession, rows: Sequence[Sequence[int]], schema: StructType) -> DataFrame:

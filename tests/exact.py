@@ -35,7 +35,7 @@ def held(lake: Lake, name: str = "result", without: tuple[str, ...] = ()) -> lis
 
 def by_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let epochs take the paths of large tables and of many changes, whatever the size."""
-    monkeypatch.setattr(limits, "FEW_ROWS", -1)
+    monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", -1)
     monkeypatch.setattr(limits, "SMALL_BYTES", -1)
     monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
 

@@ -137,7 +137,7 @@ def test_pitfall_08_both_ends_are_pinned(loaded: Lake, monkeypatch: pytest.Monke
         while late:
             loaded.sql(late.pop())
 
-    monkeypatch.setattr(EpochPlan, "few", few)
+    monkeypatch.setattr(EpochPlan, "via_driver", few)
     monkeypatch.setattr(EpochSources, "read_changes", meanwhile)
     only(loaded.pipeline().run(loaded.spark))
     assert loaded.rows()[:2] == [(1, "one", None), (2, "b", "one")]

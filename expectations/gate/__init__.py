@@ -6,7 +6,7 @@ It shares no code with the joins, so that a mistake there cannot hide here.
 
 from expectations.gate.appended import gate_stream
 from expectations.gate.changelog import gate_changelog
-from expectations.gate.changes import Ahead, gate_change_set, read_ahead
+from expectations.gate.changes import PrefetchedRows, gate_change_set, prefetch_rows
 from expectations.gate.loaded import gate_loaded
 from expectations.gate.looked_up import LookedUp, gate_looked_up
 from expectations.gate.met import Clock, Meeting, gate_met
@@ -14,10 +14,10 @@ from expectations.gate.sources import Reference, Rows, Sources
 from expectations.gate.statement import Statement
 
 __all__ = [
-    "Ahead",
     "Clock",
     "LookedUp",
     "Meeting",
+    "PrefetchedRows",
     "Reference",
     "Rows",
     "Sources",
@@ -28,5 +28,5 @@ __all__ = [
     "gate_looked_up",
     "gate_met",
     "gate_stream",
-    "read_ahead",
+    "prefetch_rows",
 ]

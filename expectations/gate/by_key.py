@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakehouse import limits
 from lakehouse.pruning import Pruning, pruning
-from lakehouse.small import TooMuch, brought
+from lakehouse.small import TooMuch, to_driver
 from lakehouse.sqltext import numbered, quote
 from lakehouse.stage import fields_of
 
@@ -75,7 +75,7 @@ def check_rows(
     predicate = known.predicate(key)
     if predicate is None:
         return
-    sample = few(keys.limit(limits.SAMPLED_KEYS))
+    sample = driver_copy(keys.limit(limits.SAMPLED_KEYS))
 
     def counted(part: DataFrame, times: int) -> DataFrame:
         own = F.expr(numbered(map(quote, key))).alias(KEY)
@@ -110,9 +110,9 @@ def with_keys(rows: DataFrame, key: Sequence[str], own: str, keys: DataFrame, kn
     return found.withColumn(KEY, F.expr(own)).join(F.broadcast(wanted), on=KEY, how="left_semi").drop(KEY)
 
 
-def few(rows: DataFrame) -> DataFrame:
+def driver_copy(rows: DataFrame) -> DataFrame:
     """Bring rows to the driver, so that no later plan reads them again, unless they are many."""
     try:
-        return brought(rows).frame
+        return to_driver(rows).frame
     except TooMuch:
         return rows

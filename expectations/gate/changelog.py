@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from expectations.gate.by_key import LiteralsMiss, few, trusted
+from expectations.gate.by_key import LiteralsMiss, driver_copy, trusted
 from expectations.gate.judging import is_alike_in_pandas, judged
 from expectations.validation import Verdict
 from lakehouse import limits
@@ -68,7 +68,9 @@ def gate_changelog(
     held = read(spark, result, base_version)
     try:
         predicate = (
-            None if is_small else trusted(few(keys) if rows <= limits.JUDGED_IN_PROCESS else keys).predicate(names)
+            None
+            if is_small
+            else trusted(driver_copy(keys) if rows <= limits.JUDGED_IN_PROCESS else keys).predicate(names)
         )
     except LiteralsMiss as found:
         return Verdict((str(found),))

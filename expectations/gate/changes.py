@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from expectations.gate.by_key import LiteralsMiss, few, trusted, with_keys
+from expectations.gate.by_key import LiteralsMiss, driver_copy, trusted, with_keys
 from expectations.gate.judging import is_alike_in_pandas, judged
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
@@ -38,24 +38,24 @@ SOURCE_RULES = {
 
 
 @dataclass(frozen=True)
-class Ahead:
+class PrefetchedRows:
     """
     What was read of result and sources before the change set was known: all on the driver.
 
     Args:
         keys: `key` (struct<k0, …>) of the rows of the result that the sources may have changed.
-        held: `held`, the published rows with these keys.
+        published: `held`, the published rows with these keys.
         made: `made`, those that the join makes of its sources.
     """
 
     keys: DataFrame
-    held: DataFrame
+    published: DataFrame
     made: DataFrame
 
 
-def read_ahead(
+def prefetch_rows(
     spark: SparkSession, kind: StructType, result: Address, base_version: int, sources: Sources
-) -> Ahead | None:
+) -> PrefetchedRows | None:
     """
     Read what a small change set will be held against, while it is computed.
 
@@ -80,7 +80,7 @@ def read_ahead(
     except LiteralsMiss:
         return None  # which the gate finds once more, and reports
     assert made is not None, "there are sources"
-    return Ahead(keys, held, few(made))
+    return PrefetchedRows(keys, held, driver_copy(made))
 
 
 def gate_change_set(
@@ -90,7 +90,7 @@ def gate_change_set(
     result: Address,
     base_version: int,
     sources: Sources | None = None,
-    ahead: Ahead | None = None,
+    prefetched: PrefetchedRows | None = None,
 ) -> Verdict:
     """
     Check a staged change set against the result at the version that it was computed against, and the sources.
@@ -103,12 +103,12 @@ def gate_change_set(
         base_version: Its version.
         sources: The sources of the join as the epoch pinned them; without them nothing is said about the rows after
             the change, but that they have their keys.
-        ahead: What was read of both already.
+        prefetched: What was read of both already.
 
     Returns:
         The verdict. A gate that cannot be evaluated raises; it never passes.
     """
-    staged = _Staged(changes, rows, sources, ahead)
+    staged = _Staged(changes, rows, sources, prefetched)
     try:
         lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
     except LiteralsMiss as found:
@@ -132,13 +132,13 @@ class _Staged:
         changes: `op`, `key`, `before`, `after`.
         rows: How many rows it has.
         sources: The sources of the join, if they are looked at.
-        ahead: What was read of them already.
+        prefetched: What was read of them already.
     """
 
     changes: DataFrame
     rows: int
     sources: Sources | None
-    ahead: Ahead | None = None
+    prefetched: PrefetchedRows | None = None
 
     @property
     def key(self) -> StructType:
@@ -172,7 +172,7 @@ class _Staged:
     def _brought(self, rows: DataFrame) -> DataFrame:
         """Bring rows to the driver, unless they are many or it costs less to read their few files once more."""
         is_small = self.sources is not None and self.sources.are_small
-        return few(rows) if self.rows <= limits.FEW_ROWS and not is_small else rows
+        return driver_copy(rows) if self.rows <= limits.CHANGES_VIA_DRIVER and not is_small else rows
 
     def lines(self) -> DataFrame:
         """
@@ -193,8 +193,8 @@ class _Staged:
         return lines.unionByName(not_staged, allowMissingColumns=True)
 
     def _touched(self) -> DataFrame | None:
-        if self.ahead is not None:
-            return self.ahead.keys
+        if self.prefetched is not None:
+            return self.prefetched.keys
         return None if self.sources is None else self.sources.touched()
 
     def with_rows(self, lines: DataFrame, published: DataFrame) -> DataFrame:
@@ -211,9 +211,9 @@ class _Staged:
         return self._beside(lines, held, "held")
 
     def _beside_each(self, lines: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        keys, ahead = self._keys(lines), self.ahead
-        if ahead is not None and keys.join(ahead.keys, on="key", how="left_anti").isEmpty():
-            return ahead.held, ahead.made
+        keys, prefetched = self._keys(lines), self.prefetched
+        if prefetched is not None and keys.join(prefetched.keys, on="key", how="left_anti").isEmpty():
+            return prefetched.published, prefetched.made
         chosen = self._keys(lines.where(f"staged IS NULL OR {self._recomputed}"))
         return self.looked_up(keys, chosen, published)
 
@@ -234,7 +234,7 @@ class _Staged:
         """
         known = None
         if self.sources is None or not self.sources.are_small:
-            chosen = few(chosen.distinct())
+            chosen = driver_copy(chosen.distinct())
             known = trusted(chosen) if self.sources is None else self.sources.pruning(chosen)
             if self.share == 1:
                 own = numbered(map(quote, self.names))

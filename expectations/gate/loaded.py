@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from expectations.gate.by_key import NO_LITERALS, LiteralsMiss, few, with_keys
+from expectations.gate.by_key import NO_LITERALS, LiteralsMiss, driver_copy, with_keys
 from expectations.gate.judging import is_alike_in_pandas, judged
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
@@ -88,7 +88,7 @@ def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: Sources, sa
     for rows, names, sql in keyed:
         keys = rows.where(f"NOT {null_key(names)}").select(F.expr(sql).cast(numbered_key).alias("key"))
         samples.append(keys.orderBy(F.xxhash64("key", F.lit(salt))).limit(limits.LOADED_KEYS))
-    sample = few(reduce(DataFrame.unionAll, samples).distinct())
+    sample = driver_copy(reduce(DataFrame.unionAll, samples).distinct())
     known = None if sources.are_small else sources.pruning(sample)
     values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in row)
     made = sources.joined(sample, known).select(F.struct(*values).alias("made"))

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from expectations.gate.by_key import LiteralsMiss, check_rows, few, trusted
+from expectations.gate.by_key import LiteralsMiss, check_rows, driver_copy, trusted
 from expectations.gate.judging import judged
 from expectations.gate.statement import Statement
 from expectations.validation import Verdict
@@ -84,7 +84,9 @@ def gate_looked_up(
         known = replace(statement, aliases=statement.aliases[:number], steps=tuple(steps), where=None)
         try:
             wanted = (
-                _all if table.is_small else _one_of(few(_keys(table, known, inputs)), table, statement.aliases[number])
+                _all
+                if table.is_small
+                else _one_of(driver_copy(_keys(table, known, inputs)), table, statement.aliases[number])
             )
         except LiteralsMiss as found:
             return Verdict((str(found),))

@@ -40,7 +40,7 @@ ROWS, FACTS = ("_lakejoin_row0", "_lakejoin_row1"), ("_lakejoin_of0", "_lakejoin
 Of rows of the left and of the right stream: their identity (struct of version, hash, number) and what is known of them
 (struct of `at`, which is a struct of time, rank and version; came; has_value; matched).
 """
-MADE, BUCKET, MARK, HASH, LONE, HAS_MET, OP = (
+MADE, BUCKET, STEP, HASH, UNMATCHED, HAS_MET, OP = (
     f"_lakejoin_{name}" for name in ("made", "bucket", "mark", "hash", "lone", "met", "op")
 )
 
@@ -76,7 +76,7 @@ class Meeting:
         clocks: The watermarked columns.
         bounds: By the places of clocks: the first is at least the second less a length.
         keys: The equalities of ON.
-        alone: What ON demands of the left and of the right row alone.
+        one_sided: What ON demands of the left and of the right row alone.
         semantics: By which rules.
         share: One row of so many is checked.
         follows: Whether the order of the rows is known, and so who is late and who waits.
@@ -86,13 +86,13 @@ class Meeting:
     clocks: tuple[Clock, ...]
     bounds: tuple[tuple[int, int, int], ...]
     keys: tuple[tuple[str, str], ...]
-    alone: tuple[str, str]
+    one_sided: tuple[str, str]
     semantics: str
     share: int = 1
     follows: bool = True
 
     @property
-    def kept(self) -> tuple[int, ...]:
+    def outer_sides(self) -> tuple[int, ...]:
         """The places of the streams whose rows are kept although they meet none."""
         return {"inner": (), "left": (0,), "right": (1,), "full": (0, 1)}[self.statement.steps[0][0]]
 
@@ -133,7 +133,7 @@ def gate_met(staged: DataFrame, state: DataFrame, known: Sequence[DataFrame], me
         pairs = _pairs(rows[0], partners, meeting)
         if pairs is not None:
             broken.append(_by_pairs(staged, pairs, meeting))
-        for place in meeting.kept:
+        for place in meeting.outer_sides:
             broken.append(_by_lone_rows(staged, state, rows, pairs, place, meeting))
     found = reduce(DataFrame.unionAll, broken).where("rule IS NOT NULL")
     batch = found.select(
@@ -155,7 +155,7 @@ def _by_rows(staged: DataFrame, rows: Sequence[DataFrame], meeting: Meeting) -> 
     values = {field.name: f"CAST({sql} AS {type_sql(field.dataType)})" for field, (_, sql) in outputs}
     shows = f"({identical(MADE, kinds)} <=> {identical(struct(values), kinds)})"
     unknown = [f"({row} IS NOT NULL AND {facts} IS NULL)" for row, facts in zip(ROWS, FACTS, strict=True)]
-    not_kept = [f"{ROWS[1 - place]} IS NULL" for place in (0, 1) if place not in meeting.kept]
+    not_kept = [f"{ROWS[1 - place]} IS NULL" for place in (0, 1) if place not in meeting.outer_sides]
     return joined.selectExpr(
         f"""CASE WHEN {" OR ".join(unknown)} OR coalesce({ROWS[0]}, {ROWS[1]}) IS NULL THEN 'unknown'
             WHEN {BUCKET} > 1 THEN 'twice'
@@ -187,7 +187,7 @@ def _by_lone_rows(
     """Check which rows of a stream stand alone."""
     row, other, facts, where = ROWS[place], ROWS[1 - place], FACTS[place], meeting.statement.where
     checked = _is_checked(row, meeting)
-    lone = staged.where(f"{other} IS NULL AND {checked}").select(row, F.lit(True).alias(LONE)).distinct()
+    lone = staged.where(f"{other} IS NULL AND {checked}").select(row, F.lit(True).alias(UNMATCHED)).distinct()
     met = staged.where(f"{other} IS NOT NULL AND {checked}").select(row)
     all_met = where is None
     if pairs is not None and meeting.share == 1:
@@ -205,9 +205,9 @@ def _by_lone_rows(
     has_met = f"({HAS_MET} IS NOT NULL OR {facts}.matched)"
     goes = f"IF({facts}.came, {OP} IS NULL, {OP} <=> 'delete')"
     return joined.selectExpr(
-        f"""CASE WHEN {LONE} AND {has_met} THEN 'contradicted'
-            WHEN {LONE} AND NOT {goes} THEN 'waits_on'
-            WHEN {all_met} AND {LONE} IS NULL AND {goes} AND NOT {has_met} AND NOT {facts}.late
+        f"""CASE WHEN {UNMATCHED} AND {has_met} THEN 'contradicted'
+            WHEN {UNMATCHED} AND NOT {goes} THEN 'waits_on'
+            WHEN {all_met} AND {UNMATCHED} IS NULL AND {goes} AND NOT {has_met} AND NOT {facts}.late
             THEN CASE WHEN {where or "TRUE"} THEN 'left_alone' END END AS rule""",
         _example(row),
     )
@@ -237,10 +237,10 @@ def _placed(rows: DataFrame, place: int, marks: DataFrame | None, meeting: Meeti
     """Say of rows whether they were late, and how low the limits were as they came: `late` and `limits` of FACTS."""
     facts, late, limits = FACTS[place], "CAST(NULL AS BOOLEAN)", "NULL"
     if marks is not None:
-        below = [f"coalesce({c.time} < {MARK}{n}, FALSE)" for n, c in enumerate(meeting.clocks) if c.place == place]
+        below = [f"coalesce({c.time} < {STEP}{n}, FALSE)" for n, c in enumerate(meeting.clocks) if c.place == place]
         late = (" OR ".join(below) or "FALSE") if meeting.semantics == "strict" else "FALSE"
         limits = f"array({', '.join(_limit(n, meeting) for n in range(len(meeting.clocks)))})"
-        rows = rows.join(marks, on=F.expr(f"{facts}.at = {MARK}"), how="left")
+        rows = rows.join(marks, on=F.expr(f"{facts}.at = {STEP}"), how="left")
     more = F.col(facts).withField("late", F.expr(f"IF({facts}.came, {late}, FALSE)"))
     more = more.withField("limits", F.expr(limits))
     return rows.select(ROWS[place], more.alias(facts), quote(meeting.statement.aliases[place]))
@@ -256,18 +256,18 @@ def _watermarks(known: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
             is_told = clock.place == place if meeting.semantics == "strict" else bool(own)
             time = clock.time if meeting.semantics == "strict" else f"coalesce({', '.join([*own, 'NULL'])})"
             mark = _less(time, clock.lateness) if is_told else "NULL"
-            marks.append(F.expr(f"CAST({mark} AS BIGINT)").alias(f"{MARK}{n}"))
+            marks.append(F.expr(f"CAST({mark} AS BIGINT)").alias(f"{STEP}{n}"))
         came = known[place].where(f"{FACTS[place]}.came")
-        told.append(came.select(F.col(f"{FACTS[place]}.at").alias(MARK), *marks))
-    names = [f"{MARK}{n}" for n in range(len(meeting.clocks))]
-    positions = told[0].unionAll(told[1]).groupBy(MARK).agg(*(F.max(name).alias(name) for name in names))
-    before = Window.orderBy(MARK).rowsBetween(Window.unboundedPreceding, -1)
+        told.append(came.select(F.col(f"{FACTS[place]}.at").alias(STEP), *marks))
+    names = [f"{STEP}{n}" for n in range(len(meeting.clocks))]
+    positions = told[0].unionAll(told[1]).groupBy(STEP).agg(*(F.max(name).alias(name) for name in names))
+    before = Window.orderBy(STEP).rowsBetween(Window.unboundedPreceding, -1)
     floors = [F.lit(EARLIEST if clock.floor is None else clock.floor) for clock in meeting.clocks]
     whole = [
         F.greatest(F.coalesce(F.max(name).over(before), F.lit(EARLIEST)), floor).alias(name)
         for name, floor in zip(names, floors, strict=True)
     ]
-    return F.broadcast(positions.select(MARK, *whole))
+    return F.broadcast(positions.select(STEP, *whole))
 
 
 def _partners(rows: Sequence[DataFrame], known: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
@@ -292,7 +292,7 @@ def _pairs(left: DataFrame, right: DataFrame, meeting: Meeting) -> DataFrame | N
         return None
     (how, on), where = meeting.statement.steps[0], meeting.statement.where
     first = f"{FACTS[0]}.at <= {FACTS[1]}.at"  # at one time the left one, whose rank is less
-    known = [f"NOT {facts}.late" for facts in FACTS] + [f"({FACTS[0]}.came OR {FACTS[1]}.came)", *meeting.alone]
+    known = [f"NOT {facts}.late" for facts in FACTS] + [f"({FACTS[0]}.came OR {FACTS[1]}.came)", *meeting.one_sided]
     known += [
         f"{meeting.clocks[greater].time} >= {_less(meeting.clocks[lesser].time, length)}"
         for greater, lesser, length in meeting.bounds
@@ -337,7 +337,7 @@ def _waits(place: int, meeting: Meeting) -> str:
 
 
 def _limit(clock: int, meeting: Meeting) -> str:
-    limits = [_less(f"{MARK}{lesser}", length) for greater, lesser, length in meeting.bounds if greater == clock]
+    limits = [_less(f"{STEP}{lesser}", length) for greater, lesser, length in meeting.bounds if greater == clock]
     return f"greatest({', '.join([*limits, f'{EARLIEST}L', f'{EARLIEST}L'])})"
 
 

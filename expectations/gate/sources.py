@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from expectations.gate.by_key import NO_LITERALS, check_rows, few, trusted, with_keys
+from expectations.gate.by_key import NO_LITERALS, check_rows, driver_copy, trusted, with_keys
 from expectations.gate.statement import Statement
 from lakehouse import limits
 from lakehouse.changes import key_struct, null_key
 from lakehouse.pruning import Pruning
-from lakehouse.small import TooMuch, brought
+from lakehouse.small import TooMuch, to_driver
 from lakehouse.sqltext import numbered
 from lakehouse.values import type_sql
 
@@ -119,12 +119,12 @@ class Sources:
         with ThreadPoolExecutor() as side_by_side:
             checks = [side_by_side.submit(self._check, place, keys, known) for place in self.members]
             rows = [self._rows(place, keys, known) for place in self.members]
-            tables = dict(zip(self.members, side_by_side.map(few, rows), strict=True))
+            tables = dict(zip(self.members, side_by_side.map(driver_copy, rows), strict=True))
             for reference in self.references:
-                wanted = few(self._referred(tables[reference.over], reference).distinct())
+                wanted = driver_copy(self._referred(tables[reference.over], reference).distinct())
                 known = self.pruning(wanted)
                 checks.append(side_by_side.submit(self._check, reference.input, wanted, known))
-                tables[reference.input] = few(self._rows(reference.input, wanted, known))
+                tables[reference.input] = driver_copy(self._rows(reference.input, wanted, known))
             for check in checks:
                 check.result()
         return self.statement.over([tables[place] for place in range(len(self.inputs))])
@@ -143,7 +143,7 @@ class Sources:
             return None
         touched = reduce(DataFrame.unionAll, frames).distinct()
         try:  # a limit may choose others whenever it is evaluated
-            return touched if self.are_small else brought(touched).frame
+            return touched if self.are_small else to_driver(touched).frame
         except TooMuch:
             return None
 
@@ -153,7 +153,7 @@ class Sources:
         for reference in reversed(self.references):
             if reference.input in touched:
                 keys = reduce(DataFrame.unionAll, touched[reference.input]).distinct()
-                keys = keys if self.are_small else few(keys)
+                keys = keys if self.are_small else driver_copy(keys)
                 touched.setdefault(reference.over, []).append(self._shared(self._referring(reference, keys)))
         frames = [frame for member in self.members for frame in touched.get(member, ())]
         return self._shared(reduce(DataFrame.unionAll, frames).distinct()) if frames else None

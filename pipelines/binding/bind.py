@@ -20,7 +20,7 @@ from lakehouse.tables import Table, find
 from lakehouse.values import char_type, common_type, incomparable, plain_schema
 from pipelines.binding.bound import IDENTITY_TYPE, BoundJoin, rows_of
 from pipelines.binding.input_tables import get_input, get_log
-from pipelines.binding.schema_diff import Found, held_columns
+from pipelines.binding.schema_diff import Found, result_columns
 from pipelines.binding.streams import fitted, stream_inputs
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.meaning import meaning
@@ -30,8 +30,8 @@ from pipelines.spec import (
     ROW_COLUMNS,
     STREAM_COLUMNS,
     Link,
+    ResolvedQuery,
     Stream,
-    TableJoin,
     bind,
     fingerprint,
     is_stream,
@@ -64,7 +64,7 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
     definition = fingerprint(workspace.file, name, workspace.deviations)
     found = found or (lambda: (find(workspace.spark, workspace.table(name)), workspace.ledger.of(name)))
     with ThreadPoolExecutor() as side_by_side:
-        begun_with = side_by_side.submit(held_columns, statement, definition, found)
+        begun_with = side_by_side.submit(result_columns, statement, definition, found)
         inputs = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)
         tables = dict(zip(statement.sources, inputs, strict=True))
     columns = {source: table.schema.fieldNames() for source, table in tables.items()}
@@ -127,7 +127,7 @@ def _must_expect_columns(workspace: Workspace, name: str, columns: Sequence[str]
         raise PipelineFileError(workspace.file.pipeline, faults)
 
 
-def _must_be_free(workspace: Workspace, join: TableJoin) -> None:
+def _must_be_free(workspace: Workspace, join: ResolvedQuery) -> None:
     """See that no output is called as a column that the changelog adds."""
     faults = [
         Fault(f"joins.{join.name}.sql", f"SELECT: `{output.name}` is a column of the changelog", "give it another name")
@@ -138,7 +138,9 @@ def _must_be_free(workspace: Workspace, join: TableJoin) -> None:
         raise PipelineFileError(workspace.file.pipeline, faults)
 
 
-def _key_types(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -> tuple[tuple[DataType, ...], ...]:
+def _key_types(
+    workspace: Workspace, join: ResolvedQuery, tables: Mapping[str, Table]
+) -> tuple[tuple[DataType, ...], ...]:
     """Find the types in which keys are compared: one for all inputs that key the result, one for each reference."""
     path = f"joins.{join.name}.sql"
     faults = [
@@ -185,7 +187,7 @@ def _key_types(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table
     return tuple(types.get(place, ()) for place in range(len(join.inputs)))
 
 
-def _padding_faults(join: TableJoin, tables: Mapping[str, Table]) -> Iterator[Fault]:
+def _padding_faults(join: ResolvedQuery, tables: Mapping[str, Table]) -> Iterator[Fault]:
     """Refuse the comparisons of a statement in which Spark pads CHAR columns."""
     chars: dict[tuple[str, ...], str] = {
         (item.alias, field.name): kind
@@ -207,7 +209,9 @@ def _types(columns: Sequence[str], table: Table) -> dict[str, DataType]:
     return {column: table.schema[column].dataType for column in columns}
 
 
-def _expression_types(workspace: Workspace, join: TableJoin, link: Link, tables: Mapping[str, Table]) -> list[DataType]:
+def _expression_types(
+    workspace: Workspace, join: ResolvedQuery, link: Link, tables: Mapping[str, Table]
+) -> list[DataType]:
     item = join.inputs[link.over]
     table = tables[item.source]
     try:
@@ -217,7 +221,7 @@ def _expression_types(workspace: Workspace, join: TableJoin, link: Link, tables:
         raise _refused_by_spark(workspace, join, error) from error
 
 
-def _result_schema(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -> StructType:
+def _result_schema(workspace: Workspace, join: ResolvedQuery, tables: Mapping[str, Table]) -> StructType:
     try:
         pinned = [(item, tables[item.source]) for item in join.inputs]
         schema = meaning([rows_of(workspace, item, table, table.version) for item, table in pinned], join).schema
@@ -232,6 +236,6 @@ def _result_schema(workspace: Workspace, join: TableJoin, tables: Mapping[str, T
     return schema
 
 
-def _refused_by_spark(workspace: Workspace, join: TableJoin, error: AnalysisException) -> PipelineFileError:
+def _refused_by_spark(workspace: Workspace, join: ResolvedQuery, error: AnalysisException) -> PipelineFileError:
     fault = Fault(f"joins.{join.name}.sql", f"Spark refuses it: {str(error).strip().splitlines()[0]}")
     return PipelineFileError(workspace.file.pipeline, [fault])

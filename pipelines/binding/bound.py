@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, IntegerType, LongType, StructField, StructType
 
 from lakehouse.address import Address
-from lakehouse.commit_log import mark_of
+from lakehouse.commit_log import commit_identity
 from lakehouse.entries import JoinHistory, SourceVersions
 from lakehouse.errors import SourceRecreated
 from lakehouse.sqltext import quote
@@ -15,7 +15,7 @@ from lakehouse.tables import Table, read_rows
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.schema_diff import begun_anew, gained
 from pipelines.binding.workspace import Workspace
-from pipelines.spec import Input, Semantics, Stream, TableJoin
+from pipelines.spec import Input, ResolvedQuery, Semantics, Stream
 
 IDENTITY_TYPE = StructType(
     [StructField("version", LongType()), StructField("hash", LongType()), StructField("number", IntegerType())]
@@ -48,7 +48,7 @@ class BoundJoin:
         times: With a stream: the column that orders the rows of each source, where all have one; else their commits do.
     """
 
-    join: TableJoin
+    join: ResolvedQuery
     definition: str
     sources: tuple[Table, ...]
     types: tuple[tuple[DataType, ...], ...]
@@ -87,7 +87,7 @@ class BoundJoin:
     @property
     def reshaped(self) -> str:
         """Say what helps where the result has other columns than the statement makes."""
-        new = ", ".join(f"{source}.{quote(column)}" for source, column in self.join.passed_over)
+        new = ", ".join(f"{source}.{quote(column)}" for source, column in self.join.left_out)
         told = f" (there is {new} now)" if new else ""
         return f"write a SELECT list that makes the columns as they are{told}, or {self.anew}"
 
@@ -111,7 +111,7 @@ Bound = BoundJoin | BoundKTable
 
 def notes_on(bound: Bound | None) -> tuple[str, ...]:
     """Say which columns the sources of a join have gained that its result does not take over."""
-    return gained(bound.join.passed_over, bound.anew) if isinstance(bound, BoundJoin) else ()
+    return gained(bound.join.left_out, bound.anew) if isinstance(bound, BoundJoin) else ()
 
 
 def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> DataFrame:
@@ -146,7 +146,7 @@ def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions], backfill: 
                 found=f"id {table.id}",
                 hint=f"run `lakejoin {backfill} --select {bound.join.name}`",
             )
-        if mark_of(table, before.to_version).contradicts(before.commit):
+        if commit_identity(table, before.to_version).contradicts(before.commit):
             raise SourceRecreated(
                 bound.join.name,
                 f"{table.address.label} was put back from a copy, or its log was changed",

@@ -119,7 +119,7 @@ def pinned_ktable(workspace: Workspace, source: str) -> Table:
 
 
 @contextmanager
-def way_on(workspace: Workspace, source: str) -> Iterator[None]:
+def ktable_remedy(workspace: Workspace, source: str) -> Iterator[None]:
     """
     Let errors name the way on that a KTable has: a backfill of all that reads it, for it cannot be selected itself.
 
@@ -129,12 +129,12 @@ def way_on(workspace: Workspace, source: str) -> Iterator[None]:
         yield
     except LakejoinError as error:
         if not isinstance(error, PipelineFileError):
-            error.hint = way_on_from(error.hint)
+            error.hint = for_ktable(error.hint)
             error.args = (error.message,)
         raise
 
 
-def way_on_from(hint: str) -> str:
+def for_ktable(hint: str) -> str:
     """Put the way on that a KTable has in the place of that of a join."""
     if hint.startswith("drop "):
         return hint

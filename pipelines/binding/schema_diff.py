@@ -16,7 +16,7 @@ Found = Callable[[], tuple[Table | None, JoinHistory]]
 """Gives the result of a join, None where there is none, and what the ledger knows of it."""
 
 
-def held_columns(statement: Statement, definition: str, found: Found) -> tuple[str, ...] | None:
+def result_columns(statement: Statement, definition: str, found: Found) -> tuple[str, ...] | None:
     """
     Name the columns that fix what the stars of a statement stand for: those of the result that it has made.
 
@@ -38,22 +38,22 @@ def held_columns(statement: Statement, definition: str, found: Found) -> tuple[s
     return tuple(table.schema.fieldNames())
 
 
-def differences(made: StructType, held: StructType) -> tuple[str, ...]:
+def differences(expected: StructType, found: StructType) -> tuple[str, ...]:
     """
     Say how the columns of a table differ from those that belong there; their order does not count.
 
     Args:
-        made: The columns that belong there.
-        held: Those of the table.
+        expected: The columns that belong there.
+        found: Those of the table.
 
     Returns:
         A clause for each column that is missing, too many, or of another type.
     """
-    return tuple(_differences(made, held))
+    return tuple(_differences(expected, found))
 
 
-def _differences(made: StructType, held: StructType) -> Iterator[str]:
-    here, there = _by_name(made), _by_name(held)
+def _differences(expected: StructType, found: StructType) -> Iterator[str]:
+    here, there = _by_name(expected), _by_name(found)
     for name, field in there.items():
         if name not in here:
             yield f"nothing makes its column {_shown(field)}"
@@ -69,19 +69,19 @@ def listed(schema: StructType) -> str:
     return ", ".join(map(_shown, schema))
 
 
-def gained(passed_over: Sequence[tuple[str, str]], way: str) -> tuple[str, ...]:
+def gained(left_out: Sequence[tuple[str, str]], way: str) -> tuple[str, ...]:
     """
     Say which columns of sources the stars of a statement pass over.
 
     Args:
-        passed_over: The columns, each after its source.
+        left_out: The columns, each after its source.
         way: What takes them over.
 
     Returns:
         A line for each source.
     """
     columns: dict[str, list[str]] = {}
-    for source, name in passed_over:
+    for source, name in left_out:
         columns.setdefault(source, []).append(quote(name))
     return tuple(
         f"{source} has come to have {', '.join(names)}: `*` goes on without, as the result does; to take over, {way}"

@@ -13,7 +13,7 @@ from lakehouse.address import Address
 from lakehouse.distorted import Repair, distortion
 from lakehouse.feed import FEED_COLUMNS
 from lakehouse.feed_ranges import feed_ranges
-from lakehouse.session import let_go, persisted
+from lakehouse.session import persisted, unpersist
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, read_changes
 
@@ -132,4 +132,4 @@ class Feeds:
     def _forget(self, source: str) -> None:
         """Let go what is kept of a source."""
         if source in self._kept:
-            let_go(self._kept.pop(source)[2])
+            unpersist(self._kept.pop(source)[2])

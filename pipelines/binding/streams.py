@@ -20,9 +20,9 @@ from lakehouse.values import INTEGRAL
 from pipelines.binding.condition_check import condition_faults
 from pipelines.binding.workspace import Workspace
 from pipelines.spec import (
+    ResolvedQuery,
     Statement,
     Stream,
-    TableJoin,
     Window,
     Within,
     bind_result,
@@ -92,7 +92,7 @@ def stream_inputs(
     return tuple(_timed(stream, tables[stream.source], ordering) for stream in streams), times
 
 
-def fitted(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -> TableJoin:
+def fitted(workspace: Workspace, join: ResolvedQuery, tables: Mapping[str, Table]) -> ResolvedQuery:
     """
     Bring the bounds and the lateness of a join of two streams into the units of its times.
 
@@ -126,7 +126,7 @@ def fitted(workspace: Workspace, join: TableJoin, tables: Mapping[str, Table]) -
     return replace(join, window=replace(window, watermarks=marks, bounds=within, by_date=by_date))
 
 
-def _misfits_of_times(join: TableJoin, kinds: list[DataType]) -> Iterator[Fault]:
+def _misfits_of_times(join: ResolvedQuery, kinds: list[DataType]) -> Iterator[Fault]:
     names = [f"{join.inputs[mark.time.input].alias}.{mark.time.column}" for mark in join.watermarks]
     for mark, name, kind in zip(join.watermarks, names, kinds, strict=True):
         source, shown = join.inputs[mark.time.input].source, f"{name} is {kind.simpleString()}"
@@ -138,7 +138,7 @@ def _misfits_of_times(join: TableJoin, kinds: list[DataType]) -> Iterator[Fault]
             yield Fault(f"sources.{source}.watermarks", f"{shown}, and its lateness a number", "write 15 minutes")
 
 
-def _misfits_of_bounds(join: TableJoin, window: Window, kinds: list[DataType]) -> Iterator[Fault]:
+def _misfits_of_bounds(join: ResolvedQuery, window: Window, kinds: list[DataType]) -> Iterator[Fault]:
     names = [f"{join.inputs[mark.time.input].alias}.{mark.time.column}" for mark in window.watermarks]
     path = f"joins.{join.name}.sql"
     for bound in window.bounds:

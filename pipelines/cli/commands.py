@@ -9,8 +9,8 @@ import click
 
 from lakehouse.errors import LakejoinError
 from pipelines.cli.logs import log_to_stderr, tell
-from pipelines.cli.options import FILE, SELECT, VAR, Given, in_one_line, names, reporting, seconds
-from pipelines.cli.progress import shown, waiting
+from pipelines.cli.options import FILE, SELECT, VAR, FileOptions, in_one_line, names, reporting, seconds
+from pipelines.cli.progress import shown, spinner
 from pipelines.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -57,25 +57,25 @@ def init(folder: Path) -> None:
 
 @cli.command()
 @reporting("check")
-def check(given: Given) -> "Report":
+def check(chosen: FileOptions) -> "Report":
     """Check the pipeline file alone, without Spark."""
     from pipelines.commands.explain import explain
     from pipelines.report import Report
 
-    file, _ = given.load()
+    file, _ = chosen.load()
     return Report(command="check", pipeline=file.pipeline, joins=tuple(explain(file, name) for name in file.joins))
 
 
 @cli.command()
 @SELECT
 @reporting("explain")
-def explain(given: Given, select: str | None) -> "Report":
+def explain(chosen: FileOptions, select: str | None) -> "Report":
     """Say what kind each join is and why, and what it reads and keeps, without Spark."""
     from pipelines.commands.explain import explain
     from pipelines.report import Report
     from pipelines.spec import selected
 
-    file, _ = given.load()
+    file, _ = chosen.load()
     joins = tuple(explain(file, name) for name in selected(file, names(select)))
     return Report(command="explain", pipeline=file.pipeline, joins=joins)
 
@@ -83,12 +83,12 @@ def explain(given: Given, select: str | None) -> "Report":
 @cli.command()
 @SELECT
 @reporting("plan")
-def plan(given: Given, select: str | None) -> "Report":
+def plan(chosen: FileOptions, select: str | None) -> "Report":
     """Say what `run` would do and why; write nothing."""
     from pipelines.commands.plan import preview
 
     return _each(
-        "plan", given, select, lambda workspace, name: preview(workspace, name, workspace.joins(names(select)))
+        "plan", chosen, select, lambda workspace, name: preview(workspace, name, workspace.joins(names(select)))
     )
 
 
@@ -98,13 +98,13 @@ def plan(given: Given, select: str | None) -> "Report":
     "--watch",
     "every",
     metavar="TIME",
-    callback=lambda _context, _option, given: seconds(given),
+    callback=lambda _context, _option, chosen: seconds(chosen),
     help="Run again and again, so far apart (30s, 5m), until SIGTERM or Ctrl+C; a line for each run.",
 )
 @reporting("run")
-def run(given: Given, select: str | None, every: float | None) -> "Report":
+def run(chosen: FileOptions, select: str | None, every: float | None) -> "Report":
     """Bring the results up to date; the first time, load them."""
-    return _run("run", given, select) if every is None else _watch(given, select, every)
+    return _run("run", chosen, select) if every is None else _watch(chosen, select, every)
 
 
 @cli.command()
@@ -127,7 +127,7 @@ def run(given: Given, select: str | None, every: float | None) -> "Report":
 @click.option("--dry-run", is_flag=True, help="Say how many rows would change; write nothing.")
 @reporting("backfill")
 def backfill(
-    given: Given, select: str | None, remedy: "Remedy", where: str | None, slices: int | None, dry_run: bool
+    chosen: FileOptions, select: str | None, remedy: "Remedy", where: str | None, slices: int | None, dry_run: bool
 ) -> "Report":
     """
     Load results, or reconcile them with their sources.
@@ -140,20 +140,20 @@ def backfill(
     from pipelines.plan.request import Backfill
 
     asked = Backfill(remedy, where, dry_run, slices or 0)
-    return _rehearse(given, select, asked) if asked.dry_run else _run("backfill", given, select, asked)
+    return _rehearse(chosen, select, asked) if asked.dry_run else _run("backfill", chosen, select, asked)
 
 
 @cli.command()
 @SELECT
 @reporting("flush")
-def flush(given: Given, select: str | None) -> "Report":
+def flush(chosen: FileOptions, select: str | None) -> "Report":
     """
     Let the rows go that wait in joins of two streams.
 
     Each leaves once and for all, null-padded where its stream is kept and it has met none, as an epoch of its own.
     Watermarks stay: later rows are taken as ever, and meet none of these.
     """
-    workspace = given.open()
+    workspace = chosen.open()
     from pipelines.commands.flush import flush_joins
     from pipelines.report import Report
 
@@ -171,7 +171,7 @@ def flush(given: Given, select: str | None) -> "Report":
     help="Compare this table, not the result: a name, or a path with a slash, relative to the pipeline file.",
 )
 @reporting("verify")
-def verify(given: Given, select: str | None, against: str) -> "Report":
+def verify(chosen: FileOptions, select: str | None, against: str) -> "Report":
     """
     Recompute the joins and compare them with the results.
 
@@ -179,7 +179,7 @@ def verify(given: Given, select: str | None, against: str) -> "Report":
     """
     from pipelines.commands.verify import verify_join
 
-    return _each("verify", given, select, lambda workspace, name: verify_join(workspace, name, against))
+    return _each("verify", chosen, select, lambda workspace, name: verify_join(workspace, name, against))
 
 
 @cli.command()
@@ -204,7 +204,7 @@ def verify(given: Given, select: str | None, against: str) -> "Report":
 )
 @reporting("validate")
 def validate(
-    given: Given, select: str | None, epochs: str, versions: str, write_suites: bool, docs: Path | None
+    chosen: FileOptions, select: str | None, epochs: str, versions: str, write_suites: bool, docs: Path | None
 ) -> "Report":
     """
     Hold what is published to its gates, and to your expectations about the whole result.
@@ -212,20 +212,20 @@ def validate(
     Without a range the tables are looked at as they are. If they do not meet what is expected the exit code is 3; no
     table is written.
     """
-    from pipelines.commands.version_ranges import span_of
+    from pipelines.commands.version_ranges import read_range
 
-    span = span_of(epochs, versions)
-    workspace = given.open()
+    requested = read_range(epochs, versions)
+    workspace = chosen.open()
     from pipelines.commands.data_docs import validate_joins
     from pipelines.report import Report
 
     reports = validate_joins(
         workspace,
         names(select),
-        span,
+        requested,
         docs=docs,
         write_suites=write_suites,
-        looking_at=lambda name: waiting(f"looking at {name}"),
+        looking_at=lambda name: spinner(f"looking at {name}"),
     )
     return Report(command="validate", pipeline=workspace.file.pipeline, joins=tuple(reports))
 
@@ -233,7 +233,7 @@ def validate(
 @cli.command()
 @SELECT
 @reporting("status")
-def status(given: Given, select: str | None) -> "Report":
+def status(chosen: FileOptions, select: str | None) -> "Report":
     """
     Say where each join stands.
 
@@ -241,35 +241,35 @@ def status(given: Given, select: str | None) -> "Report":
     """
     from pipelines.commands.status import status_of
 
-    return _each("status", given, select, status_of)
+    return _each("status", chosen, select, status_of)
 
 
 @cli.command()
 @SELECT
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=10, show_default=True, help="Epochs of each join.")
 @reporting("history")
-def history(given: Given, select: str | None, limit: int) -> "Report":
+def history(chosen: FileOptions, select: str | None, limit: int) -> "Report":
     """List the newest epochs with their counts and seconds."""
     from pipelines.commands.history import history_of
 
-    return _each("history", given, select, lambda workspace, name: history_of(workspace, name, limit))
+    return _each("history", chosen, select, lambda workspace, name: history_of(workspace, name, limit))
 
 
 @cli.command()
 @SELECT
 @reporting("maintain")
-def maintain(given: Given, select: str | None) -> "Report":
+def maintain(chosen: FileOptions, select: str | None) -> "Report":
     """
     Keep the tables of joins, the ledger and the stages in shape.
 
     Small files become few clustered ones, and files that no readable version needs are deleted, but for those of
     changes that a join has yet to read. Stages of runs that came to nothing are deleted after a day. No row changes.
     """
-    workspace = given.open()
+    workspace = chosen.open()
     from pipelines.commands.maintain import maintain_joins
     from pipelines.report import Report
 
-    with waiting("maintaining"):
+    with spinner("maintaining"):
         reports = maintain_joins(workspace, names(select))
     return Report(command="maintain", pipeline=workspace.file.pipeline, joins=tuple(reports))
 
@@ -288,10 +288,10 @@ def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> N
 
     It needs no server and no network: open the page that is printed. Of the tables only the ledger is read.
     """
-    workspace = Given(path, variables).open()
+    workspace = FileOptions(path, variables).open()
     from pipelines.commands.docs import write_docs
 
-    with waiting("writing the pages"):
+    with spinner("writing the pages"):
         index = write_docs(workspace, folder)
     click.echo(index)
 
@@ -300,7 +300,7 @@ def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> N
 @click.argument("query")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="Rows to print.")
 @reporting("sql")
-def sql(given: Given, query: str, limit: int) -> "Report":
+def sql(chosen: FileOptions, query: str, limit: int) -> "Report":
     """
     Answer a query over the pipeline's tables.
 
@@ -309,8 +309,8 @@ def sql(given: Given, query: str, limit: int) -> "Report":
     from pipelines.commands.query import answer
     from pipelines.report import Report
 
-    workspace = given.open()
-    with waiting("reading"):
+    workspace = chosen.open()
+    with spinner("reading"):
         found = answer(workspace, query, limit)
     return Report(command="sql", pipeline=workspace.file.pipeline, query=found)
 
@@ -341,8 +341,8 @@ def demo(folder: Path) -> None:
     run_demo(local_session, folder, click.echo)
 
 
-def _run(command: "Command", given: Given, select: str | None, backfill: "Backfill | None" = None) -> "Report":
-    workspace = given.open()
+def _run(command: "Command", chosen: FileOptions, select: str | None, backfill: "Backfill | None" = None) -> "Report":
+    workspace = chosen.open()
     from pipelines.commands.run import run_joins
     from pipelines.report import Report
 
@@ -351,19 +351,19 @@ def _run(command: "Command", given: Given, select: str | None, backfill: "Backfi
     return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(reports))
 
 
-def _rehearse(given: Given, select: str | None, asked: "Backfill") -> "Report":
-    workspace = given.open()
+def _rehearse(chosen: FileOptions, select: str | None, asked: "Backfill") -> "Report":
+    workspace = chosen.open()
     from pipelines.commands.dry_run import rehearse_joins
     from pipelines.report import Report
 
-    with waiting("computing what would change"):
+    with spinner("computing what would change"):
         reports = rehearse_joins(workspace, names(select), asked.where)
     return Report(command="backfill", pipeline=workspace.file.pipeline, joins=tuple(reports))
 
 
-def _watch(given: Given, select: str | None, every: float) -> "Report":
+def _watch(chosen: FileOptions, select: str | None, every: float) -> "Report":
     """Run until a signal or an error ends it, and print a line for each run."""
-    workspace, context = given.open(), click.get_current_context()
+    workspace, context = chosen.open(), click.get_current_context()
     from pipelines.commands.watch import watch_joins
     from pipelines.report import Report
 
@@ -383,16 +383,16 @@ def _watch(given: Given, select: str | None, every: float) -> "Report":
 
 
 def _each(
-    command: "Command", given: Given, select: str | None, report: Callable[["Workspace", str], "Part"]
+    command: "Command", chosen: FileOptions, select: str | None, report: Callable[["Workspace", str], "Part"]
 ) -> "Report":
     """Report on each join and KTable; the error of one does not keep the others from being looked at."""
-    workspace = given.open()
+    workspace = chosen.open()
     from pipelines.report import JoinReport, Report
 
     parts: list[Part] = []
     for name in workspace.joins(names(select)) if command == "verify" else workspace.nodes(names(select)):
         try:
-            with waiting(f"looking at {name}"):
+            with spinner(f"looking at {name}"):
                 parts.append(report(workspace, name))
         except LakejoinError as error:
             parts.append(JoinReport(join=name, outcome="failed", error=error))

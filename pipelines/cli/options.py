@@ -27,7 +27,7 @@ FILE = click.option(
     "--file",
     "path",
     type=click.Path(path_type=Path, dir_okay=False),
-    callback=lambda _context, _option, given: _named(given),
+    callback=lambda _context, _option, value: _named(value),
     help="Pipeline file; without it lakejoin.yml in this folder or one above.",
 )
 VAR = click.option(
@@ -35,7 +35,7 @@ VAR = click.option(
     "variables",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=lambda _context, _option, given: _variables(given),
+    callback=lambda _context, _option, value: _variables(value),
     help="Value of ${var.NAME} in the pipeline file; may be given several times.",
 )
 SELECT = click.option(
@@ -74,7 +74,7 @@ class WrongUse(LakejoinError):
 
 
 @dataclass
-class Given:
+class FileOptions:
     """
     The pipeline file that a command was given.
 
@@ -128,15 +128,15 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Report"]], Callabl
         @OUTPUT
         @functools.wraps(function)
         def invoke(path: Path | None, variables: dict[str, str], output: str, **options: Any) -> None:
-            given = Given(path, variables)
+            chosen = FileOptions(path, variables)
             try:
-                report = function(given, **options)
+                report = function(chosen, **options)
                 shown = _shown(report, output)
             except (click.ClickException, click.exceptions.Exit):
                 raise
             except (Exception, KeyboardInterrupt) as error:
                 logging.getLogger("pipelines").debug("%s failed", command, exc_info=True)
-                report = _failed(command, _known(error), given.pipeline)
+                report = _failed(command, _known(error), chosen.pipeline)
                 shown = _shown(report, output)
             if shown and output == "text" and report.error is not None:
                 tell(shown, logging.ERROR, code=report.error.code, exit_code=report.exit_code)
@@ -149,14 +149,14 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Report"]], Callabl
     return decorate
 
 
-def seconds(given: str | None) -> float | None:
+def seconds(text: str | None) -> float | None:
     """Read a length of time: `30s`, `5m`, `1h`, `500ms`; without a unit seconds."""
-    if given is None:
+    if text is None:
         return None
-    parts = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|)\s*", given)
+    parts = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|)\s*", text)
     length = float(parts[1]) * LENGTHS[parts[2]] if parts else 0.0
     if not length:
-        raise click.BadParameter(f"`{given}` is no length of time; `30s`, `5m` and `1h` are")
+        raise click.BadParameter(f"`{text}` is no length of time; `30s`, `5m` and `1h` are")
     return length
 
 
@@ -216,9 +216,9 @@ def _named(path: Path | None) -> Path | None:
     return path
 
 
-def _variables(given: tuple[str, ...]) -> dict[str, str]:
+def _variables(texts: tuple[str, ...]) -> dict[str, str]:
     variables: dict[str, str] = {}
-    for item in given:
+    for item in texts:
         name, equals, value = item.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             hint = "a name has letters, digits and `_`, and begins with no digit"

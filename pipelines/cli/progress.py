@@ -101,7 +101,7 @@ def shown() -> Iterator[Progress]:
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
+def spinner(what: str) -> Iterator[None]:
     """Show on a terminal what is waited for as long as the block runs; elsewhere nothing."""
     if not _on_terminal():
         yield

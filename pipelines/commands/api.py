@@ -15,7 +15,7 @@ from pipelines.commands.flush import flush_joins
 from pipelines.commands.maintain import maintain_joins
 from pipelines.commands.run import run_joins
 from pipelines.commands.verify import verify_join
-from pipelines.commands.version_ranges import span_of
+from pipelines.commands.version_ranges import read_range
 from pipelines.commands.watch import PATIENCE, watch_joins
 from pipelines.plan.request import Backfill, Remedy
 from pipelines.report import JoinReport
@@ -161,9 +161,9 @@ class Pipeline:
             LakejoinError: The error of the first join that failed, after all were looked at; GateFailed if a result
                 does not meet them.
         """
-        span = span_of(epochs, versions)
+        requested = read_range(epochs, versions)
         folder = None if docs is None else Path(docs)
-        return _or_raise(validate_joins(self._open(spark), select, span, docs=folder, write_suites=write_suites))
+        return _or_raise(validate_joins(self._open(spark), select, requested, docs=folder, write_suites=write_suites))
 
     def maintain(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """

@@ -10,11 +10,11 @@ from expectations.written import as_json
 from lakehouse.errors import FilesExist, LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.docs import write_docs
-from pipelines.commands.published_tables import Held
+from pipelines.commands.published_tables import TableSuite
 from pipelines.commands.site import PartFacts, TableFacts, quality_pages, write_files
 from pipelines.commands.site.quality import FOLDER
 from pipelines.commands.validate import Judged, Validation, validate_join
-from pipelines.commands.version_ranges import Span
+from pipelines.commands.version_ranges import RequestedRange
 from pipelines.report import JoinReport
 
 SUITES = "expectations"
@@ -24,7 +24,7 @@ SUITES = "expectations"
 def validate_joins(
     workspace: Workspace,
     select: Collection[str] | None = None,
-    span: Span | None = None,
+    requested: RequestedRange | None = None,
     *,
     docs: Path | None = None,
     write_suites: bool = False,
@@ -36,7 +36,7 @@ def validate_joins(
     Args:
         workspace: Where to work.
         select: The joins; all without it.
-        span: The range of what was published; without it the tables as they are.
+        requested: The range of what was published; without it the tables as they are.
         docs: Write the site of `docs` into this folder, with pages about what was found.
         write_suites: Write what each table is held to into `expectations` beside the pipeline file.
         looking_at: Shows that a join is being looked at.
@@ -52,12 +52,12 @@ def validate_joins(
     for name in workspace.joins(select):
         try:
             with looking_at(name):
-                found.append(validate_join(workspace, name, span, telling=docs is not None))
+                found.append(validate_join(workspace, name, requested, with_results=docs is not None))
         except LakejoinError as error:
             found.append(Validation(JoinReport(join=name, outcome="failed", error=error)))
     if docs is not None:
         tables = [table for one in found for table in _tables(one)]
-        write_files(docs, quality_pages(workspace.file.pipeline, tables, datetime.now(UTC)), alone_in=FOLDER)
+        write_files(docs, quality_pages(workspace.file.pipeline, tables, datetime.now(UTC)), own_folder=FOLDER)
         write_docs(workspace, docs)
     return [_with(one, workspace.folder / SUITES if write_suites else None, docs) for one in found]
 
@@ -71,7 +71,7 @@ def _with(validation: Validation, suites: Path | None, docs: Path | None) -> Joi
     return report.model_copy(update={"details": (*report.details, *written)})
 
 
-def _suite_written(folder: Path, held: Held) -> str:
+def _suite_written(folder: Path, held: TableSuite) -> str:
     """Write the suite of a table, unless it is there as it is, and say so."""
     path, text = folder / f"{held.table.label}.json", as_json(held.table.label, held.suite)
     try:
@@ -102,7 +102,7 @@ def _tables(validation: Validation) -> Iterator[TableFacts]:
     if report.error is not None and not validation.judged:
         yield TableFacts(report.join, error=report.error.message)
     for name, parts in _by_table(validation.judged).items():
-        yield TableFacts(report.join, name, tuple(PartFacts(part.what, part.told) for part in parts))
+        yield TableFacts(report.join, name, tuple(PartFacts(part.what, part.results) for part in parts))
 
 
 def _by_table(judged: Iterable[Judged]) -> dict[str, Sequence[Judged]]:

@@ -89,6 +89,6 @@ def _computed(workspace: Workspace, prepared: Prepared, where: str | None) -> tu
 def _load_counts(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
     if bound.streams:
         kind = Lookups if bound.join.window is None else Meetings
-        return {APPENDED: kind(workspace, bound, plan, stage, few=False).rows().count()}
+        return {APPENDED: kind(workspace, bound, plan, stage, via_driver=False).rows().count()}
     counts = {"null_keys": check_sources(workspace, bound), **dict.fromkeys(OPERATIONS.values(), 0)}
     return {**counts, "inserted": expected_rows(workspace, bound).count()}

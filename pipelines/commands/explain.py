@@ -23,7 +23,7 @@ from pipelines.spec.statement.bounds import Bound
 from pipelines.spec.statement.statement import Side
 from pipelines.spec.statement.windows import bounds_of
 
-PRESERVED: dict[How, tuple[bool, bool]] = {
+OUTER_SIDES: dict[How, tuple[bool, bool]] = {
     "inner": (False, False),
     "left": (True, False),
     "right": (False, True),
@@ -186,14 +186,14 @@ def _change(statement: Statement, place: int) -> str:
         return before + _change_of_referenced(statement, place)
     if statement.kind == "table-table":
         side, other = statement.sides[place], statement.sides[1 - place]
-        kept = PRESERVED[statement.steps[0].how]
+        kept = OUTER_SIDES[statement.steps[0].how]
         return before + _change_of_pair(side, other, kept[place], kept[1 - place])
     return f"{before}inserts, updates or deletes the result row of its key"
 
 
 def _change_with_stream(statement: Statement, place: int) -> str:
     if statement.is_windowed:
-        kept = PRESERVED[statement.steps[0].how][place]
+        kept = OUTER_SIDES[statement.steps[0].how][place]
         alone = "; one that met none is added once nothing can meet it any more, with nulls" if kept else ""
         return f"adds a row to the result for each row of the other stream that it meets{alone}"
     if place:

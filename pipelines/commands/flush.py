@@ -6,9 +6,9 @@ from lakehouse.errors import LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.run import one_after_the_other
 from pipelines.epochs.driver import planning, run_join, tell_begun
-from pipelines.epochs.run_epoch import carry_out
+from pipelines.epochs.run_epoch import run_epoch
 from pipelines.epochs.stream_compute import compute_epoch
-from pipelines.epochs.streams.prepare import plan_flush, way_on_of_stream
+from pipelines.epochs.streams.prepare import plan_flush, stream_remedy
 from pipelines.epochs.streams.source_progress import common_goal
 from pipelines.report import JoinReport
 from pipelines.report.progress import SILENT, Progress, Stopwatch
@@ -59,5 +59,5 @@ def _flush(workspace: Workspace, name: str, goal: Mapping[str, int], progress: P
     with planning(workspace, name, watch):
         plan, bound = plan_flush(workspace, name)
     tell_begun(progress, plan)
-    with way_on_of_stream(name):
-        return carry_out(workspace, bound, plan, compute_epoch, watch)
+    with stream_remedy(name):
+        return run_epoch(workspace, bound, plan, compute_epoch, watch)

@@ -10,7 +10,7 @@ from pipelines.binding.input_tables import NotYetRun
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import prepare_node
 from pipelines.epochs.preflight import Prepared
-from pipelines.epochs.streams.prepare import way_on_of_stream
+from pipelines.epochs.streams.prepare import stream_remedy
 from pipelines.epochs.tables.prepare import plan_around
 from pipelines.report import JoinReport, PlanReport
 from pipelines.spec import reads
@@ -62,7 +62,7 @@ def _readable(workspace: Workspace, prepared: Prepared) -> Prepared:
     try:
         for part in plan.sources:
             if part.has_changes and part.name in tables:
-                with way_on_of_stream(plan.join) if bound.stream else nullcontext(), reading(plan.join, part.name):
+                with stream_remedy(plan.join) if bound.stream else nullcontext(), reading(plan.join, part.name):
                     table, columns = tables[part.name], bound.used(part.name)
                     changes = workspace.feeds.read(part.name, table, part.read_after, part.to_version, columns)
                     changes.limit(1).collect()

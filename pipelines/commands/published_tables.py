@@ -14,13 +14,13 @@ from lakehouse.tables import get, read
 from lakehouse.values import INCOMPARABLE, contains
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.version_ranges import Stretch
+from pipelines.commands.version_ranges import VersionRange
 from pipelines.joins.before_images import Before, before_of, changes_of, logged_between
-from pipelines.joins.pairs import is_eager, preserved
+from pipelines.joins.pairs import is_eager, outer_sides
 from pipelines.spec import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
 
 
-class Held(NamedTuple):
+class TableSuite(NamedTuple):
     """A published table, and what it is held to."""
 
     table: Address
@@ -44,15 +44,15 @@ class Part(NamedTuple):
     suite: Declared
 
 
-def suites(workspace: Workspace, bound: BoundJoin) -> Iterator[Held]:
+def suites(workspace: Workspace, bound: BoundJoin) -> Iterator[TableSuite]:
     """
     Give the tables of a join that readers see, each with what is expected of it by its kind and by the file.
 
     Under semantics that repeat rows by intent the rules against that are left out.
     """
-    yield Held(bound.result, [*_of_kind(bound), *workspace.file.joins[bound.join.name].expectations])
+    yield TableSuite(bound.result, [*_of_kind(bound), *workspace.file.joins[bound.join.name].expectations])
     if bound.changelog is not None:
-        yield Held(bound.changelog, _of_log(bound))
+        yield TableSuite(bound.changelog, _of_log(bound))
 
 
 def whole(workspace: Workspace, bound: BoundJoin) -> Iterator[Part]:
@@ -62,18 +62,18 @@ def whole(workspace: Workspace, bound: BoundJoin) -> Iterator[Part]:
         yield Part(table, f"{table.label} at version {version}", read(workspace.spark, table, version), suite)
 
 
-def between(workspace: Workspace, bound: BoundJoin, stretch: Stretch) -> Iterator[Part]:
+def between(workspace: Workspace, bound: BoundJoin, published: VersionRange) -> Iterator[Part]:
     """
     Give what was published in a range: the changes of a result with a key, else the rows that its epochs added.
 
     What the file expects of a whole table is left out. A table to which nothing was published is left out, too.
     """
     declared = of_rows(workspace.file.joins[bound.join.name].expectations)
-    if not bound.streams and stretch.after < stretch.to:
-        yield from _changes(workspace, bound, stretch, declared)
-    if not stretch.epochs:
+    if not bound.streams and published.after < published.to:
+        yield from _changes(workspace, bound, published, declared)
+    if not published.epochs:
         return
-    first, last = stretch.epochs[0], stretch.epochs[-1]
+    first, last = published.epochs[0], published.epochs[-1]
     which = f"rows of epoch {first}" if first == last else f"rows of epochs {first} to {last}"
     if bound.streams:
         rows = _newest(workspace, bound.result).where(f"_epoch BETWEEN {first} AND {last}")
@@ -85,15 +85,15 @@ def between(workspace: Workspace, bound: BoundJoin, stretch: Stretch) -> Iterato
         yield Part(bound.changelog, f"{bound.changelog.label}, {which}", rows, _of_log(bound, before))
 
 
-def _changes(workspace: Workspace, bound: BoundJoin, stretch: Stretch, declared: Declared) -> Iterator[Part]:
+def _changes(workspace: Workspace, bound: BoundJoin, published: VersionRange, declared: Declared) -> Iterator[Part]:
     """Give the changes of a result with a key; and those of its rows that were written, as the file expects them."""
     names, key = bound.columns.fieldNames(), bound.join.key
     operation, version, _ = FEED_COLUMNS
     before = before_of([*key, *_comparable(bound)], [*names, *FEED_COLUMNS])
-    feed = read_feed(workspace.spark, bound.result, stretch.after, stretch.to, names)
+    feed = read_feed(workspace.spark, bound.result, published.after, published.to, names)
     changes = changes_of(feed, key, bound.columns, before)
-    first = stretch.after + 1
-    versions = f"version {first}" if first == stretch.to else f"versions {first} to {stretch.to}"
+    first = published.after + 1
+    versions = f"version {first}" if first == published.to else f"versions {first} to {published.to}"
     suite = of_changes(key, before.values, operation, version, before.known)
     yield Part(bound.result, f"{bound.result.label}, changes of {versions}", changes, suite)
     if declared:
@@ -110,7 +110,7 @@ def _of_kind(bound: BoundJoin) -> Suite:
     join = bound.join
     kind = of_stream(STREAM_COLUMNS) if bound.streams else of_table(join.key)
     if join.window is not None and not is_eager(bound.semantics):
-        kind += of_two_streams(preserved(join), ROW_COLUMNS)
+        kind += of_two_streams(outer_sides(join), ROW_COLUMNS)
     return kind
 
 

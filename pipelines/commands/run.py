@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 from lakehouse.errors import GateFailed, LakejoinError, LedgerForgot
-from pipelines.binding.ktable import way_on
+from pipelines.binding.ktable import ktable_remedy
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.driver import run_join
 from pipelines.epochs.streams.source_progress import common_goal
@@ -53,7 +53,7 @@ def run_joins(
     def run(name: str) -> JoinReport:
         if name in workspace.file.joins:
             return run_join(workspace, name, backfill=backfill, progress=progress, goal=goal)
-        with way_on(workspace, name):
+        with ktable_remedy(workspace, name):
             return run_join(workspace, name, backfill=backfill, progress=progress)
 
     def run_on(name: str) -> JoinReport:

@@ -20,7 +20,7 @@ from lakehouse.feed_ranges import unrecorded
 from lakehouse.tables import Commit, Table, commits_since, find
 from lakehouse.times import FILE_RETENTION, retention_seconds
 from pipelines.binding.input_tables import find_input
-from pipelines.binding.ktable import way_on_from
+from pipelines.binding.ktable import for_ktable
 from pipelines.binding.workspace import Workspace
 from pipelines.report import GateStatus, JoinStatus, SourceStatus
 from pipelines.report.status import State
@@ -29,7 +29,7 @@ from pipelines.spec import changelog_fingerprint, fingerprint, is_stream, statem
 
 
 @dataclass(frozen=True)
-class Sighting:
+class ObservedSource:
     """
     A source as it was found.
 
@@ -70,10 +70,10 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
     reconciles = not has_stream and file.joins[name].refresh != "incremental"
     with ThreadPoolExecutor() as side_by_side:
         look = partial(_sight, workspace, reconciles=reconciles)
-        sightings = tuple(side_by_side.map(look, names, map(recorded.get, names)))
+        observations = tuple(side_by_side.map(look, names, map(recorded.get, names)))
     redefined = last is not None and last.definition != fingerprint(file, name, workspace.deviations)
     remedy = f"`lakejoin backfill --reset --select {name}` begins the result anew" if has_stream else ""
-    return judge(name, history, sightings, datetime.now(UTC), redefined=redefined, remedy=remedy)
+    return judge(name, history, observations, datetime.now(UTC), redefined=redefined, remedy=remedy)
 
 
 def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
@@ -81,17 +81,17 @@ def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
     history = workspace.ledger.of(name)
     last = history.committed
     table = find(workspace.spark, workspace.source(name))
-    sighting = _sighted(workspace, name, table, last.sources[0] if last else None, reconciles=False)
+    observed = _sighted(workspace, name, table, last.sources[0] if last else None, reconciles=False)
     definition = changelog_fingerprint(workspace.file, name, workspace.deviations)
     redefined = last is not None and last.definition != definition
-    found = judge(name, history, (sighting,), datetime.now(UTC), redefined=redefined)
-    return found.model_copy(update={"note": way_on_from(found.note)})
+    found = judge(name, history, (observed,), datetime.now(UTC), redefined=redefined)
+    return found.model_copy(update={"note": for_ktable(found.note)})
 
 
 def judge(
     name: str,
     history: JoinHistory,
-    sightings: tuple[Sighting, ...],
+    observations: tuple[ObservedSource, ...],
     now: datetime,
     *,
     redefined: bool = False,
@@ -103,49 +103,49 @@ def judge(
     Args:
         name: The join.
         history: Its ledger.
-        sightings: Its sources, left before right.
+        observations: Its sources, left before right.
         now: The present, aware.
         redefined: Whether the pipeline file defines it otherwise than when its last epoch ran.
         remedy: What helps where the next run cannot go on; a backfill if it is empty.
     """
     last = history.committed
     between = seconds_between_runs(history)
-    state = _state(history, sightings)
+    state = _state(history, observations)
     return JoinStatus(
         join=name,
         state=state,
         epoch=last.epoch if last else 0,
         committed_at=last.at if last else None,
         result_version=last.result.version if last else None,
-        sources=tuple(source_status(sighting, between, now) for sighting in sightings),
+        sources=tuple(source_status(observed, between, now) for observed in observations),
         last_gate=last_gate(history),
         note=_note(name, state, history, redefined=redefined, remedy=remedy),
     )
 
 
-def source_status(sighting: Sighting, between: float | None, now: datetime) -> SourceStatus:
+def source_status(observed: ObservedSource, between: float | None, now: datetime) -> SourceStatus:
     """
     Say how far a source has moved on.
 
     Args:
-        sighting: The source as it was found.
+        observed: The source as it was found.
         between: Seconds between two runs, None if nobody knows.
         now: The present, aware.
     """
-    table, recorded, commits = sighting.table, sighting.recorded, sighting.commits
+    table, recorded, commits = observed.table, observed.recorded, observed.commits
     retention = None if table is None else retention_seconds(table.properties)
     until = _later(commits[0].at, retention) if commits else None
-    counted = recorded is not None and not sighting.problem
+    counted = recorded is not None and not observed.problem
     age = max((now - commits[0].at).total_seconds(), 0.0) if commits else 0.0
     return SourceStatus(
-        name=sighting.name,
+        name=observed.name,
         version=None if table is None else table.version,
         accounted=None if recorded is None else recorded.to_version,
         commits_behind=len(commits) if counted else None,
         seconds_behind=age if counted else None,
         retention_seconds=retention,
         readable_until=until,
-        warning=sighting.problem or sighting.changed or retention_warning(retention, until, between, now),
+        warning=observed.problem or observed.changed or retention_warning(retention, until, between, now),
     )
 
 
@@ -204,55 +204,55 @@ def _gate(entry: Entry) -> GateStatus | None:
     return None
 
 
-def _sight(workspace: Workspace, name: str, recorded: Recorded | None, *, reconciles: bool) -> Sighting:
+def _sight(workspace: Workspace, name: str, recorded: Recorded | None, *, reconciles: bool) -> ObservedSource:
     """Look at what a join reads."""
     try:
         table = find_input(workspace, name)
     except LakejoinError as error:
-        return Sighting(name, None, recorded, problem=error.problem)
-    sighting = _sighted(workspace, name, table, recorded, reconciles=reconciles)
+        return ObservedSource(name, None, recorded, problem=error.problem)
+    observed = _sighted(workspace, name, table, recorded, reconciles=reconciles)
     if recorded is None or not recorded.to_epoch:
-        return sighting
+        return observed
     history = workspace.ledger.of(name)
     later = history.between(recorded.to_epoch, history.next_epoch)
-    return replace(sighting, moved=any(entry.positions for entry in later))
+    return replace(observed, moved=any(entry.positions for entry in later))
 
 
 def _sighted(
     workspace: Workspace, name: str, table: Table | None, recorded: Recorded | None, *, reconciles: bool
-) -> Sighting:
+) -> ObservedSource:
     if table is None:
-        return Sighting(name, None, recorded, problem="there is no such Delta table")
+        return ObservedSource(name, None, recorded, problem="there is no such Delta table")
     if recorded is not None and table.id != recorded.id:
-        return Sighting(name, table, recorded, problem="it was dropped and created again")
+        return ObservedSource(name, table, recorded, problem="it was dropped and created again")
     source = workspace.file.sources.get(name)
     if source is not None and source.kind == "global_table":
-        return Sighting(name, table, recorded)  # its changes cause nothing
+        return ObservedSource(name, table, recorded)  # its changes cause nothing
     if not table.feed_on:
-        return Sighting(name, table, recorded, problem=f"its change feed is off: set {CHANGE_FEED} = true")
+        return ObservedSource(name, table, recorded, problem=f"its change feed is off: set {CHANGE_FEED} = true")
     if recorded is None:
-        return Sighting(name, table, None)
+        return ObservedSource(name, table, None)
     try:
         commits = commits_since(workspace.spark, table, recorded.to_version)
     except CannotContinue as error:
-        return Sighting(name, table, recorded, problem=f"{error.problem} ({error.found})")
+        return ObservedSource(name, table, recorded, problem=f"{error.problem} ({error.found})")
     changed = changed_columns(workspace.spark, table, recorded, commits)
     with_data = tuple(commit for commit in commits if commit.changes_data)
     if reconciles:
-        return Sighting(name, table, recorded, with_data, changed=changed)
-    return Sighting(name, table, recorded, with_data, problem=changed or unrecorded(commits))
+        return ObservedSource(name, table, recorded, with_data, changed=changed)
+    return ObservedSource(name, table, recorded, with_data, problem=changed or unrecorded(commits))
 
 
-def _state(history: JoinHistory, sightings: tuple[Sighting, ...]) -> State:
+def _state(history: JoinHistory, observations: tuple[ObservedSource, ...]) -> State:
     if history.broken is not None:
         return "broken"
     if history.open is not None:
         return "open"
     if history.committed is None:
         return "not loaded"
-    if any(sighting.problem for sighting in sightings):
+    if any(observed.problem for observed in observations):
         return "unreadable"
-    is_behind = any(sighting.commits or sighting.moved or sighting.changed for sighting in sightings)
+    is_behind = any(observed.commits or observed.moved or observed.changed for observed in observations)
     return "behind" if is_behind else "current"
 
 

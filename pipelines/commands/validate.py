@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from expectations.catalogue import each, of_whole
 from expectations.declared import judge
-from expectations.told import Told
+from expectations.results import ExpectationResult
 from lakehouse.conditions import reading
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import FeedUnavailable, GateFailed, NotLoaded
@@ -14,8 +14,8 @@ from lakehouse.tables import commits_since, get
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.published_tables import Held, Part, between, suites, whole
-from pipelines.commands.version_ranges import Span, Stretch, stretch_of
+from pipelines.commands.published_tables import Part, TableSuite, between, suites, whole
+from pipelines.commands.version_ranges import RequestedRange, VersionRange, find_range
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.report.wording import number_of
@@ -28,12 +28,12 @@ class Judged(NamedTuple):
     Args:
         table: The table's name.
         what: Which of its rows.
-        told: What was found, expectation by expectation.
+        results: What was found, expectation by expectation.
     """
 
     table: str
     what: str
-    told: tuple[Told, ...]
+    results: tuple[ExpectationResult, ...]
 
 
 class Validation(NamedTuple):
@@ -47,19 +47,21 @@ class Validation(NamedTuple):
     """
 
     report: JoinReport
-    suites: tuple[Held, ...] = ()
+    suites: tuple[TableSuite, ...] = ()
     judged: tuple[Judged, ...] = ()
 
 
-def validate_join(workspace: Workspace, name: str, span: Span | None = None, *, telling: bool = False) -> Validation:
+def validate_join(
+    workspace: Workspace, name: str, requested: RequestedRange | None = None, *, with_results: bool = False
+) -> Validation:
     """
     Validate the tables of a join as their readers see them, or what was published in a range; whoever wrote it.
 
     Args:
         workspace: Where to work.
         name: The join.
-        span: The range; without it the tables as they are at their newest versions.
-        telling: Whether to tell what was found of expectations that were met, too.
+        requested: The range; without it the tables as they are at their newest versions.
+        with_results: Whether to tell what was found of expectations that were met, too.
 
     Returns:
         The report, with a GateFailed if a table does not meet them; `counts` has rows (of the result, in a range its
@@ -76,23 +78,25 @@ def validate_join(workspace: Workspace, name: str, span: Span | None = None, *, 
     last = history.committed
     if last is None:
         raise NotLoaded(name, "nothing is published: it has not run yet", hint=f"run `lakejoin run --select {name}`")
-    with watch.step("validate"), reading(name) if span is None else _reading_back(name):
+    with watch.step("validate"), reading(name) if requested is None else _reading_back(name):
         bound = bind_join(workspace, name)
-        parts = [*_parts(workspace, bound, history, span)]
+        parts = [*_parts(workspace, bound, history, requested)]
         of_result = next((part for part in parts if part.table == bound.result), None)
         rows = 0 if of_result is None else of_result.rows.count()
-        verdicts = [judge(name, part.rows, part.suite, telling=telling) for part in parts]
+        verdicts = [judge(name, part.rows, part.suite, with_results=with_results) for part in parts]
     counts = {"rows": rows, "expectations": sum(len(part.suite) for part in parts)}
     looked_at = "; ".join(part.what for part in parts) or "nothing was published"
-    reason = f"{looked_at}; the last epoch is {last.epoch}" if span is None else f"{span}: {looked_at}"
-    judged = tuple(Judged(part.table.label, part.what, found.told) for part, found in zip(parts, verdicts, strict=True))
+    reason = f"{looked_at}; the last epoch is {last.epoch}" if requested is None else f"{requested}: {looked_at}"
+    judged = tuple(
+        Judged(part.table.label, part.what, found.results) for part, found in zip(parts, verdicts, strict=True)
+    )
     findings = [
         f"{part.table.label}: {finding}"
         for part, verdict in zip(parts, verdicts, strict=True)
         for finding in verdict.findings
     ]
     error = _failed(name, reason, findings) if findings else None
-    details = _details(workspace, name, counts, span)
+    details = _details(workspace, name, counts, requested)
     report = JoinReport(
         join=name,
         outcome="failed" if error else "done",
@@ -107,20 +111,22 @@ def validate_join(workspace: Workspace, name: str, span: Span | None = None, *, 
     return Validation(report, tuple(suites(workspace, bound)), judged)
 
 
-def _parts(workspace: Workspace, bound: BoundJoin, history: JoinHistory, span: Span | None) -> Iterator[Part]:
-    if span is None:
+def _parts(
+    workspace: Workspace, bound: BoundJoin, history: JoinHistory, requested: RequestedRange | None
+) -> Iterator[Part]:
+    if requested is None:
         yield from whole(workspace, bound)
     else:
-        yield from between(workspace, bound, _stretch(workspace, bound, history, span))
+        yield from between(workspace, bound, _stretch(workspace, bound, history, requested))
 
 
-def _stretch(workspace: Workspace, bound: BoundJoin, history: JoinHistory, span: Span) -> Stretch:
+def _stretch(workspace: Workspace, bound: BoundJoin, history: JoinHistory, requested: RequestedRange) -> VersionRange:
     """Find the range, and see that no commit of it is missing: a feed would pass over it in silence."""
     result = get(workspace.spark, bound.result)
-    stretch = stretch_of(bound.join.name, span, history, result)
+    published = find_range(bound.join.name, requested, history, result)
     if not bound.streams:
-        commits_since(workspace.spark, result, stretch.after)
-    return stretch
+        commits_since(workspace.spark, result, published.after)
+    return published
 
 
 @contextmanager
@@ -143,10 +149,12 @@ def _failed(name: str, reason: str, findings: Sequence[str]) -> GateFailed:
     )
 
 
-def _details(workspace: Workspace, name: str, counts: dict[str, int], span: Span | None) -> tuple[str, ...]:
-    rows = "rows of the result" if span is None else "changes of the result"
+def _details(
+    workspace: Workspace, name: str, counts: dict[str, int], requested: RequestedRange | None
+) -> tuple[str, ...]:
+    rows = "rows of the result" if requested is None else "changes of the result"
     details = [f"{rows}: {counts['rows']:,}, expectations: {counts['expectations']}"]
-    left_out = 0 if span is None else len([*each(of_whole(workspace.file.joins[name].expectations))])
+    left_out = 0 if requested is None else len([*each(of_whole(workspace.file.joins[name].expectations))])
     if left_out:
         one = number_of(left_out, "expectation about the whole result was", "expectations about the whole result were")
         details.append(f"{one} left out: a range says nothing about it")

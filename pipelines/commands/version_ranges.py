@@ -17,7 +17,7 @@ class BadRange(LakejoinError):
 
 
 @dataclass(frozen=True)
-class Span:
+class RequestedRange:
     """
     A range as it was asked for.
 
@@ -37,7 +37,7 @@ class Span:
         return f"{self.unit} {self.first} to {'the newest' if self.last is None else self.last}"
 
 
-class Stretch(NamedTuple):
+class VersionRange(NamedTuple):
     """What a range is in a result: its versions (after, to], and its committed epochs in their order."""
 
     after: int
@@ -45,7 +45,7 @@ class Stretch(NamedTuple):
     epochs: tuple[int, ...]
 
 
-def span_of(epochs: str, versions: str) -> Span | None:
+def read_range(epochs: str, versions: str) -> RequestedRange | None:
     """
     Read a range.
 
@@ -73,16 +73,16 @@ def span_of(epochs: str, versions: str) -> Span | None:
             f"`{given}` is no range of {unit}",
             expected="the first and the last: 3..7, or 3.. up to the newest, or 3 alone",
         )
-    return Span(unit, first, None if last is None else int(last))
+    return RequestedRange(unit, first, None if last is None else int(last))
 
 
-def stretch_of(name: str, span: Span, history: JoinHistory, result: Table) -> Stretch:
+def find_range(name: str, requested: RequestedRange, history: JoinHistory, result: Table) -> VersionRange:
     """
     Find a range in a result.
 
     Args:
         name: The join.
-        span: The range.
+        requested: The range.
         history: The join's ledger.
         result: The result as it is now.
 
@@ -91,23 +91,25 @@ def stretch_of(name: str, span: Span, history: JoinHistory, result: Table) -> St
         FeedUnavailable: The epochs wrote to an earlier table of that name.
     """
     made = JoinHistory(tuple(e for e in history.entries if e.step == COMMITTED and e.result.id == result.id))
-    if span.unit == "epochs":
-        return _of_epochs(name, span, history, made)
-    last = result.version if span.last is None else span.last
-    if max(span.first, last) > result.version:
-        raise BadRange(name, f"no such range: {span}", expected=f"versions of the result from 0 to {result.version}")
-    epochs = made.between(_number(made.at_result(span.first - 1)), _number(made.at_result(last)))
-    return Stretch(span.first - 1, last, tuple(entry.epoch for entry in epochs))
+    if requested.unit == "epochs":
+        return _of_epochs(name, requested, history, made)
+    last = result.version if requested.last is None else requested.last
+    if max(requested.first, last) > result.version:
+        raise BadRange(
+            name, f"no such range: {requested}", expected=f"versions of the result from 0 to {result.version}"
+        )
+    epochs = made.between(_number(made.at_result(requested.first - 1)), _number(made.at_result(last)))
+    return VersionRange(requested.first - 1, last, tuple(entry.epoch for entry in epochs))
 
 
-def _of_epochs(name: str, span: Span, history: JoinHistory, made: JoinHistory) -> Stretch:
+def _of_epochs(name: str, requested: RequestedRange, history: JoinHistory, made: JoinHistory) -> VersionRange:
     newest = _number(history.committed)
-    last = newest if span.last is None else span.last
-    entries = history.between(span.first - 1, last)
-    if span.first < 1 or max(span.first, last) > newest or not entries:
+    last = newest if requested.last is None else requested.last
+    entries = history.between(requested.first - 1, last)
+    if requested.first < 1 or max(requested.first, last) > newest or not entries:
         raise BadRange(
             name,
-            f"no such range: {span}",
+            f"no such range: {requested}",
             expected=f"committed epochs from 1 to {newest}",
             hint=f"`lakejoin history --select {name}` lists them",
         )
@@ -122,7 +124,7 @@ def _of_epochs(name: str, span: Span, history: JoinHistory, made: JoinHistory) -
         )
     version = entries[-1].result.version
     assert version is not None, "a committed epoch knows what its targets became"
-    return Stretch(entries[0].result.base_version, version, tuple(entry.epoch for entry in entries))
+    return VersionRange(entries[0].result.base_version, version, tuple(entry.epoch for entry in entries))
 
 
 def _number(entry: Entry | None) -> int:

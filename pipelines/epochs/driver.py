@@ -24,15 +24,15 @@ from pipelines.binding.bound import BoundJoin, notes_on
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import prepare_node
-from pipelines.epochs.ktable.compute import compute_ktable, made_ready, prepare_ktable
+from pipelines.epochs.ktable.compute import compute_ktable, create_target, prepare_ktable
 from pipelines.epochs.preflight import Prepared, must_be_bound
 from pipelines.epochs.recovery import finish_open
 from pipelines.epochs.replay import compute_replay, plan_replay
-from pipelines.epochs.run_epoch import carry_out, counts_only, report_on
+from pipelines.epochs.run_epoch import counts_only, report_on, run_epoch
 from pipelines.epochs.slices import backfill_in_slices, refuse_open, resume_slices, slices_for
 from pipelines.epochs.stream_compute import compute_epoch
-from pipelines.epochs.streams.prepare import made_ready as stream_made_ready
-from pipelines.epochs.streams.prepare import plan_reset, way_on_of_stream
+from pipelines.epochs.streams.prepare import create_targets as stream_made_ready
+from pipelines.epochs.streams.prepare import plan_reset, stream_remedy
 from pipelines.epochs.tables.compute import compute_changes
 from pipelines.epochs.tables.load import load
 from pipelines.epochs.tables.partial_backfill import plan_subset
@@ -98,7 +98,7 @@ def run_join(
     if isinstance(prepared.bound, BoundKTable):
         return _epoch_of_ktable(workspace, prepared, watch, progress, asked=backfill is not None)
     if isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None:
-        with way_on_of_stream(name):
+        with stream_remedy(name):
             return _epochs_of_stream(workspace, prepared, watch, progress, goal or {})
     if plan.strategy == "load":
         return report_on(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
@@ -134,7 +134,7 @@ def _after_the_open_one(
     if waiting.slices:
         finished = resume_slices(workspace, prepared.history, watch, progress)
     else:
-        with way_on_of_stream(name) if _is_stream(workspace, name) else nullcontext():
+        with stream_remedy(name) if _is_stream(workspace, name) else nullcontext():
             resets = backfill is not None and backfill.remedy == "reset"
             finished = finish_open(workspace, prepared, watch, abandon_broken=is_whole, resets=resets)
     if finished is not None and finished.slices:
@@ -177,7 +177,7 @@ def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> Join
     plan, bound = prepared.plan, must_be_bound(prepared)
     plan = _with_changelog(workspace, bound, plan)
     compute = compute_changes if plan.strategy == "incremental" else compute_reconciliation
-    return carry_out(workspace, bound, plan, counts_only(compute), watch)
+    return run_epoch(workspace, bound, plan, counts_only(compute), watch)
 
 
 def _epoch_of_ktable(
@@ -187,7 +187,7 @@ def _epoch_of_ktable(
     name, plan, bound = prepared.plan.join, prepared.plan, prepared.bound
     assert isinstance(bound, BoundKTable)
     try:
-        return carry_out(workspace, bound, made_ready(workspace, bound, plan), counts_only(compute_ktable), watch)
+        return run_epoch(workspace, bound, create_target(workspace, bound, plan), counts_only(compute_ktable), watch)
     except CannotContinue as error:
         if not asked or plan.strategy != "incremental" or isinstance(error, LedgerForgot):
             raise
@@ -197,7 +197,7 @@ def _epoch_of_ktable(
     if again.strategy != "reconcile":  # it was stopped while it was published
         raise stopped
     tell_begun(progress, again)
-    return carry_out(workspace, bound, again, counts_only(compute_ktable), watch)
+    return run_epoch(workspace, bound, again, counts_only(compute_ktable), watch)
 
 
 def _epochs_of_stream(
@@ -208,7 +208,7 @@ def _epochs_of_stream(
     newest = {**must_be_bound(prepared).newest, **goal}
     while True:
         bound, plan = must_be_bound(prepared), prepared.plan
-        reports.append(carry_out(workspace, bound, stream_made_ready(workspace, bound, plan), compute_epoch, watch))
+        reports.append(run_epoch(workspace, bound, stream_made_ready(workspace, bound, plan), compute_epoch, watch))
         if not plan.more:
             return joined_reports(reports)
         watch = Stopwatch(lambda step: progress.step(name, step))
@@ -230,7 +230,7 @@ def _mended(
         else:
             plan, bound = plan_replay(workspace, name, remedy)
     tell_begun(progress, plan)
-    return carry_out(workspace, bound, plan, compute_epoch if remedy == "reset" else compute_replay, watch)
+    return run_epoch(workspace, bound, plan, compute_epoch if remedy == "reset" else compute_replay, watch)
 
 
 def _mended_part(
@@ -244,7 +244,7 @@ def _mended_part(
     if number > 1:
         made = backfill_in_slices(workspace, bound, plan, number, watch, progress, *subset.conditions)
         return report_on(made, watch, plan.strategy)
-    return carry_out(workspace, bound, plan, counts_only(partial(compute_reconciliation, subset=subset)), watch)
+    return run_epoch(workspace, bound, plan, counts_only(partial(compute_reconciliation, subset=subset)), watch)
 
 
 def _with_changelog(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:

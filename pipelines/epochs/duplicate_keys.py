@@ -16,27 +16,27 @@ EXAMPLES = 5
 REMOVE = "remove the surplus rows from the source; nothing was published"
 
 
-class Twice(NamedTuple):
+class Duplicate(NamedTuple):
     """A key that a table holds more than once: its values, and how many rows have it, in words."""
 
     key: Sequence[object]
     rows: str
 
 
-def changed_twice(changes: DataFrame) -> list[Twice]:
+def duplicates_in_changes(changes: DataFrame) -> list[Duplicate]:
     """Return examples of keys that changes make hold several rows; the table may hold more than the changes show."""
     rows = changes.select("key", "copies").limit(EXAMPLES).collect()
-    return [Twice(tuple(row["key"]), f"{row['copies']} rows or more") for row in rows]
+    return [Duplicate(tuple(row["key"]), f"{row['copies']} rows or more") for row in rows]
 
 
-def held_twice(rows: DataFrame, key: Sequence[str]) -> list[Twice]:
+def duplicates_in_table(rows: DataFrame, key: Sequence[str]) -> list[Duplicate]:
     """Return examples of keys that several rows of a table have; rows without a key do not count."""
     parts = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
     twice = rows.where(f"NOT {null_key(key)}").groupBy(*parts).count().where("count > 1")
-    return [Twice(tuple(row)[:-1], f"{row['count']} rows") for row in twice.limit(EXAMPLES).collect()]
+    return [Duplicate(tuple(row)[:-1], f"{row['count']} rows") for row in twice.limit(EXAMPLES).collect()]
 
 
-def refuse_keys(label: str, key: Sequence[str], examples: Sequence[Twice], hint: str = REMOVE) -> None:
+def refuse_keys(label: str, key: Sequence[str], examples: Sequence[Duplicate], hint: str = REMOVE) -> None:
     """
     Stop where keys were found that a table holds twice.
 
@@ -59,7 +59,7 @@ def refuse_keys(label: str, key: Sequence[str], examples: Sequence[Twice], hint:
         )
 
 
-def listed(key: Sequence[str], examples: Sequence[Twice]) -> str:
+def listed(key: Sequence[str], examples: Sequence[Duplicate]) -> str:
     """Write keys for a message, each with the names of its columns and its rows: `k=3 (2 rows)`."""
     named = (
         ", ".join(f"{name}={value}" for name, value in zip(key, one.key, strict=True)) + f" ({one.rows})"

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from expectations.gate import Ahead, Sources, gate_change_set, gate_changelog, gate_stream, read_ahead
+from expectations.gate import PrefetchedRows, Sources, gate_change_set, gate_changelog, gate_stream, prefetch_rows
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.entries import Entry
-from lakehouse.session import NOT_ADAPTIVE, for_few, settings
+from lakehouse.session import NOT_ADAPTIVE, settings, small_query_settings
 from lakehouse.stage import Stage
 from pipelines.binding.bound import Bound, BoundJoin
 from pipelines.binding.workspace import Workspace
@@ -23,20 +23,20 @@ from pipelines.spec import STREAM_COLUMNS
 
 
 @dataclass(frozen=True)
-class Beforehand:
+class Prefetched:
     """
     What the gate of a join of tables has before the change set is known.
 
     Args:
         sources: Its sources as the epoch pinned them.
-        ahead: What was read of them and of the result already.
+        rows: What was read of them and of the result already.
     """
 
     sources: Sources
-    ahead: Ahead | None = None
+    rows: PrefetchedRows | None = None
 
 
-def look_ahead(workspace: Workspace, bound: Bound, plan: EpochPlan) -> Beforehand | None:
+def prefetch(workspace: Workspace, bound: Bound, plan: EpochPlan) -> Prefetched | None:
     """
     Find what an epoch of a join of tables will be held against, and read it of a small one, while it is computed.
 
@@ -51,10 +51,10 @@ def look_ahead(workspace: Workspace, bound: Bound, plan: EpochPlan) -> Beforehan
     if not isinstance(bound, BoundJoin) or bound.streams:
         return None
     sources = sources_of(workspace, bound, plan)
-    if plan.strategy != "incremental" or not plan.few:
-        return Beforehand(sources)
+    if plan.strategy != "incremental" or not plan.via_driver:
+        return Prefetched(sources)
     kind = _kind_of_changes(bound)
-    return Beforehand(sources, read_ahead(workspace.spark, kind, bound.result, plan.base_version, sources))
+    return Prefetched(sources, prefetch_rows(workspace.spark, kind, bound.result, plan.base_version, sources))
 
 
 def gate(
@@ -63,7 +63,7 @@ def gate(
     plan: EpochPlan,
     stage: Stage,
     entry: Entry,
-    beforehand: Beforehand | None = None,
+    prefetched: Prefetched | None = None,
 ) -> Verdict:
     """
     Hold what an epoch has staged against the result, and what that is made of.
@@ -74,13 +74,13 @@ def gate(
         plan: The epoch.
         stage: What it would write.
         entry: Its row for the ledger, with its counts.
-        beforehand: What `look_ahead` has found.
+        prefetched: What `prefetch` has found.
     """
     rows = staged_rows(entry)
     if isinstance(bound, BoundJoin) and bound.streams:
         return _gate_stream(workspace, bound, plan, stage, entry)
     if isinstance(bound, BoundJoin):
-        return _gate_tables(workspace, bound, plan, stage, rows, entry.counts.get("changelog", 0), beforehand)
+        return _gate_tables(workspace, bound, plan, stage, rows, entry.counts.get("changelog", 0), prefetched)
     if not rows:
         return Verdict()
     changes = stage.get(workspace.spark, "result")
@@ -108,23 +108,26 @@ def _gate_tables(
     stage: Stage,
     rows: int,
     logged: int,
-    beforehand: Beforehand | None,
+    prefetched: Prefetched | None,
 ) -> Verdict:
     """Gate the change set of a join of tables, and its changelog where that follows the sources commit by commit."""
     spark, base, is_incremental = workspace.spark, plan.base_version, plan.strategy == "incremental"
     if not rows and not logged and not is_incremental:
         return Verdict()
-    is_few = rows + logged <= limits.FEW_ROWS and (plan.few or not is_incremental)
+    is_few = rows + logged <= limits.CHANGES_VIA_DRIVER and (plan.via_driver or not is_incremental)
     kind = _kind_of_changes(bound)
-    if beforehand is None:
-        beforehand = Beforehand(sources_of(workspace, bound, plan))
-    sources = beforehand.sources
+    if prefetched is None:
+        prefetched = Prefetched(sources_of(workspace, bound, plan))
+    sources = prefetched.sources
     # Plans over small sources are interpreted, which costs less than to compile them.
-    few = {**(for_few(0) if sources.are_small else NOT_ADAPTIVE), "spark.sql.shuffle.partitions": "2"}
-    with settings(spark, few if is_few else {}):
+    via_driver = {
+        **(small_query_settings(0) if sources.are_small else NOT_ADAPTIVE),
+        "spark.sql.shuffle.partitions": "2",
+    }
+    with settings(spark, via_driver if is_few else {}):
         # That nothing is to change is an answer too.
         changes = stage.get(spark, "result", kind) if rows else spark.createDataFrame([], kind)
-        findings = gate_change_set(spark, changes, rows, bound.result, base, sources, beforehand.ahead).findings
+        findings = gate_change_set(spark, changes, rows, bound.result, base, sources, prefetched.rows).findings
         if (rows or logged) and bound.changelog is not None and is_incremental:
             log, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small
             verdict = gate_changelog(spark, log, changes, logged, bound.result, base, strict=strict, is_small=small)
@@ -154,7 +157,7 @@ def gated(
     plan: EpochPlan,
     stage: Stage,
     entry: Entry,
-    beforehand: Beforehand | None = None,
+    prefetched: Prefetched | None = None,
 ) -> tuple[Verdict, Verdict, str]:
     """
     Hold a staged change set to its gates.
@@ -165,12 +168,12 @@ def gated(
         plan: The epoch.
         stage: What it would write.
         entry: Its row for the ledger, with its counts.
-        beforehand: What was found for the gate while the epoch was computed.
+        prefetched: What was found for the gate while the epoch was computed.
 
     Returns:
         What stops it, what is only warned of, and what to do about the first.
     """
-    verdict = gate(workspace, bound, plan, stage, entry, beforehand)
+    verdict = gate(workspace, bound, plan, stage, entry, prefetched)
     if not verdict.passed or not (staged_rows(entry) or entry.counts.get(APPENDED)):
         return verdict, Verdict(), OF_OURS.format(join=plan.join)
     return *gate_of_yours(workspace, plan.join, lambda: _staged(workspace, stage, entry)), OF_YOURS

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql.types import StructType
 
 from lakehouse.columns import changed_columns, columns_in
-from lakehouse.commit_log import mark_of
+from lakehouse.commit_log import commit_identity
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken, reconcile_hint
 from lakehouse.feed import CHANGE_FEED
@@ -91,13 +91,13 @@ def source_facts(
         )
     last = history.committed
     recorded = next((s for s in last.sources if s.name == name), None) if last and not backfill else None
-    commit, columns = mark_of(table, table.version), columns_in(table.schema, used.get(name, ()))
+    commit, columns = commit_identity(table, table.version), columns_in(table.schema, used.get(name, ()))
     facts = SourceFacts(name, table.id, table.version, columns=columns, commit=commit)
     if recorded is None or recorded.id != table.id:
         return facts
     table = reaching(workspace.spark, table, recorded.to_version)
-    if mark_of(table, recorded.to_version).contradicts(recorded.commit):
-        return replace(facts, is_put_back=True)
+    if commit_identity(table, recorded.to_version).contradicts(recorded.commit):
+        return replace(facts, is_restored=True)
     try:
         commits = commits_since(workspace.spark, table, recorded.to_version)
     except FeedUnavailable as error:

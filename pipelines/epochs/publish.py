@@ -18,12 +18,12 @@ from lakehouse.errors import AnotherRun, BrokenEpoch, FeedUnavailable, LakejoinE
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.publish import ATTEMPTS, OPERATIONS, Fence, append, check_owner, committed_counts, merge
 from lakehouse.refusals import refusal
-from lakehouse.session import for_few, settings
+from lakehouse.session import settings, small_query_settings
 from lakehouse.stage import Stage
 from lakehouse.tables import Commit, Table, get, refresh
 from pipelines.binding.bound import Bound, BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.plan.values import APPENDED, KEPT, WAITING, Computed, EpochPlan
+from pipelines.plan.values import APPENDED, BUFFERED, BUFFERED_UNCHANGED, Computed, EpochPlan
 from pipelines.report.progress import Stopwatch
 from pipelines.spec.statement.added_columns import MATCHED
 
@@ -68,13 +68,13 @@ def staged_rows(entry: Entry) -> int:
 def written_rows(entry: Entry) -> int:
     """Give how many rows an epoch writes at most into one of its tables."""
     counts = entry.counts
-    waiting = sum(counts.get(name, 0) for name in (KEPT, *WAITING.values()))
+    waiting = sum(counts.get(name, 0) for name in (BUFFERED_UNCHANGED, *BUFFERED.values()))
     return max(staged_rows(entry), counts.get(APPENDED, 0), counts.get("changelog", 0), waiting)
 
 
 def is_staged(entry: Entry) -> bool:
     """Tell whether the epoch's stage holds anything to be written."""
-    parts = ("changelog", APPENDED, *WAITING.values())
+    parts = ("changelog", APPENDED, *BUFFERED.values())
     return bool(staged_rows(entry)) or any(entry.counts.get(part) for part in parts) or entry.strategy == RESET
 
 
@@ -132,12 +132,12 @@ def _must_be_ours(workspace: Workspace, entry: Entry) -> None:
 
 def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) -> int:
     """Bring the table of rows that wait up to date, unless that is done, and give its version afterwards."""
-    changed = {op: entry.counts.get(name, 0) for op, name in WAITING.items()}
+    changed = {op: entry.counts.get(name, 0) for op, name in BUFFERED.items()}
     if not any(changed.values()) and entry.strategy != RESET:
         return state.base_version
-    if KEPT not in entry.counts and entry.strategy != RESET:
-        return _merge(workspace, entry, state, "state", WAITING, [MATCHED])
-    wait = entry.counts.get(KEPT, 0) + changed["insert"] + changed["update"]
+    if BUFFERED_UNCHANGED not in entry.counts and entry.strategy != RESET:
+        return _merge(workspace, entry, state, "state", BUFFERED, [MATCHED])
+    wait = entry.counts.get(BUFFERED_UNCHANGED, 0) + changed["insert"] + changed["update"]
     return _append(workspace, entry, state, "state", wait, columns="after.*", overwrite=True)
 
 
@@ -167,7 +167,7 @@ def _append(
     def appended() -> tuple[int, int | None]:
         return append_rows(workspace, entry, target, rows, overwrite=overwrite)
 
-    with settings(workspace.spark, for_few(0) if staged <= limits.FEW_ROWS else {}):
+    with settings(workspace.spark, small_query_settings(0) if staged <= limits.CHANGES_VIA_DRIVER else {}):
         version, written = _unless_finished(workspace, entry, target, appended)
     if written not in (staged, None):
         raise broken(workspace, entry, f"{staged} rows", f"{written} in version {version} of the {part}")
@@ -206,7 +206,7 @@ def append_rows(
 
     def own(table: Table) -> Commit | None:
         commits = check_owner(workspace.spark, table, target.base_version, {entry.run_id}, entry.join)
-        ours = [commit for commit in commits if commit.metadata == fence.mark and commit.changes_data]
+        ours = [commit for commit in commits if commit.metadata == fence.user_metadata and commit.changes_data]
         if ours and ours[-1].operation == "RESTORE":  # it was being let go
             raise broken(workspace, entry, "its rows", f"they were taken back in version {ours[-1].version}")
         return ours[-1] if ours else None
@@ -288,7 +288,9 @@ def _merge(
         still_open = partial(is_open, workspace, entry)
         return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join, telling)
 
-    with settings(workspace.spark, for_few(table.size) if sum(staged.values()) <= limits.FEW_ROWS else {}):
+    with settings(
+        workspace.spark, small_query_settings(table.size) if sum(staged.values()) <= limits.CHANGES_VIA_DRIVER else {}
+    ):
         commit = _unless_finished(workspace, entry, target, merged)
     counted = committed_counts(workspace.spark, table, commit) if commit else dict.fromkeys(OPERATIONS.values(), 0)
     made = staged if counted is None else {operations[op]: counted[name] for op, name in OPERATIONS.items()}

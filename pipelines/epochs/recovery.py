@@ -112,7 +112,7 @@ def abandon(workspace: Workspace, entry: Entry, why: str, *, keeps_state: bool =
         raise another_run(entry)
     state = entry.state if keeps_state else None
     if state is not None and state.base_version >= 0 and _is_here(workspace, state):
-        put_back(workspace, entry, state)
+        restore_table(workspace, entry, state)
     workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
     if _is_own_stage(workspace, entry):
         Stage(entry.stage).delete()
@@ -156,7 +156,7 @@ def refuse_elsewhere(workspace: Workspace, entry: Entry) -> None:
         )
 
 
-def put_back(workspace: Workspace, entry: Entry, target: TargetVersions) -> None:
+def restore_table(workspace: Workspace, entry: Entry, target: TargetVersions) -> None:
     """
     Bring a table back to what it was before an epoch that is let go; one that is gone or replaced stays so.
 

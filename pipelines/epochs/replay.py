@@ -29,7 +29,7 @@ from pipelines.epochs.comparison import counted, examples_of
 from pipelines.epochs.lookup.compute import Lookups
 from pipelines.epochs.preflight import check_columns
 from pipelines.epochs.streams.prepare import BACKFILL, checked_state
-from pipelines.epochs.streams.source_progress import kind_of
+from pipelines.epochs.streams.source_progress import source_kind
 from pipelines.epochs.window.compute import Meetings
 from pipelines.joins.difference import bag_difference
 from pipelines.plan.checks import check_definition
@@ -141,19 +141,22 @@ class Replay:
             plan = replace(plan, state_version=entry.state.base_version)
         self._inspect(bound, plan)
         kind = Lookups if bound.join.window is None else Meetings
-        if strategy == "incremental" and entry.counts.get("read", limits.FEW_ROWS) < limits.FEW_ROWS:
+        if (
+            strategy == "incremental"
+            and entry.counts.get("read", limits.CHANGES_VIA_DRIVER) < limits.CHANGES_VIA_DRIVER
+        ):
             try:
-                return kind(self._workspace, bound, plan, stage, few=True).rows()
+                return kind(self._workspace, bound, plan, stage, via_driver=True).rows()
             except TooMuch:
                 log.info("%s: epoch %s is replayed through the stage", entry.join, entry.epoch)
-        return kind(self._workspace, bound, plan, stage, few=False).rows()
+        return kind(self._workspace, bound, plan, stage, via_driver=False).rows()
 
     def _inspect(self, bound: BoundJoin, plan: EpochPlan) -> None:
         """Look through the feeds that an epoch read: what they do not show as it is, is read from the tables."""
         ranges = {part.name: part for part in plan.sources}
         for table in bound.sources if plan.strategy == "incremental" else ():
             part, name = ranges[table.address.label], table.address.label
-            if part.has_changes and kind_of(self._workspace, table) != "global_table":
+            if part.has_changes and source_kind(self._workspace, table) != "global_table":
                 self._workspace.feeds.inspect(name, table, part.read_after, part.to_version, bound.used(name))
 
 

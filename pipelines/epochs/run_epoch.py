@@ -19,7 +19,7 @@ from lakehouse.stage import Stage
 from pipelines.binding.bound import Bound, BoundJoin, notes_on
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.gate import Beforehand, gated, look_ahead
+from pipelines.epochs.gate import Prefetched, gated, prefetch
 from pipelines.epochs.publish import publish, publishing_entry, written_rows
 from pipelines.plan.values import Computed, EpochPlan
 from pipelines.report import JoinReport
@@ -39,7 +39,7 @@ def counts_only(
     return computed
 
 
-def carry_out(
+def run_epoch(
     workspace: Workspace,
     bound: Target,
     plan: EpochPlan,
@@ -63,7 +63,7 @@ def carry_out(
     run_id = uuid.uuid4().hex
     stage = workspace.stage(plan.join, plan.epoch, run_id)
     with ThreadPoolExecutor(max_workers=1) as beside:
-        beforehand, repairs = beside.submit(look_ahead, workspace, bound, plan), workspace.feeds.repairs
+        prefetched, repairs = beside.submit(prefetch, workspace, bound, plan), workspace.feeds.repairs
         try:
             with watch.step("compute"), reading(plan.join):
                 computed = compute(workspace, bound, plan, stage)
@@ -71,10 +71,10 @@ def carry_out(
             stage.delete()
             raise
         if workspace.feeds.repairs > repairs:  # what was looked up from a feed may be distorted, too
-            beforehand = beside.submit(look_ahead, workspace, bound, plan)
+            prefetched = beside.submit(prefetch, workspace, bound, plan)
         entry = publishing_entry(bound, plan, run_id, stage.path, computed)
-        with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= limits.FEW_ROWS else {}):
-            return _published(workspace, bound, plan, stage, entry, watch, beforehand)
+        with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= limits.CHANGES_VIA_DRIVER else {}):
+            return _published(workspace, bound, plan, stage, entry, watch, prefetched)
 
 
 def _published(
@@ -84,11 +84,11 @@ def _published(
     stage: Stage,
     entry: Entry,
     watch: Stopwatch,
-    beforehand: Future[Beforehand | None],
+    prefetched: Future[Prefetched | None],
 ) -> JoinReport:
     """Gate a staged change set and publish it."""
     with watch.step("gate"):
-        verdict, warned, hint = gated(workspace, bound, plan, stage, entry, beforehand.result())
+        verdict, warned, hint = gated(workspace, bound, plan, stage, entry, prefetched.result())
     if not verdict.passed:
         workspace.ledger.append(
             replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))

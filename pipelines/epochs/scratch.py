@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from lakehouse.session import for_few, settings
+from lakehouse.session import settings, small_query_settings
 from lakehouse.small import TooMuch
 from lakehouse.stage import Stage
 from pipelines.binding.shared_feeds import Distorted
@@ -13,7 +13,7 @@ from pipelines.plan.values import EpochPlan
 log = logging.getLogger(__name__)
 
 
-def few_or_many(
+def via_driver_or_stage(
     workspace: Workspace, plan: EpochPlan, size: int, stage: Stage, compute: Callable[[bool], dict[str, int]]
 ) -> dict[str, int]:
     """
@@ -31,15 +31,15 @@ def few_or_many(
     Returns:
         What it counted.
     """
-    few = plan.few
+    via_driver = plan.via_driver
     while True:
-        small = for_few(size) | {"spark.sql.shuffle.partitions": "2"}
+        small = small_query_settings(size) | {"spark.sql.shuffle.partitions": "2"}
         try:
-            with settings(workspace.spark, small if few else {}):
-                return compute(few)
+            with settings(workspace.spark, small if via_driver else {}):
+                return compute(via_driver)
         except TooMuch:
             log.info("%s: what changed touches more than passes through the driver", plan.join)
-            few = False
+            via_driver = False
         except Distorted:
             log.info("%s: rows that a change feed does not show as they are, are read from the table", plan.join)
             stage.delete()

@@ -13,7 +13,7 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.lookup.compute import compute_stream
 from pipelines.epochs.streams.new_rows import as_time
-from pipelines.epochs.streams.source_progress import kind_of, last_position
+from pipelines.epochs.streams.source_progress import last_position, source_kind
 from pipelines.epochs.window.compute import compute_windowed
 from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
 from pipelines.plan.values import Computed, EpochPlan
@@ -47,7 +47,7 @@ def _clocks_of_load(
     clocks = dict(reached)
     for table in bound.sources:
         is_known = table.address.label in bound.times and table.address.label in reached
-        if kind_of(workspace, table) != "global_table" and not is_known:
+        if source_kind(workspace, table) != "global_table" and not is_known:
             newest = _newest_time(workspace, bound, plan, table)
             if newest is not None:
                 clocks[table.address.label] = newest
@@ -72,7 +72,7 @@ def _newest_time(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, table:
         logged = read(workspace.spark, log.address, log.version).where(f"_cause <> '{BACKFILL_CAUSE}'")
         reached: int | None = logged.agg(F.max(F.unix_micros("_at"))).collect()[0][0]
         return reached
-    if kind_of(workspace, table) == "changelog":
+    if source_kind(workspace, table) == "changelog":
         read_up_to = workspace.ledger.of(name).read_up_to(table.version)
         table = replace(get(workspace.spark, workspace.source(name)), version=read_up_to)
     known = [commit for commit in table.commits if commit.version <= table.version]

@@ -21,7 +21,7 @@ from pipelines.spec import CHANGELOG_COLUMNS
 BACKFILL = "backfill"
 """What stands as the cause where a reconciliation found that the changelog's last row is not the result's."""
 
-EPOCHS_APART = 2**31
+POSITIONS_PER_EPOCH = 2**31
 """An epoch has fewer positions than this: epoch and position as one number."""
 
 BEFORE_ALL = "TIMESTAMP '1970-01-01 00:00:00Z'"
@@ -139,7 +139,7 @@ def logged_changes(fresh: DataFrame, before: DataFrame, key: Sequence[str], kind
     def versions(rows: DataFrame, *, are_fresh: bool) -> DataFrame:
         return rows.select(
             F.expr(key_struct(key, types)).alias("key"),
-            F.expr(f"_epoch * {EPOCHS_APART} + _position").alias("version"),
+            F.expr(f"_epoch * {POSITIONS_PER_EPOCH} + _position").alias("version"),
             F.expr(f"IF(_cause = '{BACKFILL}', {BEFORE_ALL}, _at)").alias("at"),
             F.expr(f"IF(_op = '{UPSERT}', {row}, NULL)").alias("new"),
             F.lit(are_fresh).alias("fresh"),

@@ -25,13 +25,13 @@ from pyspark.sql.types import StructType
 from lakehouse.sqltext import quote, struct, text
 from lakehouse.values import same, type_sql
 from pipelines.joins.versions import BEGINNING
-from pipelines.spec import Semantics, TableJoin
+from pipelines.spec import ResolvedQuery, Semantics
 
 UPSERT, TOMBSTONE = "upsert", "tombstone"
 
 
 def emitted(
-    timeline: DataFrame, join: TableJoin, columns: StructType, semantics: Semantics, scope: Sequence[str] = ()
+    timeline: DataFrame, join: ResolvedQuery, columns: StructType, semantics: Semantics, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
     Give the changelog of an epoch.
@@ -75,7 +75,7 @@ def emitted(
     )
 
 
-def _emits(join: TableJoin, columns: StructType, semantics: Semantics) -> str:
+def _emits(join: ResolvedQuery, columns: StructType, semantics: Semantics) -> str:
     """Give the SQL that tells whether a piece is emitted."""
     if semantics == "strict":
         return f"NOT {same('old', 'new', columns)}"
@@ -84,7 +84,7 @@ def _emits(join: TableJoin, columns: StructType, semantics: Semantics) -> str:
     return f"new IS NOT NULL OR old IS NOT NULL OR {_unnecessary(join)}"
 
 
-def _unnecessary(join: TableJoin) -> str:
+def _unnecessary(join: ResolvedQuery) -> str:
     """Give the SQL that tells whether Kafka Streams emits a tombstone for a key that its result does not hold."""
     if not join.links:
         return "other"

@@ -12,25 +12,25 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.sqltext import quote
-from pipelines.joins.pairs import APART, AT, BELOW, WAITED, below, is_eager, preserved
+from pipelines.joins.pairs import AT, EXPIRED, NOT_JOINABLE, WAITED, expired_sql, is_eager, outer_sides
 from pipelines.joins.watermarks import (
     PLACE,
     TIME,
     first_beyond,
     limit,
     limit_sql,
+    limit_steps,
     lowest,
-    reached,
     running_sum,
-    steps_of,
     value,
+    watermark_before,
     window_of,
 )
-from pipelines.spec import Semantics, TableJoin
+from pipelines.spec import ResolvedQuery, Semantics
 from pipelines.spec import Window as Bounded
 from pipelines.spec.statement.added_columns import HAS_VALUE, IDENTITY, MATCHED, PREFIX, SIDE
 
-OP, LONE = f"{PREFIX}op", f"{PREFIX}lone"
+OP, UNMATCHED = f"{PREFIX}op", f"{PREFIX}lone"
 KEEP = "keep"
 """What becomes of a row that waits on as it was."""
 
@@ -40,12 +40,12 @@ Ends = DataFrame | Mapping[int, int]
 """The watermarks after all that came."""
 
 
-def fates(
-    arrived: DataFrame,
-    held: DataFrame,
+def buffer_changes(
+    new_rows: DataFrame,
+    buffered: DataFrame,
     met: DataFrame | None,
     ends: Ends,
-    join: TableJoin,
+    join: ResolvedQuery,
     semantics: Semantics,
     scope: Sequence[str] = (),
 ) -> DataFrame:
@@ -53,10 +53,11 @@ def fates(
     Say what becomes of each row that came or waits.
 
     Args:
-        arrived: What `came` gives.
-        held: What `waiting` gives.
-        met: What `marks_of` gives.
-        ends: The watermarks at the end: by number; of several scopes a row for each, with the columns of `reached`.
+        new_rows: What `as_new_rows` gives.
+        buffered: What `as_buffered` gives.
+        met: What `matched_rows` gives.
+        ends: The watermarks at the end: by number; of several scopes a row for each, with the columns that
+            `watermark_before` names.
         join: The join.
         semantics: By which rules.
         scope: Columns that keep independent histories apart.
@@ -68,14 +69,14 @@ def fates(
         (as it is from now on), the columns that `value` names and both rows.
     """
     window, numbers = window_of(join), range(len(window_of(join).watermarks))
-    is_kept = f"{SIDE} IN ({', '.join(map(str, preserved(join)))})" if preserved(join) else "FALSE"
+    is_kept = f"{SIDE} IN ({', '.join(map(str, outer_sides(join)))})" if outer_sides(join) else "FALSE"
     eager = is_eager(semantics)
-    at_once = is_kept if eager else f"{is_kept} AND ({APART} OR {BELOW})"
+    at_once = is_kept if eager else f"{is_kept} AND ({NOT_JOINABLE} OR {EXPIRED})"
     shown = [*(F.col(quote(name)) for name in scope), *map(F.col, IDENTITY)]
     rows: list[Column] = [F.col(quote(item.alias)) for item in join.inputs]
     told = [*shown, *map(F.col, (WAITED, MATCHED, TIME)), *(F.col(value(n)) for n in numbers), *rows]
-    new = arrived.select(*told, F.expr(at_once).alias(AT_ONCE), F.expr(_stored(semantics, join)).alias(STORED))
-    old = held.select(*told, F.lit(False).alias(AT_ONCE), F.lit(True).alias(STORED))
+    new = new_rows.select(*told, F.expr(at_once).alias(AT_ONCE), F.expr(_stored(semantics, join)).alias(STORED))
+    old = buffered.select(*told, F.lit(False).alias(AT_ONCE), F.lit(True).alias(STORED))
     judged = _leaving(new.unionAll(old), ends, window, scope)
     # Of the others nothing becomes, whomever they have met.
     judged = judged.where(f"{WAITED} OR {AT_ONCE} OR ({STORED} AND NOT {GOES}) OR {is_kept}")
@@ -92,34 +93,34 @@ def fates(
     return judged.select(
         *shown[: len(scope)],
         F.expr(op).alias(OP),
-        F.expr(lone).alias(LONE),
+        F.expr(lone).alias(UNMATCHED),
         F.expr(f"IF({AT_ONCE}, {TIME}, NULL)").alias(AT),
         *IDENTITY,
         F.expr(f"{MATCHED} OR {SEEN}").alias(MATCHED),
         *(F.col(value(n)) for n in numbers),
         *rows,
-    ).where(f"{OP} IS NOT NULL OR {LONE}")
+    ).where(f"{OP} IS NOT NULL OR {UNMATCHED}")
 
 
-def alone(
+def unmatched(
     becoming: DataFrame,
     placed: DataFrame,
-    join: TableJoin,
-    span: int,
+    join: ResolvedQuery,
+    width: int,
     scope: Sequence[str] = (),
-    kept_as: Callable[[str, DataFrame], DataFrame] = lambda name, frame: frame,
+    materialize: Callable[[str, DataFrame], DataFrame] = lambda name, frame: frame,
     rises: Mapping[int, Sequence[tuple[int, int]]] | None = None,
 ) -> DataFrame:
     """
     Find the rows that are kept although they met none: each once, when nothing can meet it any more.
 
     Args:
-        becoming: What `fates` gives.
+        becoming: What `buffer_changes` gives.
         placed: What `with_watermarks` gives, of all that came, late rows and given watermarks too; or its positions.
         join: The join.
-        span: So much time of the rows is looked at in one task.
+        width: So much time of the rows is looked at in one task.
         scope: Columns that keep independent histories apart.
-        kept_as: Makes a frame, with a name, cheap to read several times.
+        materialize: Makes a frame, with a name, cheap to read several times.
         rises: Of one history with few positions what `risen` gives, by watermarked column; `placed` is not read then.
 
     Returns:
@@ -128,26 +129,26 @@ def alone(
     window = window_of(join)
     names = [*scope, AT, *IDENTITY, *(item.alias for item in join.inputs)]
     columns = [F.col(quote(name)) for name in names]
-    lone = becoming.where(LONE)
-    limited = [n for place in preserved(join) for n in window.of(place) if window.limiting(n)]
+    lone = becoming.where(UNMATCHED)
+    limited = [n for place in outer_sides(join) for n in window.of(place) if window.limiting(n)]
     if rises is not None:
         first = _least([_first_above(value(n), rises[n]) for n in limited])
         return lone.withColumn(AT, F.expr(f"coalesce({AT}, {first})")).select(*columns)
     at_once = lone.where(f"{AT} IS NOT NULL").select(*columns)
-    gone = kept_as("gone", lone.where(f"{AT} IS NULL"))
+    gone = materialize("gone", lone.where(f"{AT} IS NULL"))
     for n in limited:
-        gone = first_beyond(gone, value(n), steps_of(placed, window, n, scope), f"{AT}{n}", span, scope)
+        gone = first_beyond(gone, value(n), limit_steps(placed, window, n, scope), f"{AT}{n}", width, scope)
     first = _least([f"{AT}{n}" for n in limited])
     return at_once.unionAll(gone.withColumn(AT, F.expr(f"{first}.{TIME}")).select(*columns))
 
 
-def most_waiting(
-    arrived: DataFrame,
-    held: DataFrame,
+def peak_buffered(
+    new_rows: DataFrame,
+    buffered: DataFrame,
     placed: DataFrame,
-    join: TableJoin,
+    join: ResolvedQuery,
     semantics: Semantics,
-    spans: tuple[int, int],
+    widths: tuple[int, int],
     scope: Sequence[str] = (),
     *,
     once: bool = False,
@@ -156,12 +157,12 @@ def most_waiting(
     Count how many rows wait at most, after some position.
 
     Args:
-        arrived: What `came` gives.
-        held: What `waiting` gives.
+        new_rows: What `as_new_rows` gives.
+        buffered: What `as_buffered` gives.
         placed: What `with_watermarks` gives, or its positions.
         join: The join.
         semantics: By which rules.
-        spans: So much time of the order, and of the rows, is looked at in one task.
+        widths: So much time of the order, and of the rows, is looked at in one task.
         scope: Columns that keep independent histories apart.
         once: A row that waits on both sides counts once.
 
@@ -172,41 +173,41 @@ def most_waiting(
     scopes = [F.col(quote(name)) for name in scope]
     names: list[Column | str] = [*scopes, *dict.fromkeys((*IDENTITY[1:], *PLACE))]
     names += [value(n) for n in range(len(window.watermarks))]
-    waits = arrived.where(_stored(semantics, join)).select(*names).unionAll(held.select(*names))
+    waits = new_rows.where(_stored(semantics, join)).select(*names).unionAll(buffered.select(*names))
     ends = []
     for n in range(len(window.watermarks)):
         if window.limiting(n):
             ends.append(f"{AT}{n}")
-            waits = first_beyond(waits, value(n), steps_of(placed, window, n, scope), ends[-1], spans[1], scope)
+            waits = first_beyond(waits, value(n), limit_steps(placed, window, n, scope), ends[-1], widths[1], scope)
     stays = waits.select(*scopes, *IDENTITY[1:], F.struct(*PLACE).alias("from"), F.expr(_least(ends)).alias("to"))
     if once:
         last = F.expr("IF(count(to) = count(1), max(to), NULL)").alias("to")
         stays = stays.groupBy(*scope, *IDENTITY[1:]).agg(F.min("from").alias("from"), last)
     begins = stays.select(*scopes, F.col("from").alias("at"), F.lit(1).alias("more"))
     leaves = stays.select(*scopes, F.col("to").alias("at"), F.lit(-1).alias("more")).where("at IS NOT NULL")
-    counts = running_sum(begins.unionAll(leaves), "at", "more", spans[0], scope)
+    counts = running_sum(begins.unionAll(leaves), "at", "more", widths[0], scope)
     return counts.groupBy(*scope).agg(F.max("more").alias("most"))
 
 
-def _stored(semantics: Semantics, join: TableJoin) -> str:
+def _stored(semantics: Semantics, join: ResolvedQuery) -> str:
     """Give the SQL that tells whether a row that came waits for others."""
-    stored = f"NOT ({APART} OR {BELOW}) AND {HAS_VALUE}"
-    if semantics != "kafka-0.10.0" or len(preserved(join)) != 1:
+    stored = f"NOT ({NOT_JOINABLE} OR {EXPIRED}) AND {HAS_VALUE}"
+    if semantics != "kafka-0.10.0" or len(outer_sides(join)) != 1:
         return stored
-    return f"{stored} AND {SIDE} <> {preserved(join)[0]}"
+    return f"{stored} AND {SIDE} <> {outer_sides(join)[0]}"
 
 
 def _leaving(rows: DataFrame, ends: Ends, window: Bounded, scope: Sequence[str]) -> DataFrame:
     """Tell by GOES of each row whether it lies below a limit at the end."""
     numbers = range(len(window.watermarks))
-    goes = F.expr(below(window))
+    goes = F.expr(expired_sql(window))
     names = [F.col(quote(name)) for name in rows.columns]
     if not isinstance(ends, DataFrame):
         last = {limit(n): F.lit(lowest(window, n, ends)).cast("bigint") for n in numbers}
         return rows.withColumns(last).select(*names, goes.alias(GOES))
     limits = ends.select(
         *(F.col(quote(name)).alias(f"{PREFIX}of_{name}") for name in scope),
-        *(F.expr(limit_sql(window, n, reached)).alias(limit(n)) for n in numbers),
+        *(F.expr(limit_sql(window, n, watermark_before)).alias(limit(n)) for n in numbers),
     )
     same = " AND ".join(f"{quote(name)} = {quote(f'{PREFIX}of_{name}')}" for name in scope)
     return rows.join(F.broadcast(limits), on=F.expr(same), how="inner").select(*names, goes.alias(GOES))

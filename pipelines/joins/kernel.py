@@ -24,7 +24,7 @@ from lakehouse.sqltext import numbered, quote
 from lakehouse.values import type_sql
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
 from pipelines.joins.meaning import meaning
-from pipelines.spec import Input, Link, TableJoin
+from pipelines.spec import Input, Link, ResolvedQuery
 
 KeyTypes = Sequence[Sequence[DataType]]
 """For each input the types in which the parts of its key are compared."""
@@ -45,11 +45,11 @@ class Sources(Protocol):
     def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> Mapping[int, DataFrame]:
         """Give rows of inputs at the end of the epoch: those with one of the keys, and others if that is cheaper."""
 
-    def kept(self, name: str, frame: DataFrame) -> DataFrame:
+    def materialize(self, name: str, frame: DataFrame) -> DataFrame:
         """Make a frame that is used several times cheap to read."""
 
 
-def touched_keys(join: TableJoin, sources: Sources, scope: Sequence[str] = ()) -> DataFrame | None:
+def touched_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = ()) -> DataFrame | None:
     """
     Name every result row that an epoch could alter.
 
@@ -76,15 +76,15 @@ def touched_keys(join: TableJoin, sources: Sources, scope: Sequence[str] = ()) -
         if len(keys) == 1 and own is not None:
             affected[place] = keys[0]
         elif keys:
-            affected[place] = sources.kept(f"affected_{place}", _union(keys).distinct())
+            affected[place] = sources.materialize(f"affected_{place}", _union(keys).distinct())
     touched = [affected[place] for place in join.members if place in affected]
     if len(touched) < 2:
         return touched[0] if touched else None
-    return sources.kept("touched", _union(touched).distinct())
+    return sources.materialize("touched", _union(touched).distinct())
 
 
 def change_set(
-    join: TableJoin, types: KeyTypes, sources: Sources, touched: DataFrame, scope: Sequence[str] = ()
+    join: ResolvedQuery, types: KeyTypes, sources: Sources, touched: DataFrame, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
     Compute what an epoch changes in the result.
@@ -115,7 +115,7 @@ def change_set(
     return difference(both, join.key, scope)
 
 
-def levels(join: TableJoin) -> Iterator[list[Link]]:
+def levels(join: ResolvedQuery) -> Iterator[list[Link]]:
     """Give the references level by level, those together whose referring inputs are known by then."""
     reached, waiting = set(join.members), list(join.links)
     while waiting:
@@ -191,7 +191,7 @@ def unchanged_rows(
 
 
 def _referenced(
-    link: Link, join: TableJoin, types: KeyTypes, referring: DataFrame, sources: Sources, scope: Sequence[str]
+    link: Link, join: ResolvedQuery, types: KeyTypes, referring: DataFrame, sources: Sources, scope: Sequence[str]
 ) -> DataFrame:
     """Name the keys that rows refer to, in either image, and those that changed: are they there once?"""
     rows = referring.alias(join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
@@ -200,7 +200,7 @@ def _referenced(
     changed = sources.changed_keys(link.input)
     if changed is not None:
         wanted.append(_keys(changed, scope))
-    return sources.kept(f"wanted_{link.input}", _union(wanted).distinct())
+    return sources.materialize(f"wanted_{link.input}", _union(wanted).distinct())
 
 
 def _keys(frame: DataFrame, scope: Sequence[str]) -> DataFrame:

@@ -30,7 +30,7 @@ from pipelines.spec.names import DELETED, ORDER
 from pipelines.spec.statement.added_columns import VERSION
 
 
-def offers(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ()) -> DataFrame:
+def candidates(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ()) -> DataFrame:
     """
     Choose from the raw rows of each commit those that could be the latest of their keys.
 
@@ -63,14 +63,14 @@ def offers(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ()) -> 
     )
 
 
-def latest(offered: DataFrame, held: DataFrame, key: Sequence[str], scope: Sequence[str] = ()) -> DataFrame:
+def latest(offered: DataFrame, existing: DataFrame, key: Sequence[str], scope: Sequence[str] = ()) -> DataFrame:
     """
     Compute what offers change in a KTable.
 
     Args:
-        offered: Offers, as `offers` gives them; all of later commits than what is held.
-        held: The rows of the KTable, tombstones among them: the scope columns and its own. Only those with one of the
-            keys matter.
+        offered: What `candidates` returns; all of later commits than the existing rows.
+        existing: The rows of the KTable, tombstones among them: the scope columns and its own. Only rows with one of
+            the keys matter.
         key: The key columns.
         scope: Columns that keep independent histories apart.
 
@@ -80,9 +80,9 @@ def latest(offered: DataFrame, held: DataFrame, key: Sequence[str], scope: Seque
         `late` (bigint, raw rows that are older than what is held) and `ties` (bigint, raw rows besides the one that was
         taken of several of one commit with equal order).
     """
-    columns = StructType([field for field in held.schema if field.name not in scope])
+    columns = StructType([field for field in existing.schema if field.name not in scope])
     key_types = [columns[name].dataType for name in key]
-    rows = held.select(
+    rows = existing.select(
         *(F.col(quote(name)) for name in scope),
         F.expr(key_struct(key, key_types)).alias("key"),
         F.struct(*(F.col(quote(field.name)) for field in columns)).alias("before"),
@@ -117,7 +117,7 @@ def accepted(offered: DataFrame, changes: DataFrame, columns: Sequence[str]) -> 
     Give the changes that the offers of an epoch make one by one, those too that change nothing.
 
     Args:
-        offered: Offers, as `offers` gives them, with `at` (timestamp of their commit).
+        offered: Offers, as `candidates` gives them, with `at` (timestamp of their commit).
         changes: What became of the KTable in all: `key` and `old` (struct of its columns; null if there was none), of
             each key that it changed.
         columns: The columns that are wanted.
@@ -135,9 +135,9 @@ def accepted(offered: DataFrame, changes: DataFrame, columns: Sequence[str]) -> 
     earlier = came.rowsBetween(Window.unboundedPreceding, -1)
     known = offered.join(changes.select("key", "old"), on="key", how="inner")
     judged = known.withColumn("greatest", F.greatest(F.max("ord").over(earlier), F.expr(f"old.{ORDER}")))
-    held = judged.where(f"NOT {_is_older('ord', 'greatest')}").withColumn("new", F.expr(live("row")))
+    existing = judged.where(f"NOT {_is_older('ord', 'greatest')}").withColumn("new", F.expr(live("row")))
     before = F.when(F.row_number().over(came) == 1, F.expr(live("old"))).otherwise(F.lag("new").over(came))
-    return held.select(
+    return existing.select(
         "key",
         F.row_number().over(Window.orderBy(VERSION, "ord", "key")).cast("bigint").alias("version"),
         "at",

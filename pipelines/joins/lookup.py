@@ -20,7 +20,7 @@ from lakehouse.values import hash_of
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
 from pipelines.joins.meaning import ROW, met
 from pipelines.joins.versions import NEVER
-from pipelines.spec import Input, Link, Semantics, TableJoin
+from pipelines.spec import Input, Link, ResolvedQuery, Semantics
 from pipelines.spec.statement.added_columns import POSITION, PREFIX
 
 ALWAYS = -(2**63)
@@ -31,7 +31,7 @@ KEY, NULL_KEY, START, END = (f"{PREFIX}{name}" for name in ("looked_up", "null_k
 SPREAD_FROM, SPREAD_TO = (f"{PREFIX}{name}" for name in ("spread_from", "spread_to"))
 
 
-def ignores_null_values(join: TableJoin, semantics: Semantics) -> bool:
+def ignores_null_values(join: ResolvedQuery, semantics: Semantics) -> bool:
     """Tell whether rows of the stream without a value take no part: since KIP-77, before it not in left joins."""
     return semantics != "kafka-0.10.0" or any(step.how == "inner" for step in join.steps)
 
@@ -66,7 +66,7 @@ def whole(rows: DataFrame, side: Input, types: Sequence[DataType], scope: Sequen
 def look_up(
     rows: DataFrame,
     link: Link,
-    join: TableJoin,
+    join: ResolvedQuery,
     types: KeyTypes,
     versions: DataFrame,
     scope: Sequence[str] = (),
@@ -114,7 +114,7 @@ def look_up(
     return joined.select(*(F.col(quote(name)) for name in rows.columns), F.col(quote(alias)))
 
 
-def emitted(rows: DataFrame, join: TableJoin, scope: Sequence[str] = ()) -> DataFrame:
+def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> DataFrame:
     """
     Say which row each row of the stream makes.
 

@@ -12,13 +12,13 @@ from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
 from lakehouse.sqltext import quote, struct
-from pipelines.spec import TableJoin
+from pipelines.spec import ResolvedQuery
 from pipelines.spec.statement.added_columns import MATCHED, PREFIX
 
 PRESENT, ROW = (f"{PREFIX}{name}" for name in ("present", "row"))
 
 
-def meaning(tables: Sequence[DataFrame], join: TableJoin, scope: Sequence[str] = ()) -> DataFrame:
+def meaning(tables: Sequence[DataFrame], join: ResolvedQuery, scope: Sequence[str] = ()) -> DataFrame:
     """
     Evaluate a join of tables.
 
@@ -51,7 +51,7 @@ def meaning(tables: Sequence[DataFrame], join: TableJoin, scope: Sequence[str] =
     return joined.selectExpr(*(f"{sql} AS {quote(name)}" for name, sql in values))
 
 
-def met(found: DataFrame, join: TableJoin) -> DataFrame:
+def met(found: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
     Say which row each combination means: the meaning of a join in which every input has one row or none.
 

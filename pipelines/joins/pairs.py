@@ -20,12 +20,12 @@ from pyspark.sql.types import StructType
 from lakehouse import limits
 from lakehouse.sqltext import quote, struct
 from pipelines.joins.meaning import ROW
-from pipelines.joins.watermarks import NOTHING_YET, RANK, TIME, as_number, limit, reached, value, window_of
-from pipelines.spec import Semantics, TableJoin
+from pipelines.joins.watermarks import NOTHING_YET, RANK, TIME, as_number, limit, value, watermark_before, window_of
+from pipelines.spec import ResolvedQuery, Semantics
 from pipelines.spec import Window as Bounded
 from pipelines.spec.statement.added_columns import HAS_VALUE, IDENTITY, MATCHED, PREFIX, SIDE, VERSION
 
-WAITED, NULL_KEY, LATE, APART, BELOW, ID = (
+WAITED, NULL_KEY, LATE, NOT_JOINABLE, EXPIRED, ID = (
     f"{PREFIX}{name}" for name in ("waited", "null_key", "late", "apart", "below", "id")
 )
 AT = f"{PREFIX}at"
@@ -36,7 +36,7 @@ GREATEST = 2**63 - 1
 """The greatest time there is."""
 
 
-def timed(rows: DataFrame, join: TableJoin) -> DataFrame:
+def timed(rows: DataFrame, join: ResolvedQuery) -> DataFrame:
     """Give rows the columns that `value` names: the numbers of their watermarked columns."""
     window = window_of(join)
     found = {}
@@ -49,7 +49,7 @@ def timed(rows: DataFrame, join: TableJoin) -> DataFrame:
     return rows.withColumns(found)
 
 
-def judged(placed: DataFrame, join: TableJoin, semantics: Semantics) -> DataFrame:
+def judged(placed: DataFrame, join: ResolvedQuery, semantics: Semantics) -> DataFrame:
     """
     Say of each row that came whether it is late, has a null key, and can meet a row of the other stream at all.
 
@@ -68,21 +68,21 @@ def judged(placed: DataFrame, join: TableJoin, semantics: Semantics) -> DataFram
     for place in (0, 1):
         own = window.of(place)
         bounded = {end for bound in window.bounds for end in (bound.greater, bound.lesser)}
-        behind = [f"coalesce({value(n)} < {reached(n)}, FALSE)" for n in own]
+        behind = [f"coalesce({value(n)} < {watermark_before(n)}, FALSE)" for n in own]
         nulls = [f"{pair[place]} IS NULL" for pair in window.equalities]
         nulls += [f"{value(n)} IS NULL" for n in own if n in bounded]
         late.append(f"({SIDE} = {place} AND ({_any(behind)}))")
         null_key.append((place, _any(nulls)))
-        apart.append((place, f"NOT coalesce({window.alone[place]}, FALSE)"))
+        apart.append((place, f"NOT coalesce({window.one_sided[place]}, FALSE)"))
     # What the file says of a row is evaluated where the row takes part: elsewhere it may be an error.
     takes_part = HAS_VALUE if semantics != "kafka-0.10.0" else "TRUE"
     rows = placed.withColumn(LATE, F.expr(f"{takes_part} AND ({_any(late)})" if semantics == "strict" else "FALSE"))
     rows = rows.withColumn(NULL_KEY, F.expr(_of_side(f"{takes_part} AND NOT {LATE}", null_key)))
-    rows = rows.withColumn(APART, F.expr(f"{NULL_KEY} OR {_of_side(f'{takes_part} AND NOT {LATE}', apart)}"))
-    return rows.withColumn(BELOW, F.expr(below(window)))
+    rows = rows.withColumn(NOT_JOINABLE, F.expr(f"{NULL_KEY} OR {_of_side(f'{takes_part} AND NOT {LATE}', apart)}"))
+    return rows.withColumn(EXPIRED, F.expr(expired_sql(window)))
 
 
-def waiting(state: DataFrame, join: TableJoin) -> DataFrame:
+def as_buffered(state: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
     Give the rows that wait as rows that came before all others.
 
@@ -100,7 +100,7 @@ def waiting(state: DataFrame, join: TableJoin) -> DataFrame:
     return timed(rows, join)
 
 
-def came(rows: DataFrame, semantics: Semantics) -> DataFrame:
+def as_new_rows(rows: DataFrame, semantics: Semantics) -> DataFrame:
     """Give the judged rows that take part, as rows that have not waited nor met before."""
     takes_part = f"{SIDE} < 2 AND NOT {LATE}" + ("" if semantics == "kafka-0.10.0" else f" AND {HAS_VALUE}")
     kept = rows.where(takes_part)
@@ -108,14 +108,14 @@ def came(rows: DataFrame, semantics: Semantics) -> DataFrame:
 
 
 def pairs(
-    arrived: DataFrame, held: DataFrame, join: TableJoin, semantics: Semantics, scope: Sequence[str] = ()
+    new_rows: DataFrame, buffered: DataFrame, join: ResolvedQuery, semantics: Semantics, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
     Find the rows that meet: one of them came, the other came or waited before it.
 
     Args:
-        arrived: What `came` gives.
-        held: What `waiting` gives.
+        new_rows: What `as_new_rows` gives.
+        buffered: What `as_buffered` gives.
         join: The join.
         semantics: By which rules.
         scope: Columns that keep independent histories apart.
@@ -126,7 +126,7 @@ def pairs(
         twice.
     """
     window, (left, right) = window_of(join), join.inputs
-    live = arrived.where(f"NOT {APART}")
+    live = new_rows.where(f"NOT {NOT_JOINABLE}")
     names = [*scope, *IDENTITY, TIME, WAITED, HAS_VALUE]
     names += [column for n in range(len(window.watermarks)) for column in (value(n), limit(n))]
     keys = {f"{PREFIX}key{n}": pair for n, pair in enumerate(window.equalities)}
@@ -134,7 +134,9 @@ def pairs(
     sides = []
     for place, item in enumerate(join.inputs):
         columns = [F.col(quote(name)) for name in (*names, item.alias)]
-        rows = reduce(DataFrame.unionAll, (some.where(f"{SIDE} = {place}").select(*columns) for some in (live, held)))
+        rows = reduce(
+            DataFrame.unionAll, (some.where(f"{SIDE} = {place}").select(*columns) for some in (live, buffered))
+        )
         identity = F.struct(*IDENTITY).alias(ID)
         shown = [F.expr(pair[place]).alias(f"{name}_{place}") for name, pair in keys.items()]
         kept = rows.select(F.struct(*columns[:-1], identity).alias(_side(place)), columns[-1], *shown)
@@ -163,7 +165,9 @@ def pairs(
     )
 
 
-def marks_of(found: DataFrame, join: TableJoin, semantics: Semantics, scope: Sequence[str] = ()) -> DataFrame | None:
+def matched_rows(
+    found: DataFrame, join: ResolvedQuery, semantics: Semantics, scope: Sequence[str] = ()
+) -> DataFrame | None:
     """
     Say which rows met, of the streams of which rows are kept that meet none.
 
@@ -179,7 +183,7 @@ def marks_of(found: DataFrame, join: TableJoin, semantics: Semantics, scope: Seq
     scopes = [F.col(quote(name)) for name in scope]
     met = []
     for place, name in ((0, FIRST), (1, SECOND)):
-        if place in preserved(join):
+        if place in outer_sides(join):
             rows = found
             if is_eager(semantics):
                 rows = found.where(BY_LEFT if place == 0 else f"NOT {BY_LEFT}")
@@ -187,7 +191,7 @@ def marks_of(found: DataFrame, join: TableJoin, semantics: Semantics, scope: Seq
     return reduce(DataFrame.unionAll, met).distinct() if met else None
 
 
-def selected(found: DataFrame, join: TableJoin) -> DataFrame:
+def selected(found: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
     Give the columns of the SELECT list for pairs and rows that stand alone.
 
@@ -202,7 +206,7 @@ def selected(found: DataFrame, join: TableJoin) -> DataFrame:
     return found.withColumn(ROW, F.expr(row if join.where is None else f"IF({join.where}, {row}, NULL)"))
 
 
-def preserved(join: TableJoin) -> tuple[int, ...]:
+def outer_sides(join: ResolvedQuery) -> tuple[int, ...]:
     """Name the places of the inputs whose rows are kept although they meet none."""
     return {"inner": (), "left": (0,), "right": (1,), "full": (0, 1)}[join.steps[0].how]
 
@@ -212,19 +216,19 @@ def is_eager(semantics: Semantics) -> bool:
     return semantics in ("kafka-0.10.2", "kafka-0.10.0")
 
 
-def _waits(window: Bounded, semantics: Semantics, join: TableJoin, place: int) -> str:
+def _waits(window: Bounded, semantics: Semantics, join: ResolvedQuery, place: int) -> str:
     """Give the SQL that tells whether the earlier row, of an input, still waits as the other one comes, and is met."""
     one, other = _side(place), _side(1 - place)
     conditions = [f"{one}.{value(n)} >= {other}.{limit(n)}" for n in window.of(place) if window.limiting(n)]
     if semantics == "kafka-0.10.0":
         conditions.append(f"{one}.{HAS_VALUE}")
-        if preserved(join) == (place,):  # its rows look up and are not stored, those of the other one the reverse
+        if outer_sides(join) == (place,):  # its rows look up and are not stored, those of the other one the reverse
             conditions.append("FALSE")
     # A null in a time that is compared here makes ON not true, too.
     return " AND ".join(conditions) or "TRUE"
 
 
-def below(window: Bounded) -> str:
+def expired_sql(window: Bounded) -> str:
     """Give the SQL that tells whether a row lies below one of its limits; it has values of its own input only."""
     numbers = [n for n in range(len(window.watermarks)) if window.limiting(n)]
     return f"({_any([f'coalesce({value(n)} < {limit(n)}, FALSE)' for n in numbers])})"

@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 from lakehouse.sqltext import quote
 from lakehouse.values import hash_of, identical
 from pipelines.joins.watermarks import RANK, TIME, window_of
-from pipelines.spec import TableJoin
+from pipelines.spec import ResolvedQuery
 from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, NUMBER, PREFIX, SIDE, VERSION
 
 
-def hashed(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:
+def hashed(rows: DataFrame, join: ResolvedQuery, place: int, scope: Sequence[str] = ()) -> DataFrame:
     """
     Wrap the rows that came to a stream, each with the hash of its columns.
 
@@ -39,7 +39,7 @@ def hashed(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = 
     return wrapped.withColumn(HASH, F.expr(hash_of(quote(item.alias), wrapped.schema[item.alias].dataType)))
 
 
-def identified(rows: DataFrame, join: TableJoin, place: int, scope: Sequence[str] = ()) -> DataFrame:
+def identified(rows: DataFrame, join: ResolvedQuery, place: int, scope: Sequence[str] = ()) -> DataFrame:
     """Complete the IDENTITY of rows that `hashed` gives: NUMBER distinguishes rows of a commit that share a hash."""
     alias = join.inputs[place].alias
     # Rows that share a hash may differ, be it by 0.0 and -0.0: the values decide which number belongs to which row.
@@ -59,7 +59,7 @@ def identified_by_hash(rows: DataFrame) -> DataFrame | None:
     return None if shared.count() else rows.withColumn(NUMBER, F.lit(1))
 
 
-def both_sides(rows: DataFrame, join: TableJoin) -> DataFrame:
+def both_sides(rows: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
     Give rows of a stream that is joined with itself to both sides.
 

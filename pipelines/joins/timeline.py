@@ -20,7 +20,7 @@ from lakehouse.sqltext import quote
 from pipelines.joins.kernel import KeyTypes, Sources, levels, refers_to
 from pipelines.joins.meaning import ROW, met
 from pipelines.joins.versions import BEGINNING, NEVER, versions
-from pipelines.spec import TableJoin
+from pipelines.spec import ResolvedQuery
 from pipelines.spec.statement.added_columns import PREFIX
 
 KEY, START, END, CAUSE = (f"{PREFIX}{name}" for name in ("key", "start", "end", "cause"))
@@ -31,7 +31,9 @@ class Commits(Sources, Protocol):
     """What a timeline reads: its `changes` are those of every commit, with their `position`."""
 
 
-def _pieces(join: TableJoin, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str]) -> DataFrame:
+def _pieces(
+    join: ResolvedQuery, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str]
+) -> DataFrame:
     """
     Cut the epoch of each touched key into pieces in which nothing changes.
 
@@ -57,14 +59,14 @@ def _pieces(join: TableJoin, types: KeyTypes, commits: Commits, touched: DataFra
 
     cut(dict.fromkeys(join.members, lambda: touched), dict.fromkeys(join.members, F.col(KEY)))
     for level, ready in enumerate(levels(join)):
-        found = commits.kept(f"pieces_{level}", found)
+        found = commits.materialize(f"pieces_{level}", found)
         keys = {link.input: F.expr(refers_to(link, types)) for link in ready}
         cut({place: partial(_wanted, found, place, key, commits, scope) for place, key in keys.items()}, keys)
     return found
 
 
 def timeline(
-    join: TableJoin, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str] = ()
+    join: ResolvedQuery, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
     Give the result of a join piece by piece.
@@ -133,4 +135,4 @@ def _cut(
 def _wanted(found: DataFrame, place: int, refers_to: Column, commits: Commits, scope: Sequence[str]) -> DataFrame:
     """Name the keys that the pieces refer to at any time."""
     keys = found.select(*(F.col(quote(name)) for name in scope), refers_to.alias("key")).where("key IS NOT NULL")
-    return commits.kept(f"wanted_{place}", keys.distinct())
+    return commits.materialize(f"wanted_{place}", keys.distinct())

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.joins.watermarks import NOTHING_YET, PLACE, lowest, mark
+from pipelines.joins.watermarks import NOTHING_YET, PLACE, lowest, watermark_step
 from pipelines.spec import Window as Bounded
 
 
@@ -33,32 +33,34 @@ class Position(NamedTuple):
     after: tuple[int, ...]
 
 
-def marks_at(rows: DataFrame, window: Bounded) -> DataFrame:
+def steps_at(rows: DataFrame, window: Bounded) -> DataFrame:
     """
     Give what the rows of each position tell of the watermarks.
 
     Args:
-        rows: PLACE and the columns that `mark` names, of one history.
+        rows: PLACE and the columns that `watermark_step` names, of one history.
         window: The watermarked columns.
 
     Returns:
         A row for each position, with these columns.
     """
-    return rows.groupBy(*PLACE).agg(*(F.max(mark(n)).alias(mark(n)) for n in range(len(window.watermarks))))
+    return rows.groupBy(*PLACE).agg(
+        *(F.max(watermark_step(n)).alias(watermark_step(n)) for n in range(len(window.watermarks)))
+    )
 
 
-def together_at(marks: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+def combined_steps(steps: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
     """
     Bring what is told of a position from several sides into one row for each.
 
     Args:
-        marks: Rows of `marks_at`.
+        steps: Rows of `steps_at`.
 
     Returns:
-        Rows of `marks_at`, each position once.
+        Rows of `steps_at`, each position once.
     """
     found: dict[tuple[Any, ...], list[Any]] = {}
-    for row in marks:
+    for row in steps:
         place, told = tuple(row[: len(PLACE)]), row[len(PLACE) :]
         known = found.setdefault(place, [None] * len(told))
         found[place] = [
@@ -67,19 +69,19 @@ def together_at(marks: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
     return [(*place, *told) for place, told in found.items()]
 
 
-def walked(marks: Iterable[Sequence[Any]], floors: Sequence[int]) -> list[Position]:
+def walked(steps: Iterable[Sequence[Any]], floors: Sequence[int]) -> list[Position]:
     """
     Walk the positions of one history in their order.
 
     Args:
-        marks: Rows of `marks_at`.
+        steps: Rows of `steps_at`.
         floors: The watermarks by then, NOTHING_YET where nothing came.
 
     Returns:
         The positions in their order.
     """
     known, positions = tuple(floors), []
-    for place, told in sorted((tuple(row[: len(PLACE)]), row[len(PLACE) :]) for row in marks):
+    for place, told in sorted((tuple(row[: len(PLACE)]), row[len(PLACE) :]) for row in steps):
         after = tuple(before if one is None else max(before, one) for before, one in zip(known, told, strict=True))
         time, rank, version = place
         positions.append(Position(time, rank, version, known, after))

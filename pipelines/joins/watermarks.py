@@ -4,8 +4,8 @@ Watermarks by position: how far the times of two streams had come when a row arr
     rows of both streams in the one order ──► greatest time so far, less the lateness = watermark W of each column
                                               W of the other input, less what ON allows = limit of a column
 
-The order is cut into spans. Within a span a window runs over its rows, and what a span begins with is the greatest of
-all spans before it, so that no task has to sort everything.
+The order is cut into parts. Within a part a window runs over its rows; a part begins with the greatest value of all
+parts before it, so that no task has to sort everything.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, TimestampNTZType, TimestampType
 
 from lakehouse.sqltext import quote
-from pipelines.spec import Semantics, TableJoin
+from pipelines.spec import ResolvedQuery, Semantics
 from pipelines.spec import Window as Bounded
 from pipelines.spec.sql.lengths import DAY
 from pipelines.spec.statement.added_columns import PREFIX, VERSION
@@ -30,10 +30,10 @@ The columns that place a row in the one order: its time (bigint), its rank (int:
 that is joined with itself 0), its commit.
 """
 
-SPAN, BEGIN = f"{PREFIX}span", f"{PREFIX}begin"
+TASK, BEGIN = f"{PREFIX}task", f"{PREFIX}begin"
 
 
-def window_of(join: TableJoin) -> Bounded:
+def window_of(join: ResolvedQuery) -> Bounded:
     """Give what bounds a join of two streams in time."""
     assert join.window is not None
     return join.window
@@ -44,17 +44,17 @@ def value(number: int) -> str:
     return f"{PREFIX}x{number}"
 
 
-def mark(number: int) -> str:
+def watermark_step(number: int) -> str:
     """Name the column with what a row says of a watermark, the lateness taken off (bigint, null for nothing)."""
     return f"{PREFIX}m{number}"
 
 
-def reached(number: int) -> str:
+def watermark_before(number: int) -> str:
     """Name the column with a watermark before a row's position (bigint)."""
     return f"{PREFIX}w{number}"
 
 
-def passed(number: int) -> str:
+def watermark_after(number: int) -> str:
     """Name the column with a watermark after a row's position (bigint)."""
     return f"{PREFIX}p{number}"
 
@@ -88,7 +88,7 @@ def less(one: str, other: int) -> str:
     return f"IF({one} = {NOTHING_YET}, {one}, coalesce(try_subtract({one}, {other}L), {NOTHING_YET}))"
 
 
-def marked(rows: DataFrame, window: Bounded, semantics: Semantics) -> DataFrame:
+def with_steps(rows: DataFrame, window: Bounded, semantics: Semantics) -> DataFrame:
     """
     Say what each row tells of the watermarks.
 
@@ -99,13 +99,13 @@ def marked(rows: DataFrame, window: Bounded, semantics: Semantics) -> DataFrame:
             of the streams (KIP-77).
 
     Returns:
-        The rows with the columns that `mark` names; of a watermark that is given they tell nothing.
+        The rows with the columns that `watermark_step` names; of a watermark that is given they tell nothing.
     """
     both = f"coalesce({', '.join(value(number) for number in range(len(window.watermarks)))})"
     marks = {
-        mark(number): F.expr(
+        watermark_step(number): F.expr(
             "CAST(NULL AS BIGINT)"
-            if watermark.is_given
+            if watermark.is_from_upstream
             else less(value(number) if semantics == "strict" else both, watermark.lateness)
         )
         for number, watermark in enumerate(window.watermarks)
@@ -113,47 +113,55 @@ def marked(rows: DataFrame, window: Bounded, semantics: Semantics) -> DataFrame:
     return rows.withColumns(marks)
 
 
-def with_watermarks(rows: DataFrame, window: Bounded, span: int, scope: Sequence[str] = ()) -> DataFrame:
+def with_watermarks(rows: DataFrame, window: Bounded, width: int, scope: Sequence[str] = ()) -> DataFrame:
     """
     Give each row the watermarks and limits at its position: those that all rows at positions before it made.
 
     Args:
-        rows: The scope columns, PLACE and the columns that `mark` names. Rows of one position see the same.
+        rows: The scope columns, PLACE and the columns that `watermark_step` names. Rows of one position see the same.
         window: The watermarked columns and their bounds.
-        span: So much time is looked at in one task.
+        width: So much time is looked at in one task.
         scope: Columns that keep independent histories apart.
 
     Returns:
-        The rows with the columns that `reached`, `passed` and `limit` name; NOTHING_YET where nothing came.
+        The rows with the columns that `watermark_before`, `watermark_after` and `limit` name; NOTHING_YET where no
+        row came before.
     """
     numbers = range(len(window.watermarks))
-    spans = rows.withColumn(SPAN, F.expr(f"{TIME} div {max(span, 1)}"))
-    beginnings = _beginnings(spans, [mark(number) for number in numbers], scope)
-    own = [*scope, SPAN]
+    parts = rows.withColumn(TASK, F.expr(f"{TIME} div {max(width, 1)}"))
+    beginnings = _beginnings(parts, [watermark_step(number) for number in numbers], scope)
+    own = [*scope, TASK]
     in_order = Window.partitionBy(*own).orderBy(*PLACE)
     before = in_order.rowsBetween(Window.unboundedPreceding, -1)
     up_to = in_order.rangeBetween(Window.unboundedPreceding, Window.currentRow)
     together = Window.partitionBy(*own, *PLACE)
     least = F.lit(NOTHING_YET)
-    placed = spans.withColumns({reached(n): F.coalesce(F.max(mark(n)).over(before), least) for n in numbers})
-    placed = placed.withColumns({passed(n): F.coalesce(F.max(mark(n)).over(up_to), least) for n in numbers})
+    placed = parts.withColumns(
+        {watermark_before(n): F.coalesce(F.max(watermark_step(n)).over(before), least) for n in numbers}
+    )
+    placed = placed.withColumns(
+        {watermark_after(n): F.coalesce(F.max(watermark_step(n)).over(up_to), least) for n in numbers}
+    )
     # Of the rows of one position the first has seen none of the others.
-    placed = placed.withColumns({reached(n): F.min(reached(n)).over(together) for n in numbers})
+    placed = placed.withColumns({watermark_before(n): F.min(watermark_before(n)).over(together) for n in numbers})
     begun = placed.join(F.broadcast(beginnings), on=own, how="inner")
     made: dict[str, Column] = {}
     for n in numbers:
         begin = F.coalesce(F.col(f"{BEGIN}{n}"), least)
-        made |= {reached(n): F.greatest(reached(n), begin), passed(n): F.greatest(passed(n), begin)}
-    whole = begun.withColumns(made).drop(SPAN, *(f"{BEGIN}{n}" for n in numbers))
-    return whole.withColumns({limit(n): F.expr(limit_sql(window, n, reached)) for n in numbers})
+        made |= {
+            watermark_before(n): F.greatest(watermark_before(n), begin),
+            watermark_after(n): F.greatest(watermark_after(n), begin),
+        }
+    whole = begun.withColumns(made).drop(TASK, *(f"{BEGIN}{n}" for n in numbers))
+    return whole.withColumns({limit(n): F.expr(limit_sql(window, n, watermark_before)) for n in numbers})
 
 
-def _beginnings(spans: DataFrame, columns: Sequence[str], scope: Sequence[str]) -> DataFrame:
-    """Give for each span the greatest values of all spans before it."""
-    each = spans.groupBy(*scope, SPAN).agg(*(F.max(column).alias(column) for column in columns))
-    before = Window.partitionBy(*scope).orderBy(SPAN).rowsBetween(Window.unboundedPreceding, -1)
+def _beginnings(parts: DataFrame, columns: Sequence[str], scope: Sequence[str]) -> DataFrame:
+    """Give for each part the greatest values of all parts before it."""
+    each = parts.groupBy(*scope, TASK).agg(*(F.max(column).alias(column) for column in columns))
+    before = Window.partitionBy(*scope).orderBy(TASK).rowsBetween(Window.unboundedPreceding, -1)
     begun = [F.max(column).over(before).alias(f"{BEGIN}{n}") for n, column in enumerate(columns)]
-    return each.select(*(F.col(quote(name)) for name in scope), SPAN, *begun)
+    return each.select(*(F.col(quote(name)) for name in scope), TASK, *begun)
 
 
 def limit_sql(window: Bounded, number: int, of: Callable[[int], str]) -> str:
@@ -169,7 +177,7 @@ def lowest(window: Bounded, number: int, watermarks: Mapping[int, int]) -> int:
     return max(limits, default=NOTHING_YET)
 
 
-def steps_of(placed: DataFrame, window: Bounded, number: int, scope: Sequence[str] = ()) -> DataFrame:
+def limit_steps(placed: DataFrame, window: Bounded, number: int, scope: Sequence[str] = ()) -> DataFrame:
     """
     Give the positions at which the limit of a watermarked column rose.
 
@@ -182,14 +190,14 @@ def steps_of(placed: DataFrame, window: Bounded, number: int, scope: Sequence[st
     Returns:
         The scope columns, `value` (bigint, the limit) and `at` (struct of PLACE: a position after which it was that).
     """
-    after = placed.withColumn("value", F.expr(limit_sql(window, number, passed)))
+    after = placed.withColumn("value", F.expr(limit_sql(window, number, watermark_after)))
     place = F.struct(*(F.col(name) for name in PLACE))
     risen = after.where(f"value > {NOTHING_YET} AND value > {limit(number)}")
     return risen.select(*(F.col(quote(name)) for name in scope), "value", place.alias("at"))
 
 
 def first_beyond(
-    rows: DataFrame, number: str, steps: DataFrame, at: str, span: int, scope: Sequence[str] = ()
+    rows: DataFrame, number: str, steps: DataFrame, at: str, width: int, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
     Say for each row at which position a limit first lay above its time.
@@ -197,39 +205,39 @@ def first_beyond(
     Args:
         rows: The scope columns, the column with the time, and others.
         number: The column with the time (bigint, maybe null).
-        steps: What `steps_of` gives.
+        steps: What `limit_steps` gives.
         at: What the answer is called.
-        span: So much time is looked at in one task.
+        width: So much time is looked at in one task.
         scope: Columns that keep independent histories apart.
 
     Returns:
         The rows with `at` (struct of PLACE): null where no limit rose above the time.
     """
     names = rows.columns
-    width = max(span, 1)
+    width = max(width, 1)
     mine = rows.where(f"{quote(number)} IS NOT NULL").select(
         *(F.col(quote(name)) for name in scope),
-        F.expr(f"{quote(number)} div {width}").alias(SPAN),
+        F.expr(f"{quote(number)} div {width}").alias(TASK),
         F.col(quote(number)).alias("value"),
         F.struct(*(F.col(quote(name)) for name in names)).alias("row"),
         F.lit(None).cast(steps.schema["at"].dataType).alias("at"),
     )
     theirs = steps.select(
         *(F.col(quote(name)) for name in scope),
-        F.expr(f"value div {width}").alias(SPAN),
+        F.expr(f"value div {width}").alias(TASK),
         "value",
         F.lit(None).cast(mine.schema["row"].dataType).alias("row"),
         "at",
     )
-    own = [*scope, SPAN]
+    own = [*scope, TASK]
     # From the greatest value down, a row after the limits that are greater and before those that equal it.
     down = Window.partitionBy(*own).orderBy(F.desc("value"), F.col("row").isNull())
     so_far = down.rowsBetween(Window.unboundedPreceding, -1)
     within = mine.unionAll(theirs).withColumn("next", F.min("at").over(so_far)).where("row IS NOT NULL")
-    all_spans = mine.select(*own, "at").distinct().unionAll(theirs.select(*own, "at"))
-    later = Window.partitionBy(*scope).orderBy(F.desc(SPAN)).rowsBetween(Window.unboundedPreceding, -1)
-    spans = all_spans.groupBy(*own).agg(F.min("at").alias("at"))
-    behind = spans.select(*(F.col(quote(name)) for name in own), F.min("at").over(later).alias(BEGIN))
+    all_parts = mine.select(*own, "at").distinct().unionAll(theirs.select(*own, "at"))
+    later = Window.partitionBy(*scope).orderBy(F.desc(TASK)).rowsBetween(Window.unboundedPreceding, -1)
+    parts = all_parts.groupBy(*own).agg(F.min("at").alias("at"))
+    behind = parts.select(*(F.col(quote(name)) for name in own), F.min("at").over(later).alias(BEGIN))
     known = within.join(F.broadcast(behind), on=own, how="inner")
     columns = (F.col(f"row.{quote(name)}").alias(name) for name in names)
     timed = known.select(*columns, F.coalesce("next", BEGIN).alias(at))
@@ -237,7 +245,7 @@ def first_beyond(
     return timed.unionAll(untimed.withColumn(at, F.lit(None).cast(steps.schema["at"].dataType)))
 
 
-def running_sum(rows: DataFrame, at: str, more: str, span: int, scope: Sequence[str] = ()) -> DataFrame:
+def running_sum(rows: DataFrame, at: str, more: str, width: int, scope: Sequence[str] = ()) -> DataFrame:
     """
     Add numbers up in the order of positions.
 
@@ -245,21 +253,21 @@ def running_sum(rows: DataFrame, at: str, more: str, span: int, scope: Sequence[
         rows: The scope columns, the position (struct of PLACE) and the number.
         at: The column with the position.
         more: The column with the number.
-        span: So much time is looked at in one task.
+        width: So much time is looked at in one task.
         scope: Columns that keep independent histories apart.
 
     Returns:
         For each position the scope columns, the position, and the sum of all numbers up to it, under the same names.
     """
-    own = [*scope, SPAN]
+    own = [*scope, TASK]
     each = (
         rows.groupBy(*scope, at)
         .agg(F.sum(more).alias(more))
-        .withColumn(SPAN, F.expr(f"{at}.{TIME} div {max(span, 1)}"))
+        .withColumn(TASK, F.expr(f"{at}.{TIME} div {max(width, 1)}"))
     )
-    spans = each.groupBy(*own).agg(F.sum(more).alias(more))
-    before = Window.partitionBy(*scope).orderBy(SPAN).rowsBetween(Window.unboundedPreceding, -1)
-    begun = spans.select(
+    parts = each.groupBy(*own).agg(F.sum(more).alias(more))
+    before = Window.partitionBy(*scope).orderBy(TASK).rowsBetween(Window.unboundedPreceding, -1)
+    begun = parts.select(
         *(F.col(quote(name)) for name in own), F.coalesce(F.sum(more).over(before), F.lit(0)).alias(BEGIN)
     )
     so_far = Window.partitionBy(*own).orderBy(at).rowsBetween(Window.unboundedPreceding, 0)

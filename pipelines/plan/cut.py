@@ -55,7 +55,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Pins:
+class Cut:
     """
     Where an epoch ends.
 
@@ -72,7 +72,7 @@ Place = tuple[int, bool, int, int]
 """The place of a commit in the total order: time, whether its source comes last, place in FROM, version."""
 
 
-def pin(sources: Sequence[Arrivals], max_versions: int | None = None, max_bytes: int | None = None) -> Pins:
+def find_cut(sources: Sequence[Arrivals], max_versions: int | None = None, max_bytes: int | None = None) -> Cut:
     """
     Decide up to which versions an epoch reads.
 
@@ -98,7 +98,7 @@ def pin(sources: Sequence[Arrivals], max_versions: int | None = None, max_bytes:
         for source in sources
     }
     more = any(versions[source.name] < source.newest for source in sources)
-    return Pins(versions, more)
+    return Cut(versions, more)
 
 
 def _bounded(commits: Sequence[Arrival], max_versions: int | None, max_bytes: int | None) -> int:

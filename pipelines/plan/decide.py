@@ -137,7 +137,7 @@ def _continue(
                 hint=backfill,
             )
         start = source.data_versions[0] - 1 if source.data_versions else source.version
-        if source.is_put_back:
+        if source.is_restored:
             raise SourceRecreated(
                 join,
                 f"{source.name} was put back from a copy, or its log was changed",

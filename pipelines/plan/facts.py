@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from lakehouse.commit_identity import UNKNOWN, CommitIdentity
 from lakehouse.entries import UsedColumn
-from lakehouse.marks import UNKNOWN, CommitMark
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class SourceFacts:
             changed may have other values then.
         columns: Those of its columns that the join uses, as they are at its newest version.
         commit: The commit that made that version.
-        is_put_back: Whether another commit than the recorded one lies under the version that the last epoch read.
+        is_restored: Whether another commit than the recorded one lies under the version that the last epoch read.
     """
 
     name: str
@@ -35,8 +35,8 @@ class SourceFacts:
     epochs: tuple[int, int] = (0, 0)
     changed: str = ""
     columns: tuple[UsedColumn, ...] = ()
-    commit: CommitMark = UNKNOWN
-    is_put_back: bool = False
+    commit: CommitIdentity = UNKNOWN
+    is_restored: bool = False
 
     @property
     def has_come(self) -> bool:

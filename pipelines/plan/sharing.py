@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from sqlglot import exp
 
-from pipelines.spec import How, Kind, PipelineFile, Statement, added_columns, statement_of
+from pipelines.spec import How, JoinType, PipelineFile, Statement, added_columns, statement_of
 from pipelines.spec.file.rules import RULES, Rule
 from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.statement.outputs import is_star
@@ -69,7 +69,7 @@ class JoinNode:
     """
 
     name: str
-    kind: Kind
+    kind: JoinType
     how: tuple[How, ...]
     is_self_join: bool
 

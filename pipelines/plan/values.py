@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lakehouse import limits
-from lakehouse.entries import Passed, SourceVersions, UsedColumn
-from lakehouse.marks import UNKNOWN, CommitMark
+from lakehouse.commit_identity import UNKNOWN, CommitIdentity
+from lakehouse.entries import SourceVersions, StreamPosition, UsedColumn
 
 APPENDED = "appended"
 """The count of rows that an epoch adds to the result of a join with a stream."""
 
-KEPT = "buffered_kept"
+BUFFERED_UNCHANGED = "buffered_kept"
 """The count of rows that wait on as they were, of an epoch that writes all rows that wait anew."""
 
 
-WAITING = {"insert": "buffered_inserted", "update": "buffered_updated", "delete": "buffered_deleted"}
+BUFFERED = {"insert": "buffered_inserted", "update": "buffered_updated", "delete": "buffered_deleted"}
 """The operations on the rows that wait in a join of two streams, and what each is counted as."""
 
 Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile", "replay", "accept", "reset", "flush"]
@@ -52,7 +52,7 @@ class SourceRange:
     changed_rows: int | None = None
     epochs: tuple[int, int] = (0, 0)
     columns: tuple[UsedColumn, ...] = ()
-    commit: CommitMark = UNKNOWN
+    commit: CommitIdentity = UNKNOWN
 
     @property
     def has_changes(self) -> bool:
@@ -117,13 +117,13 @@ class EpochPlan:
     more: bool = False
 
     @property
-    def few(self) -> bool:
+    def via_driver(self) -> bool:
         """Tell whether the changes of an incremental epoch seem so few that they may pass through the driver."""
         changed = [source.changed_rows for source in self.sources if source.has_changes]
         return (
             self.strategy == "incremental"
             and None not in changed
-            and sum(rows or 0 for rows in changed) <= limits.FEW_ROWS
+            and sum(rows or 0 for rows in changed) <= limits.CHANGES_VIA_DRIVER
         )
 
     @property
@@ -138,4 +138,4 @@ class Computed:
 
     counts: dict[str, int]
     clocks: Mapping[str, int] = field(default_factory=dict)
-    positions: tuple[Passed, ...] = ()
+    positions: tuple[StreamPosition, ...] = ()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from textwrap import indent, wrap
 
 from pipelines.report.facts import Facts
-from pipelines.spec.statement.definition import How, Kind
+from pipelines.spec.statement.definition import How, JoinType
 
 WIDTH = 100
 """Lines are wrapped to so many characters, but for the statement, which stays as it was written."""
@@ -41,7 +41,7 @@ class JoinExplanation(Facts):
 
     join: str
     """The join."""
-    kind: Kind
+    kind: JoinType
     """The kind."""
     how: tuple[How, ...]
     """The type of each JOIN, in the order of the statement."""

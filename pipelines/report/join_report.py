@@ -13,7 +13,7 @@ COUNTED = ("inserted", "updated", "deleted")
 APPENDED, BUFFERED = "appended", "buffered"
 LOOKS = {"verify": "verified", "validate": "validated", "maintain": "maintained"}
 """What commands did that change no row, by their strategy."""
-PASSED_OVER = {
+SKIPPED_ROWS = {
     "null_values": (
         "row of the stream has no value and took no part",
         "rows of the stream have no value and took no part",
@@ -89,7 +89,7 @@ class JoinReport(Facts):
             one = "source row came late and is older than what is held"
             many = "source rows came late and are older than what is held"
             lines.append(f"  {number_of(self.counts['late'], one, many)}")
-        passed_over = ((self.counts.get(name), words) for name, words in PASSED_OVER.items())
+        passed_over = ((self.counts.get(name), words) for name, words in SKIPPED_ROWS.items())
         lines += [f"  {number_of(number, *words)}" for number, words in passed_over if number]
         lines += [f"  warning: {finding}" for finding in self.warnings]
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])

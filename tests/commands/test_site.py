@@ -16,7 +16,7 @@ from lakehouse.errors import FilesExist
 from pipelines.commands.docs import join_facts, site_of, standing
 from pipelines.commands.history import newest
 from pipelines.commands.site import JoinFacts, SiteFacts, SourceFacts, pages, write_files
-from pipelines.commands.site.axes import every, marks, shown
+from pipelines.commands.site.axes import every, shown, ticks
 from pipelines.commands.site.graph import Node, graph
 from pipelines.commands.site.layout import Layout, Place, laid_out
 from pipelines.commands.site.pages import versions, words
@@ -344,7 +344,7 @@ def test_an_attempt_that_failed_is_a_cross_and_none_of_its_counts_are_drawn() ->
 
 
 def test_rows_that_wait_are_a_line_and_tombstones_those_that_the_ledger_counts() -> None:
-    picture = ET.fromstring(drawn(plot("Rows that wait", many(5, buffered=4))))
+    picture = ET.fromstring(drawn(plot("Buffered rows", many(5, buffered=4))))
     (line,) = picture.iter("polyline")
     assert len(line.get("points", "").split()) == 5
     assert len(list(picture.iter("circle"))) == 5
@@ -358,12 +358,12 @@ def test_the_steps_are_stacked_in_the_order_in_which_they_are_taken() -> None:
 
 
 def test_the_marks_of_an_axis_are_round_and_reach_the_top() -> None:
-    assert marks(10, whole=True) == (0, 5, 10)
-    assert marks(1, whole=True) == (0, 1)
-    assert marks(336_776, whole=True) == (0, 100_000, 200_000, 300_000, 400_000)
-    assert [shown(mark) for mark in marks(0.7, whole=False)] == ["0", "0.2", "0.4", "0.6", "0.8"]
+    assert ticks(10, whole=True) == (0, 5, 10)
+    assert ticks(1, whole=True) == (0, 1)
+    assert ticks(336_776, whole=True) == (0, 100_000, 200_000, 300_000, 400_000)
+    assert [shown(mark) for mark in ticks(0.7, whole=False)] == ["0", "0.2", "0.4", "0.6", "0.8"]
     for top in (0.001, 0.3, 1, 7, 99, 101, 12_345, 7e9):
-        found = marks(top, whole=False)
+        found = ticks(top, whole=False)
         assert found[-1] >= top * (1 - 1e-6)
         assert 2 <= len(found) <= 6
     assert [shown(mark) for mark in (1_500, 20_000, 1_500_000, 2e9)] == ["1,500", "20k", "1.5M", "2G"]

@@ -13,7 +13,14 @@ from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED
 from lakehouse.tables import Commit, Table
 from lakehouse.times import FILE_RETENTION
 from pipelines.cli import main
-from pipelines.commands.status import Sighting, judge, last_gate, retention_warning, seconds_between_runs, source_status
+from pipelines.commands.status import (
+    ObservedSource,
+    judge,
+    last_gate,
+    retention_warning,
+    seconds_between_runs,
+    source_status,
+)
 from pipelines.epochs import gate as gates
 from pipelines.report import JoinStatus
 from tests.lake import Lake
@@ -27,11 +34,11 @@ def commit(version: int, hours: float) -> Commit:
     return Commit(version, at(hours), "WRITE", "", {})
 
 
-def sighting(name: str = "left", *commits: Commit, retention: str = "interval 7 days", **fields: Any) -> Sighting:
+def sighting(name: str = "left", *commits: Commit, retention: str = "interval 7 days", **fields: Any) -> ObservedSource:
     """See a source that stands at version 9 and was read up to version 6."""
     table = Table(Address(name, path=f"/lake/{name}"), f"{name}-id", 9, StructType([]), {FILE_RETENTION: retention})
     given = {"table": table, "recorded": RECORDED, "commits": commits}
-    return Sighting(name, **{**given, **fields})
+    return ObservedSource(name, **{**given, **fields})
 
 
 def test_a_source_is_as_far_behind_as_its_oldest_commit_that_the_result_does_not_have() -> None:
@@ -114,7 +121,7 @@ def test_the_last_gate_is_that_of_the_highest_epoch_and_there_of_the_newest_atte
 
 
 def test_the_state_is_what_stands_in_the_way_of_the_next_run() -> None:
-    def state(*rows: Any, seen: tuple[Sighting, ...] = (), redefined: bool = False) -> tuple[str, str]:
+    def state(*rows: Any, seen: tuple[ObservedSource, ...] = (), redefined: bool = False) -> tuple[str, str]:
         found = judge("result", ledger(*rows), seen, at(9), redefined=redefined)
         return found.state, found.note
 

@@ -109,7 +109,7 @@ def test_a_stream_a_row_that_literals_miss_is_found(
 
 def test_keys_on_the_driver_are_held_against_their_literals_without_a_job(spark: SparkSession) -> None:
     """No file is read, and no task started, to see that a predicate holds for its keys."""
-    keys = by_key.few(spark.range(500).selectExpr("named_struct('k0', id, 'k1', CAST(id AS STRING)) AS key"))
+    keys = by_key.driver_copy(spark.range(500).selectExpr("named_struct('k0', id, 'k1', CAST(id AS STRING)) AS key"))
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
     spark.sparkContext.setJobGroup("literals", "literals")
     try:

@@ -98,7 +98,7 @@ def test_another_load_is_looked_at_elsewhere(unloaded: Lake, monkeypatch: pytest
         seen.update(row.key.k0 for row in brought.collect())
         return brought
 
-    monkeypatch.setattr(loaded, "few", sampled)
+    monkeypatch.setattr(loaded, "via_driver", sampled)
     pipeline: Pipeline = lake.pipeline(KINDS["foreign-key"], KEYED)
     with monkeypatch.context() as planted:
         _loading(planted, lambda rows: rows.where("k < 0"))

@@ -47,7 +47,7 @@ def clicks(spark: SparkSession, tmp_path: Path) -> Clicks:
 
 def as_many(monkeypatch: pytest.MonkeyPatch, rechecked: int = limits.LOOKUPS_CHECKED) -> None:
     """Let the gate treat few rows as many."""
-    monkeypatch.setattr(limits, "FEW_ROWS", 0)
+    monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", 0)
     monkeypatch.setattr(limits, "SMALL_BYTES", -1)
     monkeypatch.setattr(limits, "LOOKUPS_CHECKED", rechecked)
 

@@ -19,7 +19,7 @@ from pipelines import Pipeline
 from pipelines.binding.bound import Bound
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs import gate as gates
-from pipelines.epochs.gate import Beforehand, gate
+from pipelines.epochs.gate import Prefetched, gate
 from pipelines.plan.values import EpochPlan
 from tests.lake import KEYED, Lake, only
 from tests.planted import planted
@@ -110,18 +110,18 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
     found: dict[str, tuple[str, ...]] = {}
 
     def gate_all(
-        workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, beforehand: Beforehand | None
+        workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, prefetched: Prefetched | None
     ) -> Verdict:
-        assert beforehand is not None
-        assert (beforehand.ahead is None) == (size == "small")
+        assert prefetched is not None
+        assert (prefetched.ahead is None) == (size == "small")
         for number, (fault, change) in enumerate(FAULTS.items()):
             faulty = Stage(f"{stage.path}-{number}")
             counts = faulty.put("result", change(stage.get(lake.spark, "result")), STAGED_COUNTS)
             planted = replace(entry, counts={**entry.counts, **counts})
-            found[fault] = gate(workspace, bound, plan, faulty, planted, beforehand).findings
-            if beforehand.ahead is not None:
+            found[fault] = gate(workspace, bound, plan, faulty, planted, prefetched).findings
+            if prefetched.ahead is not None:
                 assert set(gate(workspace, bound, plan, faulty, planted).findings) == set(found[fault])
-        return gate(workspace, bound, plan, stage, entry, beforehand)
+        return gate(workspace, bound, plan, stage, entry, prefetched)
 
     monkeypatch.setattr(gates, "gate", gate_all)
     assert only(pipeline.run(lake.spark)).outcome == "done"

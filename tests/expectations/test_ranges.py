@@ -8,7 +8,7 @@ import pytest
 from lakehouse.errors import FeedUnavailable, GateFailed
 from pipelines import Pipeline
 from pipelines.cli import main
-from pipelines.commands.version_ranges import BadRange, Span, span_of
+from pipelines.commands.version_ranges import BadRange, RequestedRange, read_range
 from tests.expectations.conftest import NOT_NULL
 from tests.lake import Lake, only
 
@@ -16,20 +16,20 @@ from tests.lake import Lake, only
 @pytest.mark.parametrize(
     ("given", "span"),
     [
-        (("3..7", ""), Span("epochs", 3, 7)),
-        (("3..", ""), Span("epochs", 3, None)),
-        (("", "0"), Span("versions", 0, 0)),
+        (("3..7", ""), RequestedRange("epochs", 3, 7)),
+        (("3..", ""), RequestedRange("epochs", 3, None)),
+        (("", "0"), RequestedRange("versions", 0, 0)),
         (("", ""), None),
     ],
 )
-def test_a_range_is_read(given: tuple[str, str], span: Span | None) -> None:
-    assert span_of(*given) == span
+def test_a_range_is_read(given: tuple[str, str], span: RequestedRange | None) -> None:
+    assert read_range(*given) == span
 
 
 @pytest.mark.parametrize("given", [("7..3", ""), ("", "x"), ("..3", ""), ("-1..3", ""), ("1", "1"), ("", " ")])
 def test_what_is_no_range_is_refused(given: tuple[str, str]) -> None:
     with pytest.raises(BadRange):
-        span_of(*given)
+        read_range(*given)
 
 
 def test_a_range_of_epochs_is_that_of_their_versions(logged: Lake) -> None:

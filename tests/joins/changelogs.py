@@ -22,7 +22,7 @@ from pipelines.joins.kernel import touched_keys
 from pipelines.joins.meaning import meaning
 from pipelines.joins.timeline import timeline
 from pipelines.joins.versions import placed, positions
-from pipelines.spec import Semantics, TableJoin
+from pipelines.spec import ResolvedQuery, Semantics
 from tests.joins.claims import literal
 from tests.joins.epochs import Epochs, bound, key_types
 from tests.joins.statements import SIDES, statement
@@ -61,7 +61,7 @@ class Histories(Epochs):
 
     def __init__(
         self,
-        join: TableJoin,
+        join: ResolvedQuery,
         types: Sequence[Sequence[Any]],
         changes: Mapping[str, DataFrame],
         rows: Mapping[str, DataFrame],

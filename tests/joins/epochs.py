@@ -10,7 +10,7 @@ from lakehouse.changes import key_struct, net
 from lakehouse.sqltext import quote
 from lakehouse.values import common_type
 from pipelines.joins.kernel import change_set, null_reference, reference, touched_keys
-from pipelines.spec import Link, Source, TableJoin, bind, parse
+from pipelines.spec import Link, ResolvedQuery, Source, bind, parse
 
 NO_KINDS: Mapping[str, str] = {}
 
@@ -20,14 +20,14 @@ def bound(
     keys: Mapping[str, Sequence[str]],
     schemas: Mapping[str, StructType],
     kinds: Mapping[str, str] = NO_KINDS,
-) -> TableJoin:
+) -> ResolvedQuery:
     """Take a statement over named sources, tables if `kinds` says nothing else, through the product's own reading."""
     sources = {name: Source(key=key, kind=kinds.get(name, "table")) for name, key in keys.items()}
     columns = {name: schema.fieldNames() for name, schema in schemas.items()}
     return bind(parse("joined", sql, sources), columns)
 
 
-def key_types(join: TableJoin, schemas: Mapping[str, StructType]) -> list[tuple[DataType, ...]]:
+def key_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> list[tuple[DataType, ...]]:
     """Give for each input the types in which its key is compared; a reference is of its key's own type."""
     own = [tuple(schemas[item.source][name].dataType for name in item.key) for item in join.inputs]
     members = [own[place] for place in join.members]
@@ -52,7 +52,7 @@ class Epochs:
 
     def __init__(
         self,
-        join: TableJoin,
+        join: ResolvedQuery,
         types: Sequence[Sequence[DataType]],
         feeds: Mapping[str, DataFrame],
         rows: Mapping[str, DataFrame],
@@ -96,13 +96,13 @@ class Epochs:
         condition.append(f"{key_struct(item.key, self.types[place], 'source.')} = wanted.key")
         return wanted.alias("source").join(keys().alias("wanted"), on=F.expr(" AND ".join(condition)), how="left_semi")
 
-    def kept(self, name: str, frame: DataFrame) -> DataFrame:
+    def materialize(self, name: str, frame: DataFrame) -> DataFrame:
         """Leave the frame as it is; the driver puts it into its stage."""
         return frame
 
 
 def change_sets(
-    join: TableJoin,
+    join: ResolvedQuery,
     types: Sequence[Sequence[DataType]],
     feeds: Mapping[str, DataFrame],
     rows: Mapping[str, DataFrame],

@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pipelines.joins.kernel import KeyTypes
 from pipelines.joins.lookup import ALWAYS, as_rows, emitted, ignores_null_values, look_up
 from pipelines.joins.versions import versions
-from pipelines.spec import Semantics, TableJoin
+from pipelines.spec import ResolvedQuery, Semantics
 from pipelines.spec.statement.added_columns import POSITION
 from tests.joins.changelogs import CUTS, KEY, ROW, SCOPE, SCOPES, ends_of
 from tests.joins.claims import literal
@@ -64,11 +64,11 @@ def emissions(
         SCOPE,
         beginning=ALWAYS,
     )
-    arrived: DataFrame = literal(spark, stream, STREAM)
+    new_rows: DataFrame = literal(spark, stream, STREAM)
     if ignores_null_values(join, semantics):
-        arrived = arrived.where("value IS NOT NULL")
+        new_rows = new_rows.where("value IS NOT NULL")
     found: list[dict[str, list[Logged]]] = [{cut: [] for cut in cuts} for _ in cases]
-    for row in stream_rows(arrived, join, key_types(join, schemas), {1: table}, SCOPE).collect():
+    for row in stream_rows(new_rows, join, key_types(join, schemas), {1: table}, SCOPE).collect():
         if row["row"] is not None:
             made = Logged(row["position"], "left", EMITTED, row["row"]["key"], None, row["row"]["value"])
             found[row["_case"]][CUTS[row["_cut"]]].append(made)
@@ -115,7 +115,7 @@ def _record(number: int, cut: int, case: Case, stream: list, changes: list, rows
 
 
 def stream_rows(
-    stream: DataFrame, join: TableJoin, types: KeyTypes, tables: Mapping[int, DataFrame], scope: Sequence[str] = ()
+    stream: DataFrame, join: ResolvedQuery, types: KeyTypes, tables: Mapping[int, DataFrame], scope: Sequence[str] = ()
 ) -> DataFrame:
     """
     Look up in all tables.

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from lakehouse.changes import net
 from lakehouse.values import plain_schema
 from pipelines.joins.meaning import meaning
-from pipelines.spec import TableJoin
+from pipelines.spec import ResolvedQuery
 
 from . import star_shapes
 from .changelogs import Histories, changelog
@@ -172,7 +172,7 @@ def _fed(feed: Sequence[FeedRow]) -> list[tuple[str, Row]]:
     return [(change.change_type, change.row) for change in feed]
 
 
-def _steps(subject: Subject, join: TableJoin, rows: Sequence[Any]) -> dict[tuple[int, int], list[Step]]:
+def _steps(subject: Subject, join: ResolvedQuery, rows: Sequence[Any]) -> dict[tuple[int, int], list[Step]]:
     found: dict[tuple[int, int], list[Step]] = {}
     for row in rows:
         by_name = {name.lower(): plain(value) for name, value in row["key"].asDict().items()}

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pipelines.joins.ktable import latest, offers
+from pipelines.joins.ktable import candidates, latest
 from pipelines.spec import Changelog
 from pipelines.spec.names import DELETED, ORDER
 from pipelines.spec.statement.added_columns import VERSION
@@ -118,7 +118,7 @@ def test_oracle_latest_is_a_fold_at_any_cut(spark: SparkSession, histories: list
             for row in commit
         ]
         held = [(case, *row) for case, state in enumerate(states) for row in state.values()]
-        offered = offers(spark.createDataFrame(rows, OFFERED), CHANGELOG, ["_case"])
+        offered = candidates(spark.createDataFrame(rows, OFFERED), CHANGELOG, ["_case"])
         found = latest(offered, spark.createDataFrame(held, KTABLE), CHANGELOG.key, ["_case"]).collect()
         for case, before in enumerate(states):
             after, counts = fold(before, [commit for _, commit in cut[case][epoch]])
@@ -138,7 +138,7 @@ def test_oracle_latest_is_a_fold_at_any_cut(spark: SparkSession, histories: list
 def one(spark: SparkSession, rows: list[Row], held: Sequence[Row] = ()) -> list[tuple[str, Row]]:
     """Offer rows of one commit and give what changes: the operation and the row."""
     schema = StructType([*RAW, StructField(VERSION, LongType())])
-    offered = offers(spark.createDataFrame([(*row, 1) for row in rows], schema), CHANGELOG)
+    offered = candidates(spark.createDataFrame([(*row, 1) for row in rows], schema), CHANGELOG)
     found = latest(offered, spark.createDataFrame(list(held), StructType(list(KTABLE)[1:])), CHANGELOG.key)
     return [(row["op"], tuple(row["after"])) for row in found.where("op IS NOT NULL").collect()]
 
@@ -182,11 +182,11 @@ def test_values_of_every_shape_are_told_apart_and_carried(spark: SparkSession) -
     changelog = Changelog("rich", ("k",), "n", "false", ("k", "m", "s", "n"))
     own = [StructField(DELETED, BooleanType()), StructField(ORDER, DoubleType())]
     empty = spark.createDataFrame([], StructType([*schema, *own]))
-    found = {row["key"]["k"]: row for row in latest(offers(raw, changelog), empty, ["k"]).collect()}
+    found = {row["key"]["k"]: row for row in latest(candidates(raw, changelog), empty, ["k"]).collect()}
     assert {key: row["ties"] for key, row in found.items()} == {1.0: 3, 0.0: 1}
     assert found[1.0]["after"]["m"] == {"a": 2.0}
     held = spark.createDataFrame([row["after"] for row in found.values()], empty.schema)
-    assert latest(offers(raw, changelog), held, ["k"]).where("op IS NOT NULL").count() == 0, "offered again"
+    assert latest(candidates(raw, changelog), held, ["k"]).where("op IS NOT NULL").count() == 0, "offered again"
 
 
 def test_the_plan_for_many_columns_does_not_grow_with_their_mixtures(spark: SparkSession) -> None:
@@ -197,4 +197,4 @@ def test_the_plan_for_many_columns_does_not_grow_with_their_mixtures(spark: Spar
     raw = spark.createDataFrame([], StructType([*columns, StructField(VERSION, LongType())]))
     own = [StructField(DELETED, BooleanType()), StructField(ORDER, IntegerType())]
     held = spark.createDataFrame([], StructType([*columns, *own]))
-    assert latest(offers(raw, changelog), held, ["c0"]).collect() == []
+    assert latest(candidates(raw, changelog), held, ["c0"]).collect() == []

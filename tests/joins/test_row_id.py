@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from pipelines.joins import row_id
 from pipelines.joins.row_id import hashed, identified
 from pipelines.joins.watermarks import TIME
-from pipelines.spec import Input, Output, Step, TableJoin, Window
+from pipelines.spec import Input, Output, ResolvedQuery, Step, Window
 from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, NUMBER, VERSION
 
 ROWS = {
@@ -23,7 +23,7 @@ def _identities(spark: SparkSession, kind: str, rows: tuple[str, ...]) -> dict[s
     names = ("x", "y")
     inputs = tuple(Input(name, name, (), names) for name in "lr")
     window = Window((), (), (), ("TRUE", "TRUE"))
-    join = TableJoin("joined", inputs, (Step("inner", "TRUE"),), (), (), None, (Output("l", "`l`"),), (), window)
+    join = ResolvedQuery("joined", inputs, (Step("inner", "TRUE"),), (), (), None, (Output("l", "`l`"),), (), window)
     values = spark.sql(
         " UNION ALL ".join(
             f"SELECT CAST(x AS {kind}) AS x, CAST(y AS {kind}) AS y FROM VALUES {row} AS t(x, y)" for row in rows

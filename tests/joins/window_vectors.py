@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakehouse.errors import PipelineFileError
 from pipelines.joins.watermarks import NOTHING_YET
-from pipelines.spec import Semantics, Source, TableJoin, Window, bind, parse
+from pipelines.spec import ResolvedQuery, Semantics, Source, Window, bind, parse
 from tests.joins import hazelcast, kafka_streams
 from tests.joins.oracle import Emitted, Side, TooManyRows
 from tests.joins.window_epochs import CUTS, SIDES, Part, Step, cut, ends_of
@@ -130,7 +130,7 @@ def _read(
     lateness: int = 0,
     *,
     is_self_join: bool = False,
-) -> TableJoin:
+) -> ResolvedQuery:
     """Read a statement; PipelineFileError if the product refuses it."""
     rows: dict[str, StructType] = dict(zip(SIDES, columns, strict=True))
     sources = {
@@ -143,11 +143,11 @@ def _read(
     return bind(parse("joined", sql, sources), {side: row.names for side, row in rows.items()})
 
 
-def _defined(join: TableJoin, columns: tuple[StructType, StructType], semantics: Semantics) -> Definition:
+def _defined(join: ResolvedQuery, columns: tuple[StructType, StructType], semantics: Semantics) -> Definition:
     return Definition(join.steps[0].how, join.steps[0].on, columns, _window(join), semantics)
 
 
-def _window(join: TableJoin) -> Window:
+def _window(join: ResolvedQuery) -> Window:
     assert join.window is not None
     return join.window
 

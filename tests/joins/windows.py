@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
 
-from lakehouse.small import brought
-from pipelines.joins.expiry import OP, alone, fates, most_waiting
-from pipelines.joins.pairs import AT, came, judged, marks_of, pairs, timed, waiting
+from lakehouse.small import to_driver
+from pipelines.joins.expiry import OP, buffer_changes, peak_buffered, unmatched
+from pipelines.joins.pairs import AT, as_buffered, as_new_rows, judged, matched_rows, pairs, timed
 from pipelines.joins.row_id import hashed, identified, together
 from pipelines.joins.watermarks import (
     NOTHING_YET,
@@ -24,13 +24,13 @@ from pipelines.joins.watermarks import (
     TIME,
     limit,
     limit_sql,
-    mark,
-    marked,
-    passed,
-    reached,
+    watermark_after,
+    watermark_before,
+    watermark_step,
+    with_steps,
     with_watermarks,
 )
-from pipelines.spec import How, Input, Output, Semantics, Step, TableJoin, Window
+from pipelines.spec import How, Input, Output, ResolvedQuery, Semantics, Step, Window
 from pipelines.spec import Window as Bounded
 from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, MATCHED, NUMBER, SIDE, VERSION
 from tests.joins.claims import literal
@@ -51,13 +51,13 @@ class Definition:
     semantics: Semantics = "strict"
 
     @property
-    def join(self) -> TableJoin:
+    def join(self) -> ResolvedQuery:
         """The definition as the product has it; the result has both rows whole."""
         inputs = tuple(
             Input(name, name, (), tuple(columns.names)) for name, columns in zip("lr", self.columns, strict=True)
         )
         outputs = tuple(Output(name, f"`{name}`.`{self.columns[0].names[0]}`") for name in "lr")
-        return TableJoin("joined", inputs, (Step(self.how, self.on),), (), (), None, outputs, (), self.window)
+        return ResolvedQuery("joined", inputs, (Step(self.how, self.on),), (), (), None, outputs, (), self.window)
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Epoch:
 
     Args:
         rows: What came: the position, the side, the values, and whether it has a value.
-        held: What waits: the side, the values, and whether it has met a row.
+        buffered: What waits: the side, the values, and whether it has met a row.
         watermarks: The watermarks by then, by their places.
         given: Watermarks that come in the epoch: the position, the place and the value; None where the rows make them.
     """
@@ -85,7 +85,7 @@ class Made:
 
     Args:
         emitted: Rows by position.
-        held: What waits: the side, the values, and whether it has met a row.
+        buffered: What waits: the side, the values, and whether it has met a row.
         watermarks: The last watermarks, by their places; those of which nothing came are NOTHING_YET.
         limits: The last limits in the same way, of the times that have one.
         results: The watermarks of the result after each position, as many as are known.
@@ -101,7 +101,7 @@ class Made:
 
 
 def evaluate(
-    spark: SparkSession, definition: Definition, epochs: Sequence[Epoch], span: int = 7, *, is_counted: bool = True
+    spark: SparkSession, definition: Definition, epochs: Sequence[Epoch], width: int = 7, *, is_counted: bool = True
 ) -> list[Made]:
     """
     Compute all epochs at once.
@@ -110,22 +110,22 @@ def evaluate(
         spark: The session.
         definition: The join.
         epochs: Epochs of any of its histories, in any order.
-        span: So much time is looked at in one task.
+        width: So much time is looked at in one task.
         is_counted: Whether to count how many rows wait at most, which takes as long as all else.
     """
     join, window, semantics = definition.join, definition.window, definition.semantics
     scope = [SCOPE]
     limited = [n for n in range(len(window.watermarks)) if window.limiting(n)]
-    at_positions, at_beginnings = map(brought, _inputs(spark, definition, epochs, span))
-    placed, held = at_positions.frame, at_beginnings.frame
-    limits = {limit(n): F.expr(limit_sql(window, n, reached)) for n in limited}
-    at_ends = brought(ends_of(placed, window, scope).withColumns(limits))
+    at_positions, at_beginnings = map(to_driver, _inputs(spark, definition, epochs, width))
+    placed, buffered = at_positions.frame, at_beginnings.frame
+    limits = {limit(n): F.expr(limit_sql(window, n, watermark_before)) for n in limited}
+    at_ends = to_driver(ends_of(placed, window, scope).withColumns(limits))
     ends = at_ends.frame
-    arrived = came(judged(placed, join, semantics), semantics)
-    found = brought(pairs(arrived, held, join, semantics, scope)).frame
-    met = marks_of(found, join, semantics, scope)
-    becoming = fates(arrived, held, met, ends, join, semantics, scope)
-    lone = alone(becoming, placed, join, span, scope) if met is not None else None
+    new_rows = as_new_rows(judged(placed, join, semantics), semantics)
+    found = to_driver(pairs(new_rows, buffered, join, semantics, scope)).frame
+    met = matched_rows(found, join, semantics, scope)
+    becoming = buffer_changes(new_rows, buffered, met, ends, join, semantics, scope)
+    lone = unmatched(becoming, placed, join, width, scope) if met is not None else None
     state = becoming.where(f"{OP} <> 'delete'")
     emitted = found.select(SCOPE, AT, "l", "r")
     if lone is not None:
@@ -144,10 +144,10 @@ def evaluate(
         else:
             made[number].held[(side, values[side], is_met)] += 1
     if is_counted:
-        for row in most_waiting(arrived, held, placed, join, semantics, (span, span), scope).collect():
+        for row in peak_buffered(new_rows, buffered, placed, join, semantics, (width, width), scope).collect():
             made[row[SCOPE]].most = row["most"]
     for row in at_ends.rows.to_pylist():
-        made[row[SCOPE]].watermarks = {n: row[reached(n)] for n in range(len(window.watermarks))}
+        made[row[SCOPE]].watermarks = {n: row[watermark_before(n)] for n in range(len(window.watermarks))}
         made[row[SCOPE]].limits = {n: row[limit(n)] for n in limited}
     for row in at_positions.rows.select([SCOPE, TIME, *(f"{RESULT}{n}" for n in limited)]).to_pylist():
         known = {n: row[f"{RESULT}{n}"] for n in limited if row[f"{RESULT}{n}"] != NOTHING_YET}
@@ -158,14 +158,14 @@ def evaluate(
 
 def unlike(definition: Definition, wanted: Made, found: Made) -> list[str]:
     """Say where what came of an epoch is not what the oracle wants."""
-    held: Counter[tuple[int, Values, bool]] = Counter()
+    buffered: Counter[tuple[int, Values, bool]] = Counter()
     for (side, row, is_met), number in found.held.items():
-        held[side, row, is_met and remembers(definition, side)] += number
+        buffered[side, row, is_met and remembers(definition, side)] += number
     watermarks = {n: mark for n, mark in found.watermarks.items() if mark != NOTHING_YET}
     results = {position: marks for position, marks in found.results.items() if marks}
     compared = [
         ("emit", wanted.emitted, found.emitted),
-        ("hold", wanted.held, held),
+        ("hold", wanted.held, buffered),
         ("come to watermarks", wanted.watermarks, watermarks),
         ("give its result watermarks", {at: marks for at, marks in wanted.results.items() if marks}, results),
         *([("hold at most", wanted.most, found.most)] if found.most is not None else []),
@@ -180,7 +180,7 @@ def remembers(definition: Definition, side: int) -> bool:
 
 
 def _inputs(
-    spark: SparkSession, definition: Definition, epochs: Sequence[Epoch], span: int
+    spark: SparkSession, definition: Definition, epochs: Sequence[Epoch], width: int
 ) -> tuple[DataFrame, DataFrame]:
     join, window = definition.join, definition.window
     came_by, waits = [], []
@@ -212,19 +212,19 @@ def _inputs(
                 StructField("lr"[place], columns),
             ]
         )
-        held = [
+        buffered = [
             (number, place, -1, nth, 1, is_met, values)
             for number, epoch in enumerate(epochs)
             for nth, (side, values, is_met) in enumerate(epoch.held)
             if side == place
         ]
-        waits.append(literal(spark, held, schema))
+        waits.append(literal(spark, buffered, schema))
     rows = timed(together(*came_by), join)
     numbers = range(len(window.watermarks))
     if any(epoch.given is not None for epoch in epochs):
-        rows = rows.withColumns({mark(n): F.lit(None).cast("bigint") for n in numbers})
+        rows = rows.withColumns({watermark_step(n): F.lit(None).cast("bigint") for n in numbers})
     else:
-        rows = marked(rows, window, definition.semantics)
+        rows = with_steps(rows, window, definition.semantics)
     schema = StructType(
         [
             StructField(SCOPE, IntegerType()),
@@ -232,7 +232,7 @@ def _inputs(
             StructField(RANK, IntegerType()),
             StructField(TIME, LongType()),
             StructField(VERSION, LongType()),
-            *(StructField(mark(n), LongType()) for n in numbers),
+            *(StructField(watermark_step(n), LongType()) for n in numbers),
         ]
     )
     given = [
@@ -244,13 +244,13 @@ def _inputs(
         (scope, 2, 2, -(2**63), 0, *(epoch.watermarks.get(n) for n in numbers)) for scope, epoch in enumerate(epochs)
     ]
     marks = literal(spark, given + floor, schema)
-    placed = with_watermarks(rows.unionByName(marks, allowMissingColumns=True), window, span, [SCOPE])
+    placed = with_watermarks(rows.unionByName(marks, allowMissingColumns=True), window, width, [SCOPE])
     results = {
-        f"{RESULT}{n}": F.expr(f"least({passed(n)}, {limit_sql(window, n, passed)})")
+        f"{RESULT}{n}": F.expr(f"least({watermark_after(n)}, {limit_sql(window, n, watermark_after)})")
         for n in numbers
         if window.limiting(n)
     }
-    return placed.withColumns(results), waiting(together(*waits), join)
+    return placed.withColumns(results), as_buffered(together(*waits), join)
 
 
 def ends_of(rows: DataFrame, window: Bounded, scope: Sequence[str] = ()) -> DataFrame:
@@ -258,7 +258,10 @@ def ends_of(rows: DataFrame, window: Bounded, scope: Sequence[str] = ()) -> Data
     Give the watermarks after all rows.
 
     Returns:
-        One row for each scope: the scope columns and those that `reached` names.
+        One row for each scope: the scope columns and those that `watermark_before` names.
     """
-    most = [F.coalesce(F.max(mark(n)), F.lit(NOTHING_YET)).alias(reached(n)) for n in range(len(window.watermarks))]
+    most = [
+        F.coalesce(F.max(watermark_step(n)), F.lit(NOTHING_YET)).alias(watermark_before(n))
+        for n in range(len(window.watermarks))
+    ]
     return rows.groupBy(*scope).agg(*most)

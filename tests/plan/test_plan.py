@@ -36,8 +36,8 @@ def test_a_commit_says_how_many_rows_it_changed_or_nobody_knows(
 @pytest.mark.parametrize(
     ("strategy", "changed", "few"),
     [
-        ("incremental", [1, limits.FEW_ROWS - 1], True),
-        ("incremental", [1, limits.FEW_ROWS], False),
+        ("incremental", [1, limits.CHANGES_VIA_DRIVER - 1], True),
+        ("incremental", [1, limits.CHANGES_VIA_DRIVER], False),
         ("incremental", [1, None], False),
         ("incremental", [0, 0], True),
         ("reconcile", [1, 1], False),
@@ -49,4 +49,4 @@ def test_changes_are_few_only_where_every_commit_says_so(
 ) -> None:
     ranges = tuple(SourceRange(f"s{n}", "id", 1, 3, 1, rows) for n, rows in enumerate(changed))
     quiet = SourceRange("quiet", "id", 3, 3, 3, None)
-    assert EpochPlan("join", 2, strategy, "", (*ranges, quiet)).few == few
+    assert EpochPlan("join", 2, strategy, "", (*ranges, quiet)).via_driver == few

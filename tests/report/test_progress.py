@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from pipelines.cli.logs import ToStderr
-from pipelines.cli.progress import Bars, _display, announce, shown, waiting
+from pipelines.cli.progress import Bars, _display, announce, shown, spinner
 from pipelines.report.progress import ORDER, SILENT, STEPS, Progress, Stopwatch, position
 
 
@@ -94,7 +94,7 @@ def test_log_lines_go_above_the_bars_and_the_bars_leave_nothing_behind(monkeypat
 
 def test_off_a_terminal_there_are_plain_lines_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     announce("Starting Spark takes some seconds ...")
-    with waiting("looking at a"):
+    with spinner("looking at a"):
         pass
     with shown() as progress:
         epoch(progress, "a", "resume")

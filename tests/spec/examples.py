@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from lakehouse.errors import PipelineFileError
-from pipelines.spec import Source, Statement, TableJoin, bind, parse
+from pipelines.spec import ResolvedQuery, Source, Statement, bind, parse
 from pipelines.spec.statement.inputs import Produced
 
 SOURCES = {
@@ -39,7 +39,7 @@ def taken_apart(sql: str) -> Statement:
     return parse("j", sql, SOURCES, JOINS)
 
 
-def bound(sql: str) -> TableJoin:
+def bound(sql: str) -> ResolvedQuery:
     return bind(taken_apart(sql), COLUMNS)
 
 

@@ -2,13 +2,13 @@
 
 from math import ceil, floor, log10
 
-MARKS = 4
+TICKS = 4
 """An axis has about so many marks above zero."""
 ROUND = (1, 2, 5, 10)
 SHORT = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def marks(top: float, *, whole: bool) -> tuple[float, ...]:
+def ticks(top: float, *, whole: bool) -> tuple[float, ...]:
     """
     Mark an axis from zero on.
 
@@ -19,18 +19,18 @@ def marks(top: float, *, whole: bool) -> tuple[float, ...]:
     Returns:
         Round numbers at equal distances, the last of them not below `top`.
     """
-    step = _step(top / MARKS)
+    step = _step(top / TICKS)
     if whole:
         step = max(step, 1.0)
     return tuple(step * number for number in range(max(ceil(top / step - 1e-9), 1) + 1))
 
 
-def shown(mark: float) -> str:
+def shown(tick: float) -> str:
     """Write a mark in few characters: `250`, `1,500`, `20k`, `1.5M`, `0.25`."""
-    if mark >= 10_000:
-        size, letter = next((size, letter) for size, letter in SHORT if mark >= size)
-        return f"{mark / size:g}{letter}"
-    return f"{mark:,.10g}"
+    if tick >= 10_000:
+        size, letter = next((size, letter) for size, letter in SHORT if tick >= size)
+        return f"{tick / size:g}{letter}"
+    return f"{tick:,.10g}"
 
 
 def every(number: int, labels: int) -> int:

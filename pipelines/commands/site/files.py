@@ -6,19 +6,19 @@ from pathlib import Path
 
 from lakehouse.errors import FilesExist, LakejoinError
 
-MARK = '<meta name="generator" content="lakejoin">'
+GENERATOR = '<meta name="generator" content="lakejoin">'
 """What is near the top of each page of ours, by which it is known again."""
 TOP = 1_000
 
 
-def write_files(folder: Path, pages: Mapping[str, str], alone_in: str = "") -> None:
+def write_files(folder: Path, pages: Mapping[str, str], own_folder: str = "") -> None:
     """
     Write pages into a folder, each as a whole, in their order.
 
     Args:
         folder: The folder; made if it is not there.
         pages: The pages by their paths in it.
-        alone_in: A folder below it in which no page of ours is left that is not one of these; may be empty.
+        own_folder: A folder below it in which no page of ours is left that is not one of these; may be empty.
 
     Raises:
         FilesExist: A file that is not ours is where a page belongs; nothing was written.
@@ -34,8 +34,8 @@ def write_files(folder: Path, pages: Mapping[str, str], alone_in: str = "") -> N
             )
         for path, text in pages.items():
             _write(folder / path, text)
-        for left in (folder / alone_in).glob("*.html") if alone_in else ():
-            if f"{alone_in}/{left.name}" not in pages and _is_free(left):
+        for left in (folder / own_folder).glob("*.html") if own_folder else ():
+            if f"{own_folder}/{left.name}" not in pages and _is_free(left):
                 left.unlink()
     except OSError as error:
         raise LakejoinError("docs", f"cannot write {error.filename or folder}: {error.strerror or error}") from error
@@ -46,7 +46,7 @@ def _is_free(path: Path) -> bool:
     if not os.path.lexists(path):
         return True
     with path.open(encoding="utf-8", errors="replace") as file:
-        return MARK in file.read(TOP)
+        return GENERATOR in file.read(TOP)
 
 
 def _write(path: Path, text: str) -> None:

@@ -75,8 +75,8 @@ def graph(nodes: Sequence[Node]) -> Markup:
 
 def in_words(nodes: Sequence[Node]) -> str:
     """Tell what the picture shows to those who do not see it."""
-    told = [f"{node.name} reads {', '.join(node.reads)}" for node in nodes if node.reads]
-    return f"What reads what: {'; '.join(told)}."
+    result = [f"{node.name} reads {', '.join(node.reads)}" for node in nodes if node.reads]
+    return f"What reads what: {'; '.join(result)}."
 
 
 def node_width(nodes: Sequence[Node]) -> float:

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from pipelines.commands.site.axes import every, marks, shown
+from pipelines.commands.site.axes import every, shown, ticks
 from pipelines.commands.site.series import Plot
 from pipelines.commands.site.svg import element, markup
 
@@ -56,15 +56,15 @@ class _Frame:
         self._plot = plot
         self._totals, self._cut = plot.totals, plot.cut
         fitting = [total for place, total in enumerate(self._totals) if place != self._cut]
-        self._marks = marks(max(fitting), whole=plot.unit == "rows")
+        self._marks = ticks(max(fitting), whole=plot.unit == "rows")
         self._step = (WIDTH - LEFT - RIGHT) / len(plot.slots)
 
     def axes(self) -> Iterator[ET.Element]:
         """Draw the lines of the marks with their numbers, some epochs below, and what both axes mean."""
-        for mark in self._marks:
-            y = self._y(mark)
-            yield element("line", class_="mark" if mark else "axis", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
-            yield element("text", shown(mark), class_="up", x=LEFT - 6, y=y + 4)
+        for tick in self._marks:
+            y = self._y(tick)
+            yield element("line", class_="mark" if tick else "axis", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
+            yield element("text", shown(tick), class_="up", x=LEFT - 6, y=y + 4)
         yield element("text", self._plot.unit, class_="unit", x=2, y=12)
         yield element("text", "epoch", class_="unit across", x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 4)
         distance = every(len(self._plot.slots), LABELS)

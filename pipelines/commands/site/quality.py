@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from expectations.told import Told
+from expectations.results import ExpectationResult
 from pipelines.commands.site.facts import SiteFacts
 from pipelines.commands.site.pages import DATA_DOCS, page, render
 
@@ -18,11 +18,11 @@ class PartFacts:
 
     Args:
         what: Which rows.
-        told: The expectations.
+        result: The expectations.
     """
 
     what: str
-    told: tuple[Told, ...]
+    results: tuple[ExpectationResult, ...]
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class TableFacts:
     @property
     def number(self) -> int:
         """How many expectations it has."""
-        return sum(len(part.told) for part in self.parts)
+        return sum(len(part.results) for part in self.parts)
 
     @property
     def met(self) -> int:
         """How many of them are met."""
-        return sum(told.is_met for part in self.parts for told in part.told)
+        return sum(result.is_met for part in self.parts for result in part.results)
 
     @property
     def page(self) -> str:

@@ -107,12 +107,12 @@ def plots_of(epochs: Sequence[EpochReport]) -> tuple[Plot, ...]:
             zero="No row came late.",
         ),
         _rows(
-            "Rows that wait",
+            "Buffered rows",
             shown,
             ("buffered",),
-            called="waiting",
+            called="buffered",
             is_level=True,
-            none="None: only joins of two streams keep rows that wait.",
+            none="None: only joins of two streams buffer rows.",
             zero="The buffer was empty after each epoch.",
         ),
         _plot(
@@ -175,8 +175,8 @@ def _slot(epoch: EpochReport, place: int, series: Sequence[Series], unit: str) -
     head = f"epoch {epoch.epoch}, {moment(epoch.at)}"
     if epoch.step != "committed":
         return Slot(epoch.epoch, f"{head}: {epoch.step}", epoch.step)
-    told = [f"{_amount(value, unit)} {one.name}" for one in series if (value := one.values[place]) is not None]
-    return Slot(epoch.epoch, f"{head}: {', '.join(told) or 'not counted'}")
+    result = [f"{_amount(value, unit)} {one.name}" for one in series if (value := one.values[place]) is not None]
+    return Slot(epoch.epoch, f"{head}: {', '.join(result) or 'not counted'}")
 
 
 def _amount(value: float, unit: str) -> str:

@@ -9,7 +9,7 @@ from pipelines.report.wording import in_order, moment
 
 COUNTS = (*CHANGED, "tombstones", "changelog", "late", "buffered")
 """The counts that have a column of their own, where any epoch has them; the others share one."""
-TITLES = {"changelog": "to the changelog", "buffered": "waiting"}
+TITLES = {"changelog": "to the changelog"}
 WRONG = ("rejected", "broken", "abandoned")
 NONE = "–"  # noqa: RUF001
 
@@ -72,7 +72,7 @@ class JoinRow:
     machine_at: str = ""
     changed: str = NONE
     late: str = NONE
-    waiting: str = NONE
+    buffered: str = NONE
 
 
 def epoch_table(join: JoinFacts) -> EpochTable:

@@ -21,11 +21,11 @@ from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue
 from lakehouse.pruning import pruning
 from lakehouse.publish import STAGED_COUNTS
-from lakehouse.small import brought
+from lakehouse.small import to_driver
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, commits_since, create, find, get, read, read_rows
-from pipelines.binding.ktable import BoundKTable, bind_ktable, ktable_address, way_on
+from pipelines.binding.ktable import BoundKTable, bind_ktable, ktable_address, ktable_remedy
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.preflight import (
     Prepared,
@@ -36,16 +36,16 @@ from pipelines.epochs.preflight import (
     source_facts,
     used_columns,
 )
-from pipelines.epochs.scratch import few_or_many
+from pipelines.epochs.scratch import via_driver_or_stage
 from pipelines.joins.filter import differing
-from pipelines.joins.ktable import latest, offers
+from pipelines.joins.ktable import candidates, latest
 from pipelines.plan.decide import plan_epoch
 from pipelines.plan.values import EpochPlan, Refresh
 from pipelines.spec.names import DELETED
 from pipelines.spec.statement.added_columns import VERSION
 
 BACKFILL = "run `lakejoin backfill`"
-"""The hint that `way_on` replaces."""
+"""The hint that `ktable_remedy` replaces."""
 
 
 def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False, anew: bool = False) -> Prepared:
@@ -63,7 +63,7 @@ def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False, a
         CannotContinue: The recorded versions cannot be continued from.
         LakejoinError: The source is missing or a column unknown.
     """
-    with way_on(workspace, name), ThreadPoolExecutor(max_workers=1) as beside:
+    with ktable_remedy(workspace, name), ThreadPoolExecutor(max_workers=1) as beside:
         looked_at = beside.submit(find, workspace.spark, ktable_address(workspace, name))
         history = workspace.ledger.of(name)
         found = looked_at.result()
@@ -97,7 +97,7 @@ def _planned(
     return Prepared(plan, history, bound)
 
 
-def made_ready(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> EpochPlan:
+def create_target(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> EpochPlan:
     """Create the KTable's table before its first epoch, empty, and name it in the plan."""
     if plan.strategy != "load":
         return plan
@@ -120,10 +120,14 @@ def compute_ktable(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, st
         CannotContinue: A commit of the source changed or deleted rows.
         FeedUnavailable, SchemaBroken: Its feed cannot be read, as `conditions.reading` says; it wraps this call.
     """
-    return few_or_many(workspace, plan, bound.source.size, stage, partial(_compute, workspace, bound, plan, stage))
+    return via_driver_or_stage(
+        workspace, plan, bound.source.size, stage, partial(_compute, workspace, bound, plan, stage)
+    )
 
 
-def _compute(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: Stage, few: bool) -> dict[str, int]:
+def _compute(
+    workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: Stage, via_driver: bool
+) -> dict[str, int]:
     key = bound.spec.key
     rows = _raw_rows(workspace, bound, plan)
     seen = Observation()
@@ -136,9 +140,9 @@ def _compute(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, stage: S
             "distorted"
         ),
     )
-    offered = offers(rows, bound.spec)
-    if few:
-        offered = brought(offered).frame
+    offered = candidates(rows, bound.spec)
+    if via_driver:
+        offered = to_driver(offered).frame
     else:
         stage.put("offers", offered)
         offered = stage.get(workspace.spark, "offers", offered.schema)

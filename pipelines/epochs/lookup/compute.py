@@ -15,17 +15,17 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from lakehouse.entries import Passed
+from lakehouse.entries import StreamPosition
 from lakehouse.errors import DuplicateKey
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import read_rows
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.duplicate_keys import changed_twice, held_twice, refuse_keys
+from pipelines.epochs.duplicate_keys import duplicates_in_changes, duplicates_in_table, refuse_keys
 from pipelines.epochs.lookup.reading import StreamSources
-from pipelines.epochs.scratch import few_or_many
-from pipelines.epochs.streams.new_rows import Arrived
+from pipelines.epochs.scratch import via_driver_or_stage
+from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.epochs.tables.reading import check_looked_up
 from pipelines.joins.lookup import ALWAYS, as_rows, emitted, look_up
 from pipelines.joins.watermarks import as_number
@@ -57,35 +57,35 @@ def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stag
     assert plan.strategy in ("load", "incremental", "reset"), plan.strategy
     size = sum(table.size for table in bound.sources[1:])
     made: list[Lookups] = []
-    counts = few_or_many(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage, made))
-    return Computed(counts, made[-1].clocks(), made[-1].passed)
+    counts = via_driver_or_stage(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage, made))
+    return Computed(counts, made[-1].clocks(), made[-1].positions)
 
 
 class Lookups:
     """The look-ups of one epoch."""
 
-    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, few: bool) -> None:
+    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, via_driver: bool) -> None:
         self._workspace, self._bound, self._plan = workspace, bound, plan
-        self.sources = StreamSources(workspace, bound, plan, stage, few=few)
-        self.arrived = Arrived(workspace, bound, plan)
-        self._few = few
+        self.sources = StreamSources(workspace, bound, plan, stage, via_driver=via_driver)
+        self.new_rows = NewRows(workspace, bound, plan)
+        self._via_driver = via_driver
         self._made = Observation()
-        self._came = self.arrived.frame
+        self._new_rows = self.new_rows.frame
 
     def rows(self) -> DataFrame:
         """Give the rows of the result, with `_epoch` and `_position`."""
         bound, sources = self._bound, self.sources
         sources.read_changes()
         for source, changes in sources.twice.items():
-            refuse_keys(source, sources.key_of(source), changed_twice(changes))
-        came = self.arrived.frame.drop(HAS_VALUE)
-        if self._few or not all(sources.is_met_whole(link.input) for link in bound.join.links):
-            came = self._came = sources.kept("arrived", came)
-            self.arrived.facts()
-        rows = as_rows(came, bound.join.inputs[0])
+            refuse_keys(source, sources.key_of(source), duplicates_in_changes(changes))
+        new_rows = self.new_rows.frame.drop(HAS_VALUE)
+        if self._via_driver or not all(sources.is_met_whole(link.input) for link in bound.join.links):
+            new_rows = self._new_rows = sources.materialize("arrived", new_rows)
+            self.new_rows.facts()
+        rows = as_rows(new_rows, bound.join.inputs[0])
         for number, link in enumerate(bound.join.links):
             if number and link.over and not sources.is_met_whole(link.input):
-                rows = sources.kept(f"met_{number}", rows)
+                rows = sources.materialize(f"met_{number}", rows)
             to_all = sources.is_sent_to_all(link.input)
             rows = look_up(rows, link, bound.join, bound.types, sources.versions(link, rows), broadcast=to_all)
         made = emitted(rows, bound.join).observe(
@@ -110,8 +110,8 @@ class Lookups:
             CannotContinue: As `Arrived.facts`.
             DuplicateKey: A table holds a key twice.
         """
-        facts = self.arrived.facts()
-        if self._made.get["rows"] != self.arrived.number:
+        facts = self.new_rows.facts()
+        if self._made.get["rows"] != self.new_rows.number:
             self._refuse_twice()
         looked_up = check_looked_up(self._bound, self.sources)
         counts = self.sources.counts
@@ -127,37 +127,37 @@ class Lookups:
 
     def clocks(self) -> dict[str, int]:
         """Say how far the times of sources and watermarked columns go once the epoch is through."""
-        clocks, came = {**self._plan.clocks, **self.sources.reached}, self.arrived.reached
-        if came is not None:
-            clocks[self.arrived.source] = came
+        clocks, new_rows = {**self._plan.clocks, **self.sources.newest_time}, self.new_rows.newest_time
+        if new_rows is not None:
+            clocks[self.new_rows.source] = new_rows
         clocks = {name: max(time, self._plan.clocks.get(name, time)) for name, time in clocks.items()}
         return clocks | {name: far for name, far in self._walked[1].items() if far != ALWAYS}
 
     @property
-    def passed(self) -> tuple[Passed, ...]:
+    def positions(self) -> tuple[StreamPosition, ...]:
         """The positions that the epoch passed, with the watermarks of the result; the rows have been read."""
         return self._walked[0]
 
     @cached_property
-    def _walked(self) -> tuple[tuple[Passed, ...], dict[str, int]]:
+    def _walked(self) -> tuple[tuple[StreamPosition, ...], dict[str, int]]:
         """Walk the positions: what they passed, and how far the watermarked columns are after all of them."""
         marks = self._bound.join.looking_up
-        clocks = [f"{self.arrived.source}.{mark.time.column}" for mark in marks]
+        clocks = [f"{self.new_rows.source}.{mark.time.column}" for mark in marks]
         far = [self._plan.clocks.get(clock, ALWAYS) for clock in clocks]
-        found: list[Passed] = []
+        found: list[StreamPosition] = []
         for step in self._steps():
-            before, far = far, [max(one, step.reached.get(n, one)) for n, one in enumerate(far)]
+            before, far = far, [max(one, step.newest_time.get(n, one)) for n, one in enumerate(far)]
             moved = {
                 name: far[n] - marks[n].lateness
                 for name, n in self._bound.join.carried
                 if far[n] > before[n] or (not found and far[n] != ALWAYS)  # the first position tells all
             }
-            found.append(Passed(step.time, moved))
+            found.append(StreamPosition(step.time, moved))
         return tuple(found), dict(zip(clocks, far, strict=True))
 
     def _steps(self) -> list["_Step"]:
         """Give the positions of the stream in their order."""
-        given = self.arrived.given
+        given = self.new_rows.upstream
         columns = {mark.time.column.lower(): n for n, mark in enumerate(self._bound.join.looking_up)}
 
         def numbered(watermarks: Mapping[str, int]) -> dict[int, int]:
@@ -168,37 +168,37 @@ class Lookups:
         if given is not None:
             return [_Step(position.time, numbered(position.watermarks)) for position in given.positions]
         told = self._reached()
-        return [_Step(time, told.get(commit.version, {})) for commit, time in self.arrived.commits()]
+        return [_Step(time, told.get(commit.version, {})) for commit, time in self.new_rows.commits()]
 
     def _reached(self) -> dict[int | None, dict[int, int]]:
         """Find the greatest values of the watermarked columns: of each commit, of a first load of all rows."""
         marks = self._bound.join.looking_up
         if not marks:
             return {}
-        kinds = self.arrived.table.schema
+        kinds = self.new_rows.table.schema
         names = [(mark.time.column, kinds[mark.time.column].dataType) for mark in marks]
         greatest = [F.max(F.expr(as_number(quote(name), kind))).alias(f"m{n}") for n, (name, kind) in enumerate(names)]
         is_load = self._plan.strategy != "incremental"
-        rows = self._came.agg(F.lit(None), *greatest) if is_load else self._came.groupBy(VERSION).agg(*greatest)
+        rows = self._new_rows.agg(F.lit(None), *greatest) if is_load else self._new_rows.groupBy(VERSION).agg(*greatest)
         return {row[0]: {n: row[n + 1] for n in range(len(marks)) if row[n + 1] is not None} for row in rows.collect()}
 
     def _refuse_twice(self) -> None:
         for place in range(1, len(self._bound.join.inputs)):
             item, table = self._bound.join.inputs[place], self._bound.table(place)
             rows = read_rows(self._workspace.spark, table, table.version)
-            refuse_keys(table.address.label, item.key, held_twice(rows, item.key))
+            refuse_keys(table.address.label, item.key, duplicates_in_table(rows, item.key))
         raise DuplicateKey(
             self._bound.join.name,
             "a row of the stream met more than one row of a table",
             expected="at most one row for each key of a table",
-            found=f"{self._made.get['rows']} rows for {self.arrived.number} of the stream",
+            found=f"{self._made.get['rows']} rows for {self.new_rows.number} of the stream",
         )
 
 
 def _compute(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, made: list[Lookups], few: bool
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, made: list[Lookups], via_driver: bool
 ) -> dict[str, int]:
-    lookups = Lookups(workspace, bound, plan, stage, few)
+    lookups = Lookups(workspace, bound, plan, stage, via_driver)
     made.append(lookups)
     stage.put("result", lookups.rows())
     return lookups.counts()
@@ -208,4 +208,4 @@ class _Step(NamedTuple):
     """A position of the stream: its time, and the greatest values of watermarked columns by their places."""
 
     time: int
-    reached: Mapping[int, int]
+    newest_time: Mapping[int, int]

@@ -9,14 +9,14 @@ from expectations.gate import LookedUp, Statement, gate_looked_up
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.entries import Entry
-from lakehouse.session import for_few, settings
-from lakehouse.small import TooMuch, brought
+from lakehouse.session import settings, small_query_settings
+from lakehouse.small import TooMuch, to_driver
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.values import comparable, type_sql
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.streams.new_rows import Arrived, as_time
+from pipelines.epochs.streams.new_rows import NewRows, as_time
 from pipelines.epochs.tables.gate import inspect_maps, statement_of
 from pipelines.plan.values import APPENDED, EpochPlan
 from pipelines.spec import STREAM_COLUMNS, Link
@@ -51,13 +51,16 @@ def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
     inspect_maps(workspace, bound, plan)
     size = sum(table.size for table in bound.sources[1:])
     with settings(
-        workspace.spark, {**for_few(size), "spark.sql.shuffle.partitions": "2"} if number <= limits.FEW_ROWS else {}
+        workspace.spark,
+        {**small_query_settings(size), "spark.sql.shuffle.partitions": "2"}
+        if number <= limits.CHANGES_VIA_DRIVER
+        else {},
     ):
-        came = Arrived(workspace, bound, plan).placed(PLACE)
+        came = NewRows(workspace, bound, plan).placed(PLACE)
         staged = stage.get(workspace.spark, "result", bound.columns)
         if number > limits.LOOKUPS_CHECKED:
             came, staged = _sample(bound, came, staged, number // limits.LOOKUPS_CHECKED + 1)
-        came = _kept(workspace, stage, came, few=number <= limits.FEW_ROWS)
+        came = _kept(workspace, stage, came, via_driver=number <= limits.CHANGES_VIA_DRIVER)
         links = sorted(bound.join.links, key=lambda link: link.input)
         tables = [_table(workspace, bound, plan, link) for link in links]
         return gate_looked_up(staged, came, PLACE, _statement(bound, plan.epoch), tables)
@@ -123,10 +126,10 @@ def _sample(bound: BoundJoin, came: DataFrame, staged: DataFrame, share: int) ->
     return sampled(came, list(shown.values())), sampled(staged, list(shown))
 
 
-def _kept(workspace: Workspace, stage: Stage, rows: DataFrame, *, few: bool) -> DataFrame:
+def _kept(workspace: Workspace, stage: Stage, rows: DataFrame, *, via_driver: bool) -> DataFrame:
     """Take rows to the driver or into the stage and give them from there."""
-    if few:
+    if via_driver:
         with suppress(TooMuch):
-            return brought(rows).frame
+            return to_driver(rows).frame
     stage.put("gated", rows)
     return stage.get(workspace.spark, "gated", rows.schema)

@@ -25,14 +25,14 @@ class StreamSources(CommitSources):
     The sources of one epoch of a join with a stream, with the arguments and counts of `EpochSources`.
 
     Of its tables the changes of every commit are read, those of a changelog source row by row; of a global table none.
-    Afterwards `reached` has the greatest time of the changes of each source that had some, and `behind_cut` how many of
-    the tables' changes came later than rows of the stream that should have met them.
+    Afterwards `newest_time` has the greatest time of the changes of each source that had some, and `behind_cut` counts
+    the tables' changes that came later than rows of the stream that should have met them.
     """
 
     def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, *args: Any, **kwargs: Any) -> None:
         super().__init__(workspace, bound, plan, *args, **kwargs)
         self._clocks = plan.clocks
-        self.reached: dict[str, int] = {}
+        self.newest_time: dict[str, int] = {}
         self.behind_cut = 0
 
     def read_changes(self) -> None:
@@ -49,7 +49,7 @@ class StreamSources(CommitSources):
             held = rows_of(self._workspace, item, table, table.version)
         else:
             keys = rows.select(F.expr(refers_to(link, self._bound.types)).alias("key")).where("key IS NOT NULL")
-            wanted = self.kept(f"wanted_{place}", keys.distinct())
+            wanted = self.materialize(f"wanted_{place}", keys.distinct())
             held = self.rows({place: lambda: wanted})[place]
         changed = self._commits.get(item.source)
         if changed is None:
@@ -63,7 +63,7 @@ class StreamSources(CommitSources):
 
     def is_met_whole(self, place: int) -> bool:
         """Tell whether a table is read whole: where it holds less than what comes to the stream, or is small."""
-        return not self._few and (
+        return not self._via_driver and (
             self._bound.table(place).size <= self._plan.stream_bytes or self._is_read_whole(place)
         )
 
@@ -75,7 +75,7 @@ class StreamSources(CommitSources):
             return True
         changed = self._ranges[item.source].changed_rows if item.source in self._commits else 0
         return table.size <= limits.BROADCAST_BYTES and (
-            self._few or (changed is not None and changed <= limits.BROADCAST_CHANGES)
+            self._via_driver or (changed is not None and changed <= limits.BROADCAST_CHANGES)
         )
 
     def _has_changes(self, source: str) -> bool:
@@ -121,9 +121,9 @@ class StreamSources(CommitSources):
             F.count(F.expr(f"IF(position <= {cut}, 1, NULL)")).alias("behind_cut"),
             F.count(F.expr(f"IF({own} IS NULL, 1, NULL)")).alias("untimed"),
         )
-        kept = self._kept_of(source, "placed", changes)
+        kept = self._materialize_of(source, "placed", changes)
         refuse_untimed(source, column, seen.get["untimed"])
         if seen.get["reached"] is not None:
-            self.reached[source] = seen.get["reached"]
+            self.newest_time[source] = seen.get["reached"]
         self.behind_cut += seen.get["behind_cut"]
         return kept

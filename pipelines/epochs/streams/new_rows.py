@@ -11,7 +11,7 @@ from lakehouse.tables import Commit, Table, commits_since, read_rows
 from lakehouse.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.streams.upstream_progress import Given, given
+from pipelines.epochs.streams.upstream_progress import UpstreamProgress, upstream_progress
 from pipelines.joins.lookup import ALWAYS, ignores_null_values
 from pipelines.joins.watermarks import as_number
 from pipelines.plan.values import EpochPlan, SourceRange
@@ -28,7 +28,7 @@ ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
 """Operations of which `ignore_changes` skips the rows that are deleted or updated; of others it skips the commit."""
 
 
-class Arrived:
+class NewRows:
     """
     The rows that came to a stream in an epoch: of a first load its snapshot, then its feed.
 
@@ -48,7 +48,7 @@ class Arrived:
         self._stream = bound.streams[place]
         self._seen = Observation()
         self.table: Table = bound.table(place)
-        self.given = self._given()
+        self.upstream = self._upstream()
         self.ignored = 0
         rows = self._feed() if plan.strategy == "incremental" else self._snapshot()
         beside = [] if bound.is_self_join else [name for name in bound.join.sources if name != self.source]
@@ -90,10 +90,10 @@ class Arrived:
         return int(self._seen.get["came"])
 
     @property
-    def reached(self) -> int | None:
+    def newest_time(self) -> int | None:
         """The greatest time of the rows, or of what caused none; None where nothing came."""
         reached: int | None = self._seen.get["reached"]
-        passed = [] if self.given is None else [position.time for position in self.given.positions]
+        passed = [] if self.upstream is None else [position.time for position in self.upstream.positions]
         return max([*passed, *([] if reached is None else [reached])], default=None)
 
     def placed(self, name: str) -> DataFrame:
@@ -119,13 +119,13 @@ class Arrived:
         counts = {name: int(seen[name]) for name in ("read", "null_values", "behind_cut")}
         return {**counts, "ignored_changes": self.ignored + int(seen["ignored"])}
 
-    def _given(self) -> Given | None:
+    def _upstream(self) -> UpstreamProgress | None:
         """Look up what another join recorded of the stream, if one makes it."""
         if self.source not in self._bound.made:
             return None
         clock = self._plan.clocks.get(self.source, ALWAYS) if self._plan.strategy == "incremental" else None
         history, timezone = self._bound.made[self.source], self._workspace.file.timezone
-        return given(history, self._range.epochs, self.table.schema, timezone, clock)
+        return upstream_progress(history, self._range.epochs, self.table.schema, timezone, clock)
 
     @property
     def _kinds(self) -> dict[str, DataType]:
@@ -158,7 +158,7 @@ class Arrived:
 
     def _feed(self) -> DataFrame:
         versions, spark = self._range, self._workspace.spark
-        names = [*self._bound.used(self.source), *([] if self.given is None else [CAUSED_AT])]
+        names = [*self._bound.used(self.source), *([] if self.upstream is None else [CAUSED_AT])]
         if not versions.has_changes:
             rows = (
                 read_rows(spark, self.table, self.table.version)
@@ -177,8 +177,8 @@ class Arrived:
         if skipped:
             self.ignored = sum(skipped.values())
             rows = rows.where(~F.col("_commit_version").isin(list(skipped)))
-        if self.given is not None:
-            return rows.withColumn(POSITION, F.expr(self.given.time_sql(CAUSED_AT)))
+        if self.upstream is not None:
+            return rows.withColumn(POSITION, F.expr(self.upstream.time_sql(CAUSED_AT)))
         column = self._bound.times.get(self._stream.source)
         kind = None if column is None else self.table.schema[column].dataType
         position = self._time_of_commit() if column is None or kind is None else as_time(quote(column), kind)
@@ -225,7 +225,7 @@ class Arrived:
             "a commit of this stream changed or deleted rows",
             expected="rows that are only added",
             found=f"{operation} in version {version}",
-            hint=("" if self.given is not None else skip)
+            hint=("" if self.upstream is not None else skip)
             + f"`lakejoin backfill --reset --select {self._bound.join.name}` begins the result anew",
         )
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from lakehouse.columns import columns_in
-from lakehouse.commit_log import mark_of
+from lakehouse.commit_log import commit_identity
 from lakehouse.entries import STATE, Entry, JoinHistory
 from lakehouse.errors import BrokenEpoch, CannotContinue, ForeignWriter, NotLoaded
 from lakehouse.publish import check_owner
@@ -27,10 +27,10 @@ from pipelines.epochs.preflight import (
     source_facts,
     used_columns,
 )
-from pipelines.epochs.streams.source_progress import Upstream, arrivals, kind_of, up_to
+from pipelines.epochs.streams.source_progress import Upstream, arrivals, source_kind, up_to
 from pipelines.epochs.streams.state_table import create_state, state_schema
 from pipelines.plan.checks import check_definition, check_is_still
-from pipelines.plan.cut import pin
+from pipelines.plan.cut import find_cut
 from pipelines.plan.decide import plan_epoch
 from pipelines.plan.facts import SourceFacts
 from pipelines.plan.remedies import backfill_hint
@@ -57,7 +57,7 @@ def prepare_stream(
         LakejoinError: A table is missing or a column unknown.
     """
     options = workspace.file.joins[name]
-    with way_on_of_stream(name):
+    with stream_remedy(name):
         return _prepared(workspace, name, options, backfill=backfill, goal=goal)
 
 
@@ -94,7 +94,7 @@ def _prepared(
         check_definition(name, bound.definition, last.definition, backfill_hint(name), redefined)
         recorded = {source.name: source for source in last.sources}
         came, bound = arrivals(workspace, bound, upstream, recorded, clocks, goes_on=goal is not None)
-        pins = pin(came, options.max_versions, options.max_bytes)
+        pins = find_cut(came, options.max_versions, options.max_bytes)
         versions = dict(pins.versions)
         for made, (_, newest) in epochs.items():
             before = recorded[made]
@@ -106,7 +106,7 @@ def _prepared(
     used = used_columns(bound, result)
     facts = [
         SourceFacts(table.address.label, table.id, table.version)
-        if kind_of(workspace, table) == "global_table"
+        if source_kind(workspace, table) == "global_table"
         else source_facts(workspace, name, table, history, used, backfill=anew)
         for table in (*bound.sources, *bound.logs.values())
     ]
@@ -147,7 +147,7 @@ def checked_state(
     check_is_still(name, "the table of rows that wait", None if table is None else table.id, recorded.id, hint)
     assert table is not None
     try:
-        check_owner(workspace.spark, table, recorded.version, history.run_ids(let_go=True), name)
+        check_owner(workspace.spark, table, recorded.version, history.run_ids(with_abandoned=True), name)
         refuse_forgetting(name, table.address, table.properties)
         check_columns(name, "table of rows that wait", state_schema(bound), table.schema, hint)
     except CannotContinue as error:
@@ -158,7 +158,7 @@ def checked_state(
 
 
 @contextmanager
-def way_on_of_stream(name: str) -> Iterator[None]:
+def stream_remedy(name: str) -> Iterator[None]:
     """
     Let errors name the ways on that a join with a stream has: nothing reconciles it with the sources as they are now.
 
@@ -199,7 +199,7 @@ def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[E
             -1,
             epochs=(0, epochs.get(found.address.label, 0)),
             columns=columns_in(found.schema, used.get(found.address.label, ())),
-            commit=mark_of(found, found.version),
+            commit=commit_identity(found, found.version),
         )
         for found in read
     )
@@ -227,7 +227,7 @@ def plan_flush(workspace: Workspace, name: str) -> tuple[EpochPlan, BoundJoin]:
     ), bound
 
 
-def made_ready(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
+def create_targets(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
     """Create the result before the first epoch, empty, and name it in the plan."""
     if plan.strategy != "load":
         return plan

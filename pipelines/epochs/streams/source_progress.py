@@ -16,7 +16,7 @@ from lakehouse.tables import Commit, Table, commits_since, find, refresh
 from lakehouse.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.plan.cut import Arrival, Arrivals, pin
+from pipelines.plan.cut import Arrival, Arrivals, find_cut
 from pipelines.plan.values import APPENDED
 from pipelines.spec import is_stream, reads, statement_of
 
@@ -57,7 +57,7 @@ class Upstream:
         assert last.result.version is not None
         return last.result.version
 
-    def came(self, name: str, after: int, until: int) -> tuple[Arrival, ...]:
+    def new_epochs(self, name: str, after: int, until: int) -> tuple[Arrival, ...]:
         """
         Give the epochs (after, until] of one that passed a position or added rows; their numbers are versions.
 
@@ -131,12 +131,12 @@ def arrivals(
         makes are the numbers of its epochs.
     """
     epochs = upstream.epochs(bound)
-    made = {name: upstream.came(name, recorded[name].to_epoch, epoch) for name, epoch in epochs.items()}
+    made = {name: upstream.new_epochs(name, recorded[name].to_epoch, epoch) for name, epoch in epochs.items()}
     for look in range(LOOKS):
         plain = {
             place: table
             for place, table in enumerate(bound.sources)
-            if kind_of(workspace, table) in ("stream", "table")
+            if source_kind(workspace, table) in ("stream", "table")
             and table.address.label in recorded
             and recorded[table.address.label].to_version <= table.version
         }
@@ -201,7 +201,7 @@ def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:
         commits = tuple(_arrival(commit) for commit in known if commit.changes_data)
         first = _arrival(later[0]) if later else None
         came.append(Arrivals(table.address.label, place, known[0].version - 1, table.version, commits, first))
-    return pin(came).versions
+    return find_cut(came).versions
 
 
 def up_to(bound: BoundJoin, versions: Mapping[str, int]) -> BoundJoin:
@@ -222,7 +222,7 @@ def last_position(workspace: Workspace, entry: Entry) -> int | None:
     return max((entry.clocks[name] for name in names if is_stream(file, name) and name in entry.clocks), default=None)
 
 
-def kind_of(workspace: Workspace, table: Table) -> str:
+def source_kind(workspace: Workspace, table: Table) -> str:
     """Tell what an input is: a source of some kind, or another join."""
     source = workspace.file.sources.get(table.address.label)
     return "join" if source is None else source.kind

@@ -16,7 +16,7 @@ from pipelines.joins.lookup import ALWAYS
 from pipelines.spec.sql.lengths import DAY
 
 
-class GivenPosition(NamedTuple):
+class UpstreamPosition(NamedTuple):
     """
     A position of a stream that another join makes.
 
@@ -32,7 +32,7 @@ class GivenPosition(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Given:
+class UpstreamProgress:
     """
     What is recorded of the epochs of another join that are read.
 
@@ -42,7 +42,7 @@ class Given:
         watermarks: How far the watermarks are after all of them, by column in lower case.
     """
 
-    positions: tuple[GivenPosition, ...]
+    positions: tuple[UpstreamPosition, ...]
     floors: tuple[tuple[int, int], ...]
     watermarks: Mapping[str, int]
 
@@ -52,7 +52,9 @@ class Given:
         return f"greatest({position}, CASE {cases} END)" if cases else position
 
 
-def given(history: JoinHistory, epochs: tuple[int, int], schema: StructType, timezone: str, clock: int | None) -> Given:
+def upstream_progress(
+    history: JoinHistory, epochs: tuple[int, int], schema: StructType, timezone: str, clock: int | None
+) -> UpstreamProgress:
     """
     Look up what a join recorded of the stream that it makes.
 
@@ -70,7 +72,7 @@ def given(history: JoinHistory, epochs: tuple[int, int], schema: StructType, tim
     def lowered(watermarks: Mapping[str, int]) -> dict[str, int]:
         return {name.lower(): mark - earlier.get(name.lower(), 0) for name, mark in watermarks.items()}
 
-    positions: list[GivenPosition] = []
+    positions: list[UpstreamPosition] = []
     floors: dict[int, int] = {}
     time = ALWAYS if clock is None else clock
     for entry in history.between(after, until) if clock is not None else ():
@@ -79,5 +81,5 @@ def given(history: JoinHistory, epochs: tuple[int, int], schema: StructType, tim
         floors.setdefault(version, time)
         for passed in entry.positions:
             time = max(time, passed.time)
-            positions.append(GivenPosition(time, version, lowered(passed.watermarks)))
-    return Given(tuple(positions), tuple(sorted(floors.items())), lowered(history.watermarks_at(until)))
+            positions.append(UpstreamPosition(time, version, lowered(passed.watermarks)))
+    return UpstreamProgress(tuple(positions), tuple(sorted(floors.items())), lowered(history.watermarks_at(until)))

@@ -17,7 +17,7 @@ from pipelines.binding.ktable import bind_ktable
 from pipelines.binding.shared_feeds import Rows
 from pipelines.epochs.tables.reading import EpochSources
 from pipelines.joins.changelog import logged_changes
-from pipelines.joins.ktable import accepted, offers
+from pipelines.joins.ktable import accepted, candidates
 from pipelines.joins.versions import placed, positions
 from pipelines.plan.values import SourceRange
 from pipelines.spec import Link
@@ -43,7 +43,7 @@ class CommitSources(EpochSources):
         changed = {self._bound.join.sources.index(source): commits for source, commits in self._commits.items()}
         if not changed:
             return None
-        return Commits(self, self._bound, self._commits, self.kept("order", positions(changed)))
+        return Commits(self, self._bound, self._commits, self.materialize("order", positions(changed)))
 
     def _has_changes(self, source: str) -> bool:
         """Tell whether a source changed, if only in between: a changelog has rows where the result nets to none."""
@@ -60,11 +60,11 @@ class CommitSources(EpochSources):
         """Read the changes of a source that has them one by one, of another join or a changelog source."""
         log = self._bound.logs.get(source)
         if log is not None:
-            self._commits[source] = self._kept_of(source, "commits", self._logged(source, log))
+            self._commits[source] = self._materialize_of(source, "commits", self._logged(source, log))
         elif self._is_row_by_row(source):
             raw = self._raw_changes(source)
             if raw is not None:
-                self._commits[source] = self._kept_of(source, "commits", raw)
+                self._commits[source] = self._materialize_of(source, "commits", raw)
 
     def _as_netted(self, source: str, feed: DataFrame) -> DataFrame:
         """Net each commit by itself first, unless its changes are known already."""
@@ -77,7 +77,7 @@ class CommitSources(EpochSources):
         each = each.withColumnsRenamed({"_commit_version": "version", "_commit_timestamp": "at"})
         made = Observation()
         each = each.observe(made, F.max("copies").alias("copies"))
-        kept = self._commits[source] = self._kept_of(source, "commits", each)
+        kept = self._commits[source] = self._materialize_of(source, "commits", each)
         if (made.get["copies"] or 0) > 1:
             self.twice[source] = kept.where("copies > 1")
         return kept
@@ -88,7 +88,7 @@ class CommitSources(EpochSources):
         held = self._workspace.ledger.of(source)
         epoch = held.epoch_of_changelog(self._ranges[log.address.label].from_version)
         rows = read(self._workspace.spark, log.address, log.version)
-        fresh = self._kept_of(source, "logged", rows.where(F.col("_epoch") > epoch))
+        fresh = self._materialize_of(source, "logged", rows.where(F.col("_epoch") > epoch))
         types = [kinds[name] for name in key]
         predicate = self.pruning(fresh.select(F.expr(key_struct(key, types)).alias("key")).distinct()).predicate(key)
         before = rows.where(F.col("_epoch") <= epoch)
@@ -109,7 +109,7 @@ class CommitSources(EpochSources):
         raw = self._looked_through(ktable.source, after, to, ktable.spec.columns, "inserted")
         raw = raw.withColumnsRenamed({"_commit_version": VERSION})
         times = raw.groupBy(VERSION).agg(F.max("_commit_timestamp").alias("at"))
-        offered = offers(raw.drop("_change_type", "_commit_timestamp"), ktable.spec).join(times, on=VERSION)
+        offered = candidates(raw.drop("_change_type", "_commit_timestamp"), ktable.spec).join(times, on=VERSION)
         kinds = {field.name: field.dataType for field in ktable.columns}
         held = replace(table, where="", schema=ktable.columns)
         feed = self._looked_through(held, versions.read_after, versions.to_version, list(kinds), "netted")
@@ -160,7 +160,7 @@ class Commits:
     def changed_keys(self, place: int) -> DataFrame | None:
         """Give the keys of the changes of an input, each once."""
         changes = self.changes(place)
-        return None if changes is None else self.kept(f"keys_{place}", changes.select("key").distinct())
+        return None if changes is None else self.materialize(f"keys_{place}", changes.select("key").distinct())
 
     def referring(self, link: Link, keys: DataFrame) -> DataFrame:
         """Give the keys of the rows that refer to one of the keys, at the pinned version."""
@@ -170,9 +170,9 @@ class Commits:
         """Give the rows of inputs with one of the keys, at the pinned version."""
         return self._sources.rows(wanted)
 
-    def kept(self, name: str, frame: DataFrame) -> DataFrame:
+    def materialize(self, name: str, frame: DataFrame) -> DataFrame:
         """Take a frame's rows to the driver or into the stage and give them from there."""
-        return self._sources.kept(f"timeline_{name}", frame)
+        return self._sources.materialize(f"timeline_{name}", frame)
 
 
 def key_at(bound: BoundJoin, place: int) -> Column:

@@ -18,8 +18,8 @@ from lakehouse.sqltext import row_struct
 from lakehouse.stage import Stage, fields_of
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.duplicate_keys import REMOVE, changed_twice, refuse_keys
-from pipelines.epochs.scratch import few_or_many
+from pipelines.epochs.duplicate_keys import REMOVE, duplicates_in_changes, refuse_keys
+from pipelines.epochs.scratch import via_driver_or_stage
 from pipelines.epochs.tables.commits import Commits, CommitSources
 from pipelines.epochs.tables.reading import EpochSources, check_looked_up
 from pipelines.joins.changelog import changelog_rows
@@ -43,17 +43,17 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
         FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
     """
     size = sum(table.size for table in bound.sources)
-    return few_or_many(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage))
+    return via_driver_or_stage(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage))
 
 
-def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, few: bool) -> dict[str, int]:
+def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, via_driver: bool) -> dict[str, int]:
     kind = EpochSources if bound.changelog is None else CommitSources
-    sources = kind(workspace, bound, plan, stage, few=few)
+    sources = kind(workspace, bound, plan, stage, via_driver=via_driver)
     sources.read_changes()
     for source, changes in sources.twice.items():
         goes_on = f"{REMOVE}; where that is done, `lakejoin backfill --select {plan.join}` goes on"
         hint = REMOVE if bound.changelog is None else goes_on
-        refuse_keys(source, sources.key_of(source), changed_twice(changes), hint)
+        refuse_keys(source, sources.key_of(source), duplicates_in_changes(changes), hint)
     none = {**sources.counts, **dict.fromkeys(("touched", "inserted", "updated", "deleted", "unchanged"), 0)}
     commits = None
     if isinstance(sources, CommitSources):

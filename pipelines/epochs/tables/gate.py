@@ -10,10 +10,10 @@ from lakehouse.values import contains
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.plan.values import EpochPlan
-from pipelines.spec import TableJoin
+from pipelines.spec import ResolvedQuery
 
 
-def statement_of(join: TableJoin) -> Statement:
+def statement_of(join: ResolvedQuery) -> Statement:
     """Give the plain statement of a join."""
     return Statement(
         tuple(item.alias for item in join.inputs),

@@ -13,14 +13,14 @@ from lakehouse.changes import key_struct, net, null_key
 from lakehouse.conditions import reading
 from lakehouse.distorted import distortion
 from lakehouse.pruning import Pruning, pruning
-from lakehouse.small import brought
+from lakehouse.small import to_driver
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.shared_feeds import Rows
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.duplicate_keys import EXAMPLES, Twice, refuse_keys
+from pipelines.epochs.duplicate_keys import EXAMPLES, Duplicate, refuse_keys
 from pipelines.joins.kernel import null_reference, reference
 from pipelines.plan.values import EpochPlan
 from pipelines.spec import Input, Link
@@ -35,8 +35,8 @@ class EpochSources:
         bound: The join.
         plan: The versions that the epoch accounts for.
         stage: Where changes and keys are kept while it is computed.
-        few: Everything on the way to the change set passes through the driver instead; what turns out to be too much
-            for it raises `TooMuch`.
+        via_driver: Whether everything on the way to the change set passes through the driver instead; rows that prove
+            too many for it raise `TooMuch`.
 
     Afterwards `counts` has the feed rows read, those of them without a key, the rows looked up and the files of source
     tables read for them; `twice` the changes of sources that have a changed key more than once, and `unchecked` the
@@ -52,12 +52,12 @@ class EpochSources:
         plan: EpochPlan,
         stage: Stage,
         *,
-        few: bool,
+        via_driver: bool,
     ) -> None:
         self._workspace = workspace
         self._bound = bound
         self._stage = stage
-        self._few = few
+        self._via_driver = via_driver
         self._plan = plan
         self._ranges = {versions.name: versions for versions in plan.sources}
         self._changed: dict[str, DataFrame] = {}
@@ -119,8 +119,8 @@ class EpochSources:
         scanned = rows
         if predicate is None or not wanted.exact:
             rows = self._with_one_of(rows, reference(link, self._bound.types[link.input]), keys)
-        if self._few:
-            found = brought(rows.select(key))
+        if self._via_driver:
+            found = to_driver(rows.select(key))
             self._files.update(found.files)
             return found.frame
         self._scans.append(scanned)
@@ -131,10 +131,10 @@ class EpochSources:
         with ThreadPoolExecutor() as side_by_side:
             return dict(zip(wanted, side_by_side.map(self._looked_up, wanted, wanted.values()), strict=True))
 
-    def kept(self, name: str, frame: DataFrame) -> DataFrame:
+    def materialize(self, name: str, frame: DataFrame) -> DataFrame:
         """Take a frame's rows to the driver or into the stage and give them from there."""
-        if self._few:
-            return brought(frame).frame
+        if self._via_driver:
+            return to_driver(frame).frame
         self._stage.put(name, frame)
         return self._stage.get(self._workspace.spark, name, frame.schema)
 
@@ -149,7 +149,7 @@ class EpochSources:
         item, table = self._bound.join.inputs[place], self._bound.table(place)
         rows = rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
         key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
-        if not self._few and self._is_read_whole(place):
+        if not self._via_driver and self._is_read_whole(place):
             self._scans.append(rows)
             self.unchecked.append((place, rows.select(key)))
             return rows
@@ -162,12 +162,12 @@ class EpochSources:
     def _found(self, place: int, rows: DataFrame, key: Column, wanted: DataFrame) -> DataFrame:
         item = self._bound.join.inputs[place]
         pruned = self._pruned(rows, place, wanted)
-        if not self._few:
+        if not self._via_driver:
             self._scans.append(pruned)
             names = (F.col(quote(name)) for name in item.key)
             self.unchecked.append((place, self._exactly(pruned.select(*names), place, wanted).select(key)))
             return self._exactly(pruned, place, wanted)
-        found = brought(self._exactly(pruned, place, wanted))
+        found = to_driver(self._exactly(pruned, place, wanted))
         self._files.update(found.files)
         if found.distinct(item.key) == found.rows.num_rows:
             self._counts["looked_up"] += found.rows.num_rows
@@ -214,7 +214,7 @@ class EpochSources:
         feed, seen = self._feed(source)
         changes = net(self._as_netted(source, feed), key, [kinds[name] for name in key], kinds)
         changes = changes.observe(made, F.count(F.lit(1)).alias("changes"), F.max("copies").alias("copies"))
-        kept = self._kept_of(source, "changes", changes)
+        kept = self._materialize_of(source, "changes", changes)
         if made.get["changes"]:
             self._changed[source] = kept
         return {**self._counted(source, seen), **made.get}
@@ -251,8 +251,8 @@ class EpochSources:
         """Give the rows that net to the changes of a source, from its feed."""
         return feed
 
-    def _kept_of(self, source: str, name: str, frame: DataFrame) -> DataFrame:
-        return self.kept(f"{name}_{self._bound.join.sources.index(source)}", frame)
+    def _materialize_of(self, source: str, name: str, frame: DataFrame) -> DataFrame:
+        return self.materialize(f"{name}_{self._bound.join.sources.index(source)}", frame)
 
     def _kinds(self, source: str) -> dict[str, DataType]:
         """Give the columns of a source that the join uses, with their types."""
@@ -294,6 +294,6 @@ def check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
             place, found = keys[row["number"]]
             parts = [F.col(f"key.k{part}").cast("string") for part in range(len(bound.types[place]))]
             twice = found.where("copies > 1").select(F.array(*parts), "copies").limit(EXAMPLES)
-            examples = [Twice(key, f"{copies} rows") for key, copies in twice.collect()]
+            examples = [Duplicate(key, f"{copies} rows") for key, copies in twice.collect()]
             refuse_keys(bound.table(place).address.label, bound.join.inputs[place].key, examples)
     return looked_up

@@ -13,7 +13,7 @@ from lakehouse.stage import Stage
 from lakehouse.tables import read, read_rows
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.duplicate_keys import EXAMPLES, Twice, held_twice, listed, refuse_keys
+from pipelines.epochs.duplicate_keys import EXAMPLES, Duplicate, duplicates_in_table, listed, refuse_keys
 from pipelines.epochs.tables.compute import in_order
 from pipelines.joins.changelog import missing_rows
 from pipelines.joins.filter import Subset, differing
@@ -99,7 +99,7 @@ def compute_differences(
         raise DuplicateKey(
             bound.result.label,
             "the result holds a key more than once",
-            found=listed(bound.join.key, [Twice(row["key"], f"{row['copies']} rows") for row in twice]),
+            found=listed(bound.join.key, [Duplicate(row["key"], f"{row['copies']} rows") for row in twice]),
             hint=f"remove the surplus rows, or drop the table, and run `lakejoin backfill --select {plan.join}` again",
         )
     if bound.changelog is not None:
@@ -154,7 +154,7 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
         with (reading_whole if is_newest else reading)(bound.join.name, table.address.label):
             # Where the table's statistics say that there is none, no file is read.
             without_key += rows.where(null_key(key)).count()
-            examples = held_twice(rows, key)
+            examples = duplicates_in_table(rows, key)
         refuse_keys(table.address.label, key, examples)
     return without_key
 

@@ -12,20 +12,31 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.entries import Passed
+from lakehouse.entries import StreamPosition
 from lakehouse.errors import BufferFull
 from lakehouse.session import NOT_ADAPTIVE, settings
-from lakehouse.small import brought
+from lakehouse.small import to_driver
 from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.scratch import few_or_many
-from pipelines.epochs.window.ordered_rows import Placing
-from pipelines.epochs.window.state import Held, held, put_state
-from pipelines.joins.expiry import LONE, OP, alone, fates, most_waiting
+from pipelines.epochs.scratch import via_driver_or_stage
+from pipelines.epochs.window.ordered_rows import OrderedRows
+from pipelines.epochs.window.state import BufferedRows, put_state, read_buffered
+from pipelines.joins.expiry import OP, UNMATCHED, buffer_changes, peak_buffered, unmatched
 from pipelines.joins.meaning import ROW
-from pipelines.joins.pairs import AT, BY_LEFT, FIRST, SECOND, came, is_eager, marks_of, pairs, preserved, selected
+from pipelines.joins.pairs import (
+    AT,
+    BY_LEFT,
+    FIRST,
+    SECOND,
+    as_new_rows,
+    is_eager,
+    matched_rows,
+    outer_sides,
+    pairs,
+    selected,
+)
 from pipelines.joins.watermarks import NOTHING_YET
 from pipelines.plan.values import Computed, EpochPlan
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS
@@ -56,22 +67,24 @@ def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, st
         FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
     """
     made: list[Meetings] = []
-    came = [part.changed_rows for part in plan.sources]
+    new_rows = [part.changed_rows for part in plan.sources]
     is_small = (
         plan.strategy == "incremental"
-        and None not in came
-        and sum(rows or 0 for rows in came) <= limits.NOT_ADAPTIVE_ROWS
+        and None not in new_rows
+        and sum(rows or 0 for rows in new_rows) <= limits.NOT_ADAPTIVE_ROWS
     )
     with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
         size = plan.state_bytes + plan.stream_bytes
-        counts = few_or_many(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage, made))
-    return Computed(counts, made[-1].clocks(), made[-1].passed())
+        counts = via_driver_or_stage(
+            workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage, made)
+        )
+    return Computed(counts, made[-1].clocks(), made[-1].positions())
 
 
 def _compute(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, made: list["Meetings"], few: bool
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, made: list["Meetings"], via_driver: bool
 ) -> dict[str, int]:
-    meetings = Meetings(workspace, bound, plan, stage, few)
+    meetings = Meetings(workspace, bound, plan, stage, via_driver)
     made.append(meetings)
     try:
         return {**meetings.put_result(), **meetings.put_state(), **meetings.counts()}
@@ -88,51 +101,59 @@ class Meetings:
         bound: The join.
         plan: The epoch; its `state_version` says what waits before it.
         stage: Takes what is used several times.
-        few: Whether few rows came, which pass through the driver.
+        via_driver: Whether few rows came, which pass through the driver.
     """
 
-    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, few: bool) -> None:
-        self._workspace, self._bound, self._plan, self._stage, self._few = workspace, bound, plan, stage, few
+    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, via_driver: bool) -> None:
+        self._workspace, self._bound, self._plan, self._stage, self._via_driver = (
+            workspace,
+            bound,
+            plan,
+            stage,
+            via_driver,
+        )
         self._join, self._semantics = bound.join, bound.semantics
-        self._came = Placing(workspace, bound, plan, few, self._kept, must_keep=self._most is not None)
-        self._fates: DataFrame | None = None
+        self._new_rows = OrderedRows(
+            workspace, bound, plan, via_driver, self._materialize, must_keep=self._most is not None
+        )
+        self._changes: DataFrame | None = None
 
     def put_result(self) -> dict[str, int]:
         """Write the epoch's rows of the result into the stage, and count them."""
-        held = self._held.rows
+        buffered = self._buffered.rows
         if self._plan.strategy == "flush":
-            self._fates = self._all_leave(held)
-            return self._stage.put("result", self._rows_alone(self._fates.where(LONE)), APPENDED_ROWS)
-        arrived = came(self._came.rows, self._semantics)
-        self._refuse_too_many(arrived, held)
-        found = self._pairs(arrived, held)
+            self._changes = self._all_leave(buffered)
+            return self._stage.put("result", self._rows_alone(self._changes.where(UNMATCHED)), APPENDED_ROWS)
+        new_rows = as_new_rows(self._new_rows.rows, self._semantics)
+        self._refuse_too_many(new_rows, buffered)
+        found = self._pairs(new_rows, buffered)
 
         def fates_of(met: DataFrame | None) -> DataFrame:
             # Every row passes here; a search for pairs may leave out a side for the other one that is empty.
-            rows = came(self._came.rows_counted, self._semantics)
-            return fates(rows, held, met, self._came.ends, self._join, self._semantics)
+            rows = as_new_rows(self._new_rows.rows_counted, self._semantics)
+            return buffer_changes(rows, buffered, met, self._new_rows.ends, self._join, self._semantics)
 
-        if not preserved(self._join):
+        if not outer_sides(self._join):
             counts = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
-            self._fates = fates_of(None)
+            self._changes = fates_of(None)
             return counts
-        if self._few or self._needs_pairs:
-            found = self._kept("pairs", found)
-            self._fates = self._kept("fates", fates_of(marks_of(found, self._join, self._semantics)))
-            rows = self._rows_of(found).unionByName(self._rows_alone(self._alone()))
+        if self._via_driver or self._needs_pairs:
+            found = self._materialize("pairs", found)
+            self._changes = self._materialize("fates", fates_of(matched_rows(found, self._join, self._semantics)))
+            rows = self._rows_of(found).unionByName(self._rows_alone(self._unmatched()))
             return self._stage.put("result", rows, APPENDED_ROWS)
         # The rows of many pairs are written once, and tell by themselves which rows they are made of.
         paired = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
         written = self._stage.get(self._workspace.spark, "result", self._bound.columns)
-        met = marks_of(_identities_of(written), self._join, self._semantics)
-        self._fates = self._kept("fates", fates_of(met))
-        more = self._stage.put("result", self._rows_alone(self._alone()), APPENDED_ROWS, add=True)
+        met = matched_rows(_identities_of(written), self._join, self._semantics)
+        self._changes = self._materialize("fates", fates_of(met))
+        more = self._stage.put("result", self._rows_alone(self._unmatched()), APPENDED_ROWS, add=True)
         return {"appended": paired["appended"] + more["appended"]}
 
     def put_state(self) -> dict[str, int]:
         """Write what becomes of the rows that wait into the stage, and count them; the result has been written."""
-        assert self._fates is not None
-        return put_state(self._stage, self._fates, self._held, self._bound, self._plan)
+        assert self._changes is not None
+        return put_state(self._stage, self._changes, self._buffered, self._bound, self._plan)
 
     def rows(self) -> DataFrame:
         """Give the epoch's rows of the result, for a replay."""
@@ -144,26 +165,28 @@ class Meetings:
 
     def release(self) -> None:
         """Let go what was remembered."""
-        self._came.release()
+        self._new_rows.release()
 
     def clocks(self) -> dict[str, int]:
         """Say how far the times of streams and columns go once the epoch is through."""
-        return dict(self._plan.clocks) if self._plan.strategy == "flush" else self._came.clocks()
+        return dict(self._plan.clocks) if self._plan.strategy == "flush" else self._new_rows.clocks()
 
-    def passed(self) -> tuple[Passed, ...]:
+    def positions(self) -> tuple[StreamPosition, ...]:
         """Give the positions that the epoch passed, with the watermarks of the result."""
-        return () if self._plan.strategy == "flush" else self._came.passed
+        return () if self._plan.strategy == "flush" else self._new_rows.positions
 
     def counts(self) -> dict[str, int]:
         """Count what came and took no part, or could not meet."""
-        return {} if self._plan.strategy == "flush" else self._came.counts()
+        return {} if self._plan.strategy == "flush" else self._new_rows.counts()
 
     @cached_property
-    def _held(self) -> Held:
-        return held(self._workspace, self._bound, self._plan, self._came.floors, few=self._few)
+    def _buffered(self) -> BufferedRows:
+        return read_buffered(
+            self._workspace, self._bound, self._plan, self._new_rows.floors, via_driver=self._via_driver
+        )
 
-    def _pairs(self, arrived: DataFrame, held: DataFrame) -> DataFrame:
-        found = selected(pairs(arrived, held, self._join, self._semantics), self._join)
+    def _pairs(self, new_rows: DataFrame, buffered: DataFrame) -> DataFrame:
+        found = selected(pairs(new_rows, buffered, self._join, self._semantics), self._join)
         return found.select(AT, FIRST, SECOND, BY_LEFT, ROW)
 
     @property
@@ -171,18 +194,20 @@ class Meetings:
         """Whether pairs tell more than the rows that they make: those that WHERE drops, or which row came later."""
         return self._join.where is not None or is_eager(self._semantics)
 
-    def _alone(self) -> DataFrame:
-        assert self._fates is not None
-        rises = self._came.rises
-        span = self._came.span if rises is None else 1
-        return alone(self._fates, self._came.steps, self._join, span, kept_as=self._kept, rises=rises)
+    def _unmatched(self) -> DataFrame:
+        assert self._changes is not None
+        rises = self._new_rows.rises
+        width = self._new_rows.task_width if rises is None else 1
+        return unmatched(
+            self._changes, self._new_rows.steps, self._join, width, materialize=self._materialize, rises=rises
+        )
 
-    def _all_leave(self, held: DataFrame) -> DataFrame:
+    def _all_leave(self, buffered: DataFrame) -> DataFrame:
         """Give the fates of the rows that wait, when all leave."""
-        kept = preserved(self._join) if not is_eager(self._semantics) else ()
+        kept = outer_sides(self._join) if not is_eager(self._semantics) else ()
         lone = f"NOT {MATCHED} AND {SIDE} IN ({', '.join(map(str, kept))})" if kept else "FALSE"
         last = max((self._plan.clocks.get(source, NOTHING_YET) for source in self._join.sources), default=NOTHING_YET)
-        return held.withColumns({OP: F.lit("delete"), LONE: F.expr(lone), AT: F.lit(last).cast("bigint")})
+        return buffered.withColumns({OP: F.lit("delete"), UNMATCHED: F.expr(lone), AT: F.lit(last).cast("bigint")})
 
     def _rows_of(self, found: DataFrame) -> DataFrame:
         """Lay pairs out as rows of the result."""
@@ -209,7 +234,7 @@ class Meetings:
     def _most(self) -> int | None:
         return self._workspace.file.joins[self._plan.join].max_buffered_rows
 
-    def _refuse_too_many(self, arrived: DataFrame, held: DataFrame) -> None:
+    def _refuse_too_many(self, new_rows: DataFrame, buffered: DataFrame) -> None:
         """
         See that no more rows wait, after any position, than may.
 
@@ -218,8 +243,10 @@ class Meetings:
         """
         if self._most is None:
             return
-        spans, once = self._came.spans, self._bound.is_single_store
-        counted = most_waiting(arrived, held, self._came.steps, self._join, self._semantics, spans, once=once)
+        widths, once = self._new_rows.task_widths, self._bound.is_single_store
+        counted = peak_buffered(
+            new_rows, buffered, self._new_rows.steps, self._join, self._semantics, widths, once=once
+        )
         most = counted.agg(F.max("most")).collect()[0][0] or 0
         if most > self._most:
             raise BufferFull(
@@ -230,9 +257,9 @@ class Meetings:
                 hint="raise the limit, narrow the bounds of ON or the lateness; nothing was published",
             )
 
-    def _kept(self, name: str, frame: DataFrame) -> DataFrame:
-        if self._few:
-            return brought(frame).frame
+    def _materialize(self, name: str, frame: DataFrame) -> DataFrame:
+        if self._via_driver:
+            return to_driver(frame).frame
         self._stage.put(name, frame)
         return self._stage.get(self._workspace.spark, name, frame.schema)
 

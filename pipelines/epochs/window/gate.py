@@ -15,15 +15,15 @@ from expectations.gate import Clock, Meeting, gate_met
 from expectations.gate.met import EARLIEST, FACTS, ROWS
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.session import for_few, settings
-from lakehouse.small import TooMuch, brought
+from lakehouse.session import settings, small_query_settings
+from lakehouse.small import TooMuch, to_driver
 from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from lakehouse.tables import read
 from lakehouse.values import hash_of
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.streams.new_rows import ADDED_COLUMNS, Arrived
+from pipelines.epochs.streams.new_rows import ADDED_COLUMNS, NewRows
 from pipelines.epochs.streams.state_table import BOTH, KNOWN_COLUMNS, STATE_ROWS, state_schema
 from pipelines.epochs.tables.gate import inspect_maps, statement_of
 from pipelines.plan.values import EpochPlan
@@ -53,8 +53,8 @@ def gate_meetings(
     if rows > limits.MOST_MEETINGS:
         return Verdict()
     inspect_maps(workspace, bound, plan)
-    few = for_few(plan.state_bytes + plan.stream_bytes) | {"spark.sql.shuffle.partitions": "2"}
-    with settings(workspace.spark, few if rows <= limits.FEW_ROWS else {}):
+    via_driver = small_query_settings(plan.state_bytes + plan.stream_bytes) | {"spark.sql.shuffle.partitions": "2"}
+    with settings(workspace.spark, via_driver if rows <= limits.CHANGES_VIA_DRIVER else {}):
         return _gated(
             workspace, bound, plan, stage, 1 if rows <= limits.MEETINGS_CHECKED else rows // limits.MEETINGS_SAMPLED
         )
@@ -81,7 +81,7 @@ def _known(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) 
 
 def _came(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame:
     item, (time, version, has_value) = bound.join.inputs[place], ADDED_COLUMNS
-    rows = Arrived(workspace, bound, plan, 0 if bound.is_read_once else place).frame
+    rows = NewRows(workspace, bound, plan, 0 if bound.is_read_once else place).frame
     row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
     rows = rows.select(time, version, has_value, row)
     hashed = hash_of(quote(item.alias), rows.schema[item.alias].dataType)
@@ -108,7 +108,7 @@ def _waited(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int)
 def _brought(known: list[DataFrame]) -> list[DataFrame]:
     """Bring the rows to the driver, if they are few; those of both streams at once."""
     try:
-        both = brought(known[0].unionByName(known[1], allowMissingColumns=True)).frame
+        both = to_driver(known[0].unionByName(known[1], allowMissingColumns=True)).frame
     except TooMuch:
         return known
     return [
@@ -132,14 +132,14 @@ def _identity(version: str, hashed: str, number: str) -> str:
 def _meeting(bound: BoundJoin, plan: EpochPlan, known: list[DataFrame], share: int) -> Meeting:
     join = bound.join
     assert join.window is not None
-    is_given = any(mark.is_given for mark in join.window.watermarks)
+    is_given = any(mark.is_from_upstream for mark in join.window.watermarks)
     is_by_commit = plan.strategy == "incremental" and not bound.times
     return Meeting(
         statement_of(join),
         _clocks(bound, plan.clocks, known),
         tuple((bound.greater, bound.lesser, bound.allowance) for bound in join.window.bounds),
         join.window.equalities,
-        join.window.alone,
+        join.window.one_sided,
         bound.semantics,
         share,
         follows=not is_given and (share == 1 or is_by_commit),

@@ -3,7 +3,7 @@ The rows that came to two streams in an epoch, each at its place in the one orde
 
     rows of both streams ─┬─ by commits: their positions are few, and are walked on the driver
                           ├─ a first load in the order of its one time a side: nothing is late, nothing below a limit
-                          └─ else row by row, in spans of their times
+                          └─ else row by row, in parts of their times
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,15 +15,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from lakehouse import limits
-from lakehouse.entries import Passed
-from lakehouse.session import is_over_connect, let_go, persisted
-from lakehouse.small import brought, literal
+from lakehouse.entries import StreamPosition
+from lakehouse.session import is_over_connect, persisted, unpersist
+from lakehouse.small import literal, to_driver
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.streams.new_rows import Arrived
+from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.joins.pairs import LATE, NULL_KEY, judged, timed
 from pipelines.joins.row_id import both_sides, hashed, identified, identified_by_hash, together
-from pipelines.joins.watermark_walk import Position, marks_at, risen, together_at, walked
+from pipelines.joins.watermark_walk import Position, combined_steps, risen, steps_at, walked
 from pipelines.joins.watermarks import (
     NOTHING_YET,
     PLACE,
@@ -32,21 +32,21 @@ from pipelines.joins.watermarks import (
     limit,
     limit_sql,
     lowest,
-    mark,
-    marked,
-    passed,
-    reached,
     value,
+    watermark_after,
+    watermark_before,
+    watermark_step,
     window_of,
+    with_steps,
     with_watermarks,
 )
 from pipelines.plan.values import EpochPlan
 from pipelines.spec.statement.added_columns import POSITION, SIDE, VERSION
 
-WHOLE_SPAN = 2**62
+WHOLE_RANGE = 2**62
 
 
-class Placing:
+class OrderedRows:
     """
     The rows that came.
 
@@ -54,8 +54,8 @@ class Placing:
         workspace: Where to work.
         bound: The join.
         plan: The epoch.
-        few: Whether few rows came, which pass through the driver.
-        kept: Makes a frame, with a name, cheap to read several times.
+        via_driver: Whether few rows came, which pass through the driver.
+        materialize: Makes a frame, with a name, cheap to read several times.
         must_keep: Whether all that is known of the rows has to be known before they are used.
     """
 
@@ -64,13 +64,13 @@ class Placing:
         workspace: Workspace,
         bound: BoundJoin,
         plan: EpochPlan,
-        few: bool,
-        kept: Callable[[str, DataFrame], DataFrame],
+        via_driver: bool,
+        materialize: Callable[[str, DataFrame], DataFrame],
         *,
         must_keep: bool,
     ) -> None:
-        self._workspace, self._bound, self._plan, self._few = workspace, bound, plan, few
-        self._kept, self._must_keep = kept, few or must_keep
+        self._workspace, self._bound, self._plan, self._via_driver = workspace, bound, plan, via_driver
+        self._materialize, self._must_keep = materialize, via_driver or must_keep
         self._window = window_of(bound.join)
         self._numbers = range(len(self._window.watermarks))
         self._seen = Observation()
@@ -80,32 +80,32 @@ class Placing:
     @cached_property
     def rows(self) -> DataFrame:
         """The rows, as `judged` gives them."""
-        unused = [*map(mark, self._numbers), *map(reached, self._numbers)]
+        unused = [*map(watermark_step, self._numbers), *map(watermark_before, self._numbers)]
         if self._is_by_commit:
             placed, keep = self._marked.join(F.broadcast(self.steps), on=list(PLACE), how="inner"), self._must_keep
         elif self._is_in_order:
-            nothing = {name(n): F.lit(NOTHING_YET) for n in self._numbers for name in (reached, limit)}
-            after = {passed(n): F.coalesce(mark(n), F.lit(NOTHING_YET)) for n in self._numbers}
+            nothing = {name(n): F.lit(NOTHING_YET) for n in self._numbers for name in (watermark_before, limit)}
+            after = {watermark_after(n): F.coalesce(watermark_step(n), F.lit(NOTHING_YET)) for n in self._numbers}
             placed, keep = self._marked.withColumns(nothing | after), False
         else:
             events = self._marked.unionByName(self._floor, allowMissingColumns=True)
-            placed, keep = with_watermarks(events, self._window, self._order_span), True
+            placed, keep = with_watermarks(events, self._window, self._order_width), True
         rows = judged(placed, self._bound.join, self._bound.semantics)
         if keep or is_over_connect(self._workspace.spark):
-            rows = self._kept("arrived", rows.observe(self._seen, *self._asked).drop(*unused))
+            rows = self._materialize("arrived", rows.observe(self._seen, *self._asked).drop(*unused))
             self._counted = self._seen.get
         elif not self._is_by_commit:
             self._counted = rows.agg(*self._asked).collect()[0].asDict()
         else:
             rows = self._remembered = persisted(rows)
-        for arrived in self.arrived:
-            arrived.facts()
+        for new_rows in self.new_rows:
+            new_rows.facts()
         return rows
 
     def release(self) -> None:
         """Let go what was remembered of the rows for those that read them; they have been read."""
         if self._remembered is not None:
-            let_go(self._remembered)
+            unpersist(self._remembered)
 
     @property
     def rows_counted(self) -> DataFrame:
@@ -114,36 +114,40 @@ class Placing:
         return rows if self._counted is not None else rows.observe(self._seen, *self._asked)
 
     @cached_property
-    def arrived(self) -> tuple[Arrived, ...]:
+    def new_rows(self) -> tuple[NewRows, ...]:
         """What came to each stream; to one that is read once for both sides once."""
         places = (0,) if self._bound.is_read_once else (0, 1)
-        return tuple(Arrived(self._workspace, self._bound, self._plan, place) for place in places)
+        return tuple(NewRows(self._workspace, self._bound, self._plan, place) for place in places)
 
     @cached_property
     def steps(self) -> DataFrame:
-        """What `steps_of` takes: the positions, where they are few, else the rows."""
+        """What `limit_steps` takes: the positions, where they are few, else the rows."""
         if self._is_by_commit:
             return self._as_steps(self._positions)
-        if not self._is_given:
+        if not self._is_from_upstream:
             return self.rows
         # The given watermarks of a first load are those after its last row.
         last = self._marked.agg(F.max(TIME)).collect()[0][0]
         nothing = tuple(NOTHING_YET for _ in self._numbers)
-        names = [*PLACE, *(name(n) for name in (passed, limit) for n in self._numbers)]
+        names = [*PLACE, *(name(n) for name in (watermark_after, limit) for n in self._numbers)]
         end = self._as_steps([Position(0 if last is None else last, 2, 0, nothing, tuple(self.ends.values()))])
         return self.rows.select(*names).unionByName(end.select(*names))
 
     def _as_steps(self, positions: Sequence[Position]) -> DataFrame:
         kinds = [StructField(name, IntegerType() if name == RANK else LongType()) for name in PLACE]
-        kinds += [StructField(name(n), LongType()) for name in (reached, passed) for n in self._numbers]
+        kinds += [
+            StructField(name(n), LongType()) for name in (watermark_before, watermark_after) for n in self._numbers
+        ]
         known = [(one.time, one.rank, one.version, *one.before, *one.after) for one in positions]
         steps = literal(self._workspace.spark, known, StructType(kinds))
-        return steps.withColumns({limit(n): F.expr(limit_sql(self._window, n, reached)) for n in self._numbers})
+        return steps.withColumns(
+            {limit(n): F.expr(limit_sql(self._window, n, watermark_before)) for n in self._numbers}
+        )
 
     @property
     def rises(self) -> Mapping[int, Sequence[tuple[int, int]]] | None:
         """When the limit of each watermarked column rose; None where that is said by too many positions."""
-        if not self._is_by_commit or len(self._positions) > limits.FEW_POSITIONS:
+        if not self._is_by_commit or len(self._positions) > limits.CONSTANT_POSITIONS:
             return None
         return {n: risen(self._positions, self._window, n) for n in self._numbers}
 
@@ -161,21 +165,23 @@ class Placing:
         """The watermarks after all rows, by their places; where these are placed row by row, they have been read."""
         if self._is_by_commit:
             return dict(enumerate(self._positions[-1].after)) if self._positions else self.floors
-        found = {n: self._told[f"mark{n}"] for n in self._numbers} | self._given_at_the_end
+        found = {n: self._observed[f"mark{n}"] for n in self._numbers} | self._upstream_at_the_end
         return {n: floor if found[n] is None else max(floor, found[n]) for n, floor in self.floors.items()}
 
     @property
-    def passed(self) -> tuple[Passed, ...]:
+    def positions(self) -> tuple[StreamPosition, ...]:
         """The positions that the epoch passed, with the watermarks of the result; of a first load the end, at 0."""
         if self._bound.times:
             return ()  # other joins do not read a result under `order_by`
         if not self._is_by_commit:
-            return (Passed(0, self._carried(self.ends)),)
+            return (StreamPosition(0, self._carried(self.ends)),)
         known: dict[str, int] = {}  # the first position tells all
         found = []
         for position in self._positions:
             after = self._carried(dict(enumerate(position.after)))
-            found.append(Passed(position.time, {name: far for name, far in after.items() if far != known.get(name)}))
+            found.append(
+                StreamPosition(position.time, {name: far for name, far in after.items() if far != known.get(name)})
+            )
             known = after
         return tuple(found)
 
@@ -186,32 +192,32 @@ class Placing:
         return {name: mark for name, mark in far.items() if mark != NOTHING_YET}
 
     @property
-    def spans(self) -> tuple[int, int]:
+    def task_widths(self) -> tuple[int, int]:
         """How much time of the order, and of the rows, one task is to look at."""
-        return self._order_span, self.span
+        return self._order_width, self.task_width
 
     @property
-    def span(self) -> int:
+    def task_width(self) -> int:
         """How much time of the rows one task is to look at; they have been read."""
         # Rows that wait may be as old as bounds and lateness allow, whatever the times of those that came.
         waits = sum(abs(bound.allowance) for bound in self._window.bounds) + 1
         waits += max(watermark.lateness for watermark in self._window.watermarks)
-        ends = [(self._told[f"from{n}"], self._told[f"to{n}"]) for n in self._numbers]
+        ends = [(self._observed[f"from{n}"], self._observed[f"to{n}"]) for n in self._numbers]
         return int(max(waits, *(last - first for first, last in ends if first is not None), 0)) // limits.TIME_PARTS + 1
 
     def counts(self) -> dict[str, int]:
         """Count what came and took no part, or could not meet; the rows have been read."""
-        facts = [arrived.facts() for arrived in self.arrived]
+        facts = [new_rows.facts() for new_rows in self.new_rows]
         counts = {name: sum(each[name] for each in facts) for name in facts[0]}
-        return {**counts, "late": self._told["late"], "null_keys": self._told["null_keys"]}
+        return {**counts, "late": self._observed["late"], "null_keys": self._observed["null_keys"]}
 
     def clocks(self) -> dict[str, int]:
         """Say how far the times of streams and columns go once the epoch is through; the rows have been read."""
         clocks = dict(self._plan.clocks)
-        for arrived in self.arrived:
-            for source in self._bound.join.sources if self._bound.is_read_once else (arrived.source,):
-                if arrived.reached is not None:
-                    clocks[source] = max(arrived.reached, clocks.get(source, arrived.reached))
+        for new_rows in self.new_rows:
+            for source in self._bound.join.sources if self._bound.is_read_once else (new_rows.source,):
+                if new_rows.newest_time is not None:
+                    clocks[source] = max(new_rows.newest_time, clocks.get(source, new_rows.newest_time))
         for n, end in self.ends.items():
             if end != NOTHING_YET:
                 clocks[self._clock(n)] = end + self._window.watermarks[n].lateness
@@ -221,16 +227,16 @@ class Placing:
     def _marked(self) -> DataFrame:
         """The rows of both streams, with what each tells of the watermarks."""
         join = self._bound.join
-        wrapped = [self._identified(arrived.frame, place) for place, arrived in enumerate(self.arrived)]
-        came = both_sides(wrapped[0], join) if self._bound.is_read_once else together(*wrapped)
-        rows = marked(timed(came, join), self._window, self._bound.semantics)
-        return brought(rows).frame if self._few and self._is_by_commit else rows
+        wrapped = [self._identified(new_rows.frame, place) for place, new_rows in enumerate(self.new_rows)]
+        new_rows = both_sides(wrapped[0], join) if self._bound.is_read_once else together(*wrapped)
+        rows = with_steps(timed(new_rows, join), self._window, self._bound.semantics)
+        return to_driver(rows).frame if self._via_driver and self._is_by_commit else rows
 
     def _identified(self, rows: DataFrame, place: int) -> DataFrame:
-        came = hashed(rows.withColumnRenamed(POSITION, TIME), self._bound.join, place)
+        new_rows = hashed(rows.withColumnRenamed(POSITION, TIME), self._bound.join, place)
         # These are read several times, and sorted for their numbers each time: one look whether they need any is less.
-        by_hash = identified_by_hash(came) if self._is_in_order else None
-        return identified(came, self._bound.join, place) if by_hash is None else by_hash
+        by_hash = identified_by_hash(new_rows) if self._is_in_order else None
+        return identified(new_rows, self._bound.join, place) if by_hash is None else by_hash
 
     @property
     def _is_by_commit(self) -> bool:
@@ -249,7 +255,7 @@ class Placing:
             self._plan.strategy in ("load", "reset")
             and not (self._bound.times or self._window.by_date or self._must_keep)
             and self._bound.semantics == "strict"
-            and not self._is_given
+            and not self._is_from_upstream
             and [(mark.time.input, mark.time.column) for mark in marks]
             == [(place, stream.event_time) for place, stream in enumerate(streams)]
             and all(bound.allowance + marks[bound.lesser].lateness >= 0 for bound in self._window.bounds)
@@ -257,29 +263,29 @@ class Placing:
 
     @cached_property
     def _positions(self) -> list[Position]:
-        told = [tuple(row) for row in marks_at(self._marked, self._window).collect()]
-        return walked(together_at([*told, *self._given_marks]), [*self.floors.values()])
+        told = [tuple(row) for row in steps_at(self._marked, self._window).collect()]
+        return walked(combined_steps([*told, *self._given_marks]), [*self.floors.values()])
 
     @property
-    def _is_given(self) -> bool:
+    def _is_from_upstream(self) -> bool:
         """Whether another join makes one of the streams."""
-        return any(watermark.is_given for watermark in self._window.watermarks)
+        return any(watermark.is_from_upstream for watermark in self._window.watermarks)
 
     @property
     def _given_marks(self) -> Iterator[tuple[int | None, ...]]:
-        """Give what other joins recorded of watermarks, as `marks_at` does of rows."""
-        for place, arrived in enumerate(self.arrived):
-            for position in () if arrived.given is None else arrived.given.positions:
+        """Give what other joins recorded of watermarks, as `steps_at` does of rows."""
+        for place, new_rows in enumerate(self.new_rows):
+            for position in () if new_rows.upstream is None else new_rows.upstream.positions:
                 marks = self._given_to(place, position.watermarks)
                 rank = 0 if self._window.is_self_join else place
                 yield (position.time, rank, position.version, *(marks.get(n) for n in self._numbers))
 
     @property
-    def _given_at_the_end(self) -> dict[int, int]:
+    def _upstream_at_the_end(self) -> dict[int, int]:
         """Give the watermarks, by their places, that other joins recorded after all of their epochs."""
         found: dict[int, int] = {}
-        for place, arrived in enumerate(self.arrived):
-            found |= {} if arrived.given is None else self._given_to(place, arrived.given.watermarks)
+        for place, new_rows in enumerate(self.new_rows):
+            found |= {} if new_rows.upstream is None else self._given_to(place, new_rows.upstream.watermarks)
         return found
 
     def _given_to(self, place: int, watermarks: Mapping[str, int]) -> dict[int, int]:
@@ -294,28 +300,28 @@ class Placing:
         return [
             F.count(F.expr(f"IF({LATE}, 1, NULL)")).alias("late"),
             F.count(F.expr(f"IF({NULL_KEY} AND NOT {LATE}, 1, NULL)")).alias("null_keys"),
-            *(F.max(mark(n)).alias(f"mark{n}") for n in self._numbers),
+            *(F.max(watermark_step(n)).alias(f"mark{n}") for n in self._numbers),
             *(F.min(value(n)).alias(f"from{n}") for n in self._numbers),
             *(F.max(value(n)).alias(f"to{n}") for n in self._numbers),
         ]
 
     @property
-    def _told(self) -> Mapping[str, Any]:
+    def _observed(self) -> Mapping[str, Any]:
         """What was asked of the rows; they have been read."""
         return self._seen.get if self._counted is None else self._counted
 
     @cached_property
-    def _order_span(self) -> int:
+    def _order_width(self) -> int:
         """How much time of the order one task is to look at."""
-        if self._few or self._is_by_commit:
-            return WHOLE_SPAN
+        if self._via_driver or self._is_by_commit:
+            return WHOLE_RANGE
         first, last = self._marked.agg(F.min(TIME), F.max(TIME)).collect()[0]
         return 1 if first is None else int(last - first) // limits.TIME_PARTS + 1
 
     @property
     def _floor(self) -> DataFrame:
         """The watermarks before the epoch as a row that comes before all others."""
-        marks = [F.lit(floor).cast("bigint").alias(mark(n)) for n, floor in self.floors.items()]
+        marks = [F.lit(floor).cast("bigint").alias(watermark_step(n)) for n, floor in self.floors.items()]
         place = (F.lit(NOTHING_YET).alias(TIME), F.lit(2).alias(RANK), F.lit(-1).cast("bigint").alias(VERSION))
         return self._workspace.spark.range(1).select(F.lit(2).alias(SIDE), *place, *marks)
 

@@ -10,7 +10,7 @@ from pipelines.spec.names import nearest
 from pipelines.spec.sql.dialect import as_written, render
 from pipelines.spec.sql.objection import Objection, faults_of
 from pipelines.spec.statement.added_columns import added_columns
-from pipelines.spec.statement.definition import Input, Link, Output, Step, TableJoin, Watermark
+from pipelines.spec.statement.definition import Input, Link, Output, ResolvedQuery, Step, Watermark
 from pipelines.spec.statement.outputs import bad_names, is_star
 from pipelines.spec.statement.scope import Scope, Table
 from pipelines.spec.statement.sql import sql_path
@@ -18,15 +18,17 @@ from pipelines.spec.statement.statement import Statement
 from pipelines.spec.statement.windows import watermarks_of, window_of
 
 
-def bind(statement: Statement, columns: Mapping[str, Sequence[str]], held: Collection[str] | None = None) -> TableJoin:
+def bind(
+    statement: Statement, columns: Mapping[str, Sequence[str]], result_columns: Collection[str] | None = None
+) -> ResolvedQuery:
     """
     Resolve all names of a statement.
 
     Args:
         statement: The statement, from `parse`.
         columns: For each source and join that the statement names, its columns in the order of the table.
-        held: The columns of a result that this statement has made; None where there is none. A star stands for those
-            of them that no other item makes: what a source has gained since is passed over.
+        result_columns: The columns of the result that this statement produced before; None without a result. A star
+            stands for those that no other item produces; columns added to a source since are left out.
 
     Returns:
         The definition that everything else works with.
@@ -41,7 +43,7 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]], held: Colle
     if missing:
         raise _refused(statement, dict.fromkeys(missing))
     added = added_columns(statement.sides)
-    scope = Scope(statement, tables, None if held is None else _of_stars(statement, held, added))
+    scope = Scope(statement, tables, None if result_columns is None else _of_stars(statement, result_columns, added))
     expanded = [(item, output) for item in statement.select for output in _outputs(item, scope)]
     selected = [output for _, output in expanded]
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
@@ -55,7 +57,7 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]], held: Colle
     if statement.is_self_join:
         _use_alike(tables)
     names = {name.lower(): name for name, _ in selected}
-    return TableJoin(
+    return ResolvedQuery(
         name=statement.name,
         inputs=tuple(_input(table) for table in tables),
         steps=tuple(steps),
@@ -67,14 +69,14 @@ def bind(statement: Statement, columns: Mapping[str, Sequence[str]], held: Colle
         window=window,
         looking_up=looking_up,
         carried=tuple(_carried(statement, window.watermarks if window else looking_up, names)),
-        passed_over=tuple(dict.fromkeys(scope.passed_over)),
+        left_out=tuple(dict.fromkeys(scope.left_out)),
     )
 
 
-def _of_stars(statement: Statement, held: Collection[str], added: Collection[str]) -> set[str]:
+def _of_stars(statement: Statement, result_columns: Collection[str], added: Collection[str]) -> set[str]:
     """Name the columns of a result, in lower case, that only a star can have made."""
     named = {item.alias_or_name.lower() for item in statement.select if not is_star(item)}
-    return {name.lower() for name in held} - named - set(added)
+    return {name.lower() for name in result_columns} - named - set(added)
 
 
 def _carried(

@@ -114,7 +114,7 @@ class Chain:
         """Split the statement, which there must be no objection to."""
         return [Piece(name, self._statement(part)) for part, name in enumerate(self.names)]
 
-    def told(self, objection: Objection) -> Objection:
+    def in_own_words(self, objection: Objection) -> Objection:
         """Say what speaks against a part in the words of the whole statement."""
         return objection._replace(
             problem=self._in_own_words(objection.problem), hint=self._in_own_words(objection.hint)

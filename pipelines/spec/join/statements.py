@@ -99,11 +99,11 @@ def _examined(name: str, sql: str, sources: Sources | None, made: Made) -> Exami
     is_splittable = not any(chain.objections()) and not _taken(chain.names, (*sources, *made))
     for piece in chain.pieces() if is_splittable else ():
         read_by, more = read_inputs(piece.select, sources, known)
-        objections += map(chain.told, more)
+        objections += map(chain.in_own_words, more)
         if read_by is None:
             break
         statement, more = examine_select(piece.name, piece.sql, piece.select, read_by, _unordered(sources))
-        objections += map(chain.told, more)
+        objections += map(chain.in_own_words, more)
         known[piece.name] = None
         if statement is not None:
             statements.append(statement)

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from pipelines.spec.sql.lengths import Unit
 
 How = Literal["inner", "left", "right", "full"]
-Kind = Literal["table-table", "foreign-key", "star", "stream-table", "stream-global-table", "stream-stream"]
+JoinType = Literal["table-table", "foreign-key", "star", "stream-table", "stream-global-table", "stream-stream"]
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,14 @@ class Watermark(NamedTuple):
         time: The column.
         lateness: In microseconds; of a column of integers as it counts.
         unit: What the lateness was written as.
-        is_given: Whether its watermarks are those that the join recorded which makes the column, not taken from rows.
+        is_from_upstream: Whether its watermarks come from the ledger of the join that produces the column, not from
+            rows.
     """
 
     time: Time
     lateness: int
     unit: Unit = ""
-    is_given: bool = False
+    is_from_upstream: bool = False
 
 
 class Within(NamedTuple):
@@ -124,7 +125,7 @@ class Window:
         watermarks: The watermarked columns, those of the left input first.
         bounds: The bounds of ON between them, at least one each way.
         equalities: The equalities of ON, as Spark SQL over the left and over the right input.
-        alone: What ON demands of the rows of the left and of the right input alone, as Spark SQL.
+        one_sided: What ON demands of the rows of the left and of the right input alone, as Spark SQL.
         by_date: Whether all times are dates: their days have 24 hours.
         is_self_join: Whether both inputs are one stream: a commit is then one position on both sides.
     """
@@ -132,7 +133,7 @@ class Window:
     watermarks: tuple[Watermark, ...]
     bounds: tuple[Within, ...]
     equalities: tuple[tuple[str, str], ...]
-    alone: tuple[str, str]
+    one_sided: tuple[str, str]
     by_date: bool = False
     is_self_join: bool = False
 
@@ -146,7 +147,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class TableJoin:
+class ResolvedQuery:
     """
     A join of tables: of two on their keys, over a foreign key, or a star of both.
 
@@ -165,7 +166,7 @@ class TableJoin:
         window: Of a join of two streams what bounds it in time; else None.
         looking_up: Of a join of a stream with tables the watermarked columns of the stream.
         carried: Of a join with a stream: the outputs that go on with a watermark, each with its place in `watermarks`.
-        passed_over: The columns, each after its source, that a star would stand for and that are not in the result.
+        left_out: The columns, each after its source, that a star would stand for and that are not in the result.
     """
 
     name: str
@@ -179,7 +180,7 @@ class TableJoin:
     window: Window | None = None
     looking_up: tuple[Watermark, ...] = ()
     carried: tuple[tuple[str, int], ...] = ()
-    passed_over: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
 
     @property
     def watermarks(self) -> tuple[Watermark, ...]:

@@ -54,13 +54,13 @@ class Scope:
         self._merged = {name.lower() for name in self.using}
         self._of_stars = of_stars
         self.objections: list[Objection] = []
-        self.passed_over: list[tuple[str, str]] = []
+        self.left_out: list[tuple[str, str]] = []
 
     def stands_for(self, table: Table, column: str) -> bool:
         """Tell whether a star stands for a column of a table, and remember the column if it does not."""
         if self._of_stars is None or column.lower() in self._of_stars:
             return True
-        self.passed_over.append((table.side.source, column))
+        self.left_out.append((table.side.source, column))
         return False
 
     def resolve(self, expression: exp.Expr) -> exp.Expr:

@@ -6,7 +6,7 @@ from typing import Literal
 from sqlglot import exp
 
 from pipelines.spec.file.options import SourceKind
-from pipelines.spec.statement.definition import How, Kind
+from pipelines.spec.statement.definition import How, JoinType
 
 InputKind = SourceKind | Literal["join"]
 """What an input is: a source of some kind, or another join of the file."""
@@ -155,7 +155,7 @@ class Statement:
         return self.reads_stream and self.sides[1].kind == "stream"
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> JoinType:
         """The kind of join."""
         if self.is_windowed:
             return "stream-stream"

@@ -86,7 +86,11 @@ def watermarks_of(tables: Sequence[Table]) -> Iterator[Watermark]:
     for place, table in enumerate(tables):
         for name, written in table.side.times:
             time = Time(place, table.real(name) if table.has(name) else name)
-            yield Watermark(time, 0, is_given=True) if written == UPSTREAM else Watermark(time, *lateness(written))
+            yield (
+                Watermark(time, 0, is_from_upstream=True)
+                if written == UPSTREAM
+                else Watermark(time, *lateness(written))
+            )
 
 
 def time_of(column: exp.Column, sides: Sequence[Side]) -> Time | None:

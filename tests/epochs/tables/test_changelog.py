@@ -56,7 +56,7 @@ def test_a_load_begins_the_changelog(kept: Lake) -> None:
 )
 def test_every_commit_has_its_rows(kept: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """One epoch of five commits: each change with its cause in the order of time, also what nets to nothing."""
-    monkeypatch.setattr(EpochPlan, "few", few)
+    monkeypatch.setattr(EpochPlan, "via_driver", few)
     monkeypatch.setattr(limits, "SMALL_BYTES", 0)
     before = kept.version()
     kept.sql("UPDATE {left} SET v = 'B' WHERE k = 2")

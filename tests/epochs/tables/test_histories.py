@@ -27,7 +27,7 @@ def test_random_histories_of_every_type(lake: Lake, monkeypatch: pytest.MonkeyPa
     After each epoch the result is the join of its sources, evaluated here in plain Python, and the rows of its change
     feed are the difference of two successive results and nothing else.
     """
-    monkeypatch.setattr(EpochPlan, "few", few)
+    monkeypatch.setattr(EpochPlan, "via_driver", few)
     monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # so that rows are looked up as those of large tables are
     script = random.Random(SEED)
     for name in TABLES:

@@ -53,13 +53,13 @@ def star(lake: Lake) -> Lake:
 @pytest.mark.parametrize(
     "most",
     [
-        pytest.param(limits.DRIVER_ROWS, id="through the driver"),
+        pytest.param(limits.ROWS_ON_DRIVER, id="through the driver"),
         pytest.param(1, id="too much for the driver", marks=pytest.mark.slow),
     ],
 )
 def test_a_star_moves_what_changed_in_all_of_its_tables(star: Lake, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """The result is the join, its feed the difference, by one commit, and no other table is written."""
-    monkeypatch.setattr(limits, "DRIVER_ROWS", most)
+    monkeypatch.setattr(limits, "ROWS_ON_DRIVER", most)
     monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # rows are looked up as those of large tables are
     pipeline = star.pipeline(STAR, KEYS)
     assert only(pipeline.run(star.spark)).counts["inserted"] == 4
@@ -81,7 +81,7 @@ def test_a_star_moves_what_changed_in_all_of_its_tables(star: Lake, monkeypatch:
 @pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
 def test_a_parent_that_is_there_twice_stops_the_epoch(star: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """Found among the rows that are looked up, before anything is published."""
-    monkeypatch.setattr(EpochPlan, "few", few)
+    monkeypatch.setattr(EpochPlan, "via_driver", few)
     pipeline = star.pipeline("SELECT f.id, p.seats FROM flights f JOIN planes p ON f.tail = p.tail", KEYS)
     pipeline.run(star.spark)
     version = star.version()
@@ -96,7 +96,7 @@ def test_a_changed_parent_that_is_there_twice_is_found_though_nothing_refers_to_
     star: Lake, monkeypatch: pytest.MonkeyPatch, few: bool
 ) -> None:
     """As design section 4 says: a key that is inserted or updated and that its source holds twice."""
-    monkeypatch.setattr(EpochPlan, "few", few)
+    monkeypatch.setattr(EpochPlan, "via_driver", few)
     monkeypatch.setattr(limits, "SMALL_BYTES", 0)
     pipeline = star.pipeline("SELECT f.id, f.tail, p.seats FROM flights f LEFT JOIN planes p ON f.tail = p.tail", KEYS)
     pipeline.run(star.spark)
@@ -123,6 +123,6 @@ def test_no_expression_is_evaluated_over_rows_that_never_were(lake: Lake, monkey
     lake.sql("UPDATE {left} SET v = 40 WHERE k = 1")
     size = sum(file.stat().st_size for file in (lake.folder / "lake" / "left").glob("*.parquet"))
     monkeypatch.setattr(limits, "SMALL_BYTES", size)
-    monkeypatch.setattr(EpochPlan, "few", False)
+    monkeypatch.setattr(EpochPlan, "via_driver", False)
     assert only(pipeline.run(lake.spark)).counts["updated"] == 1
     assert lake.rows()[0] == (1, 20.0)

@@ -170,9 +170,9 @@ def test_epochs_cut_at_random_are_what_the_oracle_says(
 
 def large_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take, for a few rows, the ways that are meant for many: through the stage, merged, positions in a frame."""
-    monkeypatch.setattr(limits, "FEW_ROWS", -1)
+    monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", -1)
     monkeypatch.setattr(limits, "REWRITTEN_STATE_BYTES", -1)
-    monkeypatch.setattr(limits, "FEW_POSITIONS", 0)
+    monkeypatch.setattr(limits, "CONSTANT_POSITIONS", 0)
 
 
 @pytest.mark.parametrize("is_in_order", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -184,7 +184,7 @@ def test_a_first_load_is_the_history_row_by_row_in_the_order_of_its_times(
     if not few:
         large_ways(monkeypatch)
     if not is_in_order:
-        monkeypatch.setattr(ordered_rows.Placing, "_is_in_order", False)
+        monkeypatch.setattr(ordered_rows.OrderedRows, "_is_in_order", False)
     random, rows = Random(7), []
     for number in range(1, 61):
         minute = None if random.random() < 0.1 else random.randint(0, 60)
@@ -368,7 +368,7 @@ def test_what_is_seen_of_one_stream_is_seen_although_the_other_one_is_empty(
 ) -> None:
     """Adaptive plans leave out a join with nothing and what lies below it: counts and clocks are there all the same."""
     monkeypatch.setitem(session.FIXED, "spark.sql.adaptive.enabled", "true")
-    monkeypatch.setattr(limits, "FEW_ROWS", -1)
+    monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", -1)
     monkeypatch.setattr(limits, "NOT_ADAPTIVE_ROWS", -1)
     spark, join = streams.spark, streams.join()
     streams.come("left", (1, "a", 0), (2, None, 0), second=10)

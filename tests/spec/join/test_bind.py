@@ -3,7 +3,7 @@
 import pytest
 
 from lakehouse.errors import PipelineFileError
-from pipelines.spec import Input, Link, Output, Source, Step, TableJoin, bind, parse
+from pipelines.spec import Input, Link, Output, ResolvedQuery, Source, Step, bind, parse
 from tests.spec.examples import ODD, ON, bound, complaints, misfits, outputs
 
 LEFT = ["`f`.`Flight_ID`", "`f`.`carrier`", "`f`.`tailnum`", "`f`.`delay`", "`f`.`addr`", "`f`.`hops`"]
@@ -16,7 +16,7 @@ def test_a_whole_definition():
         FROM flights AS f LEFT JOIN status s ON s.flight_id = f.flight_id AND s.since > f.delay
         WHERE f.carrier IS NOT NULL AND hops[0] > 1
     """
-    assert bound(sql) == TableJoin(
+    assert bound(sql) == ResolvedQuery(
         name="j",
         inputs=(
             Input("flights", "f", ("Flight_ID",), ("Flight_ID", "carrier", "delay", "hops")),
@@ -278,7 +278,7 @@ def test_a_star_is_fixed_by_the_columns_of_a_result_and_tells_what_it_passes_ove
     statement = parse("j", sql, {"flights": Source(key="flight_id"), "status": Source(key="flight_id")})
     join = bind(statement, columns, ["FLIGHT_ID", "delay", "gate", "since"])
     assert [output.name for output in join.outputs] == ["flight_id", "Delay", "gate", "since"]
-    assert join.passed_over == (("flights", "gate"), ("flights", "note"), ("status", "state"))
+    assert join.left_out == (("flights", "gate"), ("flights", "note"), ("status", "state"))
     assert join.inputs[0].columns == ("flight_id", "Delay"), "what is passed over is not read"
     with pytest.raises(PipelineFileError, match="two outputs are called `gate`"):
         bind(statement, columns)

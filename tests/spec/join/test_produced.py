@@ -187,12 +187,15 @@ def test_the_definition_has_what_is_given_and_what_goes_on():
     )
     assert two.window is None
     assert two.watermarks == two.looking_up
-    assert two.looking_up == (Watermark(Time(0, "p"), 0, is_given=True), Watermark(Time(0, "a"), 0, is_given=True))
+    assert two.looking_up == (
+        Watermark(Time(0, "p"), 0, is_from_upstream=True),
+        Watermark(Time(0, "a"), 0, is_from_upstream=True),
+    )
     assert two.carried == (("q", 0), ("a", 1))
     assert three.looking_up == ()
     assert three.watermarks[:2] == (
-        Watermark(Time(0, "Q"), 0, is_given=True),
-        Watermark(Time(0, "A"), 0, is_given=True),
+        Watermark(Time(0, "Q"), 0, is_from_upstream=True),
+        Watermark(Time(0, "A"), 0, is_from_upstream=True),
     )
     assert three.carried == (("Q", 0), ("seen", 3))
 

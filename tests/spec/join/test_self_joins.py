@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.commands.explain import explain
-from pipelines.spec import Input, PipelineFile, Source, Statement, TableJoin, Time, Watermark, Within, bind, parse
+from pipelines.spec import Input, PipelineFile, ResolvedQuery, Source, Statement, Time, Watermark, Within, bind, parse
 from tests.spec.examples import complaints
 
 MINUTE = 60_000_000
@@ -26,7 +26,7 @@ def consecutive(join: str = "JOIN", on: str = ON, right: str = "departures", ite
     return f"SELECT {items} FROM departures a {join} {right} b ON {on}"
 
 
-def bound(sql: str, sources: dict[str, Source]) -> TableJoin:
+def bound(sql: str, sources: dict[str, Source]) -> ResolvedQuery:
     return bind(parse("j", sql, sources), dict.fromkeys(sources, COLUMNS))
 
 
@@ -98,7 +98,7 @@ def test_what_on_asks_of_one_side_is_not_asked_of_the_other():
     """Though both sides have the column."""
     window = bound(consecutive(on=f"{ON} AND a.origin = 'JFK'"), ONE).window
     assert window is not None
-    assert window.alone == ("(`a`.`origin` = 'JFK')", "TRUE")
+    assert window.one_sided == ("(`a`.`origin` = 'JFK')", "TRUE")
 
 
 @pytest.mark.parametrize("column", ["id", "dest"])

@@ -18,7 +18,7 @@ from pipelines.commands.explain import explain
 from pipelines.spec import (
     Join,
     PipelineFile,
-    TableJoin,
+    ResolvedQuery,
     UnknownJoin,
     bind,
     fingerprint,
@@ -80,7 +80,7 @@ def faults(folder: Path, sql: str, **options: Any) -> list[str]:
     return [f"{fault.path}: {fault.problem} | {fault.hint}" for fault in caught.value.faults]
 
 
-def definitions(file: PipelineFile) -> dict[str, TableJoin]:
+def definitions(file: PipelineFile) -> dict[str, ResolvedQuery]:
     """Each join bound to the columns of the sources and of the joins before it."""
     columns: dict[str, Sequence[str]] = dict(COLUMNS)
     made = {}
@@ -90,7 +90,7 @@ def definitions(file: PipelineFile) -> dict[str, TableJoin]:
     return made
 
 
-def traced(expression: str, file: PipelineFile, made: dict[str, TableJoin]) -> str:
+def traced(expression: str, file: PipelineFile, made: dict[str, ResolvedQuery]) -> str:
     """Write an expression of the last part over the inputs of the whole statement."""
 
     def source(node: exp.Expr) -> exp.Expr:

@@ -12,7 +12,7 @@ from sqlglot import exp, parse
 from lakehouse.address import Address
 from lakehouse.errors import PipelineFileError
 from lakehouse.sqltext import quote, text
-from pipelines.spec import TableJoin, bind
+from pipelines.spec import ResolvedQuery, bind
 from pipelines.spec import parse as take_apart
 from pipelines.spec.sql.dialect import Verbatim
 from tests.spec.examples import COLUMNS, SOURCES
@@ -70,7 +70,7 @@ TYPES = {"JOIN": "inner", "LEFT JOIN": "left", "RIGHT OUTER JOIN": "right"}
 KEYS = {"inner": "f.flight_id", "left": "f.flight_id", "right": "s.flight_id"}
 
 
-def accepted(sql: str) -> TableJoin | None:
+def accepted(sql: str) -> ResolvedQuery | None:
     try:
         return bind(take_apart("j", sql, SOURCES), COLUMNS)
     except PipelineFileError:

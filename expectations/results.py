@@ -11,7 +11,7 @@ EXAMPLES = 10
 
 
 @dataclass(frozen=True)
-class Told:
+class ExpectationResult:
     """
     An expectation, and what was found.
 
@@ -34,7 +34,7 @@ class Told:
     examples: tuple[str, ...] = ()
 
 
-def told(result: Any) -> Told:
+def expectation_result(result: Any) -> ExpectationResult:
     """
     Tell the result of an expectation.
 
@@ -45,7 +45,7 @@ def told(result: Any) -> Told:
     settings, found = result.expectation_config, result.result or {}
     given = {name: value for name, value in settings.kwargs.items() if name != "batch_id"}
     count = found.get("unexpected_count")
-    return Told(
+    return ExpectationResult(
         expectation=settings.type,
         words=_sentence(settings.rendered_content) or described(settings.type, given),
         column=str(given.get("column", "")),

@@ -9,7 +9,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True)
-class CommitMark:
+class CommitIdentity:
     """
     A commit, as far as it is known.
 
@@ -21,7 +21,7 @@ class CommitMark:
     time: datetime | None = None
     transaction: str = ""
 
-    def contradicts(self, other: "CommitMark") -> bool:
+    def contradicts(self, other: "CommitIdentity") -> bool:
         """
         Tell whether the marks are of different commits.
 
@@ -33,4 +33,4 @@ class CommitMark:
         return self.time is not None and other.time is not None and self.time != other.time
 
 
-UNKNOWN = CommitMark()
+UNKNOWN = CommitIdentity()
