@@ -1,4 +1,4 @@
-"""The columns of a source that an epoch uses: their description with all nested fields, and later changes to them."""
+"""Describe the columns of a source that an epoch uses, with all nested fields, and the changes to them since."""
 
 from collections.abc import Iterator, Sequence
 
@@ -79,7 +79,11 @@ def _differences(before: Sequence[UsedColumn], now: Sequence[UsedColumn]) -> Ite
 
 
 def _key(column: UsedColumn) -> Path:
-    """Return the key of a path: the case of the column name is ignored, the case of field names shows in values."""
+    """
+    Return the key that identifies a column or a field.
+
+    It ignores the case of the column name, but not of field names, whose case shows in values.
+    """
     return (column.path[0].lower(), *column.path[1:])
 
 

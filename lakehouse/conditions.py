@@ -158,5 +158,9 @@ def first_line(error: Exception) -> str:
 
 
 def is_conflict(error: Exception) -> bool:
-    """Return whether an error is a conflict with another writer's commit; not every runtime has a class for these."""
+    """
+    Return whether an error is a conflict with the commit of another writer.
+
+    Not every runtime has a class for these errors, so their text decides.
+    """
     return any(name in str(error) for name in CONFLICTS)

@@ -258,7 +258,12 @@ class JoinHistory:
         return -1 if last is None else last.sources[0].to_version
 
     def run_ids(self, *, with_abandoned: bool = False) -> set[str]:
-        """Return the recent runs whose commits are lakejoin's own, with or without the runs of abandoned epochs."""
+        """
+        Return the recent runs whose commits are lakejoin's own.
+
+        Args:
+            with_abandoned: Whether to include the runs of abandoned epochs, whose commits were reverted.
+        """
         steps = CLOSING if with_abandoned else (COMMITTED,)
         return {e.run_id for e in self.recent if e.step in steps}
 

@@ -9,7 +9,7 @@ from lakehouse.feed import CHANGE_FEED
 from lakehouse.tables import Commit, Table, commits_since
 
 FEED_SPLITTING = frozenset({"RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS"})
-"""Operations across which the feed cannot be read, for any columns; only before and after them (pitfall 18)."""
+"""Operations across which the feed of any column is not readable, only before and after them (pitfall 18)."""
 
 
 def feed_ranges(spark: SparkSession, table: Table, after: int, to: int) -> list[tuple[int, int]]:

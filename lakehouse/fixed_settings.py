@@ -106,7 +106,7 @@ READING_AND_WRITING = {
     # lakejoin compares the metrics of a commit with the rows staged for it.
     "spark.databricks.delta.history.metricsEnabled": "true",
 }
-"""Settings that affect reads from and writes to files."""
+"""Settings that affect how files are read and written."""
 
 SHAPE_OF_PLANS = {
     # A grouped frame contains the grouping columns.

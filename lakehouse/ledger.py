@@ -128,7 +128,7 @@ class Ledger:
         return {join: self._history(join, entries) for join, entries in found.items()}
 
     def slices_done(self, entry: Entry) -> set[int]:
-        """Return the numbers of the written slices of an epoch in slices."""
+        """Return the numbers of the slices that are written, for an epoch in slices."""
         rows = self._rows(lambda rows: rows.where(_of(entry.join, slices=True)).where(F.col("epoch") == entry.epoch))
         return {row.slice for row in rows if row.run_id == entry.run_id and row.slice is not None}
 

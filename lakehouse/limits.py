@@ -44,10 +44,10 @@ BROADCAST_BYTES = 8 * 2**20
 """Bytes. A table of up to this size is broadcast to the rows of a stream; a larger table and the rows are shuffled."""
 
 BROADCAST_CHANGES = 100_000
-"""Rows. Up to this many changes of such a table are broadcast as well; with more, neither is. By judgement."""
+"""Rows. Up to this many changes are broadcast with their table; with more, neither is broadcast. By judgement."""
 
 REWRITTEN_STATE_BYTES = 64 * 2**20
-"""Bytes. If the state and the new rows have up to this size, the state is rewritten instead of merged. By judgement."""
+"""Bytes. A state that has up to this size together with the new rows is rewritten, not merged. By judgement."""
 
 # Reads and writes of Delta tables.
 
@@ -64,7 +64,7 @@ LEDGER_ROWS = 200
 """Rows. The first read of the ledger returns this many of a join's newest rows. By judgement."""
 
 DISTORTED_COMMITS = 50
-"""Commits. Rows that a feed distorts are looked up by commit, in up to this many commits of two scans each."""
+"""Commits. Rows that a feed distorts are looked up in each of up to this many commits; each look-up takes two scans."""
 
 DISTORTED_COLUMNS = 4
 """Columns. These scans skip files by the values of at most this many columns. By judgement."""

@@ -23,14 +23,14 @@ EVERYTHING: Path = ()
 
 
 class Moved(NamedTuple):
-    """A commit renamed the column or field at one path."""
+    """The rename of the column or field at one path."""
 
     old: Path
     new: Path
 
 
 class Replaced(NamedTuple):
-    """A commit dropped or added the columns or fields at these paths."""
+    """The removal or addition of the columns or fields at these paths."""
 
     paths: tuple[Path, ...]
 

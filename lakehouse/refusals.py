@@ -90,7 +90,7 @@ def refuse_forgetting(name: str, address: Address, properties: Mapping[str, str]
         raise CannotContinue(
             name,
             f"{TRANSACTION_RETENTION} is set on {address.label}",
-            expected="no such property, because Delta would forget which epochs were written and write one again",
+            expected="no such property: Delta would forget which epochs were written, and one could be written twice",
             found=properties[TRANSACTION_RETENTION],
             hint=f"ALTER TABLE {address.sql} UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
         )

@@ -24,7 +24,7 @@ JAVA = Path(sys.prefix) / "share" / "lakejoin" / "java"
 QUIET = Path(__file__).with_name("log4j2.properties")
 
 EXTERNAL_SPARK = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION")
-"""Variables that mean an existing Spark, whose settings are not ours: Connect, spark-submit, Databricks."""
+"""Variables that show an existing Spark, which keeps its settings: over Connect, spark-submit or Databricks."""
 
 LOCAL_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -163,7 +163,7 @@ def deviations(session: SparkSession) -> dict[str, str]:
 
 
 def is_over_connect(spark: SparkSession) -> bool:
-    """Return whether a session uses Spark Connect, whose client refuses a frame twice in an observed plan."""
+    """Return whether a session uses Spark Connect, whose client refuses the same frame twice in an observed plan."""
     return "connect" in type(spark).__module__
 
 
