@@ -1,1 +1,1 @@
-"""Delta tables as KTables: the only package that knows Delta. It imports nothing of the other two packages."""
+"""Delta tables as KTables: the only package that depends on Delta. It imports neither of the other two packages."""

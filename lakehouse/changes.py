@@ -1,10 +1,10 @@
 """
-Net changes: a feed's rows as one change per key.
+Net changes: the rows of a change feed as one change per key.
 
-A change is a key with its old and its new row; a missing new row is a tombstone, a missing old row an insert. Within
-and across versions a feed is read as a bag: an overwrite or a restore lists every row as deleted and inserted in no
-order, and whatever occurs on both sides cancels out. Rows cancel only if they are identical: 0.0 and -0.0 are equal as
-values of the result, but an expression may tell them apart.
+A change is a key with its old and its new row. A missing new row is a tombstone, a missing old row is an insert. The
+feed is read as a bag, within and across versions: an overwrite or a restore lists every row as deleted and as inserted,
+in no order, and rows that occur on both sides cancel out. Rows cancel only if they are identical: the result treats 0.0
+and -0.0 as equal, but an expression may distinguish them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,18 +19,18 @@ from lakehouse.values import comparable, identical, same, type_sql
 
 def key_struct(key: Sequence[str], types: Sequence[DataType], prefix: str = "") -> str:
     """
-    Give the SQL of a row's key as both sides of a join name it: struct<k0, k1, …> in the common types.
+    Return the SQL of a row's key in the form that both sides of a join use: struct<k0, k1, …> in the common types.
 
     Args:
         key: The key columns, in the order of the join's key.
-        types: For each the type in which the sides are compared.
-        prefix: What the columns are fields of, with the dot: "r.".
+        types: The type in which the sides compare each key column.
+        prefix: The struct that contains the columns, with the dot: "r.".
     """
     return numbered(f"CAST({prefix}{quote(name)} AS {type_sql(kind)})" for name, kind in zip(key, types, strict=True))
 
 
 def null_key(key: Sequence[str], prefix: str = "") -> str:
-    """Give the SQL that tells whether a row has no key: a composite key with any null part is null (KIP-962)."""
+    """Return the SQL predicate for rows without a key: a composite key with any null part is null (KIP-962)."""
     return "(" + (" OR ".join(f"{prefix}{quote(name)} IS NULL" for name in key) or "FALSE") + ")"
 
 
@@ -42,22 +42,22 @@ def net(
     scope: Sequence[str] = (),
 ) -> DataFrame:
     """
-    Net a feed to one change per key.
+    Reduce a feed to one net change per key.
 
     Args:
-        feed: The columns with `_change_type` as Delta names it, and the scope columns.
+        feed: The columns, `_change_type` as Delta defines it, and the scope columns.
         key: The key columns.
         types: The types of the key parts in the changes.
-        columns: The columns that belong to the row, with their types; differences elsewhere are no change.
-        scope: Columns that keep independent histories apart.
+        columns: The columns of the row, with their types; differences in other columns are not changes.
+        scope: Columns that separate independent histories.
 
     Returns:
         The scope columns, `key` (struct<k0, …>), `old` and `new` (struct of the columns, null if absent) and `copies`
-        (bigint, the most rows left over for either image; more than 1 is a duplicate key). Rows without a key are left
-        out, keys whose changes cancel out too.
+        (bigint, the larger number of rows that remain for either image; more than 1 means a duplicate key). The result
+        omits rows without a key and keys whose changes cancel out.
     """
-    # Rows are grouped by one struct, not column by column: Spark derives each mixture of a column and its copy from a
-    # projection, and each mixture of the columns that a frame is partitioned by, one call within another.
+    # Group rows by one struct, not by each column: Spark derives every combination of a column and its copy from a
+    # projection, and, by nested calls, every combination of the columns that partition a frame.
     forms = {name: identical(quote(name), kind) for name, kind in columns.items()}
     rewritten = {name: form for name, form in forms.items() if form != quote(name)}
     plain = [name for name in columns if name not in rewritten]
@@ -87,7 +87,7 @@ def net(
 
 
 def as_feed(changes: DataFrame) -> DataFrame:
-    """Write changes as a feed again: the columns of `old` and `new`, and `_change_type`."""
+    """Convert changes back to a feed: the columns of `old` and `new`, and `_change_type`."""
     images = "array(named_struct('kind', 'delete', 'row', old), named_struct('kind', 'insert', 'row', new))"
     rows = changes.select(F.explode(F.expr(images)).alias("image")).where("image.row IS NOT NULL")
     return rows.select("image.row.*", F.col("image.kind").alias("_change_type"))
@@ -95,19 +95,19 @@ def as_feed(changes: DataFrame) -> DataFrame:
 
 def each_change(feed: DataFrame, key: Sequence[str], columns: Mapping[str, DataType]) -> DataFrame:
     """
-    Give the changes of a feed one by one, each commit for itself.
+    Return the changes of a feed one by one, separately for each commit.
 
-    What a commit lists as deleted and inserted alike, as an overwrite or a restore does, is no change of it; an update
-    is one even if it changes nothing.
+    A row that a commit lists as both deleted and inserted, as an overwrite or a restore does, is not a change. An
+    update is a change even if it alters no value.
 
     Args:
-        feed: The columns with `_change_type` and `_commit_version` as Delta names them.
+        feed: The columns, and `_change_type` and `_commit_version` as Delta defines them.
         key: The key columns.
         columns: All columns of a row, with their types.
 
     Returns:
         `_change_type` (insert, update or delete), `_commit_version`, `old` and `new` (struct of the columns, null if
-        absent). A key that a commit changes more than once has a row for each change.
+        absent). If a commit changes a key more than once, each change has a row.
     """
     row = row_struct(columns)
     arrives = "_change_type IN ('insert', 'update_postimage')"

@@ -1,4 +1,4 @@
-"""The columns of a source that an epoch used, recorded with all fields inside them, and what became of them since."""
+"""Describe the columns of a source that an epoch uses, with all nested fields, and the changes to them since."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,14 +15,14 @@ from lakehouse.values import char_type
 
 def columns_in(schema: StructType, names: Sequence[str]) -> tuple[UsedColumn, ...]:
     """
-    Describe columns of a table with all fields inside them.
+    Describe columns of a table with all nested fields.
 
     Args:
         schema: The columns of the table.
-        names: The names of those that are wanted, in any case; names that the table does not have are left out.
+        names: The names of the wanted columns, in any case; names that the table does not have are ignored.
 
     Returns:
-        Each column in the order of the names, followed by its fields in the order of the table.
+        The columns in the order of the names, each followed by its fields in the order of the table.
     """
     held = {field.name.lower(): field for field in schema}
     wanted = [held[name.lower()] for name in names if name.lower() in held]
@@ -33,16 +33,18 @@ def columns_in(schema: StructType, names: Sequence[str]) -> tuple[UsedColumn, ..
 
 def changed_columns(spark: SparkSession, table: Table, recorded: SourceVersions, commits: Sequence[Commit]) -> str:
     """
-    Say which of the columns that an epoch used are others by now, so that unchanged rows may have other values.
+    Describe the columns that an epoch used and that have been replaced or redefined since.
+
+    Unchanged rows may have other values in these columns.
 
     Args:
         spark: Our session.
         table: The source as it is pinned now.
-        recorded: What the epoch read of it.
+        recorded: The versions and columns that the epoch read.
         commits: The commits of the table since then, oldest first.
 
     Returns:
-        A clause for each such column or field; empty if there is none, or if the epoch recorded no columns.
+        A clause for each of these columns or fields; empty if all are unchanged, or if the epoch recorded no columns.
     """
     names = [column.path[0] for column in recorded.columns if len(column.path) == 1]
     now = columns_in(table.schema, names)
@@ -54,10 +56,10 @@ def changed_columns(spark: SparkSession, table: Table, recorded: SourceVersions,
         while (lowest := lowest_target(commits, base)) < base:
             base, commits = lowest, commits_since(spark, table, lowest)
     except FeedUnavailable as error:
-        return f"which columns a RESTORE brought back is unknown: {error.problem} ({error.found})"
+        return f"the effect of a RESTORE on the columns is unknown: {error.problem} ({error.found})"
     others = other_columns([column.path for column in now], commits, since, commits[-1].version)
     return "; ".join(
-        f"{_shown(path)} is another column than at version {since}: {commit.operation} in version {commit.version}"
+        f"{_shown(path)} is not the same column as at version {since}: {commit.operation} in version {commit.version}"
         for path, commit in others.items()
         if path[:-1] not in others
     )
@@ -77,7 +79,11 @@ def _differences(before: Sequence[UsedColumn], now: Sequence[UsedColumn]) -> Ite
 
 
 def _key(column: UsedColumn) -> Path:
-    """Return what identifies a column: the case of its own name does not count, that of fields shows in values."""
+    """
+    Return the key that identifies a column or a field.
+
+    It ignores the case of the column name, but not of field names, whose case shows in values.
+    """
     return (column.path[0].lower(), *column.path[1:])
 
 

@@ -1,7 +1,7 @@
 """
-What tells a commit from another one under the same version.
+The identity of a commit, which distinguishes it from another commit with the same version.
 
-A table that was put back from a copy of its files has its old id, and may pass a recorded version with other commits.
+A table that is restored from a copy of its files keeps its id, and may reach a recorded version with other commits.
 """
 
 from dataclasses import dataclass
@@ -11,11 +11,12 @@ from datetime import datetime
 @dataclass(frozen=True)
 class CommitIdentity:
     """
-    A commit, as far as it is known.
+    The known facts that identify a commit.
 
     Args:
-        time: Its time, UTC; None where that is not known.
-        transaction: The id that Delta gave its transaction; empty where this process cannot read it.
+        time: Its time, UTC; None if unknown.
+        transaction: Delta's id of its transaction, or a hash of its commit information if that contains no id; empty
+            if this process cannot read either.
     """
 
     time: datetime | None = None
@@ -23,10 +24,10 @@ class CommitIdentity:
 
     def contradicts(self, other: "CommitIdentity") -> bool:
         """
-        Tell whether the marks are of different commits.
+        Return whether the two identities belong to different commits.
 
-        Transactions decide where both are known, for the time of a commit may be that of its file, which changes when
-        a lake is copied. What is not known of one commit contradicts nothing.
+        Transactions decide if both are known: the time of a commit may be the time of its file, which changes when a
+        lake is copied. An unknown fact contradicts nothing.
         """
         if self.transaction and other.transaction:
             return self.transaction != other.transaction

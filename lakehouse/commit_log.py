@@ -1,4 +1,4 @@
-"""What the log of a table says of single commits, where this process can read its files."""
+"""Read single commits from the log of a table, if this process can access its files."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from lakehouse.tables import Table
 
 
 def commit_identity(table: Table, version: int) -> CommitIdentity:
-    """Describe the commit that made a version of a table, as far as the known commits of the table and its log tell."""
+    """Return the identity of the commit that made a version of a table, from the table's known commits and its log."""
     time = next((commit.at for commit in table.commits if commit.version == version), None)
     return CommitIdentity(time, _transaction(table, version))
 
@@ -23,8 +23,8 @@ def _transaction(table: Table, version: int) -> str:
         with Path(folder, "_delta_log", f"{version:020d}.json").open(encoding="utf-8") as actions:
             found = next((line for line in actions if line.startswith('{"commitInfo"')), "")
         known = json.loads(found)["commitInfo"].get("txnId") if found else None
-        if found and known is None:  # not every writer names its transactions
+        if found and known is None:  # not every writer records a transaction id
             known = hashlib.sha256(found.encode()).hexdigest()
         return str(known or "")
-    except (OSError, ValueError):  # removed with old versions of the log, or not where this process looks
+    except (OSError, ValueError):  # removed with old log entries, or not accessible to this process
         return ""

@@ -1,4 +1,4 @@
-"""What Delta and Spark say when a table cannot be read or written, and which of our errors that is."""
+"""Error conditions of Delta and Spark for tables that cannot be read or written, and the lakejoin errors for them."""
 
 import re
 from collections.abc import Iterator
@@ -42,24 +42,24 @@ CONFLICTS = ("DELTA_CONCURRENT", "ConcurrentModification", "DELTA_METADATA_CHANG
 _KNOWN = {*GONE, *MISSING, *FEED_OFF, *FEED_SCHEMA}
 
 STACK = re.compile(r"\n\s*(?:at [\w.$/]+\(|Driver stacktrace|JVM stacktrace|Caused by|\n)")
-"""Where the text of a condition ends."""
+"""The end of the text of a condition."""
 
 CLASSES = re.compile(r"^(?:Caused by)?[:\s]*(?:[a-z_$][\w$]*\.)+[A-Z][\w$.]*(?:Exception|Error)?:?\s*")
-"""The class of Java that a text begins with."""
+"""The Java class name at the start of a text."""
 
 
 @contextmanager
 def reading(join: str, source: str = "") -> Iterator[None]:
     """
-    Turn what Delta and Spark say about unreadable versions into our errors.
+    Convert errors of Delta and Spark about unreadable versions to lakejoin errors.
 
     Args:
-        join: The join, or the changelog source, that reads; the command in a hint selects it.
-        source: The source whose feed is read, which the error then names; empty where several tables are read.
+        join: The join, or the changelog source, that reads; the command in the hint selects it.
+        source: The source whose feed is read and which the error names; empty if several tables are read.
 
     Raises:
         FeedUnavailable: Files or commits are gone, or the feed was off for a version of the range.
-        SchemaBroken: A change of columns inside the range that the feed cannot be read across.
+        SchemaBroken: Columns changed inside the range, and the feed cannot be read across this change.
     """
     where = source or join
     try:
@@ -69,16 +69,16 @@ def reading(join: str, source: str = "") -> Iterator[None]:
             error.hint = reconcile_hint(join)
             error.args = (error.message,)
         raise
-    except Exception as error:  # a failed job reaches Python as an error of its own kind, without a condition
+    except Exception as error:  # a failed job raises an error of another class, without a condition
         conditions = _conditions(error)
         hint = reconcile_hint(join)
         if conditions.intersection(FEED_OFF):
-            problem = "the change feed was off for versions that are needed"
+            problem = "the change feed was off for some of the required versions"
             raise FeedUnavailable(where, problem, found=said(error), hint=hint) from error
         if conditions.intersection(FEED_SCHEMA):
             raise SchemaBroken(where, "its columns changed inside the range", found=said(error), hint=hint) from error
         if conditions.intersection(GONE):
-            problem = "versions that are needed are no longer readable"
+            problem = "some of the required versions are no longer readable"
             raise FeedUnavailable(where, problem, found=said(error), hint=hint) from error
         raise
 
@@ -86,14 +86,14 @@ def reading(join: str, source: str = "") -> Iterator[None]:
 @contextmanager
 def reading_whole(join: str, source: str) -> Iterator[None]:
     """
-    Turn what Delta and Spark say about a source that cannot be read at its newest version into our error.
+    Convert errors of Delta and Spark about a source that cannot be read at its newest version to a lakejoin error.
 
     Args:
         join: The join that reads it.
         source: The source.
 
     Raises:
-        CannotContinue: Files of the newest version are gone, so that a backfill cannot read it either.
+        CannotContinue: Files of the newest version are gone, so a backfill cannot read it either.
     """
     try:
         yield
@@ -104,15 +104,15 @@ def reading_whole(join: str, source: str) -> Iterator[None]:
             raise
         raise CannotContinue(
             source,
-            "the table itself cannot be read at its newest version: files of it are gone",
-            expected="all its files, and those of the table that it is a shallow clone of",
+            "the table itself cannot be read at its newest version: some of its files are gone",
+            expected="all its files and, for a shallow clone, the files of the original table",
             found=said(error),
-            hint=f"bring the files back, or create the table anew from its origin; then {reconcile_hint(join)}",
+            hint=f"restore the files, or recreate the table from its origin; then {reconcile_hint(join)}",
         ) from error
 
 
 def _conditions(error: Exception) -> set[str]:
-    """Give the error conditions that the error or its text names, sub-conditions on their own too."""
+    """Return the error conditions that an error or its text names, and each part of a name such as `A.B`."""
     named = re.findall(r"\[([A-Z][A-Z_.]+)\]|\b(FileNotFoundException)\b", str(error))
     own = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
     return {part for name in (own, *map("".join, named)) for part in (name, *name.split("."))}
@@ -120,13 +120,14 @@ def _conditions(error: Exception) -> set[str]:
 
 def said(error: Exception) -> str:
     """
-    Return what an error of Spark or Delta says, for a message of ours.
+    Return the text of a Spark or Delta error for a lakejoin message.
 
     Args:
-        error: The error; a failed job has its cause in its text, below the classes of Java that it went through.
+        error: The error; the text of a failed job contains its cause, below the Java classes that passed it on.
 
     Returns:
-        The paragraph that names the condition, in one line of 500 characters at most: no classes, stack, SQLSTATE.
+        The paragraph that names the condition, in one line of at most 500 characters, without classes, stack and
+        SQLSTATE.
     """
     message = str(error).strip()
     start = min((message.index(name) for name in _conditions(error) & _KNOWN if name in message), default=0)
@@ -137,25 +138,29 @@ def said(error: Exception) -> str:
 
 
 def is_missing(error: PySparkException) -> bool:
-    """Tell whether an error says that there is no Delta table."""
+    """Return whether an error means that the Delta table does not exist."""
     return bool(_conditions(error) & MISSING)
 
 
 def is_of_spark(error: Exception) -> bool:
-    """Tell whether Spark, or what it runs in, raised an error."""
+    """Return whether Spark, or the Py4J gateway to it, raised an error."""
     return isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
 
 
 def is_view(error: PySparkException) -> bool:
-    """Tell whether an error says that a view stands where a table belongs."""
+    """Return whether an error means that a name refers to a view instead of a table."""
     return "EXPECT_TABLE_NOT_VIEW" in _conditions(error)
 
 
 def first_line(error: Exception) -> str:
-    """Give the first line of what an error says, or its class."""
+    """Return the first line of an error's text, or its class name if the text is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def is_conflict(error: Exception) -> bool:
-    """Tell whether another writer's commit came in between; such an error has no class of its own everywhere."""
+    """
+    Return whether an error is a conflict with the commit of another writer.
+
+    Not every runtime has a class for these errors, so their text decides.
+    """
     return any(name in str(error) for name in CONFLICTS)

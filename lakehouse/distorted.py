@@ -1,12 +1,12 @@
 """
-Rows that Delta's batch change feed does not hand on as the table holds them.
+Rows that Delta's batch change feed distorts.
 
-The feed passes through objects of Java and Scala. A map of more than four entries comes with its entries in another
-order, and a text whose bytes are not valid UTF-8 comes with replacement characters. Such rows are looked up in the
-table, at the versions before and after the commits that wrote them:
+The feed passes through Java and Scala objects. A map of more than four entries loses the order of its entries, and
+invalid UTF-8 in a text becomes replacement characters. These rows are looked up in the table, at the versions before
+and after the commits that wrote them:
 
     rows of the feed that may be distorted ─► their forms ─┐
-    table at a version, table at the version before ───────┴─► rows with one of these forms, more or fewer than before
+    table at a version, table at the version before ───────┴─► rows with one of these forms whose number differs
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from lakehouse.tables import Table, read_rows
 from lakehouse.values import PRUNABLE, as_valid_text, identical
 
 ENTRIES_IN_ORDER = 4
-"""A map of so many entries keeps their order on its way through Scala."""
+"""Entries. A map of at most this many entries keeps their order in Scala."""
 
 
 TYPE, VERSION, TIMESTAMP = FEED_COLUMNS
@@ -35,7 +35,7 @@ ADDED = f"{TYPE} = 'insert'"
 
 def distortion(columns: Mapping[str, DataType]) -> str:
     """
-    Return the SQL that tells whether a row of a feed may differ from the row that its table holds; it is never null.
+    Return the SQL predicate for rows of a feed that may differ from the rows of the table; it is never null.
 
     Args:
         columns: The columns of the row, with their types.
@@ -64,14 +64,14 @@ def _distorted(value: str, kind: DataType, depth: int = 0) -> str:
 @dataclass(frozen=True)
 class Repair:
     """
-    The rows of a feed, those that may be distorted taken from the table.
+    The rows of a feed, in which rows of the table replace the rows that may be distorted.
 
     Args:
         spark: Our session.
         table: The table.
         feed: Columns of the table, then `_change_type`, `_commit_version` and `_commit_timestamp`.
         after: The version after which the feed begins.
-        to: The last version of it.
+        to: The last version of the feed.
     """
 
     spark: SparkSession
@@ -83,16 +83,20 @@ class Repair:
     @cached_property
     def _rows(self) -> DataFrame:
         """
-        The feed behind a generator, which Spark pushes no filter through.
+        The feed behind a generator, through which Spark pushes no filter.
 
-        A filter that reaches Delta's scan of a feed is evaluated twice, on the values of the table and on what became
-        of them, and a row stays only if it meets the filter both times.
+        Delta's scan of a feed evaluates a pushed filter twice, on the values of the table and on the distorted values,
+        and keeps a row only if it meets the filter both times.
         """
         row = F.struct(*(F.col(quote(name)) for name in self.feed.columns))
         return self.feed.select(F.explode(F.array(row)).alias("row")).select("row.*")
 
     def netted(self) -> DataFrame:
-        """Return rows that net to the same changes as the feed; all that were looked up bear its last version."""
+        """
+        Return rows with the same net changes as the feed.
+
+        All looked-up rows have the version of the last commit whose rows may be distorted.
+        """
         commits = self._commits
         if not commits:
             return self.feed
@@ -100,10 +104,11 @@ class Repair:
 
     def commit_by_commit(self) -> DataFrame:
         """
-        Return rows that net to the same changes as those of the feed within each commit.
+        Return rows with the same net changes as the feed within each commit.
 
         Raises:
-            FeedUnavailable: More commits than `MOST_COMMITS` hold such rows, or the table does not hold what they show.
+            FeedUnavailable: More than `limits.DISTORTED_COMMITS` commits have rows that may be distorted, or the feed
+                shows rows that the table does not hold.
         """
         commits = self._commits
         if not commits:
@@ -114,13 +119,13 @@ class Repair:
 
     def inserted(self) -> DataFrame:
         """
-        Return the feed of a stream: the rows that were added, each with its own commit, and the other rows as they are.
+        Return the feed of a stream: the inserted rows, each with its own commit, and the other rows unchanged.
 
-        Rows of equal values that came in several commits, written otherwise, may bear each other's commit.
+        Rows of different commits may have each other's commit if they differ only in what the feed distorts.
 
         Raises:
-            FeedUnavailable: The table does not hold what the feed shows, or rows were changed or deleted as well, in
-                more commits than `MOST_COMMITS`.
+            FeedUnavailable: The feed shows rows that the table does not hold, or it also shows distorted updates or
+                deletes and more than `limits.DISTORTED_COMMITS` commits have rows that may be distorted.
         """
         commits = self._commits
         if not commits:
@@ -159,7 +164,7 @@ class Repair:
 
     @property
     def _commits(self) -> Sequence[Row]:
-        """The commits with rows that may be distorted, oldest first, with how many they added and how many others."""
+        """The commits with rows that may be distorted, oldest first, with their numbers of inserts and other rows."""
         facts = (
             F.max(F.unix_micros(TIMESTAMP)).alias("at"),
             F.count_if(F.expr(ADDED)).alias("added"),
@@ -171,9 +176,8 @@ class Repair:
         if len(commits) > limits.DISTORTED_COMMITS:
             raise FeedUnavailable(
                 self.table.address.label,
-                "its change feed does not show all values as they are: maps of more than four entries, or text that "
-                "is not valid UTF-8",
-                expected=f"at most {limits.DISTORTED_COMMITS} commits with such values, to look up in the table",
+                "its change feed distorts some values: maps of more than four entries, or text that is not valid UTF-8",
+                expected=f"at most {limits.DISTORTED_COMMITS} commits with these values, to look up in the table",
                 found=f"{len(commits)} commits between versions {self.after} and {self.to}",
                 hint=reconcile_hint(),
             )
@@ -185,7 +189,7 @@ class Repair:
         return reduce(DataFrame.unionAll, [self._rows.where(f"NOT {self._condition}"), *looked_up])
 
     def _looked_up(self, before: int, at: int, bad: DataFrame, commit: Row) -> DataFrame:
-        """Return what came and went between two versions of the rows with the forms of some of the feed."""
+        """Return the inserts and deletes between two versions of the table, of rows with the form of a feed row."""
         different = self._difference(before, at, bad)
         copies = different.withColumn("copy", F.explode(F.expr("array_repeat(1, CAST(abs(surplus) AS INT))")))
         return copies.select(
@@ -197,11 +201,11 @@ class Repair:
 
     def _difference(self, before: int, at: int, bad: DataFrame) -> DataFrame:
         """
-        Compare the rows of two versions that have the form of one of some rows of the feed.
+        Compare the rows of two versions that have the form of one of the given feed rows.
 
         Returns:
-            `form`, the values as `v0` and so on, the same as they group as `c0` and so on, and `surplus`: how many
-            more there are at the later version; never 0.
+            `form`, the values as `v0` and so on, the values in a form for grouping as `c0` and so on, and `surplus`:
+            how many more of these rows the later version has; never 0.
         """
         wanted, pruned = bad.select(self._form).distinct(), self._pruned(bad)
         sides = [self._at(at, 1, pruned)] + ([] if before < 0 else [self._at(before, -1, pruned)])
@@ -214,7 +218,7 @@ class Repair:
         return found.groupBy(*groups).agg(first_form, *values, F.sum("weight").alias("surplus")).where("surplus <> 0")
 
     def _refuse_others(self, bad: DataFrame, found: DataFrame) -> None:
-        """See that the table holds as many more rows of each form, or fewer, as the feed shows."""
+        """Check that the number of rows of each form changed in the table as the feed shows."""
         weight = "IF(_change_type IN ('insert', 'update_postimage'), 1, -1)"
         shown = bad.select(self._form, F.expr(weight).alias("weight"))
         both = shown.unionAll(found.select("form", -F.col("weight")))
@@ -224,7 +228,7 @@ class Repair:
             raise FeedUnavailable(
                 self.table.address.label,
                 "its change feed shows rows that the table does not hold",
-                expected="the rows of the table, but for the order of entries of maps and for invalid UTF-8",
+                expected="the rows of the table, except for the order of map entries and invalid UTF-8",
                 found=f"{', '.join(self._columns)}: {examples[0][0]}",
                 hint=reconcile_hint(),
             )
@@ -250,7 +254,11 @@ class Repair:
         )
 
     def _pruned(self, bad: DataFrame) -> str | None:
-        """Find literals that skip files, from columns that the feed shows as they are and that are never null there."""
+        """
+        Return a predicate that skips files; None if no column allows one.
+
+        Only columns are used that the feed does not distort and that are never null in these rows.
+        """
         sound = [
             name for name, kind in self._columns.items() if isinstance(kind, PRUNABLE) and not _distorted("", kind)
         ]
@@ -267,6 +275,6 @@ class Repair:
 
     @staticmethod
     def _copies(rows: DataFrame, number: str, *order: str) -> DataFrame:
-        """Repeat each row so many times, with `copy`: its number among the copies of its form."""
+        """Repeat each row `number` times, and add `copy`: its number among the rows of its form."""
         repeated = rows.withColumn("each", F.explode(F.expr(f"array_repeat(1, CAST({number} AS INT))"))).drop("each")
         return repeated.withColumn("copy", F.row_number().over(Window.partitionBy("form").orderBy(*order)))

@@ -1,4 +1,4 @@
-"""What the ledger says, as plain values."""
+"""The rows of the ledger as plain values."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,20 +19,20 @@ Step = Literal["publishing", "committed", "rejected", "abandoned", "broken", "sl
 
 CLOSING = (COMMITTED, ABANDONED)
 CHANGELOG, STATE = "__changelog", "__state"
-"""How the names of the tables end that are kept beside a result."""
+"""The name suffixes of the tables that lakejoin maintains beside a result."""
 REJECTED_LOAD = "rejected by its gate: "
-"""How the message of a load begins that was abandoned because its gate failed; the findings follow."""
+"""The start of the message of a load that was abandoned because its gate failed; the findings follow."""
 
 
 @dataclass(frozen=True)
 class UsedColumn:
     """
-    A column of a source, or a field inside one.
+    A column of a source, or a field nested in one.
 
     Args:
-        path: Its name, after those of the column and the fields that it is in; `element`, `key` and `value` stand for
-            what is in arrays and maps.
-        type: Its type as Spark writes it; `struct`, `array` or `map` for one whose fields follow.
+        path: Its name, after the names of the column and the fields that contain it; `element`, `key` and `value` stand
+            for the contents of arrays and maps.
+        type: Its type as Spark writes it; `struct`, `array` or `map` if its fields follow.
     """
 
     path: tuple[str, ...]
@@ -42,11 +42,12 @@ class UsedColumn:
 @dataclass(frozen=True)
 class SourceVersions:
     """
-    What an epoch read of a source: versions (from_version, to_version] of the table with this id; from -1 is all.
+    The versions of a source that an epoch read: (from_version, to_version] of the table with this id.
 
-    Of a stream that another join makes also which epochs of that join, (from_epoch, to_epoch]: one that only moved a
-    watermark makes no version. `columns` are those that the epoch used, as they were at to_version, and `commit` is the
-    one that made to_version; epochs of earlier versions of lakejoin recorded neither.
+    A from_version of -1 means the whole table. A stream that another join produces also has the epochs of that join,
+    (from_epoch, to_epoch]: an epoch that only moves a watermark makes no version. `columns` are the columns that the
+    epoch used, as of to_version, and `commit` is the commit that made to_version; epochs of earlier versions of
+    lakejoin recorded neither.
     """
 
     name: str
@@ -62,12 +63,12 @@ class SourceVersions:
 @dataclass(frozen=True)
 class StreamPosition:
     """
-    A position that an epoch of a join with a stream passed.
+    A position in the input of an epoch of a join with a stream.
 
     Args:
         time: Its time, in microseconds since 1970.
-        watermarks: How far watermarks of the result moved at it, by column; those of times in microseconds since 1970,
-            of integers as these count.
+        watermarks: The watermarks of the result that moved at this position, by column: for times in microseconds since
+            1970, for integers in the unit of the column.
     """
 
     time: int
@@ -76,7 +77,7 @@ class StreamPosition:
 
 @dataclass(frozen=True)
 class TargetVersions:
-    """A table that an epoch writes: the version it was computed against, and once committed the version it made."""
+    """A table that an epoch writes: the version it was computed against and, once committed, the version it made."""
 
     address: Address
     id: str
@@ -90,9 +91,9 @@ class Slice:
     A range of the key space of a result.
 
     Args:
-        condition: A condition on a key column, as SQL; each key meets that of one slice.
-        rows: How many rows of the result met it when it was cut.
-        where: Which rows with such a key it is about, as SQL on columns of the result; all of them where it is empty.
+        condition: An SQL condition on a key column; each key meets the condition of exactly one slice.
+        rows: The number of rows of the result that met the condition when the slices were computed.
+        where: An SQL condition on columns of the result that further restricts the rows; empty for no restriction.
     """
 
     condition: str
@@ -110,21 +111,22 @@ class Entry:
         epoch: Its number, from 1.
         step: publishing, committed, rejected, abandoned, broken or slice.
         run_id: The run that took the step; a resuming run keeps the id of the run it finishes.
-        strategy: load, incremental or reconcile; of a join with a stream also replay, accept, reset or flush.
-        reason: Why this strategy, as a code with words.
-        definition: Fingerprint of the join's definition.
-        sources: What was read.
-        targets: What is written.
+        strategy: load, incremental or reconcile; for a join with a stream also replay, accept, reset or flush.
+        reason: The reason for the strategy, as a code and an explanation.
+        definition: The fingerprint of the join's definition.
+        sources: The versions that the epoch reads.
+        targets: The tables that the epoch writes.
         stage: The stage's folder; empty for a load.
-        counts: Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files for look-ups;
-            changelog: rows appended to it; appended: rows added to the result of a join with a stream.
-        seconds: Seconds of each step so far.
-        message: Why it was rejected, abandoned or broken; of a committed one what it was warned of, a line each.
-        clocks: Of a join with a stream: for each source the greatest time in its order so far, in microseconds since
-            1970 or as its `order_by` counts; of two streams also the greatest value of each watermarked column.
-        positions: Of a join with a stream, in their order, the positions that the epoch passed; a first load is one.
-        slices: Of a backfill that goes slice by slice: its slices.
-        slice: Which of them the row is about, from 0; None for all rows but those.
+        counts: Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files: files read for
+            look-ups; changelog: rows appended to the changelog; appended: rows added to the result of a join with a
+            stream.
+        seconds: The seconds that each step took so far.
+        message: Why the epoch was rejected, abandoned or broken; for a committed epoch its warnings, one per line.
+        clocks: For a join with a stream, the greatest time so far of each source in its order, in microseconds since
+            1970 or in the unit of its `order_by`; for two streams also the greatest value of each watermarked column.
+        positions: For a join with a stream, the positions of the epoch in their order; a first load is one position.
+        slices: For a backfill in slices, its slices.
+        slice: The number of the slice that the row is about, from 0; None for a row about the whole epoch.
         at: When the row was written, UTC.
     """
 
@@ -149,17 +151,17 @@ class Entry:
 
     @property
     def result(self) -> TargetVersions:
-        """The result table's versions: the last target, as the result is published last."""
+        """The versions of the result table, which is the last target because it is published last."""
         return self.targets[-1]
 
     @property
     def changelog(self) -> TargetVersions | None:
-        """The changelog's versions, if the epoch kept one."""
+        """The versions of the changelog; None if the epoch writes none."""
         return self._besides(CHANGELOG)
 
     @property
     def state(self) -> TargetVersions | None:
-        """The versions of the table of rows that wait, in a join of two streams."""
+        """The versions of the table of buffered rows; None unless the join is one of two streams."""
         return self._besides(STATE)
 
     def _besides(self, ending: str) -> TargetVersions | None:
@@ -169,12 +171,12 @@ class Entry:
 @dataclass(frozen=True)
 class JoinHistory:
     """
-    What the ledger knows of one join; each field is the entry of the highest epoch that has one.
+    The rows of the ledger for one join. Each property that holds one entry takes it from the highest epoch.
 
     Args:
-        recent: Its newest rows, but for those about single slices; all rows of the epochs that they are about, and back
-            to a closed epoch at least.
-        older: Reads its other rows, which few questions need; None where there are none.
+        recent: The newest rows, without rows about single slices. They include all rows of their epochs, and reach back
+            to a committed epoch if the join has one.
+        older: A function that reads the other rows, which few callers need; None if no other rows exist.
     """
 
     recent: tuple[Entry, ...]
@@ -182,11 +184,11 @@ class JoinHistory:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """All its rows, but for those about single slices."""
+        """All rows, without rows about single slices."""
         return self.recent if self.older is None else (*self.older(), *self.recent)
 
     def since(self, epoch: int) -> tuple[Entry, ...]:
-        """Give its rows, with those of all epochs after a number among them."""
+        """Return rows that include all rows of the epochs after a number."""
         first = min((entry.epoch for entry in self.recent), default=0)
         return self.recent if first <= epoch + 1 else self.entries
 
@@ -196,7 +198,7 @@ class JoinHistory:
         return self.last_committed(lambda _: True)
 
     def last_committed(self, condition: Callable[[Entry], bool]) -> Entry | None:
-        """Give the last committed epoch that meets a condition."""
+        """Return the last committed epoch that meets a condition; None if none does."""
 
         def last_of(entries: Iterable[Entry]) -> Entry | None:
             met = (entry for entry in entries if entry.step == COMMITTED and condition(entry))
@@ -206,34 +208,34 @@ class JoinHistory:
 
     @property
     def open(self) -> Entry | None:
-        """The publishing row of an epoch after the last closed one."""
-        waiting = (e for e in self.recent if e.step == PUBLISHING and e.epoch >= self.next_epoch)
-        return max(waiting, key=lambda e: e.epoch, default=None)
+        """The publishing row of the open epoch, which follows the last closed epoch; None if no epoch is open."""
+        candidates = (e for e in self.recent if e.step == PUBLISHING and e.epoch >= self.next_epoch)
+        return max(candidates, key=lambda e: e.epoch, default=None)
 
     @property
     def broken(self) -> Entry | None:
-        """The broken row of the open epoch."""
-        waiting = self.open
-        rows = (e for e in self.recent if e.step == BROKEN and waiting is not None and e.epoch == waiting.epoch)
+        """The broken row of the open epoch; None if it has none."""
+        current = self.open
+        rows = (e for e in self.recent if e.step == BROKEN and current is not None and e.epoch == current.epoch)
         return next(rows, None)
 
     @property
     def next_epoch(self) -> int:
-        """The number after the last closed epoch."""
+        """The number of the next epoch: one more than the last closed epoch."""
         return 1 + max((e.epoch for e in self.recent if e.step in CLOSING), default=0)
 
     def clocks_before(self, epoch: int) -> Mapping[str, int]:
-        """Give the clocks that the last committed epoch before one left."""
+        """Return the clocks of the last committed epoch before an epoch."""
         last = self.last_committed(lambda entry: entry.epoch < epoch)
         return {} if last is None else last.clocks
 
     def between(self, after: int, until: int) -> list[Entry]:
-        """Give the committed epochs (after, until], in their order."""
+        """Return the committed epochs (after, until], in order."""
         made = (entry for entry in self.since(after) if entry.step == COMMITTED and after < entry.epoch <= until)
         return sorted(made, key=lambda entry: entry.epoch)
 
     def watermarks_at(self, epoch: int) -> dict[str, int]:
-        """Give the watermarks of the result after an epoch, by column, since the result last began anew."""
+        """Return the watermarks of the result after an epoch, by column, counted from the last load or reset."""
         known: dict[str, int] = {}
         for entry in self.between(0, epoch):
             known = {} if entry.strategy in ("load", "reset") else known
@@ -242,26 +244,31 @@ class JoinHistory:
         return known
 
     def at_result(self, version: int) -> Entry | None:
-        """Give the last committed epoch that is in a version of the result; None for a version before the first."""
+        """Return the last committed epoch in a version of the result; None for a version before the first epoch."""
         return self.last_committed(lambda entry: _made(entry.result) <= version)
 
     def epoch_of_changelog(self, version: int) -> int:
-        """Give the last epoch that is in a version of the join's changelog; 0 for a version before the first."""
+        """Return the number of the last epoch in a version of the changelog; 0 for a version before the first epoch."""
         last = self.last_committed(lambda entry: entry.changelog is not None and _made(entry.changelog) <= version)
         return 0 if last is None else last.epoch
 
     def read_up_to(self, version: int) -> int:
-        """Give how far the only source was read for a version of the result; -1 for one before the first epoch."""
+        """Return the version up to which the only source was read for a version of the result; -1 before any epoch."""
         last = self.at_result(version)
         return -1 if last is None else last.sources[0].to_version
 
     def run_ids(self, *, with_abandoned: bool = False) -> set[str]:
-        """The recent runs whose commits are ours; with those of epochs that were let go, which were taken back."""
+        """
+        Return the recent runs whose commits are lakejoin's own.
+
+        Args:
+            with_abandoned: Whether to include the runs of abandoned epochs, whose commits were reverted.
+        """
         steps = CLOSING if with_abandoned else (COMMITTED,)
         return {e.run_id for e in self.recent if e.step in steps}
 
 
 def _made(target: TargetVersions | None) -> int:
     assert target is not None
-    assert target.version is not None, "a committed epoch knows what its targets became"
+    assert target.version is not None, "a committed epoch records the versions of its targets"
     return target.version

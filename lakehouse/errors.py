@@ -1,8 +1,8 @@
 """
-The errors of lakejoin: one tree, each with its exit code and the fields its message is made of.
+The errors of lakejoin: one class hierarchy, with an exit code for each class and the fields of its message.
 
-A message says where it happened, what was wrong (expected and found) and what to do next. Callers branch on the class,
-on `code` (stable, for machines) and on `retryable`; they never parse the text.
+A message states where the error occurred, what is wrong (expected and found) and what to do next. Callers branch on the
+class, on `code` (stable, for machines) and on `retryable`; they never parse the text.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from typing import ClassVar
 
 def printable(text: str) -> str:
     """
-    Write out what a terminal would obey or not show.
+    Escape the characters that a terminal would interpret or hide.
 
     Args:
-        text: Anything, as a name out of a file.
+        text: Any text, such as a name from a file.
 
     Returns:
-        The text in one line: an escape sequence for each character that cannot be printed.
+        The text in one line, with an escape sequence for each character that cannot be printed.
     """
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
@@ -29,7 +29,7 @@ def reconcile_hint(join: str = "") -> str:
     Return the hint to reconcile a result with its sources.
 
     Args:
-        join: The join; empty where only a table is known: `conditions.reading` then adds the join.
+        join: The join; empty if only a table is known: `conditions.reading` then adds the join.
     """
     select = f" --select {join}" if join else ""
     return f"run `lakejoin backfill{select}` to reconcile the result with the sources as they are now"
@@ -37,14 +37,14 @@ def reconcile_hint(join: str = "") -> str:
 
 class LakejoinError(Exception):
     """
-    Base of all errors that lakejoin raises on purpose.
+    The base class of all errors that lakejoin raises deliberately.
 
     Args:
-        where: The pipeline file, join or table that the error is about, named as the pipeline file names it.
+        where: The pipeline file, join or table that the error is about, by its name in the pipeline file.
         problem: What is wrong, as a clause: "the change feed is off".
-        expected: What would have been right, if that is not plain from the problem.
-        found: What was there instead.
-        hint: The next step for the person who reads it, mostly a command.
+        expected: What lakejoin expected, if the problem does not make it clear.
+        found: What it found instead.
+        hint: The next step for the user, usually a command.
     """
 
     exit_code: ClassVar[int] = 1
@@ -61,7 +61,7 @@ class LakejoinError(Exception):
 
     @property
     def message(self) -> str:
-        """The whole text, one fact a line."""
+        """The full text, one fact per line."""
         lines = [f"{self.where}: {self.problem}"]
         if self.expected:
             lines.append(f"  expected: {self.expected}")
@@ -73,13 +73,13 @@ class LakejoinError(Exception):
 
 
 class BufferFull(LakejoinError):
-    """More rows would wait in a join of two streams than its file allows."""
+    """A join of two streams would buffer more rows than the pipeline file allows."""
 
     code = "BUFFER_FULL"
 
 
 class DuplicateKey(LakejoinError):
-    """A source or a result holds a key more than once; `found` gives examples."""
+    """A source or a result contains a key more than once; `found` lists examples."""
 
     code = "DUPLICATE_KEY"
 
@@ -96,11 +96,11 @@ class Fault:
     One fault of a pipeline file.
 
     Args:
-        path: Where in the file, as dotted keys: `joins.flight_status.sql`.
-        problem: What is wrong there, naming the clause for a fault of the SQL.
-        hint: What would be right.
-        line: The line of the file, from 1, where it is known.
-        excerpt: A line of the statement and, below it, the clause underlined.
+        path: The place in the file, as dotted keys: `joins.flight_status.sql`.
+        problem: What is wrong there; for a fault of the SQL it names the clause.
+        hint: How to correct it.
+        line: The line of the file, from 1, if known.
+        excerpt: A line of the statement and, below it, a line that underlines the clause.
     """
 
     path: str
@@ -117,7 +117,7 @@ class Fault:
 
 
 class PipelineFileError(LakejoinError):
-    """The pipeline file cannot be used; `faults` holds every fault found in it, not only the first."""
+    """The pipeline file cannot be used; `faults` holds all faults in it, not only the first."""
 
     exit_code = 2
     code = "BAD_PIPELINE_FILE"
@@ -128,93 +128,93 @@ class PipelineFileError(LakejoinError):
 
     @property
     def message(self) -> str:
-        """The whole text: a head line, then each fault."""
+        """The full text: a heading, then each fault."""
         return "\n".join([f"{self.where}: {self.problem}", *(indent(str(fault), "  ") for fault in self.faults)])
 
 
 class FilesExist(LakejoinError):
-    """A file that would be written is there already, and not ours; nothing was written."""
+    """A file to be written exists already, and lakejoin did not write it; nothing was written."""
 
     exit_code = 2
     code = "FILE_EXISTS"
 
 
 class GateFailed(LakejoinError):
-    """The change set did not pass its gate; nothing was published and the stage is kept."""
+    """The change set failed its gate; nothing was published, and the stage is retained."""
 
     exit_code = 3
     code = "GATE_FAILED"
 
 
 class GateErrored(LakejoinError):
-    """An expectation could not be evaluated: nothing is known of the rows, and no epoch was published."""
+    """An expectation could not be evaluated: the rows are unchecked, and no epoch was published."""
 
     code = "GATE_ERRORED"
 
 
 class CannotContinue(LakejoinError):
-    """The recorded versions cannot be continued from; a person has to decide, mostly by `backfill`."""
+    """The join cannot continue from the recorded versions; the user has to decide, usually by `backfill`."""
 
     exit_code = 4
     code = "CANNOT_CONTINUE"
 
 
 class SourceRecreated(CannotContinue):
-    """A source was dropped and made again: its table id is not the recorded one."""
+    """A source was dropped and recreated: its table id differs from the recorded one."""
 
     code = "SOURCE_RECREATED"
 
 
 class FeedUnavailable(CannotContinue):
-    """The change feed of the needed versions is off, gone or has a gap."""
+    """The change feed of the required versions is off, is gone or has a gap."""
 
     code = "FEED_UNAVAILABLE"
 
 
 class SchemaBroken(CannotContinue):
-    """A table's columns are no longer those that the join was built with."""
+    """The columns of a table differ from the columns that the join was built with."""
 
     code = "SCHEMA_BROKEN"
 
 
 class ForeignWriter(CannotContinue):
-    """Somebody else wrote to a table that lakejoin keeps."""
+    """A foreign write changed a table that lakejoin maintains."""
 
     code = "FOREIGN_WRITER"
 
 
 class BrokenEpoch(CannotContinue):
-    """What a commit changed is not what was staged for it."""
+    """The rows that a commit changed differ from the rows staged for it."""
 
     code = "BROKEN_EPOCH"
 
 
 class DefinitionChanged(CannotContinue):
-    """The join is defined otherwise than when its last epoch ran."""
+    """The definition of the join differs from the definition of its last epoch."""
 
     code = "DEFINITION_CHANGED"
 
 
 class NotLoaded(CannotContinue):
-    """There is no epoch to continue from, but a result that may not simply be replaced."""
+    """The ledger has no epoch to continue from, but a result exists that a run must not replace."""
 
     code = "NOT_LOADED"
 
 
 class LedgerForgot(CannotContinue):
-    """Rows were taken out of the ledger: it does not hold an epoch that was begun."""
+    """Rows were removed from the ledger: an epoch that was begun is missing."""
 
     code = "LEDGER_FORGOT"
 
 
 class WriteRefused(CannotContinue):
-    """A table that lakejoin keeps does not take the rows of an epoch, for a constraint or a property of it."""
+    """A constraint or a property of a table that lakejoin maintains prevents the write of an epoch."""
 
     code = "WRITE_REFUSED"
 
 
 class AnotherRun(LakejoinError):
-    """Another run publishes this epoch, or has to be finished first."""
+    """Another run publishes this epoch, or must be finished first."""
 
     exit_code = 5
     code = "ANOTHER_RUN"

@@ -10,11 +10,11 @@ from lakehouse.address import Address
 from lakehouse.sqltext import quote
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
-"""The property of a table whose commits record their changes."""
+"""The table property with which commits record their changes."""
 
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
-"""The columns that a feed has beside those of its table."""
+"""The columns that a feed adds to the columns of its table."""
 
 
 def read_feed(
@@ -26,14 +26,14 @@ def read_feed(
     Args:
         spark: Our session.
         address: The table.
-        after: Last version that is already accounted for.
-        to: Last version to read; a version that exists, for Delta clamps a later one in silence.
-        columns: The table's columns that are wanted.
-        where: Spark SQL that tells which rows are there for a reader, in each image; all of them where it is empty. An
-            update from one that is there to one that is not is then a delete.
+        after: The last version that is already processed. The range must not be empty.
+        to: The last version to read. It must exist, because Delta silently clamps a later version.
+        columns: The columns of the table to read.
+        where: A Spark SQL predicate for the rows that exist for a reader, applied to each image; empty for all rows. An
+            update from a row that exists to a row that does not then counts as a delete.
 
     Returns:
-        The columns, then `_change_type`, `_commit_version`, `_commit_timestamp`. An empty range is the caller's affair.
+        The columns, then `_change_type`, `_commit_version`, `_commit_timestamp`.
     """
     chunks = []
     for first in range(after + 1, to + 1, limits.VERSIONS_PER_READ):

@@ -1,4 +1,4 @@
-"""Which ranges of versions the change feed of a table is read in, and which commits it lacks."""
+"""The version ranges in which the change feed of a table is read, and the commits that the feed lacks."""
 
 import json
 from collections.abc import Sequence
@@ -9,21 +9,21 @@ from lakehouse.feed import CHANGE_FEED
 from lakehouse.tables import Commit, Table, commits_since
 
 FEED_SPLITTING = frozenset({"RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS"})
-"""Operations that the feed is readable before and after, but not across, whichever columns are read (pitfall 18)."""
+"""Operations across which the feed of any column is not readable, only before and after them (pitfall 18)."""
 
 
 def feed_ranges(spark: SparkSession, table: Table, after: int, to: int) -> list[tuple[int, int]]:
     """
-    Cut a range of versions at the commits across which its feed cannot be read.
+    Split a version range at the commits across which the feed cannot be read.
 
     Args:
-        spark: Our session; asked only where the range goes back beyond the commits that the table was found with.
+        spark: Our session; used only if the range begins before the commits that `table` holds.
         table: The table.
-        after: Last version that is already accounted for.
-        to: Last version to read.
+        after: The last version that is already processed.
+        to: The last version to read.
 
     Returns:
-        Ranges (after, to] in order. Ranges without data beside such a commit are left out.
+        Ranges (after, to] in order. A split range omits its parts without data; a range without any data stays whole.
 
     Raises:
         FeedUnavailable: A commit of the range is missing from the log.
@@ -44,13 +44,13 @@ def feed_ranges(spark: SparkSession, table: Table, after: int, to: int) -> list[
 
 def unrecorded(commits: Sequence[Commit]) -> str:
     """
-    Find a commit whose changes the feed lacks, because it was off at that time.
+    Describe the first commit whose changes the feed lacks because it was off.
 
     Args:
         commits: The commits after a version at which the feed was on, oldest first.
 
     Returns:
-        The commit in words; empty if the feed lacks none, as far as the history tells.
+        A description of the commit; empty if the feed lacks no changes, as far as the history shows.
     """
     off: Commit | None = None
     for commit in commits:
@@ -59,14 +59,14 @@ def unrecorded(commits: Sequence[Commit]) -> str:
             off = None if turned else commit
         elif off is not None and commit.changes_data:
             return (
-                f"its change feed was off for versions from {off.version} on: {commit.operation} in version "
-                f"{commit.version} is not in it"
+                f"its change feed was off from version {off.version} on, so it lacks {commit.operation} in version "
+                f"{commit.version}"
             )
     return ""
 
 
 def _turns_feed(commit: Commit) -> bool | None:
-    """Return whether a commit turns the change feed on; None where it leaves the feed as it is."""
+    """Return True if a commit turns the change feed on, False if it turns it off, None if it does neither."""
     if commit.operation not in ("SET TBLPROPERTIES", "UNSET TBLPROPERTIES"):
         return None
     properties = json.loads(commit.parameters.get("properties", "[]"))

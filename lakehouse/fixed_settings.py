@@ -1,16 +1,16 @@
 """
-The settings of Spark and Delta that can change a value, or the form of a table that lakejoin keeps.
+The settings of Spark and Delta that can change a value, or the form of a table that lakejoin maintains.
 
-A session of our own inherits the configuration of the application, so that each of these settings is fixed here. Two
-runs under different applications then give the result of one.
+The session of lakejoin inherits the configuration of the application, so each of these settings is fixed here. Runs
+under different applications then produce the same result.
 """
 
 from collections.abc import Mapping
 
 MEANING_OF_TEXT = {
-    # A key `${name}` in a literal would become the value of a variable, mostly the empty string.
+    # With substitution, `${name}` in a literal becomes the value of a variable, usually the empty string.
     "spark.sql.variable.substitute": "false",
-    # `'x\\y'` is a text of three characters.
+    # `'x\\y'` is a string of three characters.
     "spark.sql.parser.escapedStringLiterals": "false",
     # A name in backticks is a name, not a regular expression.
     "spark.sql.parser.quotedRegexColumnNames": "false",
@@ -24,10 +24,10 @@ MEANING_OF_TEXT = {
     "spark.sql.ansi.enforceReservedKeywords": "false",
     "spark.sql.ansi.relationPrecedence": "false",
     "spark.sql.caseSensitive": "false",
-    # `TIMESTAMP'...'` and a cast to TIMESTAMP are in the time zone of the pipeline file.
+    # `TIMESTAMP'...'` and a cast to TIMESTAMP use the time zone of the pipeline file.
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""How Spark reads SQL. Every value that becomes a literal depends on the first two: without them no run goes on."""
+"""How Spark parses SQL. Every literal depends on the first two settings: a run stops if they cannot be set."""
 
 MEANING_OF_EXPRESSIONS = {
     "spark.sql.ansi.enabled": "true",
@@ -66,18 +66,18 @@ MEANING_OF_EXPRESSIONS = {
     "spark.sql.legacy.truncateForEmptyRegexSplit": "false",
     "spark.sql.legacy.typeCoercion.datetimeToString.enabled": "false",
 }
-"""What an expression of a statement evaluates to."""
+"""Settings that affect the values of expressions."""
 
 READING_AND_WRITING = {
-    # CHAR(n) is read as the padded text that it is.
+    # CHAR(n) is read as padded text.
     "spark.sql.readSideCharPadding": "true",
     "spark.sql.charAsVarchar": "false",
     "spark.sql.preserveCharVarcharTypeInfo": "false",
     "spark.sql.legacy.charVarcharAsString": "false",
     "spark.sql.legacy.noCharPaddingInPredicate": "false",
-    # The change feed passes through Java's classes: the old ones have no 1582-10-10.
+    # The change feed passes through Java classes, of which the old ones lack the date 1582-10-10.
     "spark.sql.datetime.java8API.enabled": "true",
-    # Milliseconds would cut times, and not every reader knows INT96.
+    # Milliseconds would truncate times, and not every reader supports INT96.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.databricks.delta.table.parquetV2.timestampOutputType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.binaryAsString": "false",
@@ -92,56 +92,56 @@ READING_AND_WRITING = {
     "spark.sql.parquet.mergeSchema": "false",
     "spark.sql.legacy.parquet.nanosAsLong": "false",
     "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing": "false",
-    # An overwrite replaces all rows, not those of the partitions that it holds.
+    # An overwrite replaces all rows, not only the rows of the partitions that it writes.
     "spark.sql.sources.partitionOverwriteMode": "STATIC",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
     "spark.databricks.delta.merge.preserveNullSourceStructs": "true",
     "spark.databricks.delta.insert.preserveNullSourceStructs": "true",
-    # The newest version is the newest, not one that was the newest a while ago.
+    # A read of the newest version never returns a cached, older version.
     "spark.databricks.delta.stalenessLimit": "0ms",
-    # Delta refuses to read a change feed across a change of columns that it cannot show.
+    # Delta refuses to read a change feed across a change of columns that the feed cannot represent.
     "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled": "false",
     "spark.databricks.delta.changeDataFeed.defaultSchemaModeForColumnMappingTable": "endVersion",
     "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "false",
-    # The counts of a commit are compared with what was staged for it.
+    # lakejoin compares the metrics of a commit with the rows staged for it.
     "spark.databricks.delta.history.metricsEnabled": "true",
 }
-"""What is read from files and written to them."""
+"""Settings that affect how files are read and written."""
 
 SHAPE_OF_PLANS = {
-    # A grouped frame has the columns that it is grouped by.
+    # A grouped frame contains the grouping columns.
     "spark.sql.retainGroupColumns": "true",
-    # Tables and stages are named by their paths.
+    # Statements address tables and stages by path.
     "spark.sql.runSQLOnFiles": "true",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
-    # From "this column is a copy of that one" Spark derives every mixture of the two: their number doubles with each
-    # column, and a plan of twenty columns takes minutes.
+    # If columns are copies of others, Spark derives every combination of them: the number doubles with each column, and
+    # a plan of twenty columns takes minutes.
     "spark.sql.constraintPropagation.enabled": "false",
-    # The source of our MERGE is a stage on disk: it is stable, so that Delta need not copy it once more.
+    # The source of a MERGE is a stage on disk, which does not change, so Delta need not copy it.
     "spark.databricks.delta.merge.materializeSource": "none",
-    # That rule removes what was observed of a stream where the other stream proves empty.
+    # This rule removes the observed metrics of a stream if the other stream is empty.
     "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
 }
-"""What the plans of lakejoin rely on."""
+"""Settings on which the query plans of lakejoin rely."""
 
 FIXED: Mapping[str, str] = {**MEANING_OF_TEXT, **MEANING_OF_EXPRESSIONS, **READING_AND_WRITING, **SHAPE_OF_PLANS}
-"""Every fixed setting, by name."""
+"""All fixed settings, by name."""
 
 INDISPENSABLE = ("spark.sql.variable.substitute", "spark.sql.parser.escapedStringLiterals")
-"""Settings without which a value can become another one on its way into a statement."""
+"""Settings without which a value can change when it is written into a statement as a literal."""
 
 UNSET = (
-    # Set for an application, these would mark each write of ours, and let Delta skip all but the first.
+    # If an application sets these, they mark each write of lakejoin, and Delta skips all writes but the first.
     "spark.databricks.delta.write.txnAppId",
     "spark.databricks.delta.write.txnVersion",
     "spark.databricks.delta.commitInfo.userMetadata",
-    # They override the properties of tables.
+    # These override table properties.
     "spark.databricks.delta.autoCompact.enabled",
     "spark.databricks.delta.optimizeWrite.enabled",
-    # A table of ours that has it would forget which epochs were written to it.
+    # A lakejoin table with this property would forget which epochs were written to it.
     "spark.databricks.delta.properties.defaults.setTransactionRetentionDuration",
 )
-"""Settings that a session of ours must not have."""
+"""Settings that the session of lakejoin must not have."""
 
 TABLE_PROPERTIES = {
     "delta.appendOnly": "false",
@@ -150,4 +150,4 @@ TABLE_PROPERTIES = {
     "delta.dataSkippingNumIndexedCols": "32",
     "delta.enableTypeWidening": "false",
 }
-"""Properties of the tables that lakejoin creates: an application's `properties.defaults` would set others."""
+"""Properties of the tables that lakejoin creates; they override an application's `properties.defaults`."""

@@ -1,17 +1,17 @@
 """
-The ledger: one Delta table with a row for each step that an epoch takes, never updated in place.
+The ledger: one Delta table with a row for each step of an epoch, never updated in place.
 
-    publishing  ->  committed            the way of a good epoch
-    publishing  ->  broken  -> abandoned what the commit changed is not what was staged; a person decided
-    publishing  ->  slice, slice, ...  ->  committed     a backfill that goes slice by slice of the key space
+    publishing  ->  committed            the usual course of an epoch
+    publishing  ->  broken  -> abandoned the commit changed other rows than were staged; the user decided
+    publishing  ->  slice, slice, ...  ->  committed     a backfill in slices of the key space
     rejected                             a gate failed; uses up no number
 
-The *publishing* row decides who publishes an epoch: it is appended under an application id of its own with the epoch as
-its version, so that of two runs one row exists. Progress is read from here only. "Last" is the highest epoch, never the
-latest row.
+The *publishing* row decides which run publishes an epoch. It is appended under its own application id with the epoch as
+its version, so only one of two concurrent runs has a row. Progress is read from the ledger only. "Last" means the
+highest epoch, never the latest row.
 
-Paths of targets and stages that lie in the ledger's own folder's parent, the storage, are kept relative to it: a lake
-may be moved or copied.
+The storage is the parent of the ledger's folder. Paths of targets and stages in the storage are relative to it, so that
+a lake can be moved or copied.
 """
 
 import json
@@ -58,7 +58,7 @@ ATTEMPTS = 5
 
 
 COMPACTED = {"delta.autoOptimize.autoCompact": "true"}
-"""Each step is a file of its own, and every run reads all: Delta makes one of fifty."""
+"""Each step adds a file, and every run reads all files: Delta compacts fifty files into one."""
 
 SCHEMA = """
     join_name STRING, epoch BIGINT, step STRING, run_id STRING, at TIMESTAMP, strategy STRING, reason STRING,
@@ -92,10 +92,10 @@ class Ledger:
     @cached_property
     def id(self) -> str:
         """
-        The ledger's table id, which every fence names. The ledger is created if it is not there.
+        The table id of the ledger, which every fence contains. The ledger is created if it does not exist.
 
         Raises:
-            CannotContinue: Delta is set to forget which epochs were written to it.
+            CannotContinue: A table property lets Delta forget which epochs were written to the ledger.
         """
         known = table_detail(self._spark, self._address)
         if known is None:
@@ -106,14 +106,14 @@ class Ledger:
         return str(known["id"])
 
     def of(self, join: str) -> JoinHistory:
-        """Read what is known of a join, its newest rows first; nothing where the ledger does not exist yet."""
+        """Read the history of a join, older rows on demand; it is empty if the ledger does not exist yet."""
         newest = self._rows(
             lambda rows: rows.where(_of(join)).orderBy(F.desc("epoch"), F.desc("at")).limit(limits.LEDGER_ROWS + 1)
         )
         return self._history(join, newest)
 
     def of_all(self) -> dict[str, JoinHistory]:
-        """Read what is known of all joins, by their names, at once."""
+        """Read the histories of all joins together, by the name of the join."""
         place = F.row_number().over(Window.partitionBy("join_name").orderBy(F.desc("epoch"), F.desc("at")))
         newest = self._rows(
             lambda rows: (
@@ -128,15 +128,15 @@ class Ledger:
         return {join: self._history(join, entries) for join, entries in found.items()}
 
     def slices_done(self, entry: Entry) -> set[int]:
-        """Tell which slices of an epoch that goes slice by slice are written."""
+        """Return the numbers of the slices that are written, for an epoch in slices."""
         rows = self._rows(lambda rows: rows.where(_of(entry.join, slices=True)).where(F.col("epoch") == entry.epoch))
         return {row.slice for row in rows if row.run_id == entry.run_id and row.slice is not None}
 
     def _history(self, join: str, newest: list[Entry]) -> JoinHistory:
-        """Make a history of the newest rows of a join: a whole one where these are all, or hold no committed epoch."""
+        """Build a history from the newest rows of a join; read all rows if these contain no committed epoch."""
         if len(newest) <= limits.LEDGER_ROWS:
             return JoinHistory(tuple(newest))
-        oldest = newest[0].epoch  # of which rows may be missing
+        oldest = newest[0].epoch  # `newest` may lack rows of this epoch
         recent = tuple(entry for entry in newest if entry.epoch > oldest)
         if not any(entry.step == COMMITTED for entry in recent):
             return JoinHistory(tuple(self._rows(lambda rows: rows.where(_of(join)))))
@@ -145,7 +145,7 @@ class Ledger:
         )
 
     def _rows(self, wanted: Callable[[DataFrame], DataFrame]) -> list[Entry]:
-        """Read rows in the order of their epochs, and in this in which they were written."""
+        """Read rows, ordered by epoch and by the time at which they were written."""
         try:
             found = wanted(self._spark.sql(f"SELECT * FROM {self._address.sql}")).collect()
         except PySparkException as error:
@@ -156,27 +156,27 @@ class Ledger:
 
     def append(self, entry: Entry) -> Entry:
         """
-        Append one step and make sure that it is the one that counts.
+        Append one step and check that it is the step that takes effect.
 
         Raises:
-            AnotherRun: The row that counts for this epoch is that of another run.
-            LedgerForgot: There is no such row, though there was one; the next epoch gets a number that was never used.
+            AnotherRun: The row of another run takes effect for this epoch.
+            LedgerForgot: A row existed but is gone; the next epoch gets a number that was never used.
         """
         entry = self._write(entry)
-        if not self._is_there(entry):
+        if not self._exists(entry):
             self._refuse(entry)
         return entry
 
     def _write(self, entry: Entry) -> Entry:
         entry = replace(entry, at=datetime.now(UTC))
         frame = _frame(self._spark, _row(entry, self._storage))
-        # A ledger of an earlier version of lakejoin lacks columns that came later.
+        # A ledger of an earlier version of lakejoin lacks newer columns.
         writer = frame.write.format("delta").mode("append").option("mergeSchema", "true")
         fence = f"{self.id}/{entry.join}"
         if entry.step in (PUBLISHING, *CLOSING):
             app = fence + ("/closed" if entry.step in CLOSING else "")
             writer = writer.option("txnAppId", app).option("txnVersion", str(entry.epoch))
-        writer = writer.option("userMetadata", _mark(entry))
+        writer = writer.option("userMetadata", _user_metadata(entry))
         to = self._address
         for _ in range(ATTEMPTS):
             try:
@@ -188,81 +188,83 @@ class Ledger:
                 break
             except Exception as error:
                 if "CONCURRENT_TRANSACTION" in str(error):
-                    break  # another run appended the same step at the same time: whose row it is, is read back
+                    break  # another run appended the same step concurrently; the caller reads back whose row exists
                 if not is_conflict(error):
                     if is_of_spark(error):
                         raise refusal(error, to, entry.epoch, entry.join) from error
                     raise
         return entry
 
-    def _is_there(self, entry: Entry) -> bool:
+    def _exists(self, entry: Entry) -> bool:
         """
-        Read a step back: an append under a transaction id that was used is skipped without a word.
+        Return whether a step is in the ledger: Delta silently skips an append under a used transaction id.
 
-        The ledger's own history tells at little cost; where our commit is not among the newest, its rows decide.
+        The history of the ledger is cheap to read. If our commit is not among the newest, the rows decide.
         """
         newest = history(self._spark, self._address, limits.COMMITS_AT_ONCE)
-        # A commit before RESTORE or DELETE says nothing: its row may be gone.
+        # A commit before a RESTORE or DELETE proves nothing: its row may be gone.
         own = takewhile(lambda commit: commit.operation == "WRITE" or not commit.changes_data, newest)
-        if any(commit.metadata == _mark(entry) for commit in own):
+        if any(commit.metadata == _user_metadata(entry) for commit in own):
             return True
         return any(known.run_id == entry.run_id and known.step == entry.step for known in self._rivals(entry))
 
     def _rivals(self, entry: Entry) -> list[Entry]:
-        """Read the rows that may be there in the place of a step."""
+        """Read the rows that may exist instead of a step."""
         steps = CLOSING if entry.step in CLOSING else (entry.step,)
         own = (F.col("epoch") == entry.epoch) & F.col("step").isin(*steps)
         return self._rows(lambda rows: rows.where(_of(entry.join)).where(own))
 
     def _refuse(self, entry: Entry) -> None:
         """
-        Say why a step is not there.
+        Raise the error for a step that is not in the ledger.
 
         Raises:
-            AnotherRun, LedgerForgot: As `append`. Delta keeps the number of a transaction when RESTORE or DELETE takes
-                its row out of the ledger.
+            AnotherRun, LedgerForgot: As in `append`. Delta keeps the number of a transaction when RESTORE or DELETE
+                removes its row from the ledger.
         """
         rivals = self._rivals(entry)
         if not rivals:
             above = self._skip_used(entry)
             raise LedgerForgot(
                 entry.join,
-                f"rows of epoch {entry.epoch} are gone from the ledger",
-                expected=f"{entry.step} by run {entry.run_id}, or a row of another run in its place",
-                found=f"neither, though Delta knows that there was one; the next epoch is {above + 1}",
-                hint=f"run `lakejoin backfill --select {entry.join}` to go on from the tables as they are",
+                f"rows of epoch {entry.epoch} are missing from the ledger",
+                expected=f"{entry.step} by run {entry.run_id}, or a row of another run",
+                found=f"neither, although Delta recorded one; the next epoch is {above + 1}",
+                hint=f"run `lakejoin backfill --select {entry.join}` to continue from the current tables",
             )
         raise AnotherRun(
             entry.join,
             f"epoch {entry.epoch} belongs to another run",
             expected=f"{entry.step} by run {entry.run_id}",
             found=", ".join(f"{rival.step} by run {rival.run_id}" for rival in rivals),
-            hint=f"let that run finish; `lakejoin run --select {entry.join}` again picks up what it left",
+            hint=f"let that run finish, then run `lakejoin run --select {entry.join}`, which continues from the ledger",
         )
 
     def _skip_used(self, entry: Entry) -> int:
-        """Append an abandoned epoch with a number that was never used, for those that the ledger lost; give it."""
-        message = f"rows of epoch {entry.epoch} were gone from the ledger; numbers up to this one may have been used"
+        """Append an abandoned epoch with an unused number, to skip numbers that the ledger lost; return its number."""
+        message = f"rows of epoch {entry.epoch} were missing from the ledger; numbers up to this one may have been used"
         above, step = entry.epoch, 1
         while True:
             above, step = above + step, 2 * step
-            if self._is_there(self._write(replace(entry, epoch=above, step=ABANDONED, message=message))):
+            if self._exists(self._write(replace(entry, epoch=above, step=ABANDONED, message=message))):
                 return above
 
 
 def _of(join: str, *, slices: bool = False) -> Column:
-    """Pick the rows of a join that are about epochs as a whole, or those about single slices."""
+    """Return the condition for the rows of a join: those about whole epochs, or those about single slices."""
     return (F.col("join_name") == join) & ((F.col("step") == SLICE) == slices)
 
 
-def _mark(entry: Entry) -> str:
-    """Give what a commit of the ledger carries as its user metadata."""
+def _user_metadata(entry: Entry) -> str:
+    """Return the user metadata of a commit to the ledger."""
     return f"{entry.run_id} {entry.step} {entry.epoch} {entry.join}"
 
 
 def _frame(spark: SparkSession, row: Mapping[str, object]) -> DataFrame:
     """
-    Make a frame of one row. As JSON it is a literal of the plan; `createDataFrame` of rows would start Python workers.
+    Build a frame of one row from JSON, which is a literal of the plan.
+
+    `createDataFrame` from rows would start Python workers.
     """
     return spark.sql("SELECT 1").select(F.from_json(F.lit(json.dumps(row)), SCHEMA).alias("row")).select("row.*")
 
@@ -295,7 +297,7 @@ def _row(entry: Entry, storage: str) -> dict[str, object]:
         "seconds": dict(entry.seconds),
         "message": entry.message,
         "clocks": dict(entry.clocks),
-        "positions": [{"time": passed.time, "watermarks": dict(passed.watermarks)} for passed in entry.positions],
+        "positions": [{"time": position.time, "watermarks": dict(position.watermarks)} for position in entry.positions],
         "slices": [asdict(part) for part in entry.slices],
         "slice": entry.slice,
     }
@@ -331,7 +333,7 @@ def _entry(row: Row, storage: str) -> Entry:
         seconds=dict(row["seconds"] or {}),
         message=row["message"] or "",
         clocks=dict(_later(row, "clocks") or {}),
-        positions=tuple(map(_passed, _later(row, "positions") or ())),
+        positions=tuple(map(_position, _later(row, "positions") or ())),
         slices=tuple(
             Slice(part["condition"], part["rows"], part["where"] or "") for part in (_later(row, "slices") or ())
         ),
@@ -341,26 +343,26 @@ def _entry(row: Row, storage: str) -> Entry:
 
 
 def _later(row: Row, name: str) -> Any:
-    """Give a column that a ledger of an earlier version of lakejoin may lack."""
+    """Return the value of a column, or None if a ledger of an earlier version of lakejoin lacks the column."""
     return row.asDict().get(name)
 
 
 def _source(row: Row) -> SourceVersions:
-    given = row.asDict()
-    columns = (UsedColumn(tuple(column["path"]), column["type"]) for column in given.get("columns") or ())
-    commit = given.get("commit")
+    values = row.asDict()
+    columns = (UsedColumn(tuple(column["path"]), column["type"]) for column in values.get("columns") or ())
+    commit = values.get("commit")
     time = None if commit is None or commit["time"] is None else utc(commit["time"])
     return SourceVersions(
         row["name"],
         row["id"],
         row["from_version"],
         row["to_version"],
-        given.get("from_epoch") or 0,
-        given.get("to_epoch") or 0,
+        values.get("from_epoch") or 0,
+        values.get("to_epoch") or 0,
         tuple(columns),
         CommitIdentity(time, "" if commit is None else commit["transaction"] or ""),
     )
 
 
-def _passed(row: Row) -> StreamPosition:
+def _position(row: Row) -> StreamPosition:
     return StreamPosition(row["time"], dict(row["watermarks"] or {}))

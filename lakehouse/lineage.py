@@ -1,11 +1,11 @@
 """
-Follow columns of a table from one version to another by the commits of its history.
+Trace columns of a table from one version to another through the commits of its history.
 
-    RENAME COLUMN a TO b        the column at a is at b afterwards
-    DROP COLUMN, ADD COLUMNS    no column before the commit is the one of that name after it
+    RENAME COLUMN a TO b        the column at a is at b after the commit
+    DROP COLUMN, ADD COLUMNS    a column of this name after the commit differs from all columns before it
     RESTORE TO VERSION n        every column is where it was at version n
 
-A commit whose parameters do not show what it did counts as a replacement of all columns.
+A commit whose parameters do not show its effect counts as a replacement of all columns.
 """
 
 import json
@@ -16,42 +16,42 @@ from typing import NamedTuple
 from lakehouse.tables import Commit
 
 Path = tuple[str, ...]
-"""The name of a column and of the fields inside it; `element`, `key` and `value` stand for those of arrays and maps."""
+"""The names of a column and of nested fields; `element`, `key` and `value` stand for the parts of arrays and maps."""
 
 EVERYTHING: Path = ()
-"""The path above all columns."""
+"""The path that contains all columns."""
 
 
 class Moved(NamedTuple):
-    """A commit renamed what is at one path."""
+    """The rename of the column or field at one path."""
 
     old: Path
     new: Path
 
 
 class Replaced(NamedTuple):
-    """A commit dropped or added what is at these paths."""
+    """The removal or addition of the columns or fields at these paths."""
 
     paths: tuple[Path, ...]
 
 
 def lowest_target(commits: Iterable[Commit], since: int) -> int:
-    """Return the lowest of a version and the versions that RESTORE brought back in these commits."""
+    """Return the lowest of a version and the target versions of the RESTORE commits."""
     return min([since, *(_parent(commit) for commit in commits if commit.operation == "RESTORE")])
 
 
 def other_columns(paths: Iterable[Path], commits: Iterable[Commit], since: int, until: int) -> dict[Path, Commit]:
     """
-    Find the paths at which one version of a table has another column than an earlier one.
+    Find the paths at which a later version of a table has a different column than an earlier version.
 
     Args:
         paths: Paths that both versions have.
-        commits: All commits after the lower of `since` and every version that a RESTORE among them brought back.
+        commits: All commits after the lowest of `since` and the target versions of the RESTORE commits among them.
         since: The earlier version.
         until: The later version.
 
     Returns:
-        The paths that hold another column, each with the first commit that moved or replaced the earlier one.
+        The paths with a different column, each with the first commit that moved or replaced the earlier column.
     """
     steps = list(_steps({commit.version: commit for commit in commits}, since, until))
     found = {path: _replacing(_folded(path), steps) for path in paths}
@@ -59,7 +59,7 @@ def other_columns(paths: Iterable[Path], commits: Iterable[Commit], since: int, 
 
 
 def _steps(commits: Mapping[int, Commit], since: int, until: int) -> Iterable[tuple[Commit, Moved | Replaced]]:
-    """List what leads from the columns of one version to those of another: commits undone, then commits done."""
+    """List the steps from the columns of one version to another's: commits undone, then commits applied."""
     undone, done = [], []
     while since != until:
         if since > until:
@@ -79,7 +79,7 @@ def _steps(commits: Mapping[int, Commit], since: int, until: int) -> Iterable[tu
 
 
 def _replacing(path: Path, steps: Iterable[tuple[Commit, Moved | Replaced]]) -> Commit | None:
-    """Follow the column at a path; return the first commit that moved or replaced it if it does not end there."""
+    """Trace the column at a path; return the first commit that moved or replaced it, None if it ends there."""
     at: Path = path
     first: Commit | None = None
     for commit, step in steps:
@@ -94,25 +94,25 @@ def _replacing(path: Path, steps: Iterable[tuple[Commit, Moved | Replaced]]) -> 
 
 
 def _parent(commit: Commit) -> int:
-    """Return the version whose columns a commit began with: the one before, or the one that a RESTORE brought back."""
+    """Return the version whose columns a commit starts from: the previous one, or the target of a RESTORE."""
     target = commit.parameters.get("version", "") if commit.operation == "RESTORE" else ""
     return int(target) if target.isdecimal() else commit.version - 1
 
 
 def _step(commit: Commit) -> Moved | Replaced | None:
-    """Return what a commit did to columns; None if nothing."""
-    given = commit.parameters
+    """Return the effect of a commit on columns; None if it has none."""
+    values = commit.parameters
     if commit.operation == "RENAME COLUMN":
-        old, new = (_path(given.get(name, "")) for name in ("oldColumnPath", "newColumnPath"))
+        old, new = (_path(values.get(name, "")) for name in ("oldColumnPath", "newColumnPath"))
         return Moved(old, new) if old and new else Replaced((EVERYTHING,))
     if commit.operation in ("DROP COLUMNS", "ADD COLUMNS"):
-        return Replaced(_named(given.get("columns", "")))
-    is_unclear = commit.operation == "REPLACE COLUMNS" or (commit.operation == "RESTORE" and not given.get("version"))
+        return Replaced(_named(values.get("columns", "")))
+    is_unclear = commit.operation == "REPLACE COLUMNS" or (commit.operation == "RESTORE" and not values.get("version"))
     return Replaced((EVERYTHING,)) if is_unclear else None
 
 
 def _named(columns: str) -> tuple[Path, ...]:
-    """Read the paths that a commit dropped or added."""
+    """Parse the paths that a commit dropped or added."""
     try:
         names = [part if isinstance(part, str) else part["column"]["name"] for part in json.loads(columns)]
     except (ValueError, TypeError, KeyError):
@@ -122,10 +122,10 @@ def _named(columns: str) -> tuple[Path, ...]:
 
 def _path(text: str) -> Path:
     """
-    Read a path as Delta writes it, with backticks around names that hold a dot and nowhere else.
+    Parse a path as Delta writes it: only names that contain a dot are in backticks.
 
     Returns:
-        The path in lower case; `EVERYTHING` where the text can be read in two ways.
+        The path in lower case; `EVERYTHING` if the text is ambiguous.
     """
     parts = re.findall(r"(?:`([^`]*\.[^`]*)`|([^.`]+))(?:\.|$)", text)
     names = [quoted or plain for quoted, plain in parts]

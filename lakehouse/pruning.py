@@ -1,9 +1,9 @@
 """
 Literal predicates that let Delta skip files.
 
-Delta skips files by the smallest and largest member of an IN list and by nothing else of it, so a predicate carries
-both: while it is short enough the IN list, which drops rows before a shuffle, and ORed ranges cut at the widest gaps
-between the wanted values, which skip files. A predicate is always implied by the keys it was made from.
+Delta skips files only by the smallest and the largest member of an IN list, so a predicate has two parts. The IN list,
+which is omitted if it is too long, drops rows before a shuffle. ORed ranges, split at the widest gaps between the
+wanted values, skip files. The keys always imply the predicate that is built from them.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ from lakehouse.values import INTEGRAL, PRUNABLE
 INTEGRAL_SUFFIX: dict[type[DataType], str] = {ByteType: "Y", ShortType: "S", LongType: "L"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAMAGED = "\ufffd"
-"""The driver reads invalid UTF-8 as this character. A literal made from it finds other rows than the key does."""
+"""The driver reads invalid UTF-8 as this character. A literal with it finds other rows than the key does."""
 LATEST_MICROS = 253_402_300_799_999_999
 EARLIEST_MICROS = -62_135_596_800_000_000
 
@@ -43,13 +43,13 @@ EARLIEST_MICROS = -62_135_596_800_000_000
 @dataclass(frozen=True)
 class Wanted:
     """
-    The values wanted of one key part.
+    The wanted values of one key part.
 
     Args:
-        part: Place of the part in the key.
+        part: The position of the part in the key.
         kind: Its type.
-        ranges: Closed ranges that hold every wanted value, ascending.
-        values: All wanted values, or None where they are too many to list.
+        ranges: Closed ranges that contain every wanted value, ascending.
+        values: All wanted values; None if they are too many to list.
     """
 
     part: int
@@ -61,12 +61,12 @@ class Wanted:
 @dataclass(frozen=True)
 class Pruning:
     """
-    What is known about a set of keys.
+    The values and ranges that cover a set of keys.
 
     Args:
-        wanted: For each key part that file statistics can prune by, the wanted values.
-        keys: How many keys there are, None where there are more than are listed.
-        exact: Whether the predicate holds for these keys and for no other: a key of one part, all values listed.
+        wanted: The wanted values of each key part that file statistics can prune by.
+        keys: The number of keys; None if they are too many to list.
+        exact: Whether the predicate holds for these keys only: the key has one part, and all its values are listed.
     """
 
     wanted: tuple[Wanted, ...]
@@ -75,14 +75,14 @@ class Pruning:
 
     def predicate(self, columns: Sequence[str], prefix: str = "") -> str | None:
         """
-        Write the predicate for a table's columns.
+        Build the predicate for the columns of a table.
 
         Args:
             columns: The table's key columns, in the order of the key parts.
-            prefix: What the columns are fields of, with the dot.
+            prefix: The struct that contains the columns, with the dot.
 
         Returns:
-            Spark SQL that holds for every row with one of the keys, or None if nothing can be said.
+            Spark SQL that holds for every row with one of the keys; None if no predicate is possible.
         """
         conjuncts = []
         for item in self.wanted:
@@ -93,7 +93,7 @@ class Pruning:
                 else f"{column} BETWEEN {literal(low, item.kind)} AND {literal(high, item.kind)}"
                 for low, high in item.ranges
             ]
-            # Looked up first: a set tells of a row at once what the ranges, which are there for files, tell one by one.
+            # The list comes first: one look-up in a set decides a row. The ranges, which skip files, follow in turn.
             if item.values is not None and len(item.values) > len(item.ranges):
                 conjuncts.append(f"{column} IN ({', '.join(literal(value, item.kind) for value in item.values)})")
             conjuncts.append("(" + " OR ".join(parts) + ")")
@@ -102,14 +102,15 @@ class Pruning:
 
 def pruning(keys: DataFrame) -> Pruning:
     """
-    Learn what a set of keys prunes to.
+    Compute the values and ranges that cover a set of keys.
 
     Args:
-        keys: One column `key` (struct<k0, k1, …>), each key once, no part null. It should be cheap to read, for
-            that may happen three times.
+        keys: One column `key` (struct<k0, k1, …>), each key once, no part null. Materialize it if it is expensive to
+            compute: it may be read three times.
 
     Returns:
-        Ranges and, up to 10,000 keys, the values. At most that many keys, else 2,000 buckets, come to the driver.
+        Ranges and, for up to 10,000 keys, the values. The driver collects up to 10,000 keys; for more keys it also
+        collects 2,000 buckets of each part.
     """
     struct = keys.schema["key"].dataType
     assert isinstance(struct, StructType)
@@ -136,25 +137,25 @@ def pruning(keys: DataFrame) -> Pruning:
 
 
 def carried(column: str, kind: DataType) -> str:
-    """Give the SQL that brings a value to the driver exactly, whatever the time zone of the Python process."""
+    """Return the SQL that transfers a value to the driver exactly, in any time zone of the Python process."""
     if isinstance(kind, DateType):
         return f"unix_date({column})"
     if isinstance(kind, TimestampType):
         return f"unix_micros({column})"
     if isinstance(kind, TimestampNTZType):
-        return f"CAST({column} AS STRING)"  # differences of such times go through the session's time zone
+        return f"CAST({column} AS STRING)"  # differences of these times depend on the session's time zone
     return column
 
 
 def _readable(column: str, kind: DataType) -> Column:
-    """Return a value as any client can read it: invalid UTF-8 with replacement characters."""
+    """Return a value that any client can read: invalid UTF-8 becomes replacement characters."""
     return F.expr(f"make_valid_utf8({column})" if isinstance(kind, StringType) else column)
 
 
 def _buckets(flat: DataFrame, column: str, kind: DataType) -> list[tuple[Any, Any]]:
     ends = (_readable(f"{end}({column})", kind) for end in ("min", "max"))
     low, high = flat.agg(*ends).collect()[0]
-    # Large numbers that lie close together are one number as doubles.
+    # Large numbers that lie close together are equal as doubles.
     if isinstance(kind, (StringType, TimestampNTZType)) or float(low) == float(high):
         return [(low, high)]
     bucket = F.floor((F.col(column).cast("double") - float(low)) / (float(high) - float(low)) * limits.KEY_BUCKETS)
@@ -163,15 +164,15 @@ def _buckets(flat: DataFrame, column: str, kind: DataType) -> list[tuple[Any, An
 
 
 def _ranges(pairs: Sequence[tuple[Any, Any]], budget: int) -> list[tuple[Any, Any]]:
-    """Merge ascending ranges to at most `budget` of them, cutting at the widest gaps."""
-    place = _placing([value for pair in pairs for value in pair])
+    """Merge ascending ranges into at most `budget` ranges, split at the widest gaps."""
+    place = _number_line([value for pair in pairs for value in pair])
     gaps = sorted(range(1, len(pairs)), key=lambda at: place(pairs[at][0]) - place(pairs[at - 1][1]), reverse=True)
     cuts = [0, *sorted(gaps[: budget - 1]), len(pairs)]
     return [(pairs[start][0], max(pair[1] for pair in pairs[start:end])) for start, end in pairwise(cuts)]
 
 
-def _placing(values: Sequence[Any]) -> Callable[[Any], Any]:
-    """Give a function that puts values on a number line, so that gaps between them have a width."""
+def _number_line(values: Sequence[Any]) -> Callable[[Any], Any]:
+    """Return a function that maps values to numbers, so that the gaps between them have a width."""
     if not isinstance(values[0], str):
         return lambda value: value
     coded = [value.encode() for value in values]
@@ -183,12 +184,12 @@ def _placing(values: Sequence[Any]) -> Callable[[Any], Any]:
 
 
 def representable(value: Any, kind: DataType) -> bool:
-    """Tell whether a value that was brought by `carried` can be written as a literal."""
+    """Return whether a value that `carried` transferred can be written as a literal."""
     if isinstance(kind, DateType):
         return bool(-719_162 <= value <= 2_932_896)
     if isinstance(kind, TimestampType):
         return bool(EARLIEST_MICROS <= value <= LATEST_MICROS)
-    if isinstance(kind, TimestampNTZType):  # as text these sort by time from the year 0 to 9999
+    if isinstance(kind, TimestampNTZType):  # as text, these times sort in order from the year 0 to 9999
         return bool(value[:4].isdigit() and value[4] == "-")
     if isinstance(kind, StringType):
         return DAMAGED not in value
@@ -196,7 +197,7 @@ def representable(value: Any, kind: DataType) -> bool:
 
 
 def literal(value: Any, kind: DataType) -> str:
-    """Write a value that was brought by `carried` as Spark SQL."""
+    """Write a value that `carried` transferred as a Spark SQL literal."""
     if isinstance(kind, INTEGRAL):
         return f"{value}{INTEGRAL_SUFFIX.get(type(kind), '')}"
     if isinstance(kind, DateType):

@@ -1,8 +1,8 @@
 """
-A change set becomes one commit of the result: appended on the first load, merged afterwards.
+Publish a change set as one commit of the result: append it on the first load, merge it afterwards.
 
-Both are fenced by a transaction id that names the ledger and the join, with the epoch as its version: a runner that
-wakes up late writes nothing. The MERGE is conditional and null-safe, so that run twice it makes no second commit.
+A transaction id that names the ledger and the join, with the epoch as its version, fences both: a run that resumes too
+late writes nothing. The MERGE is conditional and null-safe, so a second MERGE of a change set makes no commit.
 """
 
 import time
@@ -26,32 +26,32 @@ from lakehouse.values import is_exact, same
 from lakehouse.writing import write
 
 OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
-"""The operations of a change set, and what the rows of each are counted as."""
+"""The operations of a change set, and the name under which the rows of each are counted."""
 
 STAGED_COUNTS = {name: f"count_if(op = '{op}')" for op, name in OPERATIONS.items()}
-"""What is counted while a change set is staged, as SQL by name."""
+"""The counts to take while a change set is staged, as SQL by name."""
 
 METRICS = {name: f"numTargetRows{name.capitalize()}" for name in OPERATIONS.values()}
-"""The metrics of a MERGE, by what they count."""
+"""The metric of a MERGE for each count."""
 
 CHANGE_TYPES = {"inserted": "insert", "updated": "update_postimage", "deleted": "delete"}
-"""The rows of a change feed, by what they count."""
+"""The change type in a feed for each count."""
 
 VERSIONS_PER_EPOCH = 1_000_000
-"""Delta's transaction versions of one epoch: far more than it has slices."""
+"""The number of Delta transaction versions of one epoch: far more than it has slices."""
 ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
 class Fence:
     """
-    Whose commit it is.
+    The owner of a commit.
 
     Args:
         app_id: Delta's application id: the ledger's table id and the join.
         epoch: The epoch.
         run_id: The run that owns the epoch.
-        slice: Which slice of a backfill it is, from 0; None for an epoch that is one commit.
+        slice: The number of the slice of a backfill, from 0; None for an epoch of one commit.
     """
 
     app_id: str
@@ -66,24 +66,24 @@ class Fence:
 
     @property
     def user_metadata(self) -> str:
-        """What the commit carries as its user metadata: the run, and of which slice it is."""
+        """The user metadata of the commit: the run and, for a slice, its number."""
         return self.run_id if self.slice is None else f"{self.run_id}/{self.slice}"
 
 
 def run_of(commit: Commit) -> str | None:
-    """Give the run that made a commit, whichever slice it wrote; of somebody else's commit what that says."""
+    """Return the run that made a commit, without its slice; for a foreign commit, its metadata up to a slash."""
     return None if commit.metadata is None else commit.metadata.partition("/")[0]
 
 
 def append(frame: DataFrame, address: Address, fence: Fence, *, overwrite: bool = False) -> None:
     """
-    Append a frame exactly once per epoch and slice, whatever the number of attempts; columns are matched by name.
+    Append a frame exactly once per epoch and slice, for any number of attempts. Columns are matched by name.
 
     Args:
         frame: The rows.
         address: The table.
-        fence: Whose commit it is.
-        overwrite: Put the rows in the place of all that is there.
+        fence: The owner of the commit.
+        overwrite: Whether the rows replace all rows of the table.
     """
     writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
     writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
@@ -96,20 +96,20 @@ def check_owner(
     spark: SparkSession, table: Table, since: int, run_ids: Collection[str], join: str = ""
 ) -> list[Commit]:
     """
-    Look at a target's commits after a version for one that is not ours.
+    Check that no foreign write changed a target after a version.
 
     Args:
         spark: Our session.
-        table: The target as it is now.
-        since: The version up to which everything is known to be ours.
-        run_ids: The runs whose commits are ours.
-        join: The join that keeps the table, if the table is not called as it is.
+        table: The current state of the target.
+        since: The version up to which the commits are already checked.
+        run_ids: The runs whose commits are lakejoin's own.
+        join: The join that maintains the table, if the table has another name.
 
     Returns:
         The commits after `since`, oldest first.
 
     Raises:
-        ForeignWriter: Somebody else changed rows, columns or constraints.
+        ForeignWriter: A foreign write changed rows, columns or constraints.
     """
     label = table.address.label
     commits = commits_since(spark, table, since)
@@ -117,10 +117,11 @@ def check_owner(
         if run_of(commit) not in run_ids and commit.operation not in UPKEEP_OPERATIONS:
             raise ForeignWriter(
                 label,
-                "somebody else wrote to this table, which lakejoin keeps",
-                expected=f"no change after version {since} but lakejoin's own",
+                "a foreign write changed this table, which lakejoin maintains",
+                expected=f"only lakejoin's own changes after version {since}",
                 found=f"{commit.operation} in version {commit.version}",
-                hint=f"see what it did, then run `lakejoin backfill --select {join or label}` to reconcile the table",
+                hint=f"inspect this commit, then run `lakejoin backfill --select {join or label}` "
+                "to reconcile the table",
             )
     return commits
 
@@ -142,23 +143,23 @@ def merge(
 
     Args:
         spark: Our session.
-        table: The table as it was just found.
-        stage: The stage; the part has `op`, `key` and `after`, and where no `telling` is given `before`.
-        ops: What the change set holds: insert, update, delete.
-        fence: Whose commit it is.
+        table: The current state of the table.
+        stage: The stage; the part has `op`, `key`, `after` and, if `distinguishing` is empty, `before`.
+        ops: The operations in the change set: insert, update, delete.
+        fence: The owner of the commit.
         base_version: The version that the change set was computed against.
-        still_open: Tells whether the ledger still has the epoch open.
+        still_open: Returns whether the epoch is still open in the ledger.
         part: The part of the stage with the change set.
-        join: The join that keeps the table, if the table is not called as it is.
-        distinguishing: Columns that tell each staged update from the row it replaces; looked up if none is given.
+        join: The join that maintains the table, if the table has another name.
+        distinguishing: Columns that distinguish each staged update from the row it replaces; computed if empty.
 
     Returns:
-        The commit, found in the table's history by run id whether this call or an earlier one made it; None where
-        there is none because nothing was left to change.
+        The commit, found in the table's history by run id, whether this call or an earlier one made it; None if nothing
+        was left to change.
 
     Raises:
-        ForeignWriter: Somebody else wrote to the result since the base version.
-        AnotherRun: The epoch was finished or a later one begun by another run.
+        ForeignWriter: A foreign write changed the table after the base version.
+        AnotherRun: Another run finished the epoch or began a later one.
     """
     address = table.address
     statement = merge_statement(address, stage, stage.get(spark, part), ops, part, distinguishing)
@@ -182,8 +183,8 @@ def merge(
     if not metrics and not still_open():
         raise _another_run(address.label, fence)
     commits = check_owner(spark, refresh(spark, table), base_version, {fence.run_id}, join)
-    # The newest: an epoch that is let go may have put the table back, under its run id too. What auto compaction does
-    # after a commit bears its mark as well.
+    # Take the newest commit: the abandonment of an epoch may have restored the table under the same run id. Auto
+    # compaction has the metadata of the commit that it follows, but changes no data.
     own = (commit for commit in reversed(commits) if commit.metadata == fence.user_metadata and commit.changes_data)
     return next(own, None)
 
@@ -197,11 +198,11 @@ def merge_statement(
     distinguishing: Sequence[str] = (),
 ) -> str:
     """
-    Write the MERGE of a staged change set.
+    Build the MERGE statement of a staged change set.
 
-    The clauses follow what the change set holds: without an insert the join with the target is inner and the small side
-    is broadcast. Updates assign only the columns that may differ. The target is pruned by the staged keys themselves,
-    so that no row can be missed.
+    The clauses match the operations in the change set: without an insert, the join with the target is an inner join and
+    broadcasts the small side. Updates assign only the columns that may differ. The staged keys themselves prune the
+    target, so no row can be missed.
     """
     key = fields_of(changes, "key").fieldNames()
     columns = fields_of(changes, "after")
@@ -212,10 +213,10 @@ def merge_statement(
     if "delete" in ops:
         clauses.append("WHEN MATCHED AND s.op = 'delete' THEN DELETE")
     if "update" in ops:
-        told = [columns[name] for name in distinguishing]
-        tells, changed = (told, list(columns)) if told else _differing(changes, columns)
+        given = [columns[name] for name in distinguishing]
+        compared, changed = (given, list(columns)) if given else _differing(changes, columns)
         differs = " OR ".join(
-            f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}" for f in tells
+            f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}" for f in compared
         )
         assigned = ", ".join(f"t.{quote(f.name)} = s.after.{quote(f.name)}" for f in changed)
         clauses.append(f"WHEN MATCHED AND s.op = 'update' AND ({differs}) THEN UPDATE SET {assigned}")
@@ -237,17 +238,17 @@ def _differing(changes: DataFrame, columns: StructType) -> tuple[list[StructFiel
     """
     Find the columns in which staged updates differ from the rows that they replace.
 
-    MERGE reads the columns of its conditions once more than others, of each touched file, and plans each assignment.
+    MERGE reads the columns of its conditions one more time from each touched file, and plans each assignment.
 
     Returns:
-        The columns that tell each update from the row it replaces (one where one does, else all that differ), and the
-        columns to assign: all that differ, and those whose equal values are not always identical.
+        The columns that distinguish each update from the row it replaces (one column if one suffices, else all columns
+        that differ), and the columns to assign: those that differ, and those whose equal values may not be identical.
     """
     flags = (
         f"IF({same(f'before.{quote(f.name)}', f'after.{quote(f.name)}', f.dataType)}, NULL, '{n}')"
         for n, f in enumerate(columns)
     )
-    # One expression: Spark plans an aggregate for each of 2,000 columns for longer than the MERGE takes.
+    # One expression for all columns: to plan an aggregate for each of 2,000 columns takes longer than the MERGE.
     updates = changes.where("op = 'update'").selectExpr(f"split(concat_ws(',', '', {', '.join(flags)}), ',') AS places")
     counted = updates.selectExpr("explode(places) AS place").groupBy("place").count().collect()
     found = {row[0]: row[1] for row in counted}
@@ -256,22 +257,22 @@ def _differing(changes: DataFrame, columns: StructType) -> tuple[list[StructFiel
         return list(columns), list(columns)
     numbers = {field.name: found.get(str(n), 0) for n, field in enumerate(columns)}
     differing = [field for field in columns if numbers[field.name]]
-    alone = [field for field in differing if numbers[field.name] == total]
-    return alone[:1] or differing, [f for f in columns if numbers[f.name] or not is_exact(f.dataType)]
+    sufficient = [field for field in differing if numbers[field.name] == total]
+    return sufficient[:1] or differing, [f for f in columns if numbers[f.name] or not is_exact(f.dataType)]
 
 
 def committed_counts(spark: SparkSession, table: Table, commit: Commit) -> dict[str, int] | None:
     """
-    Count the rows that a MERGE of ours inserted, updated and deleted, or that an append or overwrite inserted.
+    Count the rows that one of our MERGE commits inserted, updated and deleted, or that an append or overwrite inserted.
 
     Args:
         spark: Our session.
         table: The table.
-        commit: Its commit.
+        commit: One of its commits.
 
     Returns:
-        The counts, from the metrics of the commit or, where `delta.history.metricsEnabled` kept them from being
-        written, from the change feed; None where the table has neither. Any other operation counts as nothing.
+        The counts, from the metrics of the commit or, if `delta.history.metricsEnabled` suppressed them, from the
+        change feed; None if the table has neither. Any other operation has counts of zero.
     """
     names = {"MERGE": METRICS, "WRITE": {"inserted": "numOutputRows"}}.get(commit.operation, {})
     counts = dict.fromkeys(OPERATIONS.values(), 0)

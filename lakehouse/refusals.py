@@ -1,4 +1,4 @@
-"""Tables that do not take what is written, or would forget that it was: errors that name the table and the way on."""
+"""Errors for tables that refuse a write, or that would forget it; each names the table and the remedy."""
 
 import re
 from collections.abc import Mapping
@@ -8,36 +8,36 @@ from lakehouse.conditions import first_line, is_conflict
 from lakehouse.errors import AnotherRun, CannotContinue, LakejoinError, WriteRefused
 
 CONDITION = re.compile(r"\[(DELTA_[A-Z0-9_.]+)\]\s*(.+?)(?:\s*SQLSTATE\b|\n\s*at |\n\nJVM|$)", re.DOTALL)
-"""A condition of Delta with its text, wherever it stands in a message."""
+"""A condition of Delta with its text, at any place in a message."""
 
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 LONGEST = 400
-"""So much of Delta's text is shown."""
+"""The maximum number of characters of Delta's text in a message."""
 
 
 def refusal(error: Exception, address: Address, epoch: int, join: str) -> LakejoinError:
     """
-    Say why a table that lakejoin keeps could not be written.
+    Return the error for a failed write to a table that lakejoin maintains.
 
     Args:
-        error: What Spark raised.
+        error: The error that Spark raised.
         address: The table.
-        epoch: The epoch that was to be written.
-        join: The join, or the changelog source, that keeps the table.
+        epoch: The epoch of the write.
+        join: The join, or the changelog source, that maintains the table.
 
     Returns:
-        WriteRefused for a constraint or a property of the table, AnotherRun where others wrote to it at the same time;
-        else an error that tries again or lets the epoch go.
+        WriteRefused for a constraint or a property of the table, AnotherRun for concurrent writes to it; else an error
+        whose hint is to retry or to abandon the epoch.
     """
     if is_conflict(error):
         return AnotherRun(
             address.label,
-            f"others wrote to the table each time that epoch {epoch} of {join} was to be written",
+            f"other writers changed the table during each attempt to write epoch {epoch} of {join}",
             found=first_line(error),
-            hint=f"run `lakejoin run --select {join}`, which tries again",
+            hint=f"run `lakejoin run --select {join}`, which retries the write",
         )
-    backfill = f"`lakejoin backfill --select {join}`, which lets the epoch go and reconciles"
+    backfill = f"`lakejoin backfill --select {join}`, which abandons the epoch and reconciles the tables"
     found = CONDITION.search(str(error))
     text = " ".join((found[2] if found else first_line(error)).split())[:LONGEST]
     condition = found[1] if found else ""
@@ -46,8 +46,8 @@ def refusal(error: Exception, address: Address, epoch: int, join: str) -> Lakejo
         drop = f"ALTER TABLE {address.sql} DROP CONSTRAINT {name[1]}" if name else "make the column nullable"
         return WriteRefused(
             address.label,
-            f"a constraint of the table is violated by epoch {epoch} of {join}",
-            expected="rows that the table takes",
+            f"epoch {epoch} of {join} violates a constraint of the table",
+            expected="rows that meet the constraints of the table",
             found=text,
             hint=f"{drop}, or correct the sources; then run {backfill}",
         )
@@ -62,35 +62,35 @@ def refusal(error: Exception, address: Address, epoch: int, join: str) -> Lakejo
     if condition:
         return WriteRefused(
             address.label,
-            f"the table does not take epoch {epoch} of {join}",
+            f"the table refuses the write of epoch {epoch} of {join}",
             found=f"{condition}: {text}",
-            hint=f"undo what was changed of the table, then run `lakejoin run --select {join}`; or run {backfill}",
+            hint=f"undo the change to the table, then run `lakejoin run --select {join}`; or run {backfill}",
         )
     return LakejoinError(
         address.label,
         f"epoch {epoch} of {join} could not be written",
         found=text,
-        hint=f"run `lakejoin run --select {join}`, which tries again, or {backfill}",
+        hint=f"run `lakejoin run --select {join}`, which retries the write, or {backfill}",
     )
 
 
 def refuse_forgetting(name: str, address: Address, properties: Mapping[str, str]) -> None:
     """
-    See that Delta remembers which epochs were written to a table.
+    Check that Delta remembers which epochs were written to a table.
 
     Args:
-        name: What the error is about.
+        name: The join, source or table that the error names.
         address: The table.
         properties: Its properties.
 
     Raises:
-        CannotContinue: It is set to forget them after a time.
+        CannotContinue: A property lets Delta forget the epochs after a time.
     """
     if TRANSACTION_RETENTION in properties:
         raise CannotContinue(
             name,
             f"{TRANSACTION_RETENTION} is set on {address.label}",
-            expected="no such property: Delta would forget which epochs were written, and write one again",
+            expected="no such property: Delta would forget which epochs were written, and one could be written twice",
             found=properties[TRANSACTION_RETENTION],
             hint=f"ALTER TABLE {address.sql} UNSET TBLPROPERTIES ('{TRANSACTION_RETENTION}')",
         )

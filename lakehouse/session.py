@@ -1,4 +1,4 @@
-"""Spark sessions: a local one with Delta for embedded use, and our own beside the caller's."""
+"""Spark sessions: a local session with Delta for embedded use, and lakejoin's own session beside the caller's."""
 
 import importlib.util
 import logging
@@ -16,15 +16,15 @@ from lakehouse.errors import LakejoinError
 from lakehouse.fixed_settings import FIXED, INDISPENSABLE, UNSET
 
 JARS = Path(sys.prefix) / "share" / "lakejoin" / "jars"
-"""Where set-up puts Delta's jars, so that a start resolves nothing."""
+"""The folder into which set-up puts Delta's jars, so that a start resolves no dependencies."""
 
 JAVA = Path(sys.prefix) / "share" / "lakejoin" / "java"
-"""The Java that set-up found and tried, a link."""
+"""A link to the Java that set-up found and tested."""
 
 QUIET = Path(__file__).with_name("log4j2.properties")
 
 EXTERNAL_SPARK = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION")
-"""Set where Spark is there already: over Connect, under spark-submit, on Databricks. Its settings are not ours."""
+"""Variables that show an existing Spark, which keeps its settings: over Connect, spark-submit or Databricks."""
 
 LOCAL_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -35,36 +35,36 @@ LOCAL_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.databricks.delta.snapshotPartitions": "2",
-    # VACUUM lists files in so many tasks, otherwise in 10,000.
+    # The number of tasks in which VACUUM lists files; the default is 10,000.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(os.cpu_count() or 2),
-    # An epoch runs some 160 generated classes; of the 100 that are kept otherwise the next one finds none again.
+    # An epoch runs about 160 generated classes; with the default of 100 entries the next epoch finds none of them.
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.locality.wait": "0s",
-    # Nobody looks at what ran; kept, the plans of a thousand queries fill the driver's memory.
+    # The UI is off, and the retained plans of a thousand queries would fill the driver's memory.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
 }
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""For queries over few rows: to compile one takes longer than to run it."""
+"""Settings for queries over few rows: compiling such a query takes longer than running it."""
 
 
 NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
-"""Plans that Spark changes while they run pay for themselves with many rows only."""
+"""Settings without adaptive execution, which is worth its cost for many rows only."""
 
 LOSSY_SETTINGS = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
 
 def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     """
-    Start Spark with Delta on this machine, or return the session that is given or runs already, as it is.
+    Start Spark with Delta on this machine, or return the session of an existing Spark unchanged.
 
     Args:
-        settings: Spark settings that come on top of ours, such as `spark.driver.memory`.
+        settings: Spark settings that extend or override the local ones, such as `spark.driver.memory`.
 
     Raises:
-        LakejoinError: pyspark is not installed, or no suitable Java was found.
+        LakejoinError: Delta Lake for Spark is not installed, or no suitable Java was found.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -86,7 +86,7 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
             from delta import configure_spark_with_delta_pip
 
             builder = configure_spark_with_delta_pip(builder)
-    # Errors reach the caller as exceptions; pyspark would print each on stderr as well, as JSON with a stack trace.
+    # Errors reach the caller as exceptions; pyspark would also print each on stderr, as JSON with a stack trace.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
@@ -105,15 +105,14 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
 
 def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     """
-    Make a session of our own beside the caller's, so that the caller's settings are neither touched nor trusted.
+    Create lakejoin's own session beside the caller's, so that the caller's settings are neither changed nor trusted.
 
     Args:
         spark: The caller's session, classic or Spark Connect.
-        timezone: The session time zone that the pipeline file fixes.
+        timezone: The session time zone from the pipeline file.
 
     Raises:
-        LakejoinError: A setting is on that makes Spark skip files it cannot read, or one is refused without which a
-            value can become another one.
+        LakejoinError: A setting makes Spark skip files that it cannot read, or an indispensable setting is refused.
     """
     clone = getattr(spark, "cloneSession", None)
     session: SparkSession = clone() if clone else spark.newSession()
@@ -123,14 +122,14 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
                 raise LakejoinError(
                     "session",
                     f"{name} is on",
-                    expected="off, for with it a source's missing file is lost data that nobody hears of",
+                    expected="off, because with it Spark silently skips files of a source that it cannot read",
                     hint=f"unset {name} and run again",
                 )
     for name in UNSET:
         with suppress(PySparkException):
             session.conf.unset(name)
     for name, value in FIXED.items():
-        with suppress(PySparkException):  # a setting that this runtime refuses is one of its `deviations`
+        with suppress(PySparkException):  # `deviations` reports a setting that this runtime refuses
             session.conf.set(name, value)
     session.conf.set("spark.sql.session.timeZone", timezone)
     different = deviations(session)
@@ -139,7 +138,7 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
             raise LakejoinError(
                 "session",
                 f"{name} cannot be set",
-                expected=f"{FIXED[name]}, otherwise values change on their way into a statement",
+                expected=f"{FIXED[name]}, because otherwise values change when they are written into a statement",
                 found=different[name],
                 hint=f"allow sessions to set {name}, or set it to {FIXED[name]} for the application",
             )
@@ -148,9 +147,9 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
 
 def deviations(session: SparkSession) -> dict[str, str]:
     """
-    Return the settings that a runtime has not let us fix and that are not as they should be, with their values.
+    Return the fixed settings that a runtime refuses and whose values differ from the required ones, with their values.
 
-    They are part of what defines a join: under other values its rows may be others.
+    They are part of the definition of a join, because its rows may depend on them.
 
     Args:
         session: A session that `own_session` made.
@@ -158,25 +157,25 @@ def deviations(session: SparkSession) -> dict[str, str]:
     values = session.conf.getAll
     found = {}
     for name in (name for name, value in FIXED.items() if values.get(name, "").lower() != value.lower()):
-        with suppress(PySparkException):  # a runtime that does not know the setting has nothing that deviates
+        with suppress(PySparkException):  # a setting that the runtime does not know cannot deviate
             found[name] = str(session.conf.get(name))
     return {name: value for name, value in found.items() if value.lower() != FIXED[name].lower()}
 
 
 def is_over_connect(spark: SparkSession) -> bool:
-    """Tell whether a session is one of Spark Connect; its client takes no frame twice into a plan that is observed."""
+    """Return whether a session uses Spark Connect, whose client refuses the same frame twice in an observed plan."""
     return "connect" in type(spark).__module__
 
 
 def persisted(frame: DataFrame) -> DataFrame:
-    """Keep what a frame is computed to for later reads, where that can be had: Databricks serverless refuses it."""
+    """Persist a frame for later reads, if the platform allows it; Databricks serverless refuses it."""
     with _unless_refused():
         frame.persist()
     return frame
 
 
 def unpersist(frame: DataFrame) -> None:
-    """Keep a frame no longer."""
+    """Release a persisted frame."""
     with _unless_refused():
         frame.unpersist()
 
@@ -192,10 +191,10 @@ def _unless_refused() -> Iterator[None]:
 
 def small_query_settings(size: int) -> dict[str, str]:
     """
-    Give the settings for queries over few rows.
+    Return the settings for queries over few rows.
 
     Args:
-        size: The bytes of the files in which they are looked up.
+        size: The total bytes of the files in which the rows are looked up.
     """
     return {**NOT_ADAPTIVE, **(INTERPRETED if size <= limits.INTERPRETED_BYTES else {})}
 
@@ -203,10 +202,10 @@ def small_query_settings(size: int) -> dict[str, str]:
 @contextmanager
 def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """
-    Set configuration for one statement and put back what was there, whatever happens.
+    Set configuration for one statement and restore the previous values afterwards, also after an error.
 
-    Delta reads transaction ids and user metadata of MERGE from the session; left behind they would apply to each later
-    write of it.
+    Delta reads the transaction id and the user metadata of a MERGE from the session. If they stayed set, they would
+    apply to every later write of the session.
     """
     before = {name: session.conf.get(name, None) for name in values}
     try:

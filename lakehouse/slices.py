@@ -1,4 +1,4 @@
-"""The key space of a table, cut into ranges that hold about as many rows each."""
+"""The key space of a table, split into ranges with about equal numbers of rows."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,16 +15,16 @@ from lakehouse.values import PRUNABLE
 
 def slices_of(rows: DataFrame, key: Sequence[str], number: int) -> tuple[Slice, ...]:
     """
-    Cut a table's key space by the first key column that has literals in order.
+    Split the key space of a table by its first key column with ordered literals.
 
     Args:
         rows: The table.
         key: Its key columns; no row has a null in them.
-        number: How many slices there should be, at most 1,000.
+        number: The wanted number of slices, at most 1,000.
 
     Returns:
-        Slices of which each key meets one, whether it is in the table or not. They are fewer where one value is in many
-        rows, and one where no key column has such literals.
+        Slices such that each possible key meets the condition of exactly one slice. The number is lower if many rows
+        have the same value, and 1 if no key column has ordered literals.
     """
     column = next((name for name in key if isinstance(rows.schema[name].dataType, PRUNABLE)), None)
     if column is None or number == 1:

@@ -1,8 +1,8 @@
 """
-Few rows: brought to the driver as Arrow and given back to Spark as a literal of later plans.
+Small frames: collected to the driver as Arrow, and returned to Spark as a literal of later plans.
 
-A query over such rows reads no file and starts no job for them; each file written and read again costs a small epoch
-half a second. More than 100,000 rows, or 64 MiB of them, never go this way.
+A query over these rows reads no file and starts no job for them; each file that is written and read back costs a small
+epoch half a second. Frames of more than 100,000 rows or 64 MiB are never collected.
 """
 
 from collections.abc import Sequence
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 CARRIED: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType, BooleanType, BinaryType)
-"""Plain types whose values Arrow carries to and fro unchanged."""
+"""Plain types whose values pass through Arrow and back unchanged."""
 
 
 @dataclass(frozen=True)
 class DriverRows:
     """
-    Rows on the driver.
+    Rows that are collected to the driver.
 
     Args:
         rows: The rows.
         frame: The rows as a frame.
-        read: The frame that was read for them.
+        read: The frame from which they were collected.
     """
 
     rows: "pyarrow.Table"
@@ -51,30 +51,30 @@ class DriverRows:
 
     @property
     def files(self) -> list[str]:
-        """Name the files that were read; the plan that has run knows them, another would look for them again."""
+        """The files that were read. The executed plan knows them; a new plan would have to list them again."""
         return self.read.inputFiles()
 
     def distinct(self, columns: Sequence[str]) -> int | None:
-        """Count how many different values some columns have; None where Arrow and Spark tell values apart otherwise."""
+        """Count the distinct values of some columns; None if Arrow and Spark distinguish their values differently."""
         if not all(isinstance(self.frame.schema[name].dataType, PRUNABLE) for name in columns):
             return None
         return int(self.rows.select(list(columns)).group_by(list(columns)).aggregate([]).num_rows)
 
 
 class TooMuch(Exception):
-    """Rows are too many or too large for the driver, or of types that Arrow does not carry."""
+    """The rows are too many or too large for the driver, or have types that Arrow does not preserve."""
 
 
 def to_driver(frame: DataFrame) -> DriverRows:
     """
-    Bring a frame's rows to the driver.
+    Collect the rows of a frame to the driver.
 
     Raises:
-        TooMuch: They stay where they are.
+        TooMuch: The rows cannot be collected.
     """
     if not carried(frame.schema):
         raise TooMuch
-    # A null struct comes with nulls in its fields, which Arrow refuses where these may not be null.
+    # A null struct has nulls in its fields, which Arrow refuses for fields that are not nullable.
     plain = plain_schema(frame.schema.fields)
     values = (f"CAST({quote(field.name)} AS {type_sql(field.dataType)}) AS {quote(field.name)}" for field in plain)
     limited = frame.selectExpr(*values).limit(limits.ROWS_ON_DRIVER + 1)
@@ -84,14 +84,14 @@ def to_driver(frame: DataFrame) -> DriverRows:
         if "maxResultSize" in str(error):
             raise TooMuch from error
         raise
-    # `nbytes` would look into each array, and crashes the process at arrays of maps that are null.
+    # `nbytes` inspects each array, and crashes the process on arrays of maps that are null.
     if rows.num_rows > limits.ROWS_ON_DRIVER or rows.get_total_buffer_size() > limits.BYTES_ON_DRIVER:
         raise TooMuch
     return DriverRows(rows, frame.sparkSession.createDataFrame(rows, schema=plain), limited)
 
 
 def literal(spark: SparkSession, rows: Sequence[Sequence[int]], schema: StructType) -> DataFrame:
-    """Make a frame of a few rows of whole numbers that the driver knows, a literal of later plans."""
+    """Build a frame from a few rows of whole numbers on the driver, as a literal of later plans."""
     import pyarrow
 
     columns = [pyarrow.array([row[place] for row in rows], pyarrow.int64()) for place in range(len(schema))]
@@ -99,7 +99,7 @@ def literal(spark: SparkSession, rows: Sequence[Sequence[int]], schema: StructTy
 
 
 def carried(kind: DataType) -> bool:
-    """Tell whether values of a type come back from Arrow as they were."""
+    """Return whether values of a type pass through Arrow and back unchanged."""
     if isinstance(kind, StructType):
         names = [name.lower() for name in kind.fieldNames()]
         return len(set(names)) == len(names) and all(carried(field.dataType) for field in kind)
@@ -108,5 +108,5 @@ def carried(kind: DataType) -> bool:
     if isinstance(kind, MapType):
         return carried(kind.keyType) and carried(kind.valueType)
     if isinstance(kind, StringType):
-        return kind == StringType()  # of the collations only the binary one
+        return kind == StringType()  # only the binary collation
     return isinstance(kind, CARRIED)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 
 def quote(*parts: str) -> str:
-    """Quote an identifier, or a path of them, for Spark SQL: `a`.`b`."""
+    """Quote an identifier, or a path of identifiers, for Spark SQL: `a`.`b`."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
@@ -14,15 +14,15 @@ def text(value: str) -> str:
 
 
 def struct(fields: Mapping[str, str]) -> str:
-    """Write a struct of expressions, each under its name."""
+    """Write a struct of named expressions."""
     return f"named_struct({', '.join(f'{text(name)}, {sql}' for name, sql in fields.items())})"
 
 
 def row_struct(columns: Iterable[str], prefix: str = "") -> str:
-    """Write a struct of columns; the prefix says what they are fields of, with the dot: "r."."""
+    """Write a struct of columns; the prefix is the struct that contains them, with the dot: "r."."""
     return struct({name: f"{prefix}{quote(name)}" for name in columns})
 
 
 def numbered(parts: Iterable[str]) -> str:
-    """Write the struct of a key's parts: struct<k0, k1, …>."""
+    """Write the struct of the parts of a key: struct<k0, k1, …>."""
     return struct({f"k{place}": part for place, part in enumerate(parts)})

@@ -1,8 +1,8 @@
 """
 The stage: one folder for each attempt at an epoch, with everything that the epoch will write.
 
-A stage's path is never used twice, for a frame that something cached under it would be stale. After the ledger's
-*publishing* row only this folder is read: retention of the sources or a new definition cannot stop an epoch half-way.
+The path of a stage is never used twice, because a frame cached under this path would be stale. After the ledger's
+*publishing* row, an epoch reads only this folder: retention of the sources or a new definition cannot stop it half-way.
 """
 
 import shutil
@@ -21,13 +21,13 @@ from lakehouse.writing import write
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage's folder, on a file system that this process sees too (local, or mounted as Databricks' volumes are)."""
+    """The folder of a stage, on a file system that this process can access (local, or a mounted Databricks volume)."""
 
     path: str
 
     @staticmethod
     def of(root: str, join: str, epoch: int, run_id: str) -> "Stage":
-        """Name the stage of one attempt below a folder: `<folder>/<join>/<epoch>-<run id>`."""
+        """Return the stage of one attempt, below a folder: `<folder>/<join>/<epoch>-<run id>`."""
         return Stage(f"{root}/{join}/{epoch}-{run_id}")
 
     def put(
@@ -39,11 +39,11 @@ class Stage:
         Args:
             part: The part's name.
             frame: The rows.
-            facts: Aggregates of the rows, as SQL by name, taken while they are written.
-            add: Whether the part is there already, and these are more of its rows.
+            facts: Aggregates of the rows, as SQL by name, computed during the write.
+            add: Whether the part exists already and the rows are appended to it.
 
         Returns:
-            The facts.
+            The values of the aggregates.
         """
         seen = Observation()
         aggregates = [F.expr(sql).alias(name) for name, sql in (facts or {}).items()]
@@ -55,21 +55,21 @@ class Stage:
         return dict(seen.get) if aggregates else {}
 
     def get(self, spark: SparkSession, part: str, schema: StructType | None = None) -> DataFrame:
-        """Read a part back; where its schema is not given, Spark has to look for it in a file."""
+        """Read a part back; without a schema, Spark has to read it from a file."""
         reader = spark.read if schema is None else spark.read.schema(schema)
         return reader.parquet(f"{self.path}/{part}")
 
     def sql(self, part: str) -> str:
-        """Name a part in an SQL statement."""
+        """Return the reference to a part in an SQL statement."""
         return f"parquet.{quote(f'{self.path}/{part}')}"
 
     def delete(self) -> None:
-        """Remove the folder; one that is not there is removed already."""
+        """Remove the folder, if it exists."""
         write("delete stage", lambda: shutil.rmtree(Path(self.path), ignore_errors=True))
 
 
 def fields_of(frame: DataFrame, column: str) -> StructType:
-    """Give the fields of a struct column: those of `key` or of `after` of a staged change set."""
+    """Return the fields of a struct column, such as `key` or `after` of a staged change set."""
     struct = frame.schema[column].dataType
     assert isinstance(struct, StructType)
     return struct

@@ -1,4 +1,4 @@
-"""Delta tables by name or by path: what one is now, what it was at a version, and its creation."""
+"""Delta tables by name or by path: their current state, their state at a version, and their creation."""
 
 import re
 import shutil
@@ -44,13 +44,13 @@ DATA_FREE_OPERATIONS = frozenset(
         "CREATE TABLE",
     }
 )
-"""Operations that leave every row as it is. Any other name in a table's history may have changed rows."""
+"""Operations that leave every row unchanged. Any other operation in a table's history may have changed rows."""
 
 UPKEEP_OPERATIONS = frozenset(
     {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CLUSTER BY"}
     | {"UPGRADE PROTOCOL", "REORG", "COMPUTE STATS"}
 )
-"""Operations that anyone may run on a table that lakejoin keeps: neither rows, nor columns, nor constraints change."""
+"""Operations that anyone may run on a lakejoin table, because they leave rows, columns and constraints unchanged."""
 
 ROWS_CHANGED = {
     "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
@@ -59,13 +59,13 @@ ROWS_CHANGED = {
     "STREAMING UPDATE Append": ("numOutputRows",),
     "WRITE Append": ("numOutputRows",),
 }
-"""The metrics that say how many rows a commit changed, by operation."""
+"""The metrics that count the rows changed by a commit, by operation."""
 
 BYTES_ADDED = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
-"""The metrics that say how many bytes a commit's new files have: a commit has one of them."""
+"""The metrics with the bytes of a commit's new files; a commit has one of them."""
 
 PARAMETERS = ("oldColumnPath", "newColumnPath", "columns", "version", "properties")
-"""The parameters that tell which column is which after operations on columns and RESTORE, and the properties set."""
+"""The parameters that show the effect of column operations and of RESTORE on columns, and the properties set."""
 
 
 SPECIAL_IN_COLUMN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
@@ -77,15 +77,15 @@ class Table:
     A Delta table at its newest version.
 
     Args:
-        address: Where it lies.
-        id: Delta's table id, new for each creation.
-        version: Newest version.
+        address: Its address.
+        id: Delta's table id, a new one for each creation.
+        version: Its newest version.
         schema: Its columns.
         properties: Its table properties.
-        commits: Its newest commits, newest first; `commits_since` reads more where these do not reach.
-        size: Bytes of its files.
-        where: Spark SQL that tells which of its rows are there for a reader; all of them where it is empty.
-        location: The folder that it lies in, as a URI.
+        commits: Its newest commits, newest first; `commits_since` reads earlier ones on demand.
+        size: The total bytes of its files.
+        where: A Spark SQL predicate for the rows that exist for a reader; empty for all rows.
+        location: Its folder, as a URI.
     """
 
     address: Address
@@ -100,7 +100,7 @@ class Table:
 
     @property
     def feed_on(self) -> bool:
-        """Tell whether commits record their changes from now on."""
+        """Whether new commits record their changes."""
         return self.properties.get(CHANGE_FEED, "false").lower() == "true"
 
 
@@ -112,11 +112,11 @@ class Commit:
     Args:
         version: Its version.
         at: Its time, UTC.
-        operation: What it did, as Delta names it.
-        metadata: What the writer attached.
-        metrics: The counts of the operation.
+        operation: Delta's name of its operation.
+        metadata: The user metadata from the writer.
+        metrics: The metrics of the operation.
         mode: The mode of a write.
-        parameters: Those parameters of the operation that show what became of columns and properties; see `PARAMETERS`.
+        parameters: The parameters of the operation that show its effect on columns and properties; see `PARAMETERS`.
     """
 
     version: int
@@ -129,12 +129,12 @@ class Commit:
 
     @property
     def changes_data(self) -> bool:
-        """Tell whether rows may have changed."""
+        """Whether rows may have changed."""
         return self.operation not in DATA_FREE_OPERATIONS
 
     @property
     def changed_rows(self) -> int | None:
-        """How many rows the writer says that it changed; None where it does not say. A hint, never relied upon."""
+        """The number of changed rows that the writer reports; None if it reports none. A hint, never relied upon."""
         names = ROWS_CHANGED.get(f"{self.operation} {self.mode}".rstrip(), ())
         if not names or not all(self.metrics.get(name, "").isdecimal() for name in names):
             return None
@@ -142,19 +142,19 @@ class Commit:
 
     @property
     def only_adds(self) -> bool:
-        """Tell whether it is known to add rows and do nothing else."""
+        """Whether the commit is known to add rows and to change no others."""
         counts = {name: self.metrics.get(f"numTargetRows{name}") for name in ("Updated", "Deleted")}
         is_insert = self.operation == "MERGE" and set(counts.values()) == {"0"}
         return is_insert or f"{self.operation} {self.mode}" in ("WRITE Append", "STREAMING UPDATE Append")
 
     @property
     def added_bytes(self) -> int:
-        """How many bytes its new files have; 0 where the writer does not say."""
+        """The bytes of its new files; 0 if the writer does not report them."""
         return next((int(self.metrics[name]) for name in BYTES_ADDED if self.metrics.get(name, "").isdecimal()), 0)
 
 
 def find(spark: SparkSession, address: Address) -> Table | None:
-    """Look a table up as it is now; None where there is no Delta table."""
+    """Look up the current state of a table; return None if no Delta table exists."""
     detail = table_detail(spark, address)
     if detail is None:
         return None
@@ -167,7 +167,12 @@ def find(spark: SparkSession, address: Address) -> Table | None:
 
 
 def table_detail(spark: SparkSession, address: Address) -> Row | None:
-    """Give what DESCRIBE DETAIL says of a table; None where there is no Delta table."""
+    """
+    Return the result of DESCRIBE DETAIL for a table; None if no table exists.
+
+    Raises:
+        LakejoinError: The address is that of a view, or of a table in another format.
+    """
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {address.sql}").collect()[0]
     except PySparkException as error:
@@ -179,34 +184,34 @@ def table_detail(spark: SparkSession, address: Address) -> Row | None:
                 "it is a view, and only Delta tables have a change feed",
                 expected="a Delta table",
                 found=f"the view {address.table}",
-                hint="name the table that the view reads, and write what the view computes into a join's statement",
+                hint="name the table that the view reads, and move the query of the view into the statement of a join",
             ) from error
         raise
     if detail["format"] != "delta":
         raise LakejoinError(
             address.label,
-            "it is no Delta table, and only these have a change feed",
+            "it is not a Delta table, and only Delta tables have a change feed",
             expected="a Delta table",
             found=f"{address.path or address.table} in format {detail['format']}",
             hint=f"CONVERT TO DELTA {address.sql}, or name another table in the pipeline file"
             if detail["format"] == "parquet"
-            else "copy it into a Delta table, and name that in the pipeline file",
+            else "copy it into a Delta table, and name that table in the pipeline file",
         )
     return detail
 
 
 def get(spark: SparkSession, address: Address) -> Table:
     """
-    Look up a table that has to be there.
+    Look up a table that must exist.
 
     Raises:
-        LakejoinError: There is no Delta table at the address.
+        LakejoinError: No Delta table exists at the address.
     """
     table = find(spark, address)
     if table is None:
         raise LakejoinError(
             address.label,
-            "there is no such Delta table",
+            "the Delta table does not exist",
             expected=f"a Delta table at {address.path or address.table}",
             hint="create it, or correct `table:` or `path:` in the pipeline file",
         )
@@ -214,33 +219,33 @@ def get(spark: SparkSession, address: Address) -> Table:
 
 
 def refresh(spark: SparkSession, table: Table) -> Table:
-    """Look at a table's newest version and commits again, the cheapest look there is."""
+    """Return a table with its newest version and commits, by the cheapest look-up."""
     commits = tuple(history(spark, table.address, limits.COMMITS_AT_ONCE))
     return replace(table, version=commits[0].version, commits=commits)
 
 
 def read(spark: SparkSession, address: Address, version: int) -> DataFrame:
-    """Read a table as it was at a version."""
+    """Read a table at a version."""
     return spark.sql(f"SELECT * FROM {address.sql} VERSION AS OF {version}")
 
 
 def read_rows(spark: SparkSession, table: Table, version: int) -> DataFrame:
-    """Read the rows of a table that count for a reader, as they were at a version; CHAR columns as padded text."""
+    """Read the rows of a table that exist for a reader, at a version, with CHAR columns as padded text."""
     rows = read(spark, table.address, version)
     return as_text(rows.where(table.where) if table.where else rows, table.schema)
 
 
 def read_changes(spark: SparkSession, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
-    """Read the change feed of a table as `read_feed` does; CHAR columns as padded text, as `read_rows` reads them."""
+    """Read the change feed of a table like `read_feed`, with CHAR columns as padded text like `read_rows`."""
     return as_text(read_feed(spark, table.address, after, to, columns, table.where), table.schema)
 
 
 def as_text(rows: DataFrame, schema: StructType) -> DataFrame:
     """
-    Make CHAR columns the plain padded text that they hold.
+    Convert CHAR columns to the plain padded text that they contain.
 
-    Spark compares a column with CHAR metadata otherwise than its text, and the metadata is lost on some ways through a
-    plan: without it from the start, every way compares alike.
+    Spark compares a column with CHAR metadata differently from its text, and some plans lose the metadata. Without the
+    metadata from the start, all plans compare alike.
 
     Args:
         rows: Rows with some of the columns of the schema.
@@ -260,36 +265,36 @@ def as_text(rows: DataFrame, schema: StructType) -> DataFrame:
 
 
 def history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:
-    """Give the newest commits of a table, newest first."""
+    """Return the newest commits of a table, newest first."""
     mode = F.expr("coalesce(operationParameters['mode'], operationParameters['outputMode'])")
     parameters = F.array(*(F.col("operationParameters")[name] for name in PARAMETERS))
     rows = spark.sql(f"DESCRIBE HISTORY {address.sql} LIMIT {limit}").select(
         "version", "timestamp", "operation", "userMetadata", "operationMetrics", mode, parameters
     )
     commits = (
-        Commit(row[0], utc(row[1]), row[2] or "", row[3] or "", dict(row[4] or {}), row[5] or "", _given(row[6]))
+        Commit(row[0], utc(row[1]), row[2] or "", row[3] or "", dict(row[4] or {}), row[5] or "", _present(row[6]))
         for row in rows.collect()
     )
     return sorted(commits, key=lambda commit: commit.version, reverse=True)
 
 
-def _given(values: Sequence[str | None]) -> dict[str, str]:
+def _present(values: Sequence[str | None]) -> dict[str, str]:
     return {name: value for name, value in zip(PARAMETERS, values, strict=True) if value is not None}
 
 
 def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commit]:
     """
-    Give the commits after a version up to the one that the table is pinned to, oldest first.
+    Return the commits after a version up to the pinned version of the table, oldest first.
 
     Raises:
-        FeedUnavailable: A commit of the range is missing from the log. The feed would skip it in silence.
-        CannotContinue: The table's newest version lies before the recorded one.
+        FeedUnavailable: A commit of the range is missing from the log. The feed would silently skip it.
+        CannotContinue: The newest version of the table is older than the recorded one.
     """
     label, newest = table.address.label, table.version
     if newest < version:
         raise CannotContinue(
             label,
-            "its newest version lies before the recorded one",
+            "its newest version is older than the recorded one",
             expected=f"version {version} or later",
             found=f"version {newest}",
             hint=reconcile_hint(),
@@ -309,11 +314,11 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
 
 
 def reaching(spark: SparkSession, table: Table, version: int) -> Table:
-    """Give a table with its commits from a version on, as far as they are still in its log."""
+    """Return a table with its commits since a version, as far as its log still has them."""
     known = table.commits
     if known[-1].version <= version or len(known) < limits.COMMITS_AT_ONCE:
         return table
-    # Later commits may have come since the table was pinned: some more than the range are asked for.
+    # Later commits may exist since the table was pinned, so ask for more commits than the range.
     return replace(
         table, commits=tuple(history(spark, table.address, known[0].version - version + limits.COMMITS_AT_ONCE))
     )
@@ -321,9 +326,9 @@ def reaching(spark: SparkSession, table: Table, version: int) -> Table:
 
 def at_rest(spark: SparkSession, table: Table, version: int) -> Table:
     """
-    Pin a table to a version or, where only commits without data follow it, to the last of these.
+    Pin a table to a version or, if commits without data follow it directly, to the last of these.
 
-    The rows are the same, and old versions are readable for a time only.
+    The rows are the same, and old versions are readable for a limited time only.
     """
     later = commits_since(spark, table, version)
     quiet = [commit.version for commit in takewhile(lambda commit: not commit.changes_data, later)]
@@ -340,37 +345,37 @@ def create(
     properties: Mapping[str, str] | None = None,
 ) -> None:
     """
-    Create an empty table that lakejoin keeps, unless it is there, with deletion vectors on.
+    Create an empty table that lakejoin maintains, with deletion vectors, unless it exists.
 
-    Column mapping is switched on only where a column's name needs it, for other readers of the feed may not know it.
+    Column mapping is on only if a column name requires it, because other readers of the feed may not support it.
 
     Args:
         spark: Our session.
-        address: Where to.
+        address: The address of the table.
         schema: The columns, the key first.
-        key: The columns to cluster by; those without statistics are passed over, four at most are taken.
+        key: The columns to cluster by; columns without statistics are skipped, and at most four are used.
         feed: Whether its change feed is on.
-        properties: Table properties that it has besides.
+        properties: Additional table properties.
     """
-    given = {
+    merged = {
         CHANGE_FEED: str(feed).lower(),
         "delta.enableDeletionVectors": "true",
         **TABLE_PROPERTIES,
         **(properties or {}),
     }
     if any(SPECIAL_IN_COLUMN_NAMES.search(name) for name in names_in(schema)):
-        given["delta.columnMapping.mode"] = "name"
+        merged["delta.columnMapping.mode"] = "name"
     columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)
     statement = f"CREATE TABLE IF NOT EXISTS {address.sql} ({columns}) USING delta"
     clustered = [name for name in key if isinstance(schema[name].dataType, CLUSTERABLE)][:4]
     if clustered and all(schema.fieldNames().index(name) < 32 for name in clustered):
         statement += f" CLUSTER BY ({', '.join(map(quote, clustered))})"
-    statement += f" TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in given.items())})"
+    statement += f" TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in merged.items())})"
     write(f"create table {address.label}", lambda: spark.sql(statement).collect())
 
 
 def drop(spark: SparkSession, address: Address) -> None:
-    """Remove a table that lakejoin keeps, if it is there."""
+    """Remove a table that lakejoin maintains, if it exists."""
     if address.path:
         write(f"drop {address.label}", lambda: shutil.rmtree(address.path, ignore_errors=True))
     else:
@@ -378,6 +383,6 @@ def drop(spark: SparkSession, address: Address) -> None:
 
 
 def restore(spark: SparkSession, table: Table, version: int) -> None:
-    """Bring a table that lakejoin keeps back to an earlier version, as a commit of its own."""
+    """Restore a table that lakejoin maintains to an earlier version, in a separate commit."""
     statement = f"RESTORE TABLE {table.address.sql} TO VERSION AS OF {version}"
     write(f"restore {table.address.label}", lambda: spark.sql(statement).collect())

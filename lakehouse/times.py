@@ -1,4 +1,4 @@
-"""Points in time and lengths of time, as Spark hands them out and as Delta's table properties spell them."""
+"""Points in time and durations, as Spark returns them and as Delta's table properties write them."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 FILE_RETENTION = "delta.deletedFileRetentionDuration"
 LOG_RETENTION = "delta.logRetentionDuration"
 DEFAULTS = {FILE_RETENTION: "interval 1 week", LOG_RETENTION: "interval 30 days"}
-"""What Delta takes where the property is not set."""
+"""Delta's default for each property."""
 
 SECONDS = {
     "week": 604_800.0,
@@ -19,18 +19,18 @@ SECONDS = {
     "millisecond": 1e-3,
     "microsecond": 1e-6,
 }
-"""The units of a retention. Delta refuses months and years, whose length varies."""
+"""The units of a retention, in seconds. Delta refuses months and years, whose length varies."""
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 def utc(moment: datetime) -> datetime:
     """
-    Turn a point in time into an aware one in UTC.
+    Convert a point in time to an aware datetime in UTC.
 
     Args:
-        moment: A datetime as `collect()` returns a TIMESTAMP: naive, in the time zone of the driver's process, whatever
-            the session's time zone is. An aware one keeps its meaning.
+        moment: A datetime as `collect()` returns a TIMESTAMP: naive, in the time zone of the driver's process,
+            regardless of the session time zone. An aware datetime keeps its meaning.
 
     Returns:
         The same point in time.
@@ -39,16 +39,16 @@ def utc(moment: datetime) -> datetime:
 
 
 def micros(moment: datetime) -> int:
-    """Give an aware point in time in microseconds since 1970."""
+    """Return an aware point in time in microseconds since 1970."""
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def interval_seconds(interval: str) -> float | None:
     """
-    Read a length of time such as `interval 30 days`, `1 week` or `interval 1 day 12 hours`.
+    Parse a duration such as `interval 30 days`, `1 week` or `interval 1 day 12 hours`.
 
     Returns:
-        Seconds; None if it is not such a length.
+        Seconds; None if the text is not such a duration.
     """
     words = interval.lower().split()
     if words[:1] == ["interval"]:
@@ -63,15 +63,15 @@ def interval_seconds(interval: str) -> float | None:
 
 def retention_seconds(properties: Mapping[str, str]) -> float | None:
     """
-    Say how long a change of a table stays readable.
+    Return how long a change of a table stays readable.
 
-    Its removed files are kept as long as one property says and its log as long as another; the shorter one counts.
+    One property sets how long Delta retains removed files, another how long it retains the log; the shorter one counts.
 
     Args:
         properties: The table's properties.
 
     Returns:
-        Seconds; None if the retention of files is spelled in a way that is not known here.
+        Seconds; None if the retention of files has an unknown format.
     """
     files, log = (interval_seconds(properties.get(name, default)) for name, default in DEFAULTS.items())
     if files is None or log is None:

@@ -1,4 +1,4 @@
-"""Upkeep of tables that lakejoin keeps: their files made few and sorted, and files that no version needs removed."""
+"""Maintenance of lakejoin tables: compact and cluster their files, and remove files that no version needs."""
 
 from pyspark.sql import SparkSession
 
@@ -11,13 +11,13 @@ from lakehouse.writing import write
 
 def optimize(spark: SparkSession, address: Address) -> dict[str, int]:
     """
-    Rewrite small files as few large ones, clustered where the table is; no row changes.
+    Rewrite small files as fewer large files, clustered if the table is clustered. No row changes.
 
     Returns:
-        How many files were removed and added: `files_removed`, `files_added`.
+        The numbers of removed and added files: `files_removed`, `files_added`.
 
     Raises:
-        AnotherRun: Somebody else wrote to the same files at the same time; nothing was done.
+        AnotherRun: Another writer changed the same files concurrently; nothing was done.
     """
     try:
         metrics = write(
@@ -27,17 +27,17 @@ def optimize(spark: SparkSession, address: Address) -> dict[str, int]:
         if not is_conflict(error):
             raise
         raise AnotherRun(
-            address.label, "somebody else wrote to it while it was optimized", hint="run `lakejoin maintain` again"
+            address.label, "another writer changed the table during OPTIMIZE", hint="run `lakejoin maintain` again"
         ) from error
     return {"files_removed": int(metrics["numFilesRemoved"]), "files_added": int(metrics["numFilesAdded"])}
 
 
 def vacuum(spark: SparkSession, address: Address) -> int:
     """
-    Delete the files that no version needs which can still be read by the table's own retention.
+    Delete the files that are not needed by any version within the table's own retention.
 
     Returns:
-        How many were deleted.
+        The number of deleted files.
     """
     write(f"vacuum {address.label}", lambda: spark.sql(f"VACUUM {address.sql}").collect())
     done = next((one for one in history(spark, address, 2) if one.operation == "VACUUM END"), None)

@@ -1,8 +1,8 @@
 """
-How values compare, and which of them file statistics know.
+How values compare, and which types file statistics cover.
 
-Values compare as Spark's `<=>` does: null equals null, NaN equals NaN, 0.0 equals -0.0. Maps are the exception that
-Spark has no comparison for; here two maps are equal if their sorted entries are.
+Values compare as in Spark's `<=>`: null equals null, NaN equals NaN, 0.0 equals -0.0. Spark cannot compare maps; in
+lakejoin two maps are equal if their sorted entries are equal.
 """
 
 import re
@@ -36,7 +36,7 @@ PRUNABLE: tuple[type[DataType], ...] = (*INTEGRAL, StringType, DateType, Decimal
 CLUSTERABLE: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType)
 
 DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
-"""The metadata with which Spark keeps the declared type of a CHAR or VARCHAR column, which is a string otherwise."""
+"""The metadata key for the declared type of a CHAR or VARCHAR column, which Spark otherwise treats as a string."""
 
 INCOMPARABLE: tuple[type[DataType], ...] = (NullType, VariantType)
 
@@ -53,7 +53,7 @@ def type_sql(kind: DataType) -> str:
 
 
 def names_in(kind: DataType) -> list[str]:
-    """Give the names of all fields, those of structs inside too."""
+    """Return the names of all fields, including the fields of nested structs."""
     if isinstance(kind, ArrayType):
         return names_in(kind.elementType)
     if isinstance(kind, MapType):
@@ -64,7 +64,7 @@ def names_in(kind: DataType) -> list[str]:
 
 
 def contains(kind: DataType, sought: type[DataType] | tuple[type[DataType], ...]) -> bool:
-    """Tell whether the type is, or has somewhere inside, one of the sought types."""
+    """Return whether a type is, or contains at any depth, one of the sought types."""
     if isinstance(kind, sought):
         return True
     if isinstance(kind, ArrayType):
@@ -76,52 +76,53 @@ def contains(kind: DataType, sought: type[DataType] | tuple[type[DataType], ...]
 
 def comparable(expression: str, kind: DataType) -> str:
     """
-    Bring an SQL expression into a form that `<=>`, grouping and sorting accept: maps become sorted entries.
+    Convert an SQL expression to a form that `<=>`, grouping and sorting accept: maps become sorted entries.
 
     Args:
         expression: Spark SQL of the value.
         kind: The value's type.
 
     Returns:
-        The expression itself where its type has no map inside.
+        The converted expression; the expression itself if its type contains no map.
     """
     return _rewritten(expression, kind, {}, sorts=True)
 
 
 def identical(expression: str, kind: DataType) -> str:
     """
-    Bring an SQL expression into a form that is equal only where no expression can tell the values apart.
+    Convert an SQL expression to a form that is equal only if no expression can distinguish the values.
 
-    `<=>` says that 0.0 equals -0.0, and here that maps are equal whatever the order of their entries; a cast to string
-    or `map_keys` tell them apart. Floating point numbers become their text (one for each value), maps their entries.
+    Under `<=>` 0.0 equals -0.0, and under `same` maps are equal in any order of their entries; a cast to string or
+    `map_keys` distinguishes them. Floating-point numbers become their text (one for each value), maps their entries.
 
     Args:
         expression: Spark SQL of the value.
         kind: The value's type.
 
     Returns:
-        The expression itself where its type has neither inside.
+        The converted expression; the expression itself if its type contains neither.
     """
     text = "CAST({} AS STRING)"
     return _rewritten(expression, kind, {FloatType: text, DoubleType: text}, sorts=False)
 
 
 def is_exact(kind: DataType) -> bool:
-    """Tell whether equal values of a type are identical; numbers with -0.0, maps and collated text are not."""
+    """Return whether equal values of a type are identical; numbers with -0.0, maps and collated text are not."""
     return identical("value", kind) == "value" and "collate" not in kind.simpleString()
 
 
 def as_valid_text(expression: str, kind: DataType) -> str:
     """
-    Bring an SQL expression into the form that a value has once it passed through Java: a text whose bytes are not valid
-    UTF-8 has replacement characters, and maps are sorted entries, as their order is lost.
+    Convert an SQL expression to the form of a value that has passed through Java.
+
+    Invalid UTF-8 in text becomes replacement characters. Maps become sorted entries, because Java loses their order.
 
     Args:
         expression: Spark SQL of the value.
         kind: The value's type.
 
     Returns:
-        The expression itself where its type has neither inside.
+        The converted expression; the expression itself if its type contains neither.
     """
     return _rewritten(expression, kind, {StringType: "make_valid_utf8({})"}, sorts=True)
 
@@ -129,7 +130,7 @@ def as_valid_text(expression: str, kind: DataType) -> str:
 def _rewritten(
     expression: str, kind: DataType, leaves: Mapping[type[DataType], str], *, sorts: bool, depth: int = 0
 ) -> str:
-    """Rewrite the values of some types by SQL with `{}` in the place of the value, and maps as their entries."""
+    """Rewrite the values of some types by SQL templates, where `{}` stands for the value, and maps as entries."""
     if not contains(kind, (MapType, *leaves)):
         return expression
     item = f"x{depth}"
@@ -155,7 +156,7 @@ def hash_of(expression: str, kind: DataType) -> str:
     """
     Write the hash of a value as Spark SQL.
 
-    `xxhash64` by itself skips nulls and does not see where an array ends: (5, null) and (null, 5) would hash alike.
+    `xxhash64` alone skips nulls and ignores where an array ends: (5, null) and (null, 5) would have the same hash.
 
     Args:
         expression: Spark SQL of the value.
@@ -168,7 +169,7 @@ def hash_of(expression: str, kind: DataType) -> str:
 
 
 def _hashed_parts(expression: str, kind: DataType, depth: int = 0) -> list[str]:
-    """List what the hash of a value covers: each value inside, whether it is null, and the length of each array."""
+    """List the inputs of a value's hash: each nested value, whether it is null, and the length of each array."""
     if isinstance(kind, StructType):
         fields = ((f"{expression}.{quote(field.name)}", field.dataType) for field in kind)
         return [f"{expression} IS NULL", *(part for field in fields for part in _hashed_parts(*field, depth))]
@@ -183,21 +184,21 @@ def _hashed_parts(expression: str, kind: DataType, depth: int = 0) -> list[str]:
 
 
 def same(left: str, right: str, kind: DataType) -> str:
-    """Compare two SQL expressions of one type null-safely; the result is never null."""
+    """Write the null-safe comparison of two SQL expressions of one type; it is never null."""
     return f"({comparable(left, kind)} <=> {comparable(right, kind)})"
 
 
 def incomparable(schema: StructType) -> list[str]:
-    """Name the columns whose type nothing compares (variant, void)."""
+    """List the columns whose types cannot be compared (variant, void)."""
     return [field.name for field in schema if contains(field.dataType, INCOMPARABLE)]
 
 
 def common_type(left: DataType, right: DataType) -> DataType | None:
     """
-    Give the type in which two key columns are compared, or None where a comparison would not be one-to-one.
+    Return the type in which two key columns are compared, or None if a comparison would not be one-to-one.
 
-    Equal types compare as they are and integers of different width as the wider; everything else (a string with a
-    number, say) would make different keys equal.
+    Equal types compare unchanged, and integers of different width compare as the wider type. Any other combination
+    (such as a string and a number) would make different keys equal.
     """
     if isinstance(left, INTEGRAL) and isinstance(right, INTEGRAL):
         return left if INTEGRAL.index(type(left)) >= INTEGRAL.index(type(right)) else right
@@ -205,15 +206,15 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
 
 
 def plain_schema(fields: Sequence[StructField]) -> StructType:
-    """Make every column nullable and free of metadata, so that a source's constraints do not become the result's."""
+    """Return the columns as nullable and without metadata, so that the result does not inherit constraints."""
     return StructType([StructField(field.name, _plain(field.dataType), True) for field in fields])
 
 
 def char_type(field: StructField) -> str | None:
     """
-    Return the type of a column as Spark SQL, such as `char(5)`, if it is CHAR or has CHAR inside; else None.
+    Return the type of a column as Spark SQL, such as `char(5)`, if it is or contains CHAR; else None.
 
-    The length of a VARCHAR changes no value: it is shown as a string.
+    The length of a VARCHAR changes no value, so VARCHAR appears as a string.
     """
     declared = re.sub(r"\bvarchar\(\d+\)", "string", str(field.metadata.get(DECLARED, "")))
     return declared if re.search(r"\bchar\(", declared) else None

@@ -1,8 +1,8 @@
 """
-The one function through which every write of the product goes.
+The function that runs every write of lakejoin.
 
-A write is a commit to a Delta table, a file of a stage, or the deletion of a stage. Because there is one such place, a
-test can stop a run before and after each write there is, without a list of them.
+A write is a commit to a Delta table, a file of a stage, or the deletion of a stage. Because all writes pass through one
+function, a test can stop a run before and after each write without a list of them.
 """
 
 import logging
@@ -16,19 +16,19 @@ log = logging.getLogger(__name__)
 Observer = Callable[[Literal["before", "after"], str], None]
 
 observers: list[Observer] = []
-"""Called before and after each write with its description; empty outside tests."""
+"""Functions that are called before and after each write with its description; empty outside tests."""
 
 
 def write(what: str, action: Callable[[], T]) -> T:
     """
-    Carry out one write.
+    Run one write.
 
     Args:
-        what: The write in words, for the log: "ledger: publishing epoch 3 of flight_status".
-        action: What writes. It makes at most one commit.
+        what: A description of the write for the log: "ledger: publishing epoch 3 of flight_status".
+        action: The function that writes. It makes at most one commit.
 
     Returns:
-        What the action returns.
+        The return value of the action.
     """
     log.debug("write %s", what)
     for observer in observers:

@@ -38,8 +38,8 @@ WIDENED = ("ALTER TABLE {right} ALTER COLUMN amount TYPE DECIMAL(12,4)",)
 FIELD_ADDED = ("ALTER TABLE {left} ADD COLUMNS (s.c INT)",)
 FIELD_RENAMED = ("ALTER TABLE {left} RENAME COLUMN s.b TO z",)
 CHANGES = {
-    "replaced": (REPLACED, "left: `w` is another column than at version 1: DROP COLUMNS in version 2"),
-    "swapped": (SWAPPED, "left: `w` is another column than at version 1: RENAME COLUMN in version 2; `x` is another"),
+    "replaced": (REPLACED, "left: `w` is not the same column as at version 1: DROP COLUMNS in version 2"),
+    "swapped": (SWAPPED, "left: `w` is not the same column as at version 1: RENAME COLUMN in version 2; `x` is not"),
     "widened": (WIDENED, "right: `amount` was decimal(10,2) and is decimal(12,4)"),
     "field added": (FIELD_ADDED, "left: `s`.`c` was absent and is int"),
     "field renamed": (FIELD_RENAMED, "left: `s`.`b` was string and is absent; `s`.`z` was absent and is string"),
@@ -182,7 +182,7 @@ def test_a_restore_brings_back_columns_too(tables: Lake, keeps: bool) -> None:
     lake.sql(f"RESTORE TABLE {{left}} TO VERSION AS OF {first}")
     report = only(pipeline.run(lake.spark))
     assert (report.strategy, report.changed) == ("reconcile", 2)
-    assert "`w` is another column than at version" in report.reason
+    assert "`w` is not the same column as at version" in report.reason
     assert report.counts.get("changelog", 0) == (2 if keeps else 0)
     right_afterwards(lake, pipeline)
 
@@ -264,7 +264,7 @@ def test_the_table_kept_of_a_changelog_source_is_reconciled(lake: Lake) -> None:
     alter(lake, SWAPPED)
     with pytest.raises(SchemaBroken) as broken:
         planned(lake, pipeline, "left")
-    assert broken.value.found.startswith("`w` is another column than at version 1: RENAME COLUMN in version 2")
+    assert broken.value.found.startswith("`w` is not the same column as at version 1: RENAME COLUMN in version 2")
     assert "run `lakejoin backfill`" in broken.value.hint
     condition, _, note = state(lake, pipeline, "left")
     assert (condition, "run `lakejoin backfill`" in note) == ("unreadable", True)

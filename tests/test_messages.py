@@ -58,7 +58,7 @@ def test_skipped_rows_are_counted_in_words_that_fit(counts: dict[str, int], word
     ("statement", "words"),
     [
         ("CREATE VIEW {} AS SELECT 1 AS k, 'a' AS v", "it is a view"),
-        ("CREATE TABLE {} (k INT, v STRING) USING parquet", "it is no Delta table"),
+        ("CREATE TABLE {} (k INT, v STRING) USING parquet", "it is not a Delta table"),
     ],
     ids=["view", "parquet"],
 )

@@ -93,7 +93,7 @@ def test_a_missing_source_says_where_it_was_looked_for(lake: Lake, capsys: pytes
     lake.pipeline()
     assert main(["run", "-f", str(lake.file)]) == 1
     out = capsys.readouterr().out
-    assert "right: there is no such Delta table" in out
+    assert "right: the Delta table does not exist" in out
     assert lake.path("right") in out
 
 

@@ -168,7 +168,7 @@ def test_an_open_epoch_without_its_changelog_is_let_go_by_a_backfill(kept: Lake)
         kept.pipeline(changelog=True).run(kept.spark)
     writing.observers.clear()
     shutil.rmtree(kept.path(CHANGELOG))
-    with pytest.raises(LakejoinError, match="no such Delta table"):
+    with pytest.raises(LakejoinError, match="the Delta table does not exist"):
         kept.pipeline(changelog=True).run(kept.spark)
     kept.pipeline(changelog=True).backfill(kept.spark)
     kept.pipeline(changelog=True).verify(kept.spark)

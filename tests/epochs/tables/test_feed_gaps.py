@@ -36,7 +36,7 @@ def test_a_gap_is_named_where_it_is_and_the_command_of_the_message_closes_it(gap
     for command in (lambda: planned(gap, pipeline), lambda: pipeline.run(gap.spark)):
         with pytest.raises(FeedUnavailable, match="cannot continue from right at version 1") as stopped:
             command()
-        assert stopped.value.found == "its change feed was off for versions from 2 on: UPDATE in version 3 is not in it"
+        assert stopped.value.found == "its change feed was off from version 2 on, so it lacks UPDATE in version 3"
         assert "`lakejoin backfill --select result`" in stopped.value.hint
         assert "ALTER TABLE" not in stopped.value.hint, "the feed is on"
     assert only(pipeline.backfill(gap.spark)).counts["updated"] == 2
@@ -48,7 +48,7 @@ def test_status_reports_a_gap_that_the_next_run_stops_at(gap: Lake) -> None:
     pipeline = gap.pipeline(refresh="incremental")
     told = status_of(Workspace.open(gap.spark, pipeline.file, pipeline.folder), "result")
     assert (told.state, told.sources[0].warning) == ("unreadable", "")
-    assert told.sources[1].warning.startswith("its change feed was off for versions from 2 on")
+    assert told.sources[1].warning.startswith("its change feed was off from version 2 on")
     assert "`lakejoin backfill --select result`" in told.note
 
 
@@ -57,7 +57,7 @@ def test_a_gap_that_is_planned_around_is_blamed_on_its_source_in_plan_report_and
     plan = planned(gap, pipeline)
     report = only(pipeline.run(gap.spark))
     for reason in (plan.reason, report.reason, gap.ledger()[-1]["reason"]):
-        assert reason.startswith("feed-gap: right: its change feed was off for versions from 2 on")
+        assert reason.startswith("feed-gap: right: its change feed was off from version 2 on")
     only(pipeline.verify(gap.spark))
 
 
@@ -108,7 +108,7 @@ def test_a_shallow_clone_whose_origin_was_vacuumed_is_unreadable_for_a_backfill_
         with pytest.raises(CannotContinue, match="left: the table itself cannot be read") as stopped:
             command(lake.spark)
         assert (stopped.value.exit_code, "shallow clone" in stopped.value.expected) == (4, True)
-        assert stopped.value.hint.startswith("bring the files back")
+        assert stopped.value.hint.startswith("restore the files")
     for file, kept in away:
         kept.rename(file)
     only(pipeline.backfill(lake.spark))

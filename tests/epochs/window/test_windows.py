@@ -332,7 +332,7 @@ def test_a_backfill_appends_what_is_missing_and_a_reset_begins_result_and_state_
     assert streams.found() == [(1, 9), (2, None)]
     streams.sql("DELETE FROM {result__state}", "result__state")
     streams.come("right", (7, "b", 41), second=30)
-    with pytest.raises(ForeignWriter, match="somebody else wrote") as caught:
+    with pytest.raises(ForeignWriter, match="a foreign write changed") as caught:
         join.run(spark)
     assert "--reset" in caught.value.hint
     reset = only(join.backfill(spark, remedy="reset"))
