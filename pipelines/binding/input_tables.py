@@ -41,7 +41,7 @@ def get_log(workspace: Workspace, name: str, result: Table) -> Table:
     Args:
         workspace: The workspace.
         name: The name of the join.
-        result: Its result, as `get_input` gives it.
+        result: Its result, as returned by `get_input`.
 
     Raises:
         NotYetRun: The join did not keep a changelog in that epoch.

@@ -203,17 +203,17 @@ def _stored(semantics: Semantics, join: ResolvedQuery) -> str:
 def _leaving(rows: DataFrame, ends: Ends, window: Bounded, scope: Sequence[str]) -> DataFrame:
     """Add GOES to each row: whether it is below a limit at the end, and so leaves the buffer."""
     numbers = range(len(window.watermarks))
-    goes = F.expr(expired_sql(window))
+    leaves = F.expr(expired_sql(window))
     names = [F.col(quote(name)) for name in rows.columns]
     if not isinstance(ends, DataFrame):
         last = {limit(n): F.lit(lowest(window, n, ends)).cast("bigint") for n in numbers}
-        return rows.withColumns(last).select(*names, goes.alias(GOES))
+        return rows.withColumns(last).select(*names, leaves.alias(GOES))
     limits = ends.select(
         *(F.col(quote(name)).alias(f"{PREFIX}of_{name}") for name in scope),
         *(F.expr(limit_sql(window, n, watermark_before)).alias(limit(n)) for n in numbers),
     )
     same = " AND ".join(f"{quote(name)} = {quote(f'{PREFIX}of_{name}')}" for name in scope)
-    return rows.join(F.broadcast(limits), on=F.expr(same), how="inner").select(*names, goes.alias(GOES))
+    return rows.join(F.broadcast(limits), on=F.expr(same), how="inner").select(*names, leaves.alias(GOES))
 
 
 def _first_above(number: str, steps: Sequence[tuple[int, int]]) -> str:

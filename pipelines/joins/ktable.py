@@ -64,12 +64,12 @@ def candidates(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ())
     )
 
 
-def latest(offered: DataFrame, existing: DataFrame, key: Sequence[str], scope: Sequence[str] = ()) -> DataFrame:
+def latest(candidate_rows: DataFrame, existing: DataFrame, key: Sequence[str], scope: Sequence[str] = ()) -> DataFrame:
     """
     Compute the change set that candidates make in a KTable.
 
     Args:
-        offered: The result of `candidates`; their commits are later than those of the existing rows.
+        candidate_rows: The result of `candidates`; their commits are later than those of the existing rows.
         existing: The rows of the KTable, including tombstones: the scope columns and its own. Only rows with the key of
             a candidate matter.
         key: The key columns.
@@ -88,12 +88,12 @@ def latest(offered: DataFrame, existing: DataFrame, key: Sequence[str], scope: S
         F.expr(key_struct(key, key_types)).alias("key"),
         F.struct(*(F.col(quote(field.name)) for field in columns)).alias("before"),
     )
-    same_key = " AND ".join(f"{quote('offer', name)} = {quote('held', name)}" for name in (*scope, "key"))
-    late = f"IF({_is_older('offer.ord', f'held.before.{ORDER}')}, number, 0L)"
+    same_key = " AND ".join(f"{quote('candidate', name)} = {quote('stored', name)}" for name in (*scope, "key"))
+    late = f"IF({_is_older('candidate.ord', f'stored.before.{ORDER}')}, number, 0L)"
     newest = (
-        offered.alias("offer")
-        .join(rows.alias("held"), on=F.expr(same_key), how="left")
-        .groupBy(*(F.col(quote("offer", name)) for name in (*scope, "key")))
+        candidate_rows.alias("candidate")
+        .join(rows.alias("stored"), on=F.expr(same_key), how="left")
+        .groupBy(*(F.col(quote("candidate", name)) for name in (*scope, "key")))
         .agg(
             F.first("before").alias("before"),
             F.max_by("row", F.struct("ord", VERSION)).alias("after"),
@@ -113,12 +113,12 @@ def latest(offered: DataFrame, existing: DataFrame, key: Sequence[str], scope: S
     )
 
 
-def accepted(offered: DataFrame, changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+def accepted(candidate_rows: DataFrame, changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     """
     Return the changes of an epoch's candidates one by one, including those that change nothing.
 
     Args:
-        offered: The result of `candidates`, with `at` (timestamp of their commit).
+        candidate_rows: The result of `candidates`, with `at` (timestamp of their commit).
         changes: The net changes of the KTable: `key` and `old` (struct of its columns; null if the key is new) of each
             changed key.
         columns: The columns to return.
@@ -134,7 +134,7 @@ def accepted(offered: DataFrame, changes: DataFrame, columns: Sequence[str]) -> 
 
     by_commit = Window.partitionBy("key").orderBy(VERSION, "ord")
     earlier = by_commit.rowsBetween(Window.unboundedPreceding, -1)
-    known = offered.join(changes.select("key", "old"), on="key", how="inner")
+    known = candidate_rows.join(changes.select("key", "old"), on="key", how="inner")
     judged = known.withColumn("greatest", F.greatest(F.max("ord").over(earlier), F.expr(f"old.{ORDER}")))
     in_time = judged.where(f"NOT {_is_older('ord', 'greatest')}").withColumn("new", F.expr(live("row")))
     before = F.when(F.row_number().over(by_commit) == 1, F.expr(live("old"))).otherwise(F.lag("new").over(by_commit))

@@ -118,8 +118,8 @@ def with_watermarks(rows: DataFrame, window: Bounded, width: int, scope: Sequenc
     Add to each row the watermarks and limits at its position, which result from all rows at earlier positions.
 
     Args:
-        rows: The scope columns, PLACE and the columns that `watermark_step` names. Rows at one position get
-            the same watermarks.
+        rows: The scope columns, PLACE and the columns that `watermark_step` names. Rows at one position get the
+            same watermarks.
         window: The watermarked columns and their bounds.
         width: The range of time that one task processes.
         scope: Columns that separate independent histories.
