@@ -1,1 +1,1 @@
-"""The names of the pipeline file as tables, each pinned to a version, with its columns. Nothing is computed here."""
+"""The binding of the pipeline file's names to tables, each pinned to a version, with its columns. Computes no rows."""

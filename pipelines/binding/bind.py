@@ -1,4 +1,4 @@
-"""A join of the pipeline file bound to the tables as they are: real columns, key types, the result's columns."""
+"""The binding of a join to its current tables: real column names, key types, columns of the result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -48,34 +48,34 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
     """
     Pin a join's sources to their newest versions and resolve its statement against their columns.
 
-    Other joins that it reads are sources too, pinned to what their last committed epochs made. What `*` stands for is
-    fixed by the columns of the result, once there is one.
+    Other joins that it reads are sources too, pinned to the versions that their last committed epochs made. Once the
+    result exists, its columns fix the columns that `*` stands for.
 
     Args:
-        workspace: Where to work.
-        name: The join.
-        found: Gives the result and what the ledger knows of it, where somebody looks at both anyway.
+        workspace: The workspace.
+        name: The name of the join.
+        found: Returns the result and its history in the ledger, if the caller reads both anyway; None: read them here.
 
     Raises:
-        LakejoinError: A source does not exist, or a join has no committed epoch.
-        PipelineFileError: A column is unknown, or of a type that cannot be compared.
+        LakejoinError: A source does not exist, or a join that is read has no committed epoch.
+        PipelineFileError: A column is unknown, or has a type that cannot be compared.
     """
     statement = statement_of(workspace.file, name)
     definition = fingerprint(workspace.file, name, workspace.deviations)
     found = found or (lambda: (find(workspace.spark, workspace.table(name)), workspace.ledger.of(name)))
     with ThreadPoolExecutor() as side_by_side:
-        begun_with = side_by_side.submit(result_columns, statement, definition, found)
+        star_columns = side_by_side.submit(result_columns, statement, definition, found)
         inputs = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)
         tables = dict(zip(statement.sources, inputs, strict=True))
     columns = {source: table.schema.fieldNames() for source, table in tables.items()}
-    join = bind(statement, columns, begun_with.result())
+    join = bind(statement, columns, star_columns.result())
     streams: tuple[Stream, ...] = ()
     times: Mapping[str, str] = {}
     if statement.reads_stream:
         streams, times = stream_inputs(workspace, statement, tables)
     is_read = any(name in reads(workspace.file, other) for other in workspace.file.joins)
     if join.window is None and not is_read:
-        join = replace(join, looking_up=(), carried=())  # nobody asks how far the times of the stream are
+        join = replace(join, looking_up=(), carried=())  # no other join reads the watermarks of the result
     join = fitted(workspace, join, tables)
     sources = tuple(tables[source] for source in join.sources)
     types = _key_types(workspace, join, tables)
@@ -112,23 +112,23 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
 
 
 def _must_expect_columns(workspace: Workspace, name: str, columns: Sequence[str]) -> None:
-    """See that the expectations of a join are about columns that its result has."""
+    """Check that the expectations of a join name only columns of its result."""
     faults = []
     for place, declared in enumerate(workspace.file.joins[name].expectations):
         for expectation, arguments in declared.items():
             where = f"joins.{name}.expectations.{place}.{expectation}"
-            strange = [column for column in columns_of(arguments) if column not in columns]
-            hints = (nearest(column, columns) or f"there are {', '.join(columns)}" for column in strange)
+            unknown = [column for column in columns_of(arguments) if column not in columns]
+            hints = (nearest(column, columns) or f"the columns are {', '.join(columns)}" for column in unknown)
             faults += [
-                Fault(where, f"`{column}` is no column of the result", hint)
-                for column, hint in zip(strange, hints, strict=True)
+                Fault(where, f"`{column}` is not a column of the result", hint)
+                for column, hint in zip(unknown, hints, strict=True)
             ]
     if faults:
         raise PipelineFileError(workspace.file.pipeline, faults)
 
 
 def _must_be_free(workspace: Workspace, join: ResolvedQuery) -> None:
-    """See that no output is called as a column that the changelog adds."""
+    """Check that no output has the name of a column that the changelog adds."""
     faults = [
         Fault(f"joins.{join.name}.sql", f"SELECT: `{output.name}` is a column of the changelog", "give it another name")
         for output in join.outputs
@@ -141,10 +141,10 @@ def _must_be_free(workspace: Workspace, join: ResolvedQuery) -> None:
 def _key_types(
     workspace: Workspace, join: ResolvedQuery, tables: Mapping[str, Table]
 ) -> tuple[tuple[DataType, ...], ...]:
-    """Find the types in which keys are compared: one for all inputs that key the result, one for each reference."""
+    """Return the types in which keys are compared, for each input; the inputs that key the result have the same."""
     path = f"joins.{join.name}.sql"
     faults = [
-        Fault(path, f"{item.alias}.{column} is {kind.simpleString()}, which has no comparison", WITHOUT_IT)
+        Fault(path, f"{item.alias}.{column} is {kind.simpleString()}, which cannot be compared", WITHOUT_IT)
         for item in join.inputs
         for column, kind in _types(item.columns, tables[item.source]).items()
         if incomparable(StructType([tables[item.source].schema[column]]))
@@ -158,9 +158,9 @@ def _key_types(
             kind = common_type(one, other)
             kinds.append(kind or other)
             if kind is None:
-                problem = f"ON: {here} is {one.simpleString()} and {there} is {other.simpleString()}: these do not"
-                hint = "give both one type in their tables, or cast the reference to that of the key"
-                faults.append(Fault(path, f"{problem} compare one to one as a key", hint))
+                problem = f"ON: {here} is {one.simpleString()} and {there} is {other.simpleString()}: values"
+                hint = "give both the same type in their tables, or cast the reference to the type of the key"
+                faults.append(Fault(path, f"{problem} of these types do not compare one to one, as keys must", hint))
         types[place] = tuple(kinds)
 
     def named(place: int) -> list[tuple[str, DataType]]:
@@ -188,7 +188,7 @@ def _key_types(
 
 
 def _padding_faults(join: ResolvedQuery, tables: Mapping[str, Table]) -> Iterator[Fault]:
-    """Refuse the comparisons of a statement in which Spark pads CHAR columns."""
+    """Yield a fault for each comparison of a statement in which Spark pads CHAR columns."""
     chars: dict[tuple[str, ...], str] = {
         (item.alias, field.name): kind
         for item in join.inputs
@@ -228,7 +228,7 @@ def _result_schema(workspace: Workspace, join: ResolvedQuery, tables: Mapping[st
     except AnalysisException as error:
         raise _refused_by_spark(workspace, join, error) from error
     faults = [
-        Fault(f"joins.{join.name}.sql", f"SELECT: {name} has a type without comparison", "cast it")
+        Fault(f"joins.{join.name}.sql", f"SELECT: {name} has a type that cannot be compared", "cast it")
         for name in incomparable(schema)
     ]
     if faults:
@@ -237,5 +237,5 @@ def _result_schema(workspace: Workspace, join: ResolvedQuery, tables: Mapping[st
 
 
 def _refused_by_spark(workspace: Workspace, join: ResolvedQuery, error: AnalysisException) -> PipelineFileError:
-    fault = Fault(f"joins.{join.name}.sql", f"Spark refuses it: {str(error).strip().splitlines()[0]}")
+    fault = Fault(f"joins.{join.name}.sql", f"Spark rejects the statement: {str(error).strip().splitlines()[0]}")
     return PipelineFileError(workspace.file.pipeline, [fault])

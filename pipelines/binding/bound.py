@@ -1,4 +1,4 @@
-"""A join with the tables that its statement names, each pinned to a version: what an epoch is computed for."""
+"""A join bound to the tables that its statement names, each pinned to a version: the input of an epoch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,32 +20,32 @@ from pipelines.spec import Input, ResolvedQuery, Semantics, Stream
 IDENTITY_TYPE = StructType(
     [StructField("version", LongType()), StructField("hash", LongType()), StructField("number", IntegerType())]
 )
-"""What tells a row of a stream apart: the version that brought it, a hash of its columns, its number among equals."""
+"""The identity of a stream row: the version that appended it, a hash of its columns, its number among equal rows."""
 
 
 @dataclass(frozen=True)
 class BoundJoin:
     """
-    A join with everything that its tables tell.
+    A join with all facts that depend on its tables.
 
     Args:
         join: The join over real column names.
-        definition: Fingerprint of its definition in the pipeline file.
+        definition: The fingerprint of its definition in the pipeline file.
         sources: The source tables at their pinned versions, each once, in the order of FROM.
-        types: For each input the types in which the parts of its key are compared.
-        columns: The result's columns: the key, then the others in the order of the SELECT list.
-        result: Where the result lies.
-        changelog: Where its changelog lies, if it keeps one.
-        semantics: Which rows the changelog has.
-        logs: The changelogs of the joins among the sources, at their pinned versions, where their order counts: where a
-            changelog is kept, and with a stream.
+        types: The types in which the parts of the key are compared, for each input.
+        columns: The columns of the result: the key, then the others in the order of the SELECT list.
+        result: The address of the result.
+        changelog: The address of its changelog, if it keeps one.
+        semantics: The emission rules of the changelog.
+        logs: The changelogs of the joins among the sources, at their pinned versions, if the order of their changes
+            matters: for a join that keeps a changelog or reads a stream.
         streams: How the rows of the streams are read, in the order of FROM; none for a join of tables.
-        state: Where the rows lie that wait, in a join of two streams.
-        is_single_store: Whether they wait once for both sides of a stream that is joined with itself (KIP-862).
-        is_read_once: Whether such a stream is read once for both sides.
+        times: For a join with a stream: the column that orders the rows of each source; empty if commits order them.
+        state: The address of the buffered rows of a join of two streams.
+        is_single_store: Whether a stream that is joined with itself is buffered once for both sides (KIP-862).
+        is_read_once: Whether a stream that is joined with itself is read once for both sides.
         is_read: Whether another join reads the result.
-        made: What the ledger knows of the joins that make streams among the sources, by name.
-        times: With a stream: the column that orders the rows of each source, where all have one; else their commits do.
+        made: The histories of the joins that make streams among the sources, by name.
     """
 
     join: ResolvedQuery
@@ -67,7 +67,7 @@ class BoundJoin:
 
     @property
     def is_self_join(self) -> bool:
-        """Tell whether a stream is joined with itself."""
+        """Whether a stream is joined with itself."""
         return self.join.window is not None and self.join.window.is_self_join
 
     @property
@@ -76,28 +76,28 @@ class BoundJoin:
         return self.streams[0] if self.streams else None
 
     def table(self, place: int) -> Table:
-        """Give the source table of an input."""
+        """Return the source table of an input."""
         return self.sources[self.join.sources.index(self.join.inputs[place].source)]
 
     @property
     def anew(self) -> str:
-        """Say what gives the result other columns."""
+        """The remedy that rebuilds the result with other columns."""
         return begun_anew(self.join.name, [self.result] if self.changelog is None else [self.result, self.changelog])
 
     @property
     def reshaped(self) -> str:
-        """Say what helps where the result has other columns than the statement makes."""
+        """The remedy if the columns of the result differ from those of the statement."""
         new = ", ".join(f"{source}.{quote(column)}" for source, column in self.join.left_out)
-        told = f" (there is {new} now)" if new else ""
-        return f"write a SELECT list that makes the columns as they are{told}, or {self.anew}"
+        added = f" (new in the sources: {new})" if new else ""
+        return f"write a SELECT list that returns the existing columns{added}, or {self.anew}"
 
     @property
     def newest(self) -> dict[str, int]:
-        """The versions at which the sources were found, by name."""
+        """The newest known version of each source, by name."""
         return {table.address.label: max(table.version, *(c.version for c in table.commits)) for table in self.sources}
 
     def used(self, source: str) -> tuple[str, ...]:
-        """Name the columns of a source that the join uses, the key first."""
+        """Return the columns of a source that the join uses, the key first."""
         inputs = [self.join.inputs[place] for place in self.join.places(source)]
         further = [column for stream in self.streams if stream.source == source for column in stream.columns]
         time = [self.times[source]] if source in self.times else []
@@ -106,11 +106,11 @@ class BoundJoin:
 
 
 Bound = BoundJoin | BoundKTable
-"""What an epoch is computed for."""
+"""A node with epochs of its own: a join, or the KTable of a changelog source."""
 
 
 def notes_on(bound: Bound | None) -> tuple[str, ...]:
-    """Say which columns the sources of a join have gained that its result does not take over."""
+    """Describe the new columns of a join's sources that its result does not include."""
     return gained(bound.join.left_out, bound.anew) if isinstance(bound, BoundJoin) else ()
 
 
@@ -122,21 +122,21 @@ def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> Da
 
 def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions], backfill: str = "backfill") -> BoundJoin:
     """
-    Put the sources, and the changelogs of joins among them, back to the versions that an epoch read.
+    Pin the sources, and the changelogs of joins among them, to the versions that an epoch read.
 
-    A changelog that it did not read is left out: the join keeps one only since then.
+    A changelog that the epoch did not read is left out: the join has read it only since a later epoch.
 
     Args:
-        bound: The join, with its sources as they are now.
-        recorded: What the epoch read.
-        backfill: The command that helps where that is not possible.
+        bound: The join, with its sources at their newest versions.
+        recorded: The versions that the epoch read.
+        backfill: The command to name in the hints of errors.
 
     Raises:
-        SourceRecreated: One is another table by now, or was put back from a copy.
+        SourceRecreated: A source was recreated, or restored from a copy.
     """
     versions = {source.name: source for source in recorded}
 
-    def put(table: Table) -> Table:
+    def pinned(table: Table) -> Table:
         before = versions[table.address.label]
         if before.id != table.id:
             raise SourceRecreated(
@@ -149,12 +149,12 @@ def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions], backfill: 
         if commit_identity(table, before.to_version).contradicts(before.commit):
             raise SourceRecreated(
                 bound.join.name,
-                f"{table.address.label} was put back from a copy, or its log was changed",
-                expected=f"under version {before.to_version} the commit that the epoch read",
-                found="another commit under that version",
+                f"{table.address.label} was restored from a copy, or its log was changed",
+                expected=f"version {before.to_version} is the commit that the epoch read",
+                found="another commit with that version",
                 hint=f"run `lakejoin {backfill} --select {bound.join.name}`",
             )
         return replace(table, version=before.to_version)
 
-    logs = {name: put(log) for name, log in bound.logs.items() if log.address.label in versions}
-    return replace(bound, sources=tuple(map(put, bound.sources)), logs=logs)
+    logs = {name: pinned(log) for name, log in bound.logs.items() if log.address.label in versions}
+    return replace(bound, sources=tuple(map(pinned, bound.sources)), logs=logs)

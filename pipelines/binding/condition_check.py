@@ -1,4 +1,4 @@
-"""Conditions that the file says of one source, tried by Spark."""
+"""Checks, by Spark, of the conditions that the pipeline file sets for a source."""
 
 from collections.abc import Iterator
 
@@ -13,17 +13,17 @@ from pipelines.binding.workspace import Workspace
 from pipelines.spec.join.condition import condition_path
 from pipelines.spec.sql.padding import padded_comparisons
 
-TRUE_FOR = {"tombstone": "a row that deletes", "null_value": "a row without a value"}
+TRUE_FOR = {"tombstone": "rows that delete their key", "null_value": "rows without a value"}
 
 
 def condition_faults(workspace: Workspace, source: str, option: str, sql: str, table: Table) -> Iterator[Fault]:
     """
-    Say why Spark cannot take a condition over a source.
+    Yield the faults of a condition over a source: Spark rejects it, pads CHAR columns in it, or it is not boolean.
 
     Args:
-        workspace: Where to work.
+        workspace: The workspace.
         source: The name of the source.
-        option: The option of the file that it is.
+        option: The option of the source that sets it.
         sql: The condition, with the real names of columns.
         table: The source's table.
     """
@@ -36,7 +36,9 @@ def condition_faults(workspace: Workspace, source: str, option: str, sql: str, t
     try:
         kind = read_rows(workspace.spark, table, table.version).select(F.expr(sql)).schema[0].dataType
     except AnalysisException as error:
-        yield Fault(path, f"Spark refuses it: {str(error).strip().splitlines()[0]}")
+        yield Fault(path, f"Spark rejects the condition: {str(error).strip().splitlines()[0]}")
         return
     if not isinstance(kind, BooleanType):
-        yield Fault(path, f"it is {kind.simpleString()}", f"write a condition, which is true for {TRUE_FOR[option]}")
+        yield Fault(
+            path, f"it is {kind.simpleString()}, not boolean", f"write a condition that is true for {TRUE_FOR[option]}"
+        )

@@ -1,4 +1,4 @@
-"""The tables that a join reads: a source at its newest version, what lakejoin keeps as its last epoch left it."""
+"""The tables that a join reads: sources at their newest version, tables of lakejoin at their last committed epoch."""
 
 from typing import Literal
 
@@ -10,73 +10,73 @@ from pipelines.binding.workspace import Workspace
 
 
 class NotYetRun(LakejoinError):
-    """A join is to be read that has no committed epoch."""
+    """A join that another join reads has no committed epoch, or no changelog."""
 
 
 def get_input(workspace: Workspace, name: str) -> Table:
     """
-    Look up what a join reads; it has to be there.
+    Return the table that a join reads; it must exist.
 
     Args:
-        workspace: Where to look.
-        name: A source, or another join.
+        workspace: The workspace.
+        name: The name of a source, or of another join.
 
     Returns:
         The table: a source at its newest version; the result of a join, or the KTable of a changelog source, at the
-        version that its last committed epoch made. Where only commits without data change follow that, it is the last
-        of these: Delta refuses old versions.
+        version that its last committed epoch made. If only commits without data change follow that version, the table
+        is at the last of them, because Delta refuses old versions.
 
     Raises:
         NotYetRun, NotLoaded: The join, or the changelog source, has no committed epoch.
-        CannotContinue: Its result is not the table that its last epoch wrote.
-        LakejoinError: There is no such table.
+        CannotContinue: The result is not the table that its last epoch wrote.
+        LakejoinError: The table does not exist.
     """
-    return _kept_by_us(workspace, name) or get(workspace.spark, workspace.source(name))
+    return _own_table(workspace, name) or get(workspace.spark, workspace.source(name))
 
 
 def get_log(workspace: Workspace, name: str, result: Table) -> Table:
     """
-    Look up the changelog of another join at the version of the epoch that its result is read at.
+    Return the changelog of another join at the epoch at which its result is read.
 
     Args:
-        workspace: Where to look.
-        name: The join.
-        result: Its result, as `get_input` gives it.
+        workspace: The workspace.
+        name: The name of the join.
+        result: Its result, as returned by `get_input`.
 
     Raises:
-        NotYetRun: The join kept no changelog with that epoch.
+        NotYetRun: The join did not keep a changelog in that epoch.
         CannotContinue: The changelog is not the table that the epoch wrote.
     """
     history = workspace.ledger.of(name)
     last = history.at_result(result.version)
-    kept = None if last is None else last.changelog
-    if last is None or kept is None:
+    target = None if last is None else last.changelog
+    if last is None or target is None:
         raise NotYetRun(
             name,
-            "this join has kept no changelog yet, which a join with a changelog reads",
+            "the changelog of this join does not exist yet, and another join reads it",
             hint=f"run `lakejoin backfill --select {name}`",
         )
-    return _pinned(workspace, name, "changelog", kept, last.epoch)
+    return _pinned(workspace, name, "changelog", target, last.epoch)
 
 
 def find_input(workspace: Workspace, name: str) -> Table | None:
-    """Look up what a join reads as `get_input` does; None where there is no such source."""
-    return _kept_by_us(workspace, name) or find(workspace.spark, workspace.source(name))
+    """Return the table that a join reads, as `get_input` does; None if a source does not exist."""
+    return _own_table(workspace, name) or find(workspace.spark, workspace.source(name))
 
 
-def _kept_by_us(workspace: Workspace, name: str) -> Table | None:
-    """Look up a table that epochs of ours write: another join's result, the KTable of a changelog source."""
+def _own_table(workspace: Workspace, name: str) -> Table | None:
+    """Return a table that epochs write, another join's result or a KTable; None for other sources."""
     if name in workspace.file.joins:
         return _as_committed(workspace, name)
     return pinned_ktable(workspace, name) if workspace.file.sources[name].kind == "changelog" else None
 
 
 def _as_committed(workspace: Workspace, name: str) -> Table:
-    last = workspace.ledger.of(name).committed  # before the table, which may be further on but not behind
+    last = workspace.ledger.of(name).committed  # read before the table, which may be newer but not older
     if last is None or last.result.version is None:
         raise NotYetRun(
             name,
-            "this join has no committed epoch yet, so that no other join can read its result",
+            "this join has no committed epoch yet, so other joins cannot read its result",
             hint=f"run `lakejoin run --select +{name}`",
         )
     return _pinned(workspace, name, "result", last.result, last.epoch)
@@ -85,7 +85,7 @@ def _as_committed(workspace: Workspace, name: str) -> Table:
 def _pinned(
     workspace: Workspace, name: str, which: Literal["result", "changelog"], target: TargetVersions, epoch: int
 ) -> Table:
-    """Look up a table at the version that an epoch made, or a later one without other data."""
+    """Return a table at the version that an epoch made, or at a later one with the same data."""
     address = workspace.table(name) if which == "result" else workspace.changelog(name)
     assert address is not None
     table = find(workspace.spark, address)

@@ -1,4 +1,4 @@
-"""The KTable of a changelog source: what it is, where it lies, and at which version joins read it."""
+"""The KTable of a changelog source: its definition, its address, and the version at which joins read it."""
 
 import re
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from pipelines.spec.names import DELETED, ORDER
 @dataclass(frozen=True)
 class BoundKTable:
     """
-    A changelog source with everything that its table tells.
+    A changelog source with all facts that depend on its table.
 
     Args:
         spec: How its rows are read, over real column names.
-        definition: Fingerprint of its definition in the pipeline file.
+        definition: The fingerprint of its definition in the pipeline file.
         source: Its table, pinned.
         columns: The KTable's columns: the key, the other columns of the source, `_deleted` and `_order`.
-        result: Where the KTable lies.
+        result: The address of the KTable.
     """
 
     spec: Changelog
@@ -40,31 +40,31 @@ class BoundKTable:
 
     @property
     def sources(self) -> tuple[Table, ...]:
-        """The one table that it reads, as `BoundJoin` names several."""
+        """The table that it reads, as a tuple for the sake of `BoundJoin.sources`."""
         return (self.source,)
 
     def used(self, source: str) -> tuple[str, ...]:
-        """Name the columns of the source that the KTable takes: all of them."""
+        """Return the columns of the source that the KTable uses: all of them."""
         return self.spec.columns
 
     @property
     def reshaped(self) -> str:
-        """Say what helps where the KTable has other columns than its source."""
+        """The remedy if the columns of the KTable differ from those of its source."""
         return _rebuild(self.result)
 
 
 def ktable_address(workspace: Workspace, source: str) -> Address:
-    """Address the KTable of a source."""
+    """Return the address of the KTable of a source."""
     return workspace.table(source + STATE)
 
 
 def bind_ktable(workspace: Workspace, source: str) -> BoundKTable:
     """
-    Pin a changelog source to its newest version and resolve what the file says of it against its columns.
+    Pin a changelog source to its newest version and resolve its options in the file against its columns.
 
     Raises:
         LakejoinError: The source does not exist.
-        PipelineFileError: A column is unknown, or of a type that cannot serve.
+        PipelineFileError: A column is unknown or has an unsuitable type, or the tombstone condition is invalid.
     """
     table = get(workspace.spark, workspace.source(source))
     changelog = bind_changelog(source, workspace.file.sources[source], table.schema.fieldNames())
@@ -86,44 +86,45 @@ def bind_ktable(workspace: Workspace, source: str) -> BoundKTable:
 
 def pinned_ktable(workspace: Workspace, source: str) -> Table:
     """
-    Look up the KTable of a source as joins read it: without what is deleted, at its last committed epoch.
+    Return the KTable of a source as joins read it: without deleted rows, at its last committed epoch.
 
-    Its version is the one that the ledger names, or a later one if only commits without data lie between: old versions
-    are readable for a time only.
+    Its version is the version in the ledger, or a later one if only commits without data lie between: Delta can read
+    old versions only for a limited time.
 
     Raises:
-        NotLoaded: It has no epoch yet.
-        ForeignWriter: Its table is not the one that the ledger names.
+        NotLoaded: The KTable has no committed epoch yet.
+        ForeignWriter: Its table is not the table that the ledger names.
     """
     last = workspace.ledger.of(source).committed
     if last is None or last.result.version is None:
         raise NotLoaded(
             source,
             "this changelog source is not loaded yet",
-            expected="a committed epoch of it, for joins read the table that lakejoin makes of it",
+            expected="a committed epoch: joins read the KTable that lakejoin builds from this source",
             hint="run `lakejoin run`, which loads it before the joins that read it",
         )
     table = get(workspace.spark, ktable_address(workspace, source))
     if table.id != last.result.id:
         raise ForeignWriter(
             table.address.label,
-            "the table that lakejoin keeps of a changelog source was replaced by another one",
+            "the KTable of a changelog source was replaced by another table",
             expected=f"the table with id {last.result.id}",
             found=f"id {table.id}",
             hint=_rebuild(table.address),
         )
     table = at_rest(workspace.spark, table, last.result.version)
     shown = StructType([field for field in table.schema if field.name not in (DELETED, ORDER)])
-    address = replace(table.address, label=source)  # joins know the source alone
+    address = replace(table.address, label=source)  # joins know only the source's name
     return replace(table, address=address, schema=shown, where=f"NOT {quote(DELETED)}")
 
 
 @contextmanager
 def ktable_remedy(workspace: Workspace, source: str) -> Iterator[None]:
     """
-    Let errors name the way on that a KTable has: a backfill of all that reads it, for it cannot be selected itself.
+    Replace the remedy in the hints of errors by the remedy of a KTable: a backfill without `--select`.
 
-    It shares its protocol with joins, and so their errors; where a hint of these names a command, it is for joins.
+    A KTable raises the same errors as a join, but it cannot be selected, so the commands in hints for joins do not
+    apply.
     """
     try:
         yield
@@ -135,7 +136,7 @@ def ktable_remedy(workspace: Workspace, source: str) -> Iterator[None]:
 
 
 def for_ktable(hint: str) -> str:
-    """Put the way on that a KTable has in the place of that of a join."""
+    """Replace the remedy of a join in a hint by the remedy of a KTable."""
     if hint.startswith("drop "):
         return hint
     hint = re.sub(r"`lakejoin run --select [^`]*`", "`lakejoin run`", hint)
@@ -143,36 +144,34 @@ def for_ktable(hint: str) -> str:
 
 
 RECONCILED = (
-    "run `lakejoin backfill`: it reconciles the table that is kept of this source with the source as it is now, "
+    "run `lakejoin backfill`, which reconciles the KTable of this source with the current source, "
     "and the joins that read it"
 )
-"""The way on of a KTable."""
+"""The remedy of a KTable."""
 
 
 def _rebuild(address: Address) -> str:
     return (
-        f"drop {address.path or address.table}; `lakejoin backfill` then loads it anew from the source as it is now, "
-        "and reconciles the joins that read it"
+        f"drop {address.path or address.table} and run `lakejoin backfill`, which loads it again from the current "
+        "source and reconciles the joins that read it"
     )
 
 
 def _type_faults(changelog: Changelog, table: Table) -> Iterator[Fault]:
     path = f"sources.{changelog.source}"
     for name in incomparable(table.schema):
-        yield Fault(path, f"{name} is {_type(table, name)}, which has no comparison", "keep it as a string")
+        yield Fault(path, f"{name} is {_type(table, name)}, which cannot be compared", "store it as a string")
     for name in changelog.columns:
         declared = char_type(table.schema[name])
         if declared is not None:
-            problem = (
-                f"{name} is {declared.upper()}, and the table that lakejoin keeps of this source has no CHAR columns"
-            )
+            problem = f"{name} is {declared.upper()}, and the KTable of a changelog source cannot have CHAR columns"
             yield Fault(path, problem, f"ALTER TABLE {table.address.sql} ALTER COLUMN {quote(name)} TYPE STRING")
     for name in changelog.key:
         kind = table.schema[name].dataType
         if common_type(kind, kind) is None:
             yield Fault(f"{path}.key", f"{name} is {_type(table, name)}, which cannot be a key", "choose another key")
     if contains(table.schema[changelog.order].dataType, MapType):
-        problem = f"{changelog.order} is {_type(table, changelog.order)}, which has no order"
+        problem = f"{changelog.order} is {_type(table, changelog.order)}, which cannot be ordered"
         yield Fault(f"{path}.order_by", problem, "choose another column")
 
 

@@ -1,4 +1,4 @@
-"""The columns that a result has, beside those that its join makes of its sources as they are now."""
+"""The columns of a result, compared with the columns that its join makes from the current sources."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -13,21 +13,21 @@ from pipelines.spec import Statement
 from pipelines.spec.statement.outputs import is_star
 
 Found = Callable[[], tuple[Table | None, JoinHistory]]
-"""Gives the result of a join, None where there is none, and what the ledger knows of it."""
+"""Returns the result of a join, None if it does not exist, and its history in the ledger."""
 
 
 def result_columns(statement: Statement, definition: str, found: Found) -> tuple[str, ...] | None:
     """
-    Name the columns that fix what the stars of a statement stand for: those of the result that it has made.
+    Return the columns of the existing result, which fix the columns that the stars of a statement stand for.
 
     Args:
         statement: The statement of the join.
-        definition: Fingerprint of the join's definition in the pipeline file.
-        found: Looks at the result and the ledger; not called for a statement without a star.
+        definition: The fingerprint of the join's definition in the pipeline file.
+        found: Reads the result and the ledger; not called for a statement without a star.
 
     Returns:
-        The columns; None where nothing is fixed: there is no star, or no result, or another definition or somebody
-        else made it.
+        The columns; None if they do not fix the stars: the statement has no star, or the result does not exist, was not
+        written by the last epoch, or was made by another definition.
     """
     if not any(map(is_star, statement.select)):
         return None
@@ -40,14 +40,14 @@ def result_columns(statement: Statement, definition: str, found: Found) -> tuple
 
 def differences(expected: StructType, found: StructType) -> tuple[str, ...]:
     """
-    Say how the columns of a table differ from those that belong there; their order does not count.
+    Describe how the columns of a table differ from the expected columns, regardless of their order.
 
     Args:
-        expected: The columns that belong there.
-        found: Those of the table.
+        expected: The expected columns.
+        found: The columns of the table.
 
     Returns:
-        A clause for each column that is missing, too many, or of another type.
+        A phrase for each column that is missing, unexpected, or of another type.
     """
     return tuple(_differences(expected, found))
 
@@ -56,26 +56,26 @@ def _differences(expected: StructType, found: StructType) -> Iterator[str]:
     here, there = _by_name(expected), _by_name(found)
     for name, field in there.items():
         if name not in here:
-            yield f"nothing makes its column {_shown(field)}"
+            yield f"unexpected column {_shown(field)}"
         elif _type(field) != _type(here[name]):
-            yield f"its column {_shown(field)} would be {_type(here[name])}"
+            yield f"column {_shown(field)} should be {_type(here[name])}"
     for name, field in here.items():
         if name not in there:
-            yield f"it lacks the column {_shown(field)}"
+            yield f"missing column {_shown(field)}"
 
 
 def listed(schema: StructType) -> str:
-    """List columns with their types."""
+    """Format columns with their types."""
     return ", ".join(map(_shown, schema))
 
 
 def gained(left_out: Sequence[tuple[str, str]], way: str) -> tuple[str, ...]:
     """
-    Say which columns of sources the stars of a statement pass over.
+    Describe the new columns of sources that the stars of a statement leave out.
 
     Args:
-        left_out: The columns, each after its source.
-        way: What takes them over.
+        left_out: Pairs of a source and a column.
+        way: The steps that include them, as a clause.
 
     Returns:
         A line for each source.
@@ -84,15 +84,16 @@ def gained(left_out: Sequence[tuple[str, str]], way: str) -> tuple[str, ...]:
     for source, name in left_out:
         columns.setdefault(source, []).append(quote(name))
     return tuple(
-        f"{source} has come to have {', '.join(names)}: `*` goes on without, as the result does; to take over, {way}"
+        f"{source} gained {', '.join(names)}: `*` still stands for the columns of the result; "
+        f"to include new columns, {way}"
         for source, names in columns.items()
     )
 
 
 def begun_anew(join: str, tables: Sequence[Address]) -> str:
-    """Say what gives a join other columns: the tables that it keeps are dropped, and loaded anew."""
+    """Describe how to give a join other columns: drop the tables that it keeps and load them again."""
     dropped = " and ".join(table.path or table.table for table in tables)
-    return f"drop {dropped} and run `lakejoin backfill --select {join}`, which loads all of it anew"
+    return f"drop {dropped} and run `lakejoin backfill --select {join}`, which loads the join again"
 
 
 def _by_name(schema: StructType) -> dict[str, StructField]:

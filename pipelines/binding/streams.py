@@ -1,4 +1,4 @@
-"""What a join with a stream needs to know of it and of what orders its inputs, beside names, keys and types."""
+"""The binding of streams: how their rows are read, what orders the inputs, and the units of times and bounds."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -34,26 +34,26 @@ from pipelines.spec.names import nearest
 from pipelines.spec.sql.lengths import DAY
 
 TIMES = (ByteType, ShortType, IntegerType, LongType, TimestampType, DateType)
-"""The types of columns that order a stream and the tables that it meets."""
+"""The types of columns that can order a stream and the tables that it is joined with."""
 
 
 def stream_inputs(
     workspace: Workspace, statement: Statement, tables: Mapping[str, Table]
 ) -> tuple[tuple[Stream, ...], dict[str, str]]:
     """
-    Resolve what the file says of a join's streams, and of what orders them and the tables that they meet.
+    Resolve the options of a join's streams, and the columns that order its inputs.
 
     Args:
-        workspace: Where to work.
+        workspace: The workspace.
         statement: The statement of the join.
         tables: The tables of its inputs, by name.
 
     Returns:
-        The streams, and the column that orders each source: none where their commits do.
+        The streams, and the column that orders each source: empty if commits order them.
 
     Raises:
-        PipelineFileError: With every column that is unknown or of a type that cannot serve, and options that do not go
-            with a stream.
+        PipelineFileError: Lists every column that is unknown or has an unsuitable type, and every option that a join
+            with a stream does not allow.
     """
     file, sides = workspace.file, [side for side in statement.sides if side.kind == "stream"]
     misfits = list(stream_misfits(statement, file.joins[statement.name], file.sources))
@@ -81,11 +81,11 @@ def stream_inputs(
             times[side.source] = real[named.lower()]
             kinds[side.source] = tables[side.source].schema[times[side.source]].dataType
             if not isinstance(kinds[side.source], TIMES):
-                problem = f"{named} is {kinds[side.source].simpleString()}, which is no time of a join with a stream"
-                faults.append(Fault(path, problem, "an integer, a timestamp or a date"))
+                problem = f"{named} is {kinds[side.source].simpleString()}, which cannot order a join with a stream"
+                faults.append(Fault(path, problem, "use an integer, a timestamp or a date"))
         if len({kind.simpleString() for kind in kinds.values()}) > 1:
             listed = ", ".join(f"{name}.{times[name]} {kind.simpleString()}" for name, kind in kinds.items())
-            faults.append(Fault(f"joins.{statement.name}", f"order_by: {listed}", "give them one type"))
+            faults.append(Fault(f"joins.{statement.name}", f"order_by: types differ: {listed}", "give them one type"))
     if faults:
         raise PipelineFileError(file.pipeline, faults)
     ordering = (*TIMES, TimestampNTZType) if statement.is_windowed else TIMES
@@ -94,18 +94,18 @@ def stream_inputs(
 
 def fitted(workspace: Workspace, join: ResolvedQuery, tables: Mapping[str, Table]) -> ResolvedQuery:
     """
-    Bring the bounds and the lateness of a join of two streams into the units of its times.
+    Convert the bounds and the lateness of a join of two streams to the units of its times.
 
     Args:
-        workspace: Where to work.
-        join: The join; one that is not of two streams stays as it is.
+        workspace: The workspace.
+        join: The join; a join that is not of two streams is returned unchanged.
         tables: The tables of its inputs, by name.
 
     Returns:
-        The join: lengths are in microseconds, of columns of integers as these count.
+        The join, with lengths in microseconds, or in the units of the column for integer columns.
 
     Raises:
-        PipelineFileError: With every time whose type does not go with what the file or ON says of it.
+        PipelineFileError: Lists every time whose type does not match its lateness or its bounds.
     """
     window = join.window
     kinds = [tables[join.inputs[mark.time.input].source].schema[mark.time.column].dataType for mark in join.watermarks]
@@ -118,12 +118,12 @@ def fitted(workspace: Workspace, join: ResolvedQuery, tables: Mapping[str, Table
     by_date = all(isinstance(kind, DateType) for kind in kinds)
     has_zone = not by_date and workspace.file.timezone != "UTC"
     within = tuple(_in_units(bound, kinds[bound.greater], has_zone=has_zone) for bound in window.bounds)
-    marks = tuple(
-        # A local day may be shorter or longer: values of a date column are late a day later.
+    watermarks = tuple(
+        # A local day may be shorter or longer than 24 hours: allow one more day for values of a date column.
         mark._replace(lateness=mark.lateness + DAY) if has_zone and mark.lateness and _is_date(kind) else mark
         for mark, kind in zip(window.watermarks, kinds, strict=True)
     )
-    return replace(join, window=replace(window, watermarks=marks, bounds=within, by_date=by_date))
+    return replace(join, window=replace(window, watermarks=watermarks, bounds=within, by_date=by_date))
 
 
 def _misfits_of_times(join: ResolvedQuery, kinds: list[DataType]) -> Iterator[Fault]:
@@ -131,11 +131,17 @@ def _misfits_of_times(join: ResolvedQuery, kinds: list[DataType]) -> Iterator[Fa
     for mark, name, kind in zip(join.watermarks, names, kinds, strict=True):
         source, shown = join.inputs[mark.time.input].source, f"{name} is {kind.simpleString()}"
         if not isinstance(kind, (*TIMES, TimestampNTZType)):
-            yield Fault(f"sources.{source}.watermarks", f"{shown}, which is no time", "an integer, a timestamp, a date")
+            yield Fault(
+                f"sources.{source}.watermarks", f"{shown}, which is not a time", "use an integer, a timestamp or a date"
+            )
         elif mark.unit == "interval" and isinstance(kind, INTEGRAL):
-            yield Fault(f"sources.{source}.watermarks", f"{shown}, and its lateness an interval", "write a number")
+            yield Fault(f"sources.{source}.watermarks", f"{shown}, but its lateness is an interval", "write a number")
         elif mark.unit == "number" and not isinstance(kind, INTEGRAL):
-            yield Fault(f"sources.{source}.watermarks", f"{shown}, and its lateness a number", "write 15 minutes")
+            yield Fault(
+                f"sources.{source}.watermarks",
+                f"{shown}, but its lateness is a number",
+                "write an interval, such as 15 minutes",
+            )
 
 
 def _misfits_of_bounds(join: ResolvedQuery, window: Window, kinds: list[DataType]) -> Iterator[Fault]:
@@ -145,7 +151,7 @@ def _misfits_of_bounds(join: ResolvedQuery, window: Window, kinds: list[DataType
         ends = kinds[bound.greater], kinds[bound.lesser]
         shown = " and ".join(f"{names[n]} {kinds[n].simpleString()}" for n in (bound.greater, bound.lesser))
         if len({_family(kind) for kind in ends}) > 1:
-            yield Fault(path, f"ON: {shown} are times of different kinds", "give both one type")
+            yield Fault(path, f"ON: {shown} are times of different kinds", "give both the same type")
         elif bound.unit == "interval" and isinstance(ends[0], INTEGRAL):
             yield Fault(path, f"ON: {shown} are compared with an interval", "compare them with a number")
         elif bound.unit == "number" and not (isinstance(ends[0], INTEGRAL) or all(_is_date(kind) for kind in ends)):
@@ -153,7 +159,7 @@ def _misfits_of_bounds(join: ResolvedQuery, window: Window, kinds: list[DataType
 
 
 def _in_units(bound: Within, kind: DataType, *, has_zone: bool) -> Within:
-    """Measure the allowance of a bound; where days have no fixed length, wider by one: bounds only limit what waits."""
+    """Convert the allowance of a bound; add a day if days vary in length, as bounds only limit the buffered rows."""
     allowance, has_days = bound.allowance, bound.has_days
     if bound.unit == "number" and isinstance(kind, DateType):
         allowance, has_days = allowance * DAY, True
@@ -164,7 +170,7 @@ def _in_units(bound: Within, kind: DataType, *, has_zone: bool) -> Within:
 
 
 def _family(kind: DataType) -> str:
-    """Name the kind of time: only times of one kind are numbers on one axis."""
+    """Return the kind of a time: only times of one kind are numbers on the same axis."""
     if isinstance(kind, INTEGRAL):
         return "integer"
     return "timestamp_ntz" if isinstance(kind, TimestampNTZType) else "timestamp"
@@ -175,7 +181,7 @@ def _is_date(kind: DataType) -> bool:
 
 
 def _timed(stream: Stream, table: Table, kinds: tuple[type[DataType], ...]) -> Stream:
-    """Leave out a time that orders no first load, for its type."""
+    """Remove the event time of a stream if its type cannot order a first load."""
     if stream.event_time is None or isinstance(table.schema[stream.event_time].dataType, kinds):
         return stream
     return replace(stream, event_time=None)

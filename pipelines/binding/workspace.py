@@ -1,4 +1,4 @@
-"""A pipeline file with a session: where its tables, its ledger and its stages lie."""
+"""A pipeline file with a session: the addresses of its tables, its ledger and its stages."""
 
 import re
 from collections.abc import Collection
@@ -18,18 +18,18 @@ from pipelines.binding.shared_feeds import Feeds
 from pipelines.spec import PipelineFile, changelogs, keeps_changelog, selected
 
 REHEARSALS = "rehearsals"
-"""The folder of the stages of rehearsals, beside those of ledgers."""
+"""The folder for the stages of dry runs, beside the folders for the stages of each ledger."""
 
 
 @dataclass(frozen=True)
 class Workspace:
     """
-    What every command works in.
+    The pipeline file and session that a command works with.
 
     Args:
-        spark: Our own session.
+        spark: The session of lakejoin.
         file: The pipeline file.
-        folder: The folder that the file's relative paths are relative to.
+        folder: The folder to which the relative paths of the file are relative.
     """
 
     spark: SparkSession
@@ -38,12 +38,12 @@ class Workspace:
 
     @staticmethod
     def open(spark: SparkSession, file: PipelineFile, folder: Path) -> "Workspace":
-        """Make a workspace with a session of its own beside the caller's."""
+        """Create a workspace with a session of its own beside the caller's."""
         return Workspace(own_session(spark, file.timezone), file, folder.resolve())
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The ledger beside the results."""
+        """The ledger, which is stored beside the results."""
         return Ledger(self.spark, self.table(LEDGER))
 
     @cached_property
@@ -53,32 +53,32 @@ class Workspace:
 
     @cached_property
     def deviations(self) -> dict[str, str]:
-        """The settings that the runtime keeps at other values than lakejoin fixes; part of each join's definition."""
+        """The settings that the runtime does not let lakejoin fix, with their values; part of every definition."""
         return deviations(self.spark)
 
     @property
     def stages(self) -> str:
-        """The folder of all stages, which lakes with ledgers of their own may share."""
+        """The folder of all stages; several lakes, each with its own ledger, may share it."""
         storage = self.file.storage
         return self.path(storage.stage) if storage.stage else f"{self.path(storage.path or '.')}/lakejoin_stage"
 
     def stage(self, join: str, epoch: int, run_id: str) -> Stage:
-        """Name the stage of one attempt at an epoch, below the id of the ledger, which is created if need be."""
+        """Return the stage of one attempt at an epoch, below the id of the ledger; create the ledger if needed."""
         return Stage.of(f"{self.stages}/{self.ledger.id}", join, epoch, run_id)
 
     def rehearsal(self, join: str, epoch: int, run_id: str) -> Stage:
-        """Name the stage of what is computed and thrown away; nothing else is written, no ledger either."""
+        """Return the stage of a dry run, which writes nothing else, not even a ledger."""
         return Stage.of(f"{self.stages}/{REHEARSALS}", join, epoch, run_id)
 
     def table(self, name: str) -> Address:
-        """Address a table that lies in the storage under its name: a result, the ledger, a source without address."""
+        """Return the address of a table in the storage: a result, the ledger, a source without `table` or `path`."""
         storage = self.file.storage
         if storage.schema_name is not None:
             return Address.by_name(name, f"{storage.schema_name}.`{name.replace('`', '``')}`")
         return Address(name, path=f"{self.path(storage.path or '.')}/{name}")
 
     def source(self, name: str) -> Address:
-        """Address a source where the file says it lies."""
+        """Return the address of a source."""
         source = self.file.sources[name]
         if source.table is not None:
             return Address.by_name(name, source.table)
@@ -87,19 +87,19 @@ class Workspace:
         return self.table(name)
 
     def changelog(self, join: str) -> Address | None:
-        """Address the changelog of a join, if it keeps one."""
+        """Return the address of the changelog of a join; None if it keeps none."""
         return self.table(join + CHANGELOG) if keeps_changelog(self.file, join) else None
 
     def joins(self, select: Collection[str] | None = None) -> list[str]:
-        """Name the joins to work on, in the order of the file; `selected` says how."""
+        """Return the names of the selected joins, in the order of the file, as `selected` does."""
         return selected(self.file, select)
 
     def nodes(self, select: Collection[str] | None = None) -> list[str]:
-        """Name all that has epochs of its own: the changelog sources that the joins read, then the joins."""
+        """List the nodes that have epochs: the changelog sources that the selected joins read, then the joins."""
         joins = self.joins(select)
         return [*changelogs(self.file, joins), *joins]
 
     def path(self, path: str) -> str:
-        """Give a path of the pipeline file as Spark is to see it: a URI as it is, a path from the file's folder on."""
+        """Resolve a path of the pipeline file against the file's folder; URIs and absolute paths are unchanged."""
         is_whole = path.startswith("/") or re.match(r"[a-z][a-z0-9+.-]+:/", path)
         return path if is_whole else str((self.folder / path).resolve())

@@ -1,6 +1,6 @@
 """
-Joins as functions of DataFrames: no I/O, no actions, no Delta.
+Joins as functions from DataFrames to DataFrames, without I/O, actions or Delta.
 
-Every function takes `scope`: the names of columns that keep independent histories apart, so that many joins of one
-kind run as a single job.
+Every function takes `scope`: the names of columns that separate independent histories, so that many joins of one kind
+run as a single job.
 """

@@ -1,4 +1,4 @@
-"""What was published in a range as rows that can be judged: each with what its key had before."""
+"""Published changes of a result as rows that can be checked: each with the previous row of its key."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from pipelines.joins.changelog import last_rows
 
 class Before(NamedTuple):
     """
-    The columns that say what there was before.
+    The names of the columns that hold the previous row of a key.
 
     Args:
-        values: For each column of a row the one that has its value before.
-        known: The column that says whether the key was there.
+        values: For each column of a row, the column with its previous value.
+        known: The boolean column that is true if the key existed before.
     """
 
     values: Mapping[str, str]
@@ -27,11 +27,11 @@ class Before(NamedTuple):
 
 def before_of(names: Sequence[str], taken: Sequence[str]) -> Before:
     """
-    Name the columns that say what there was before; none is called as one that is there.
+    Choose names for the columns of the previous row that differ from all existing columns.
 
     Args:
-        names: The columns of a row whose values before are wanted.
-        taken: The columns that are there.
+        names: The columns of a row whose previous values are needed.
+        taken: The existing columns.
     """
     used = {name.lower() for name in taken}
 
@@ -45,17 +45,17 @@ def before_of(names: Sequence[str], taken: Sequence[str]) -> Before:
 
 def changes_of(feed: DataFrame, key: Sequence[str], columns: StructType, before: Before) -> DataFrame:
     """
-    Give the changes of a result with a key, each with what its key had before.
+    Return the changes of a result with a key, each with the previous row of its key.
 
     Args:
         feed: The result's change feed: its columns, `_change_type` and `_commit_version`.
         key: The key columns.
         columns: The result's columns.
-        before: What the columns of the time before are called.
+        before: The names of the columns for the previous row.
 
     Returns:
-        The result's columns, those of a delete null but for its key; `_change_type` (insert, update or delete),
-        `_commit_version`, and the columns of the time before.
+        The result's columns (in a delete all are null except the key), `_change_type` (insert, update or delete),
+        `_commit_version`, and the columns of the previous row.
     """
     changes = each_change(feed, key, {field.name: field.dataType for field in columns})
     now = (
@@ -69,29 +69,29 @@ def logged_between(
     changelog: DataFrame, epochs: tuple[int, int], key: Sequence[str], columns: StructType, before: Before
 ) -> DataFrame:
     """
-    Give the rows of some epochs of a changelog, each with what its key had before the first of these epochs.
+    Return the changelog rows of a range of epochs, each with the row that its key had before the first of them.
 
     Args:
         changelog: The changelog.
         epochs: The first and the last of the epochs.
         key: The key columns.
         columns: The result's columns.
-        before: What the columns of the time before are called.
+        before: The names of the columns for the previous row.
 
     Returns:
-        The changelog's columns, and those of the time before.
+        The changelog's columns and the columns of the previous row.
     """
     first, last = epochs
     rows = changelog.where(f"_epoch BETWEEN {first} AND {last}").alias("logged")
     same_key = " AND ".join(f"logged.{quote(name)} <=> earlier.{quote(name)}" for name in key)
     keys = rows.select(*(F.col(quote(name)) for name in key)).distinct().alias("logged")
     earlier = changelog.where(f"_epoch < {first}").alias("earlier").join(keys, on=F.expr(same_key), how="left_semi")
-    held = last_rows(earlier, columns, key).select(F.struct("*").alias("held"))
-    is_held = " AND ".join(f"logged.{quote(name)} <=> held.{quote(name)}" for name in key)
-    return rows.join(held, on=F.expr(is_held), how="left").select("logged.*", *_values(before, "held"))
+    previous = last_rows(earlier, columns, key).select(F.struct("*").alias("held"))
+    is_previous = " AND ".join(f"logged.{quote(name)} <=> held.{quote(name)}" for name in key)
+    return rows.join(previous, on=F.expr(is_previous), how="left").select("logged.*", *_values(before, "held"))
 
 
 def _values(before: Before, row: str) -> list[Column]:
-    """Take the columns of the time before out of a row, which is null where there was none."""
+    """Select the columns of the previous row from a struct, which is null if the key did not exist before."""
     values = [F.col(f"{row}.{quote(name)}").alias(earlier) for name, earlier in before.values.items()]
     return [*values, F.col(row).isNotNull().alias(before.known)]

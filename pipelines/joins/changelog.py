@@ -1,8 +1,8 @@
 """
-The changelog of a result as a table: `<result>__changelog`, to which each epoch appends its rows.
+The changelog table of a result, `<result>__changelog`, to which each epoch appends its rows.
 
-It holds one row at most for each causing change and key of the result. Ordered by `_epoch`, then `_position`, the last
-row of each key is the result.
+It has at most one row for each causing change and key of the result. The result equals the last row of each key in the
+order of `_epoch` and then `_position`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,34 +19,35 @@ from pipelines.joins.versions import BEGINNING
 from pipelines.spec import CHANGELOG_COLUMNS
 
 BACKFILL = "backfill"
-"""What stands as the cause where a reconciliation found that the changelog's last row is not the result's."""
+"""The cause of a row that a reconciliation adds because the changelog's last row for a key differs from the result."""
 
 POSITIONS_PER_EPOCH = 2**31
-"""An epoch has fewer positions than this: epoch and position as one number."""
+"""More than the positions of any epoch: the factor that combines epoch and position into one number."""
 
 BEFORE_ALL = "TIMESTAMP '1970-01-01 00:00:00Z'"
-"""The time in the order of what a backfill wrote: before all other changes."""
+"""The time that orders the rows of a backfill before all other changes."""
 
 KINDS = dict(zip(CHANGELOG_COLUMNS, (StringType(), StringType(), LongType(), LongType(), TimestampType()), strict=True))
 
 
 def changelog_schema(columns: StructType) -> StructType:
     """
-    Give the columns of a changelog.
+    Return the columns of a changelog.
 
     Args:
         columns: The result's columns, the key first.
 
     Returns:
-        These, then `_op` (string: upsert or tombstone), `_cause` (string: the name in FROM of the source that changed,
-        or backfill), `_position` (bigint: within the epoch), `_epoch` (bigint) and `_at` (timestamp of the change).
+        The result's columns, then `_op` (string: upsert or tombstone), `_cause` (string: the name in FROM of the source
+        that changed, or backfill), `_position` (bigint: within the epoch), `_epoch` (bigint) and `_at` (timestamp of
+        the change).
     """
     return StructType([*columns, *(StructField(name, kind) for name, kind in KINDS.items())])
 
 
 def changelog_rows(rows: DataFrame, key: Sequence[str], columns: StructType, epoch: int) -> DataFrame:
     """
-    Lay out the rows of an epoch as the changelog has them; in a tombstone all columns but the key are null.
+    Convert the changes of an epoch to rows of the changelog; a tombstone has null in all columns except the key.
 
     Args:
         rows: `position`, `at`, `cause`, `op`, `key` and `new`.
@@ -73,15 +74,17 @@ def missing_rows(
     subset: Subset | None = None,
 ) -> DataFrame:
     """
-    Give what a reconciliation appends: what the last rows differ by from the result, before all changes of an epoch.
+    Return the rows that a reconciliation appends: one for each key whose last row differs from the result.
+
+    Their position precedes all other changes of the epoch.
 
     Args:
-        changelog: The changelog as it is.
-        result: The result as it is to be: its columns.
+        changelog: The current changelog.
+        result: The expected result, with its columns.
         key: The names of the key columns.
         columns: The result's columns, the key first.
         epoch: The epoch's number.
-        subset: The part of the result that it is about; all of it if None.
+        subset: The part of the result to reconcile; None for the whole result.
 
     Returns:
         Rows of the changelog, with `backfill` as their cause.
@@ -101,7 +104,7 @@ def missing_rows(
 
 def last_rows(changelog: DataFrame, columns: StructType, key: Sequence[str]) -> DataFrame:
     """
-    Replay a changelog.
+    Return the state of a result that its changelog leads to.
 
     Args:
         changelog: The changelog.
@@ -109,7 +112,7 @@ def last_rows(changelog: DataFrame, columns: StructType, key: Sequence[str]) -> 
         key: The names of the key columns.
 
     Returns:
-        The result that it leads to: its columns.
+        The columns of the result, one row for each key whose last row is an upsert.
     """
     row = F.struct("_op", *(F.col(quote(name)) for name in columns.fieldNames()))
     keys = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
@@ -125,13 +128,13 @@ def logged_changes(fresh: DataFrame, before: DataFrame, key: Sequence[str], kind
 
     Args:
         fresh: The rows to read.
-        before: Earlier rows, those of the same keys among them.
+        before: Earlier rows, including those of the same keys.
         key: The names of the key columns.
-        kinds: The columns that are wanted, with their types.
+        kinds: The columns to return, with their types.
 
     Returns:
-        For each of the fresh rows `key` (struct<k0, …>), `version` (bigint, in the order of the changelog), `at`, and
-        `old` and `new` (struct of the columns; null if absent). A row of a backfill comes before all others in time.
+        For each fresh row `key` (struct<k0, …>), `version` (bigint, in the order of the changelog), `at`, and `old` and
+        `new` (struct of the columns; null if absent). The rows of a backfill precede all others in time.
     """
     types = [kinds[name] for name in key]
     row = row_struct(kinds)

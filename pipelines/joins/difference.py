@@ -1,4 +1,4 @@
-"""What two states of a result differ by: as a change set by key, or as a bag of rows."""
+"""The difference of two states of a result: as a change set by key, or as a bag of rows."""
 
 from collections.abc import Sequence
 
@@ -20,17 +20,17 @@ def as_image(frame: DataFrame, image: str) -> DataFrame:
 
 def difference(images: DataFrame, key: Sequence[str], scope: Sequence[str] = ()) -> DataFrame:
     """
-    Compare the old with the new image of result rows, null-safely, key by key.
+    Compare the old and the new image of result rows null-safely, key by key.
 
     Args:
         images: The result's columns, the scope columns and `_lakejoin_image` ('old' or 'new').
         key: The result's key columns.
-        scope: Columns that keep independent histories apart.
+        scope: Columns that separate independent histories.
 
     Returns:
-        One row per key that differs: the scope columns, `op` (insert, update, delete), `key` (struct of the key
+        One row for each key that differs: the scope columns, `op` (insert, update, delete), `key` (struct of the key
         columns), `before` and `after` (struct of all columns; null if absent) and `copies` (bigint; more than 1 if an
-        image holds the key more than once).
+        image contains the key more than once).
     """
     columns = [field for field in images.schema if field.name not in (IMAGE, *scope)]
     keys = [F.expr(comparable(quote(name), images.schema[name].dataType)).alias(f"k{n}") for n, name in enumerate(key)]
@@ -61,20 +61,20 @@ def difference(images: DataFrame, key: Sequence[str], scope: Sequence[str] = ())
 
 def bag_difference(expected: DataFrame, found: DataFrame, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Compare two tables as bags of rows, both ways.
+    Compare two tables as bags of rows, in both directions.
 
     Args:
-        expected: The rows that should be there.
-        found: The rows that are there, with at least the same column names.
-        scope: Columns that keep independent histories apart.
+        expected: The expected rows.
+        found: The actual rows, with at least the columns of `expected`.
+        scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns, `row` (struct of the columns of `expected`) and `surplus` (bigint): how many more times
-        `found` holds the row than `expected` does; negative where rows are missing, never 0.
+        The scope columns, `row` (struct of the columns of `expected`) and `surplus` (bigint): how many more copies of
+        the row `found` has than `expected`; negative if rows are missing, never 0.
     """
     fields = [field for field in expected.schema if field.name not in scope]
     row = row_struct(field.name for field in fields)
-    # One struct: Spark's planner works through each mixture of the columns that it groups by.
+    # Group by one struct: Spark's planner enumerates the combinations of separate grouping columns.
     grouped = struct({field.name: comparable(quote(field.name), field.dataType) for field in fields})
     scopes = [quote(name) for name in scope]
     sides = [

@@ -1,5 +1,5 @@
 """
-Which pieces of a timeline a changelog has a row for: the rules of each semantics, over `old` and `new`.
+The rules that decide which pieces of a timeline get a changelog row, for each semantics, over `old` and `new`.
 
     old      new      strict            kafka, kafka-0.10.2                            kafka-0.10.0
     any      present  upsert if it      upsert                                         upsert
@@ -9,11 +9,11 @@ Which pieces of a timeline a changelog has a row for: the rules of each semantic
                                         foreign key, the referenced side changed:
                                           tombstone
                                         foreign key, inner, the referring side
-                                          changed: tombstone if it referred to
-                                          something, and no longer does to the same
+                                          changed: tombstone if its old reference
+                                          was not null and differs from the new one
 
-`strict` goes beyond Kafka Streams, whose library (3.9.1) emits tombstones for keys that its result never held. The
-others are the library to the letter: KIP-77 for 0.10.2, and what was before it for 0.10.0.
+`strict` is stricter than Kafka Streams, whose library (3.9.1) emits tombstones for keys that its result never
+contained. The other semantics reproduce the library exactly: KIP-77 for 0.10.2, and the behaviour before it for 0.10.0.
 """
 
 from collections.abc import Sequence
@@ -34,19 +34,19 @@ def emitted(
     timeline: DataFrame, join: ResolvedQuery, columns: StructType, semantics: Semantics, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
-    Give the changelog of an epoch.
+    Return the changelog of an epoch.
 
     Args:
-        timeline: The pieces, as `timeline` gives them.
+        timeline: The pieces, as returned by `timeline`.
         join: The join.
         columns: The result's columns, for their types.
-        semantics: By which rules.
-        scope: Columns that keep independent histories apart.
+        semantics: The emission rules.
+        scope: Columns that separate independent histories.
 
     Returns:
-        A row for each change of a source and key of the result that the rules emit: the scope columns, `position`,
-        `cause` (the name of the source that changed), `op` (upsert or tombstone), `key` (struct of the key columns),
-        `old` and `new` (struct of the result's columns; null if absent).
+        One row for each source change and result key that the rules emit: the scope columns, `position`, `cause` (the
+        name of the source that changed), `op` (upsert or tombstone), `key` (struct of the key columns), `old` and `new`
+        (struct of the result's columns; null if absent).
     """
     scopes = [F.col(quote(name)) for name in scope]
     in_order = Window.partitionBy(*scope, "key").orderBy("position")
@@ -62,8 +62,8 @@ def emitted(
         F.lag("reference").over(in_order).alias("referred"),
     ).where(F.col("position") > BEGINNING)
     sources = ", ".join(text(item.source) for item in join.inputs)
-    named = ((name, f"CAST(key.k{place} AS {type_sql(columns[name].dataType)})") for place, name in enumerate(join.key))
-    keys = {name: f"coalesce(new.{quote(name)}, old.{quote(name)}, {given})" for name, given in named}
+    typed = ((name, f"CAST(key.k{place} AS {type_sql(columns[name].dataType)})") for place, name in enumerate(join.key))
+    keys = {name: f"coalesce(new.{quote(name)}, old.{quote(name)}, {part})" for name, part in typed}
     return pairs.where(_emits(join, columns, semantics)).select(
         *scopes,
         "position",
@@ -76,7 +76,7 @@ def emitted(
 
 
 def _emits(join: ResolvedQuery, columns: StructType, semantics: Semantics) -> str:
-    """Give the SQL that tells whether a piece is emitted."""
+    """Return the SQL condition that a piece is emitted."""
     if semantics == "strict":
         return f"NOT {same('old', 'new', columns)}"
     if semantics == "kafka-0.10.0":
@@ -85,7 +85,7 @@ def _emits(join: ResolvedQuery, columns: StructType, semantics: Semantics) -> st
 
 
 def _unnecessary(join: ResolvedQuery) -> str:
-    """Give the SQL that tells whether Kafka Streams emits a tombstone for a key that its result does not hold."""
+    """Return the SQL condition that Kafka Streams emits a tombstone for a key that its result does not contain."""
     if not join.links:
         return "other"
     link = join.links[0]

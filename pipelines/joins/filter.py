@@ -1,4 +1,4 @@
-"""A part of a result, by conditions on its columns."""
+"""The part of a result that meets conditions on its columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pipelines.spec import Condition, of_struct
 @dataclass(frozen=True)
 class Subset:
     """
-    Those keys of a result whose row meets some conditions, as it is or as it is to be.
+    The keys of a result whose old or new row meets some conditions.
 
     Args:
         conditions: The conditions, over the columns of the result.
@@ -23,13 +23,13 @@ class Subset:
     key: tuple[str, ...]
 
     def rows(self, rows: DataFrame) -> DataFrame:
-        """Leave out those rows of a state of the result that by their key cannot matter."""
+        """Return the rows of a state of the result that meet the conditions on key columns."""
         for condition in self.conditions:
             rows = rows.where(condition.sql) if self._is_of_keys(condition) else rows
         return rows
 
     def changes(self, changes: DataFrame) -> DataFrame:
-        """Pick the rows of a change set of what `rows` left: `before` or `after` meets the other conditions."""
+        """Return the changes, computed from `rows`, whose `before` or `after` meets all other conditions."""
         others = [condition for condition in self.conditions if not self._is_of_keys(condition)]
         if not others:
             return changes
@@ -45,13 +45,13 @@ def differing(old: DataFrame, new: DataFrame, key: Sequence[str], subset: Subset
     Compare two states of a result, or a part of them.
 
     Args:
-        old: The rows as they are: the columns of the result.
-        new: The rows as they are to be.
+        old: The current rows, with the columns of the result.
+        new: The expected rows.
         key: The result's key columns.
-        subset: The part; all of them if None.
+        subset: The part to compare; None for all rows.
 
     Returns:
-        What `difference` finds.
+        The result of `difference`.
     """
     if subset is not None:
         old, new = subset.rows(old), subset.rows(new)

@@ -1,14 +1,14 @@
 """
-Touch, look up, difference: the incremental step that all joins of tables share.
+The incremental step that all joins of tables share: find touched keys, look up their rows, compute the difference.
 
-    changes of the sources ──► touched keys ──► look-up of what the changes do not bring
+    changes of the sources ──► touched keys ──► look-up of the rows that the changes do not contain
                 │                                          │
-                └──────────► images of the sources: as they were, as they are
+                └──────────► old and new images of the sources
                                            │
-                              meaning of both, then their difference = the change set
+                              meaning of both images, then their difference = the change set
 
-The result is not read: what it holds is, by the rule that every epoch leaves the meaning behind, the meaning of the old
-images.
+The result is not read. Every epoch leaves the result equal to the meaning of the join, so its rows are the meaning of
+the old images.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,42 +27,43 @@ from pipelines.joins.meaning import meaning
 from pipelines.spec import Input, Link, ResolvedQuery
 
 KeyTypes = Sequence[Sequence[DataType]]
-"""For each input the types in which the parts of its key are compared."""
+"""The types in which the parts of the key are compared, for each input."""
 
 
 class Sources(Protocol):
-    """What an epoch reads, input by input; whoever has the tables decides how."""
+    """The inputs of an epoch; the implementation decides how their rows are read."""
 
     def changes(self, place: int) -> DataFrame | None:
-        """Give the net changes of an input: the scope columns, `key`, `old`, `new`; None if there are none."""
+        """Return the net changes of an input: the scope columns, `key`, `old`, `new`; None if it has no changes."""
 
     def changed_keys(self, place: int) -> DataFrame | None:
-        """Give the keys of the changes of an input, each once: the scope columns and `key`; None if there are none."""
+        """Return the distinct changed keys of an input: the scope columns and `key`; None if it has no changes."""
 
     def referring(self, link: Link, keys: DataFrame) -> DataFrame:
-        """Give the keys of the rows that refer to one of the keys, at the end of the epoch: scope columns and `key`."""
+        """Return the keys of the rows that refer to one of `keys` at the end of the epoch: scope columns and `key`."""
 
     def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> Mapping[int, DataFrame]:
-        """Give rows of inputs at the end of the epoch: those with one of the keys, and others if that is cheaper."""
+        """Return rows at the end of the epoch by input: those with a wanted key, and others if that is cheaper."""
 
     def materialize(self, name: str, frame: DataFrame) -> DataFrame:
-        """Make a frame that is used several times cheap to read."""
+        """Materialize a frame that is read several times."""
 
 
 def touched_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = ()) -> DataFrame | None:
     """
-    Name every result row that an epoch could alter.
+    Return the key of every result row that an epoch can change.
 
-    A changed row touches its own key, and each row that refers to it now; a row that referred to it before has itself
-    changed, so that the first rule names it. From input to input this leads to the inputs that key the result.
+    A changed row touches its own key and each row that refers to it now. A row that referred to it before and no longer
+    does has changed itself, so it touches its own key. References are followed from input to input up to the inputs
+    that key the result.
 
     Args:
         join: The join.
-        sources: What the epoch reads.
-        scope: Columns that keep independent histories apart.
+        sources: The inputs of the epoch.
+        scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns and `key` (struct<k0, …>), one row per key, none null; None if nothing is touched.
+        The scope columns and `key` (struct<k0, …>), one row per key, none null; None if no key is touched.
     """
     affected: dict[int, DataFrame] = {}
     for place in reversed([*join.members, *(link.input for link in join.links)]):
@@ -87,18 +88,18 @@ def change_set(
     join: ResolvedQuery, types: KeyTypes, sources: Sources, touched: DataFrame, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
-    Compute what an epoch changes in the result.
+    Compute the change set of an epoch.
 
     Args:
         join: The join.
         types: The types in which keys are compared.
-        sources: What the epoch reads.
-        touched: The touched keys, as `touched_keys` gives them.
-        scope: Columns that keep independent histories apart.
+        sources: The inputs of the epoch.
+        touched: The touched keys, as returned by `touched_keys`.
+        scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns, `op`, `key`, `before`, `after`, `copies`, as `difference` gives them: exactly the rows of the
-        result that differ, a delete only for a row that was there.
+        The scope columns, `op`, `key`, `before`, `after`, `copies`, as returned by `difference`: exactly the rows of
+        the result that differ, and a delete only for a row that existed.
     """
     state: dict[int, DataFrame] = {}
 
@@ -116,29 +117,29 @@ def change_set(
 
 
 def levels(join: ResolvedQuery) -> Iterator[list[Link]]:
-    """Give the references level by level, those together whose referring inputs are known by then."""
-    reached, waiting = set(join.members), list(join.links)
-    while waiting:
-        ready = [link for link in waiting if link.over in reached]
-        waiting = [link for link in waiting if link.over not in reached]
-        reached.update(link.input for link in ready)
+    """Yield the references level by level: each level has those whose referring inputs are known by then."""
+    known, remaining = set(join.members), list(join.links)
+    while remaining:
+        ready = [link for link in remaining if link.over in known]
+        remaining = [link for link in remaining if link.over not in known]
+        known.update(link.input for link in ready)
         yield ready
 
 
 def reference(link: Link, types: Sequence[DataType]) -> str:
-    """Give the SQL of the key that a row refers to: struct<k0, …>, over the columns of the referencing input."""
+    """Return the SQL of the key that a row refers to: struct<k0, …>, over the columns of the referencing input."""
     return numbered(
         f"CAST({expression} AS {type_sql(kind)})" for expression, kind in zip(link.expressions, types, strict=True)
     )
 
 
 def null_reference(link: Link) -> str:
-    """Give the SQL that tells whether a row refers to nothing: any null part makes a key null (KIP-962)."""
+    """Return the SQL condition that a row has a null reference: any null part makes a key null (KIP-962)."""
     return "(" + " OR ".join(f"({expression}) IS NULL" for expression in link.expressions) + ")"
 
 
 def refers_to(link: Link, types: KeyTypes) -> str:
-    """Give the SQL of the key that a row refers to, over structs of the inputs' rows; null where it is to nothing."""
+    """Return the SQL of the key that a row refers to, over structs of the inputs' rows; null for a null reference."""
     return f"IF({null_reference(link)}, NULL, {reference(link, types[link.input])})"
 
 
@@ -150,19 +151,19 @@ def images(
     scope: Sequence[str] = (),
 ) -> DataFrame:
     """
-    Give the touched part of a source twice: as it was and as it is.
+    Return the touched rows of a source in both images: before and after the changes.
 
     Args:
-        changes: Net changes: the scope columns, `key`, `old`, `new`; None if there are none.
-        looked_up: The source's rows for the touched keys, at the pinned version: the scope columns and the columns
-            that the join uses.
-        side: The source in the join.
+        changes: Net changes: the scope columns, `key`, `old`, `new`; None if the source has no changes.
+        looked_up: The source's rows for the touched keys at the pinned version: the scope columns and the columns that
+            the join uses.
+        side: The source, as an input of the join.
         types: The types in which key parts are compared.
-        scope: Columns that keep independent histories apart.
+        scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns, `_lakejoin_image` ('old' or 'new') and the source's columns. A key with a change has its rows
-        from the change, any other the looked-up row in both images.
+        The scope columns, `_lakejoin_image` ('old' or 'new') and the source's columns. The rows of a changed key come
+        from its change; any other key has the looked-up row in both images.
     """
     unchanged = unchanged_rows(changes, looked_up, side, types, scope)
     scopes = [quote(name) for name in scope]
@@ -180,7 +181,7 @@ def images(
 def unchanged_rows(
     changes: DataFrame | None, looked_up: DataFrame, side: Input, types: Sequence[DataType], scope: Sequence[str] = ()
 ) -> DataFrame:
-    """Leave the looked-up rows that no change brings: the scope columns and the columns of the input."""
+    """Return the looked-up rows whose key has no change: the scope columns and the columns of the input."""
     row = looked_up.alias("row")
     if changes is not None:
         known = changes.select(*(F.col(quote(name)) for name in scope), "key").alias("change")
@@ -193,7 +194,7 @@ def unchanged_rows(
 def _referenced(
     link: Link, join: ResolvedQuery, types: KeyTypes, referring: DataFrame, sources: Sources, scope: Sequence[str]
 ) -> DataFrame:
-    """Name the keys that rows refer to, in either image, and those that changed: are they there once?"""
+    """Return the keys that rows refer to in either image, and the changed keys, to check that each occurs once."""
     rows = referring.alias(join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
     key = F.expr(reference(link, types[link.input])).alias("key")
     wanted = [rows.select(*(F.col(quote(name)) for name in scope), key)]

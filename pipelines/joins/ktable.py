@@ -1,19 +1,20 @@
 """
-The KTable of a changelog source: of each key the latest row, a tombstone being one too.
+The KTable of a changelog source: the latest row of each key, which may be a tombstone.
 
-    raw rows ──► offers, one for each key, order and commit ──► latest, against what is held ──► change set
+    raw rows ──► candidates, one for each key, order and commit ──► latest, compared with the stored row ──► change set
 
-| a row of a key | then |
+| a row of a key | effect |
 |---|---|
-| of greater order than what is held | it is held |
-| of equal order, in a later commit | it is held |
-| of smaller order; null is smaller than all | nothing: it is late |
-| of equal order with another one of its commit | one of them is taken, and the others are ties |
+| with a greater order than the stored row | it replaces the stored row |
+| with an equal order, in a later commit | it replaces the stored row |
+| with a smaller order; null is smaller than all | it is late and ignored |
+| with the same order as another row of its commit | one of them is the candidate, the others are ties |
 
-Of ties a tombstone is taken before any other row, then the row with the greatest values, column by column, the key
-first, then in the order of the table (null is the smallest, floating point numbers compare as their texts).
+Among ties a tombstone precedes any other row; then the row with the greatest values is the candidate, compared column
+by column, the key first, then in the order of the table (null is the smallest; floating point numbers compare as their
+texts).
 
-A tombstone keeps its key and its order and nothing else, so that an older row that comes late resurrects nothing.
+A tombstone keeps its key and its order and no other values, so a late older row cannot restore a deleted key.
 """
 
 from collections.abc import Sequence
@@ -32,16 +33,16 @@ from pipelines.spec.statement.added_columns import VERSION
 
 def candidates(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Choose from the raw rows of each commit those that could be the latest of their keys.
+    Select the raw rows of each commit that can be the latest of their keys.
 
     Args:
         rows: The columns of the source, `_lakejoin_version` (bigint) and the scope columns.
-        changelog: How they are read.
-        scope: Columns that keep independent histories apart.
+        changelog: How the rows are read.
+        scope: Columns that separate independent histories.
 
     Returns:
         The scope columns, `key` (struct<k0, …>), `ord` (the order), `_lakejoin_version`, `row` (struct of the KTable's
-        columns) and `number` (bigint, of how many raw rows it was taken). Rows without a key are left out.
+        columns) and `number` (bigint: how many raw rows it was selected from). Rows with a null key are left out.
     """
     kinds = {name: rows.schema[name].dataType for name in changelog.columns}
     key_types = [kinds[name] for name in changelog.key]
@@ -63,22 +64,22 @@ def candidates(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ())
     )
 
 
-def latest(offered: DataFrame, existing: DataFrame, key: Sequence[str], scope: Sequence[str] = ()) -> DataFrame:
+def latest(candidate_rows: DataFrame, existing: DataFrame, key: Sequence[str], scope: Sequence[str] = ()) -> DataFrame:
     """
-    Compute what offers change in a KTable.
+    Compute the change set that candidates make in a KTable.
 
     Args:
-        offered: What `candidates` returns; all of later commits than the existing rows.
-        existing: The rows of the KTable, tombstones among them: the scope columns and its own. Only rows with one of
-            the keys matter.
+        candidate_rows: The result of `candidates`; their commits are later than those of the existing rows.
+        existing: The rows of the KTable, including tombstones: the scope columns and its own. Only rows with the key of
+            a candidate matter.
         key: The key columns.
-        scope: Columns that keep independent histories apart.
+        scope: Columns that separate independent histories.
 
     Returns:
-        One row for each offered key: the scope columns, `op` (insert, update; null if nothing changes), `key` (struct
-        of the key columns), `before` and `after` (struct of the KTable's columns; `before` is null if there is none),
-        `late` (bigint, raw rows that are older than what is held) and `ties` (bigint, raw rows besides the one that was
-        taken of several of one commit with equal order).
+        One row for each key of a candidate: the scope columns, `op` (insert, update; null if the row does not change),
+        `key` (struct of the key columns), `before` and `after` (struct of the KTable's columns; `before` is null if the
+        key is new), `late` (bigint: raw rows that are older than the stored row) and `ties` (bigint: raw rows that were
+        not selected among those of one commit with equal order).
     """
     columns = StructType([field for field in existing.schema if field.name not in scope])
     key_types = [columns[name].dataType for name in key]
@@ -87,12 +88,12 @@ def latest(offered: DataFrame, existing: DataFrame, key: Sequence[str], scope: S
         F.expr(key_struct(key, key_types)).alias("key"),
         F.struct(*(F.col(quote(field.name)) for field in columns)).alias("before"),
     )
-    same_key = " AND ".join(f"{quote('offer', name)} = {quote('held', name)}" for name in (*scope, "key"))
-    late = f"IF({_is_older('offer.ord', f'held.before.{ORDER}')}, number, 0L)"
+    same_key = " AND ".join(f"{quote('candidate', name)} = {quote('stored', name)}" for name in (*scope, "key"))
+    late = f"IF({_is_older('candidate.ord', f'stored.before.{ORDER}')}, number, 0L)"
     newest = (
-        offered.alias("offer")
-        .join(rows.alias("held"), on=F.expr(same_key), how="left")
-        .groupBy(*(F.col(quote("offer", name)) for name in (*scope, "key")))
+        candidate_rows.alias("candidate")
+        .join(rows.alias("stored"), on=F.expr(same_key), how="left")
+        .groupBy(*(F.col(quote("candidate", name)) for name in (*scope, "key")))
         .agg(
             F.first("before").alias("before"),
             F.max_by("row", F.struct("ord", VERSION)).alias("after"),
@@ -112,32 +113,32 @@ def latest(offered: DataFrame, existing: DataFrame, key: Sequence[str], scope: S
     )
 
 
-def accepted(offered: DataFrame, changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+def accepted(candidate_rows: DataFrame, changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     """
-    Give the changes that the offers of an epoch make one by one, those too that change nothing.
+    Return the changes of an epoch's candidates one by one, including those that change nothing.
 
     Args:
-        offered: Offers, as `candidates` gives them, with `at` (timestamp of their commit).
-        changes: What became of the KTable in all: `key` and `old` (struct of its columns; null if there was none), of
-            each key that it changed.
-        columns: The columns that are wanted.
+        candidate_rows: The result of `candidates`, with `at` (timestamp of their commit).
+        changes: The net changes of the KTable: `key` and `old` (struct of its columns; null if the key is new) of each
+            changed key.
+        columns: The columns to return.
 
     Returns:
-        For each offer that was held when it came, a tombstone of an absent key among them: `key`, `version` (bigint, in
-        the order of commits, then of the order), `at`, `ord` (its order), and `old` and `new` (struct of the columns;
-        null if absent).
+        One row for each candidate that was not late when it arrived, including a tombstone of an absent key: `key`,
+        `version` (bigint, by commit and then by order), `at`, `ord` (its order), and `old` and `new` (struct of the
+        columns; null if absent).
     """
 
     def live(row: str) -> str:
         return f"IF(coalesce({row}.{DELETED}, true), NULL, {row_struct(columns, f'{row}.')})"
 
-    came = Window.partitionBy("key").orderBy(VERSION, "ord")
-    earlier = came.rowsBetween(Window.unboundedPreceding, -1)
-    known = offered.join(changes.select("key", "old"), on="key", how="inner")
+    by_commit = Window.partitionBy("key").orderBy(VERSION, "ord")
+    earlier = by_commit.rowsBetween(Window.unboundedPreceding, -1)
+    known = candidate_rows.join(changes.select("key", "old"), on="key", how="inner")
     judged = known.withColumn("greatest", F.greatest(F.max("ord").over(earlier), F.expr(f"old.{ORDER}")))
-    existing = judged.where(f"NOT {_is_older('ord', 'greatest')}").withColumn("new", F.expr(live("row")))
-    before = F.when(F.row_number().over(came) == 1, F.expr(live("old"))).otherwise(F.lag("new").over(came))
-    return existing.select(
+    in_time = judged.where(f"NOT {_is_older('ord', 'greatest')}").withColumn("new", F.expr(live("row")))
+    before = F.when(F.row_number().over(by_commit) == 1, F.expr(live("old"))).otherwise(F.lag("new").over(by_commit))
+    return in_time.select(
         "key",
         F.row_number().over(Window.orderBy(VERSION, "ord", "key")).cast("bigint").alias("version"),
         "at",
@@ -148,5 +149,5 @@ def accepted(offered: DataFrame, changes: DataFrame, columns: Sequence[str]) -> 
 
 
 def _is_older(one: str, other: str) -> str:
-    """Give the SQL that tells whether an order is smaller than another; null is smaller than all but null."""
+    """Return the SQL condition that an order is smaller than another; null is smaller than all but null."""
     return f"({other} IS NOT NULL AND ({one} IS NULL OR {one} < {other}))"

@@ -1,10 +1,11 @@
 """
-Look up: each row of a stream meets the rows of tables as they were at its position.
+Look-ups: each row of a stream is joined with the rows of tables as they were at its position.
 
     row of the stream ──► key that it refers to ──► version of that row at the position ──► next table ──► SELECT list
 
-One pass for any number of changes: the versions of a table's rows cover all positions without overlap, so that a row of
-the stream meets exactly one of its key, or none. Changes of tables emit nothing (KIP-77).
+One pass processes any number of changes. The versions of a table's row cover all positions without overlap, so a row of
+the stream matches exactly one version of the key, or none if the table does not have the key. Changes of tables emit no
+rows (KIP-77).
 """
 
 from collections.abc import Sequence
@@ -24,36 +25,35 @@ from pipelines.spec import Input, Link, ResolvedQuery, Semantics
 from pipelines.spec.statement.added_columns import POSITION, PREFIX
 
 ALWAYS = -(2**63)
-"""The position before every other: where versions begin that no change began."""
-
+"""The position before all others, at which a version begins that no change made."""
 
 KEY, NULL_KEY, START, END = (f"{PREFIX}{name}" for name in ("looked_up", "null_key", "start", "end"))
 SPREAD_FROM, SPREAD_TO = (f"{PREFIX}{name}" for name in ("spread_from", "spread_to"))
 
 
 def ignores_null_values(join: ResolvedQuery, semantics: Semantics) -> bool:
-    """Tell whether rows of the stream without a value take no part: since KIP-77, before it not in left joins."""
+    """Return whether stream rows with a null value are ignored: always since KIP-77, before it only by inner joins."""
     return semantics != "kafka-0.10.0" or any(step.how == "inner" for step in join.steps)
 
 
 def as_rows(stream: DataFrame, side: Input, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Wrap the rows of a stream as a look-up takes them.
+    Convert the rows of a stream to the input of a look-up.
 
     Args:
         stream: The scope columns, POSITION (bigint) and the columns that the join uses.
-        side: The stream in the join.
-        scope: Columns that keep independent histories apart.
+        side: The stream, as an input of the join.
+        scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns, POSITION, and the row as a struct under the alias of the stream.
+        The scope columns, POSITION, and the row as a struct named by the stream's alias.
     """
     row = F.expr(row_struct(side.columns)).alias(side.alias)
     return stream.select(*(F.col(quote(name)) for name in scope), POSITION, row)
 
 
 def whole(rows: DataFrame, side: Input, types: Sequence[DataType], scope: Sequence[str] = ()) -> DataFrame:
-    """Give the rows of a table of which none changes as versions that are there at every position."""
+    """Return the rows of an unchanged table as versions that cover all positions."""
     return rows.select(
         *(F.col(quote(name)) for name in scope),
         F.expr(key_struct(side.key, types)).alias("key"),
@@ -74,20 +74,21 @@ def look_up(
     broadcast: bool = False,
 ) -> DataFrame:
     """
-    Give each row what one table held for it at its position.
+    Join each row with the row of one table at its position.
 
     Args:
-        rows: What `as_rows` or this gave.
-        link: How the table's row is found.
+        rows: The result of `as_rows` or of an earlier look-up.
+        link: The reference to the table.
         join: The join.
         types: The types in which keys are compared.
-        versions: The table: the scope columns, `key`, `start`, `end` (positions: from and up to) and `row`.
-        scope: Columns that keep independent histories apart.
-        broadcast: Whether the table goes to the rows; else rows that refer to nothing are spread over all tasks.
+        versions: The versions of the table's rows: the scope columns, `key`, `start` and `end` (positions: inclusive
+            and exclusive) and `row`.
+        scope: Columns that separate independent histories.
+        broadcast: Whether to broadcast the table; otherwise rows with a null reference are spread over all tasks.
 
     Returns:
-        The rows with the table's row as a struct under its alias, null where there was none. As many as before, if the
-        table holds no key twice.
+        The rows with the table's row as a struct named by its alias; null if the table had no row. The number of rows
+        does not change if the keys of the table are unique.
     """
     alias, first = join.inputs[link.input].alias, join.inputs[0].alias
     keyed = rows.withColumn(KEY, F.expr(refers_to(link, types)))
@@ -96,7 +97,7 @@ def look_up(
     found = versions.select(
         *(F.col(quote(name)).alias(column) for name, column in other.items()),
         *(F.col(f"key.k{part}").alias(column) for part, column in enumerate(parts.values())),
-        # Always 0, which Spark does not see: it would leave out of the hash what is the same in every row.
+        # Always 0, but not a constant for Spark, which would leave a constant out of the hash of the shuffle.
         F.expr("pmod(hash(key), 1)").alias(SPREAD_TO),
         F.col("start").alias(START),
         F.col("end").alias(END),
@@ -105,7 +106,7 @@ def look_up(
     same = {**{quote(name): column for name, column in other.items()}, **parts}
     together = " AND ".join(f"{one} = {another}" for one, another in same.items())
     if not broadcast:
-        # A null meets nothing. With a number beside it it does not wait in one task with all others.
+        # A null key matches no row. The number beside it keeps all null keys from going to one task.
         spread = f"pmod({hash_of(quote(first), keyed.schema[first].dataType)}, {limits.NULL_KEY_SPREAD})"
         keyed = keyed.withColumn(SPREAD_FROM, F.expr(f"IF({KEY} IS NULL, 1 + {spread}, 0)"))
         together = f"{together} AND CAST({SPREAD_FROM} AS INT) = {SPREAD_TO}"
@@ -116,20 +117,20 @@ def look_up(
 
 def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Say which row each row of the stream makes.
+    Return the result row of each row of the stream.
 
     Args:
-        rows: What the last `look_up` gave.
+        rows: The result of the last `look_up`.
         join: The join.
-        scope: Columns that keep independent histories apart.
+        scope: Columns that separate independent histories.
 
     Returns:
-        For each row of the stream the scope columns, `position`, `row` (struct of the SELECT list; null where it makes
-        none) and `null_key`: whether it makes none because a key of an inner join is null (KIP-962).
+        For each row of the stream the scope columns, `position`, `row` (struct of the SELECT list; null if the stream
+        row has no result row) and `null_key`: whether that is because a key of an inner join is null (KIP-962).
     """
     inner = [link for link in join.links if join.steps[link.input - 1].how == "inner"]
-    there = {link.over: f"{quote(join.inputs[link.over].alias)} IS NOT NULL" for link in inner}
-    missing = " OR ".join(f"({there[link.over]} AND {null_reference(link)})" for link in inner) or "FALSE"
+    exists = {link.over: f"{quote(join.inputs[link.over].alias)} IS NOT NULL" for link in inner}
+    missing = " OR ".join(f"({exists[link.over]} AND {null_reference(link)})" for link in inner) or "FALSE"
     return met(rows.withColumn(NULL_KEY, F.expr(missing)), join).select(
         *(F.col(quote(name)) for name in scope),
         F.col(POSITION).alias("position"),

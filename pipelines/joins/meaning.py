@@ -1,8 +1,8 @@
 """
 The meaning of a join: its plain query over whole tables.
 
-This is the one definition of correctness. A load and a full recompute evaluate it over the sources, an incremental
-epoch over the touched part of them as they were and as they are, and `verify` and the tests compare with it.
+This is the only definition of correctness. A load and a full recompute evaluate it over the sources. An incremental
+epoch evaluates it over the old and the new image of their touched rows. `verify` and the tests compare with it.
 """
 
 from collections.abc import Sequence
@@ -23,46 +23,46 @@ def meaning(tables: Sequence[DataFrame], join: ResolvedQuery, scope: Sequence[st
     Evaluate a join of tables.
 
     Args:
-        tables: The rows of each input in the order of FROM: its columns that the join uses, and the scope columns.
+        tables: The rows of each input in the order of FROM: the columns that the join uses, and the scope columns.
         join: The join.
-        scope: Columns that keep independent histories apart: rows meet only where all of them are equal.
+        scope: Columns that separate independent histories: rows match only if all of them are equal.
 
     Returns:
-        The scope columns, then the columns of the SELECT list. Rows whose primary key is null take no part, for they
-        are no KTable rows (KIP-962 concerns foreign keys; a null key of a KTable is dropped by Kafka Streams too).
+        The scope columns, then the columns of the SELECT list. Rows with a null primary key are ignored, because they
+        are not KTable rows (KIP-962 concerns foreign keys; Kafka Streams also drops rows of a KTable with a null key).
     """
     rows = [
         table.where(f"NOT {null_key(item.key)}").alias(item.alias)
         for table, item in zip(tables, join.inputs, strict=True)
     ]
     joined = rows[0]
-    held = {name: quote(join.inputs[0].alias, name) for name in scope}
+    scopes = {name: quote(join.inputs[0].alias, name) for name in scope}
     for step, table, item in zip(join.steps, rows[1:], join.inputs[1:], strict=True):
         added = {name: quote(item.alias, name) for name in scope}
-        together = [f"{held[name]} = {added[name]}" for name in scope]
+        together = [f"{scopes[name]} = {added[name]}" for name in scope]
         joined = joined.join(table, on=F.expr(" AND ".join([*together, f"({step.on})"])), how=step.how)
         if step.how == "right":
-            held = added
+            scopes = added
         elif step.how == "full":
-            held = {name: f"coalesce({held[name]}, {added[name]})" for name in scope}
+            scopes = {name: f"coalesce({scopes[name]}, {added[name]})" for name in scope}
     if join.where is not None:
         joined = joined.where(F.expr(join.where))
-    values = [(name, held[name]) for name in scope] + [(output.name, output.expression) for output in join.outputs]
+    values = [(name, scopes[name]) for name in scope] + [(output.name, output.expression) for output in join.outputs]
     return joined.selectExpr(*(f"{sql} AS {quote(name)}" for name, sql in values))
 
 
 def met(found: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
-    Say which row each combination means: the meaning of a join in which every input has one row or none.
+    Evaluate a join for each combination of rows, in which every input has one row or none.
 
-    `meaning` says the same of whole tables; there rows meet by their keys, here they have met already.
+    `meaning` evaluates whole tables and matches their rows by key; here the rows are already matched.
 
     Args:
-        found: For each input a struct of its row under its alias, null where it has none, and other columns.
+        found: For each input a struct of its row, named by its alias and null if it has no row, and other columns.
         join: The join.
 
     Returns:
-        The columns, with `_lakejoin_row`: the columns of the SELECT list (struct), null where there is no row.
+        The columns, with `_lakejoin_row`: the columns of the SELECT list (struct), null if the join has no row.
     """
     first, *others = join.inputs
     state = found.withColumn(PRESENT, F.expr(f"{quote(first.alias)} IS NOT NULL"))
@@ -71,11 +71,11 @@ def met(found: DataFrame, join: ResolvedQuery) -> DataFrame:
         both = f"{PRESENT} AND {quote(item.alias)} IS NOT NULL"
         state = state.withColumn(MATCHED, F.expr(f"IF({both}, coalesce({step.on}, FALSE), FALSE)"))
         if step.how == "left":
-            state = _kept_if(state, MATCHED, [item.alias])
+            state = _null_unless(state, MATCHED, [item.alias])
         elif step.how == "right":
-            state = _kept_if(state, MATCHED, before).withColumn(PRESENT, F.expr(f"{quote(item.alias)} IS NOT NULL"))
+            state = _null_unless(state, MATCHED, before).withColumn(PRESENT, F.expr(f"{quote(item.alias)} IS NOT NULL"))
         elif step.how == "full":
-            state = _kept_if(state, PRESENT, before)
+            state = _null_unless(state, PRESENT, before)
             state = state.withColumn(PRESENT, F.expr(f"{PRESENT} OR {quote(item.alias)} IS NOT NULL"))
         else:
             state = state.withColumn(PRESENT, F.col(MATCHED))
@@ -86,5 +86,5 @@ def met(found: DataFrame, join: ResolvedQuery) -> DataFrame:
     return state.withColumn(ROW, F.expr(f"IF({PRESENT}, {row}, NULL)"))
 
 
-def _kept_if(state: DataFrame, condition: str, aliases: Sequence[str]) -> DataFrame:
+def _null_unless(state: DataFrame, condition: str, aliases: Sequence[str]) -> DataFrame:
     return state.withColumns({alias: F.expr(f"IF({condition}, {quote(alias)}, NULL)") for alias in aliases})

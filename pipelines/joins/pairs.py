@@ -1,13 +1,14 @@
 """
-Two streams meet within bounds of time: rows that wait, rows that met, rows that stay alone.
+The join of two streams within time bounds: pairs, unmatched rows and buffered rows.
 
-    rows that came ─┐                         ┌─► pairs: ON holds, the earlier one still waited
-                    ├─► watermarks, limits ───┼─► alone: null-padded once, when nothing can meet it any more
-    rows that wait ─┘                         └─► rows that wait from now on, and which of them have met
+    new rows      ─┐                         ┌─► pairs: ON is true, and the earlier row was still buffered
+                   ├─► watermarks, limits ───┼─► unmatched rows: null-padded once, when no later row can match them
+    buffered rows ─┘                         └─► rows that are buffered after the epoch, with their MATCHED flag
 
-The rules are those of the Hazelcast design, with Kafka Streams' emission as the other modes (KIP-77). A row is late if
-one of its times lies below its watermark; it waits for rows of the other stream until one lies below its limit. So
-limits decide who waits, and a pair needs no more than ON, two rows that were not late, and the earlier one waiting.
+The rules follow the Hazelcast design; the Kafka modes use the emission rules of Kafka Streams (KIP-77). A row is late
+if one of its times is below its watermark. A row stays buffered until one of its times is below its limit. Limits
+therefore decide which rows are buffered, and two rows are a pair if ON is true, neither was late, and the earlier one
+was buffered when the later one arrived.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,11 +34,11 @@ FIRST, SECOND, BY_LEFT = (f"{PREFIX}{name}" for name in ("first", "second", "by_
 BUCKET = f"{PREFIX}bucket"
 
 GREATEST = 2**63 - 1
-"""The greatest time there is."""
+"""The greatest time."""
 
 
 def timed(rows: DataFrame, join: ResolvedQuery) -> DataFrame:
-    """Give rows the columns that `value` names: the numbers of their watermarked columns."""
+    """Add to rows the columns that `value` names: their watermarked columns as numbers."""
     window = window_of(join)
     found = {}
     for number, watermark in enumerate(window.watermarks):
@@ -51,47 +52,47 @@ def timed(rows: DataFrame, join: ResolvedQuery) -> DataFrame:
 
 def judged(placed: DataFrame, join: ResolvedQuery, semantics: Semantics) -> DataFrame:
     """
-    Say of each row that came whether it is late, has a null key, and can meet a row of the other stream at all.
+    Add to each new row whether it is late, has a null key, and can match rows of the other stream.
 
     Args:
         placed: Rows with values, watermarks and limits.
         join: The join.
-        semantics: Under `strict` rows below a watermark are late; under the others none is.
+        semantics: Under `strict`, rows below a watermark are late; under other semantics, no row is late.
 
     Returns:
-        The rows with LATE, NULL_KEY (a null in an equality of ON, or in a time that a bound uses), APART (it never
-        waits, nor meets: a null key, or what ON demands of it alone is not true) and BELOW (it comes too late to wait,
-        and meets what waits), all false or true.
+        The rows with four columns that are true or false, never null: LATE, NULL_KEY (a null in an equality of ON, or
+        in a time that a bound uses), NOT_JOINABLE (never buffered and never matched: a null key, or a condition of ON
+        on this row alone is not true) and EXPIRED (below a limit: matched with buffered rows, but not buffered).
     """
     window = window_of(join)
-    late, null_key, apart = [], [], []
+    late, null_key, excluded = [], [], []
     for place in (0, 1):
         own = window.of(place)
         bounded = {end for bound in window.bounds for end in (bound.greater, bound.lesser)}
-        behind = [f"coalesce({value(n)} < {watermark_before(n)}, FALSE)" for n in own]
+        below = [f"coalesce({value(n)} < {watermark_before(n)}, FALSE)" for n in own]
         nulls = [f"{pair[place]} IS NULL" for pair in window.equalities]
         nulls += [f"{value(n)} IS NULL" for n in own if n in bounded]
-        late.append(f"({SIDE} = {place} AND ({_any(behind)}))")
+        late.append(f"({SIDE} = {place} AND ({_any(below)}))")
         null_key.append((place, _any(nulls)))
-        apart.append((place, f"NOT coalesce({window.one_sided[place]}, FALSE)"))
-    # What the file says of a row is evaluated where the row takes part: elsewhere it may be an error.
+        excluded.append((place, f"NOT coalesce({window.one_sided[place]}, FALSE)"))
+    # Evaluate the conditions of the file only on rows that take part: on other rows they may raise an error.
     takes_part = HAS_VALUE if semantics != "kafka-0.10.0" else "TRUE"
     rows = placed.withColumn(LATE, F.expr(f"{takes_part} AND ({_any(late)})" if semantics == "strict" else "FALSE"))
     rows = rows.withColumn(NULL_KEY, F.expr(_of_side(f"{takes_part} AND NOT {LATE}", null_key)))
-    rows = rows.withColumn(NOT_JOINABLE, F.expr(f"{NULL_KEY} OR {_of_side(f'{takes_part} AND NOT {LATE}', apart)}"))
+    rows = rows.withColumn(NOT_JOINABLE, F.expr(f"{NULL_KEY} OR {_of_side(f'{takes_part} AND NOT {LATE}', excluded)}"))
     return rows.withColumn(EXPIRED, F.expr(expired_sql(window)))
 
 
 def as_buffered(state: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
-    Give the rows that wait as rows that came before all others.
+    Convert the buffered rows to the form of new rows, at a position before all of these.
 
     Args:
         state: The scope columns, IDENTITY, MATCHED and the two rows.
         join: The join.
 
     Returns:
-        Rows as `judged` gives them; they waited already, and limits say nothing of them.
+        The rows with the columns that `pairs` and `expiry` read; WAITED is true, and the limits are NOTHING_YET.
     """
     none = F.lit(NOTHING_YET)
     window = window_of(join)
@@ -101,29 +102,33 @@ def as_buffered(state: DataFrame, join: ResolvedQuery) -> DataFrame:
 
 
 def as_new_rows(rows: DataFrame, semantics: Semantics) -> DataFrame:
-    """Give the judged rows that take part, as rows that have not waited nor met before."""
+    """
+    Return the judged rows that take part in the join, marked as neither buffered (WAITED) nor MATCHED before.
+
+    These are the rows of both streams that are not late and, except under `kafka-0.10.0`, have a value.
+    """
     takes_part = f"{SIDE} < 2 AND NOT {LATE}" + ("" if semantics == "kafka-0.10.0" else f" AND {HAS_VALUE}")
-    kept = rows.where(takes_part)
-    return kept.withColumns({WAITED: F.lit(False), MATCHED: F.lit(False)})
+    joining = rows.where(takes_part)
+    return joining.withColumns({WAITED: F.lit(False), MATCHED: F.lit(False)})
 
 
 def pairs(
     new_rows: DataFrame, buffered: DataFrame, join: ResolvedQuery, semantics: Semantics, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
-    Find the rows that meet: one of them came, the other came or waited before it.
+    Find the pairs of matching rows: one row is new, and the other is new or was buffered.
 
     Args:
-        new_rows: What `as_new_rows` gives.
-        buffered: What `as_buffered` gives.
+        new_rows: The result of `as_new_rows`.
+        buffered: The result of `as_buffered`.
         join: The join.
-        semantics: By which rules.
-        scope: Columns that keep independent histories apart.
+        semantics: The emission rules.
+        scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns, AT (bigint, the time of the later one), FIRST and SECOND (struct of IDENTITY: of the left
-        and the right row), BY_LEFT (whether the left one came later), both rows under their aliases, and no pair
-        twice.
+        Each pair once: the scope columns, AT (bigint, the time of the later row), FIRST and SECOND (struct of IDENTITY,
+        of the left and of the right row), BY_LEFT (whether the left row is the later one) and both rows under their
+        aliases.
     """
     window, (left, right) = window_of(join), join.inputs
     live = new_rows.where(f"NOT {NOT_JOINABLE}")
@@ -139,20 +144,20 @@ def pairs(
         )
         identity = F.struct(*IDENTITY).alias(ID)
         shown = [F.expr(pair[place]).alias(f"{name}_{place}") for name, pair in keys.items()]
-        kept = rows.select(F.struct(*columns[:-1], identity).alias(_side(place)), columns[-1], *shown)
+        keyed = rows.select(F.struct(*columns[:-1], identity).alias(_side(place)), columns[-1], *shown)
         buckets = F.expr(bucket[place](f"{_side(place)}."))
-        sides.append(kept.withColumn(f"{BUCKET}_{place}", F.explode(buckets) if place else buckets))
+        sides.append(keyed.withColumn(f"{BUCKET}_{place}", F.explode(buckets) if place else buckets))
     lefts, rights = sides
     same = [f"{_side(0)}.{quote(name)} = {_side(1)}.{quote(name)}" for name in scope]
     same += [f"{name}_0 = {name}_1" for name in (BUCKET, *keys)]
-    # At one time the left one comes first; of one stream the earlier commit, and of one commit the left one.
+    # At equal times the left row comes first; in a self-join the earlier commit, and within a commit the left row.
     left_first = f"{_side(0)}.{TIME} <= {_side(1)}.{TIME}"
     if window.is_self_join:
         is_later = f"{_side(0)}.{TIME} = {_side(1)}.{TIME} AND {_side(0)}.{VERSION} > {_side(1)}.{VERSION}"
         left_first = f"({left_first} AND NOT ({is_later}))"
-    still_there = f"IF({left_first}, {_waits(window, semantics, join, 0)}, {_waits(window, semantics, join, 1)})"
+    is_buffered = f"IF({left_first}, {_buffered(window, semantics, join, 0)}, {_buffered(window, semantics, join, 1)})"
     is_new = f"NOT ({_side(0)}.{WAITED} AND {_side(1)}.{WAITED})"
-    on = " AND ".join([*same, is_new, f"({join.steps[0].on})", still_there])
+    on = " AND ".join([*same, is_new, f"({join.steps[0].on})", is_buffered])
     met = lefts.join(rights, on=F.expr(on), how="inner")
     return met.select(
         *(F.col(f"{_side(0)}.{quote(name)}").alias(name) for name in scope),
@@ -169,16 +174,16 @@ def matched_rows(
     found: DataFrame, join: ResolvedQuery, semantics: Semantics, scope: Sequence[str] = ()
 ) -> DataFrame | None:
     """
-    Say which rows met, of the streams of which rows are kept that meet none.
+    Return the rows of outer sides that have a match.
 
     Args:
         found: The scope columns, FIRST, SECOND and BY_LEFT of each pair.
         join: The join.
-        semantics: Under `kafka-0.10.2` and `kafka-0.10.0` only what a row met as it came counts.
-        scope: Columns that keep independent histories apart.
+        semantics: Under `kafka-0.10.2` and `kafka-0.10.0` only the matches of a row on arrival count.
+        scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns and IDENTITY, each row once; None for an inner join, which keeps none.
+        The scope columns and IDENTITY, each row once; None for an inner join, which has no outer side.
     """
     scopes = [F.col(quote(name)) for name in scope]
     met = []
@@ -193,49 +198,49 @@ def matched_rows(
 
 def selected(found: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
-    Give the columns of the SELECT list for pairs and rows that stand alone.
+    Add the columns of the SELECT list to pairs and unmatched rows.
 
     Args:
-        found: Both rows under their aliases, one null for a row that stands alone, and other columns.
+        found: Both rows under their aliases (one is null for an unmatched row), and other columns.
         join: The join.
 
     Returns:
-        The columns with ROW (struct of the SELECT list): null where WHERE is not true.
+        The columns with ROW (struct of the SELECT list): null if WHERE is not true.
     """
     row = struct({output.name: output.expression for output in join.outputs})
     return found.withColumn(ROW, F.expr(row if join.where is None else f"IF({join.where}, {row}, NULL)"))
 
 
 def outer_sides(join: ResolvedQuery) -> tuple[int, ...]:
-    """Name the places of the inputs whose rows are kept although they meet none."""
+    """Return the places of the inputs on an outer side, whose unmatched rows are emitted."""
     return {"inner": (), "left": (0,), "right": (1,), "full": (0, 1)}[join.steps[0].how]
 
 
 def is_eager(semantics: Semantics) -> bool:
-    """Tell whether a row that meets none on arrival is emitted at once, and once more with what it meets later."""
+    """Return whether a row without a match on arrival is emitted at once, and again with each later match."""
     return semantics in ("kafka-0.10.2", "kafka-0.10.0")
 
 
-def _waits(window: Bounded, semantics: Semantics, join: ResolvedQuery, place: int) -> str:
-    """Give the SQL that tells whether the earlier row, of an input, still waits as the other one comes, and is met."""
+def _buffered(window: Bounded, semantics: Semantics, join: ResolvedQuery, place: int) -> str:
+    """Return the SQL condition that the earlier row, of input `place`, is buffered when the later row arrives."""
     one, other = _side(place), _side(1 - place)
     conditions = [f"{one}.{value(n)} >= {other}.{limit(n)}" for n in window.of(place) if window.limiting(n)]
     if semantics == "kafka-0.10.0":
         conditions.append(f"{one}.{HAS_VALUE}")
-        if outer_sides(join) == (place,):  # its rows look up and are not stored, those of the other one the reverse
+        if outer_sides(join) == (place,):  # rows of the outer side only look up; only the other rows are buffered
             conditions.append("FALSE")
-    # A null in a time that is compared here makes ON not true, too.
+    # A null in a time that is compared here also makes ON not true.
     return " AND ".join(conditions) or "TRUE"
 
 
 def expired_sql(window: Bounded) -> str:
-    """Give the SQL that tells whether a row lies below one of its limits; it has values of its own input only."""
+    """Return the SQL condition that a row is below one of its limits; it has values for its own input only."""
     numbers = [n for n in range(len(window.watermarks)) if window.limiting(n)]
     return f"({_any([f'coalesce({value(n)} < {limit(n)}, FALSE)' for n in numbers])})"
 
 
 def _buckets(window: Bounded) -> tuple[Callable[[str], str], Callable[[str], str]]:
-    """Say into which buckets of time rows of the left and of the right input go, so that those that meet share one."""
+    """Return functions for the time buckets of left and right rows; rows that can match have a bucket in common."""
     axis = _axis(window)
     if axis is None:
         hidden = f"pmod(hash({{0}}{TIME}), 1)"
@@ -253,7 +258,7 @@ def _buckets(window: Bounded) -> tuple[Callable[[str], str], Callable[[str], str
 
 
 def _axis(window: Bounded) -> tuple[int, int, int, int] | None:
-    """Find a time of each input that bounds hold together both ways: left between right - back and right + ahead."""
+    """Find a time of each input that is bounded in both directions: left between right - back and right + ahead."""
     found = []
     for bound in window.bounds:
         if window.watermarks[bound.greater].time.input == 0:
@@ -268,7 +273,7 @@ def _side(place: int) -> str:
 
 
 def _of_side(condition: str, each: Sequence[tuple[int, str]]) -> str:
-    """Give the SQL of what is asked of rows of each side, where a condition holds; false of others."""
+    """Return the SQL of an expression for each side, evaluated if a condition is true; false for other rows."""
     cases = " ".join(f"WHEN {condition} AND {SIDE} = {place} THEN {sql}" for place, sql in each)
     return f"(CASE {cases} ELSE FALSE END)"
 

@@ -1,7 +1,7 @@
 """
-The rows of two streams, told apart: by side, commit, hash, and a number among equal rows of a commit.
+The identity of rows of two streams: side, commit, hash, and a number among equal rows of a commit.
 
-So a row is the same one whenever it is read, in the epoch that it came in and in each in which it waits.
+A row has the same identity whenever it is read: in the epoch in which it is new and in each in which it is buffered.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, NUMBER, PREF
 
 def hashed(rows: DataFrame, join: ResolvedQuery, place: int, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Wrap the rows that came to a stream, each with the hash of its columns.
+    Wrap the new rows of a stream, and add the hash of their columns.
 
     Args:
         rows: The scope columns, TIME (bigint, its time in the order), VERSION (bigint, its commit), HAS_VALUE (boolean)
             and the columns that the join uses.
         join: The join.
         place: The place of the stream in FROM.
-        scope: Columns that keep independent histories apart.
+        scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns, PLACE, IDENTITY but for NUMBER, HAS_VALUE, and the row as a struct under its alias.
+        The scope columns, PLACE, IDENTITY except NUMBER, HAS_VALUE, and the row as a struct named by its alias.
     """
     item = join.inputs[place]
     row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
@@ -40,9 +40,9 @@ def hashed(rows: DataFrame, join: ResolvedQuery, place: int, scope: Sequence[str
 
 
 def identified(rows: DataFrame, join: ResolvedQuery, place: int, scope: Sequence[str] = ()) -> DataFrame:
-    """Complete the IDENTITY of rows that `hashed` gives: NUMBER distinguishes rows of a commit that share a hash."""
+    """Add NUMBER to the result of `hashed`: it distinguishes rows of a commit that have the same hash."""
     alias = join.inputs[place].alias
-    # Rows that share a hash may differ, be it by 0.0 and -0.0: the values decide which number belongs to which row.
+    # Rows with the same hash may differ, for example by 0.0 and -0.0: the values decide the number of each row.
     values = F.expr(identical(quote(alias), rows.schema[alias].dataType))
     equal = Window.partitionBy(*scope, SIDE, VERSION, HASH).orderBy(F.col(TIME), F.desc(HAS_VALUE), values)
     return rows.withColumn(NUMBER, F.row_number().over(equal))
@@ -50,10 +50,10 @@ def identified(rows: DataFrame, join: ResolvedQuery, place: int, scope: Sequence
 
 def identified_by_hash(rows: DataFrame) -> DataFrame | None:
     """
-    Complete the IDENTITY of rows that `hashed` gives, of one stream, without sorting them: their hashes differ.
+    Add NUMBER to the result of `hashed` for one stream without sorting, if no rows of a commit have the same hash.
 
     Returns:
-        The rows; None where some share a hash.
+        The rows; None if some have the same hash.
     """
     shared = rows.groupBy(VERSION, HASH).count().where("count > 1").limit(1)
     return None if shared.count() else rows.withColumn(NUMBER, F.lit(1))
@@ -61,14 +61,14 @@ def identified_by_hash(rows: DataFrame) -> DataFrame | None:
 
 def both_sides(rows: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
-    Give rows of a stream that is joined with itself to both sides.
+    Copy the rows of a stream that is joined with itself to both sides.
 
     Args:
-        rows: Rows with the struct of the left alias, as `identified` gives them.
+        rows: The result of `identified`, with the row as a struct named by the left alias.
         join: The join.
 
     Returns:
-        Each row twice: on the left side, and on the right one under the alias of that.
+        Each row twice: on the left side, and on the right side under its alias.
     """
     row = f"{PREFIX}row"
     others = [F.col(quote(name)) for name in rows.columns if name not in (SIDE, *(one.alias for one in join.inputs))]
@@ -80,5 +80,5 @@ def both_sides(rows: DataFrame, join: ResolvedQuery) -> DataFrame:
 
 
 def together(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Put the rows of both streams into one frame, a null in the place of the other's row."""
+    """Combine the rows of both streams in one frame; the struct of the other stream's row is null."""
     return left.unionByName(right, allowMissingColumns=True)

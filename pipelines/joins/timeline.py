@@ -1,12 +1,12 @@
 """
-The timeline of a join: what its result was at each position of an epoch, in one pass for any number of commits.
+The timeline of a join: its result at each position of an epoch, computed in one pass for any number of commits.
 
     changes of a source ──► versions of its rows          [0 ────── 3)[3 ──── 7)[7 ────
     versions that overlap ──► pieces of a result key      [0 ── 2)[2 ─ 3)[3 ── 7)[7 ────
-    a piece ──► the row that it means, or none, and the input that changed where it begins
+    a piece ──► its result row, or none, and the input whose change begins it
 
-A position is a number within the epoch, from 1, in the total order (time, side, version). 0 is what was there before
-the epoch: a piece from 0 on has no cause, and is what the first change meets.
+A position is a number within the epoch, from 1, in the total order (time, side, version). Position 0 is the state
+before the epoch: a piece that begins at 0 has no cause, and the first change is compared with it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,18 +28,19 @@ OTHER, REFERENCE = (f"{PREFIX}{name}" for name in ("other", "reference"))
 
 
 class Commits(Sources, Protocol):
-    """What a timeline reads: its `changes` are those of every commit, with their `position`."""
+    """The inputs of a timeline: `changes` returns the changes of every commit, with their `position`."""
 
 
 def _pieces(
     join: ResolvedQuery, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str]
 ) -> DataFrame:
     """
-    Cut the epoch of each touched key into pieces in which nothing changes.
+    Split the epoch of each touched key into pieces in which no input changes.
 
-    They have the scope columns, KEY (struct<k0, …>), START and END (positions: from and up to), CAUSE (the place of the
-    input that changed at the start, of two the first; null for what was there before), and for each input a struct
-    under its alias: its row in the piece, or null. The pieces of a key cover everything from 0 on without overlap.
+    A piece has the scope columns, KEY (struct<k0, …>), START and END (positions: inclusive and exclusive), CAUSE (the
+    place of the input that changed at the start, the first if both did; null for the state before the epoch), and for
+    each input a struct named by its alias: its row in the piece, or null. The pieces of a key cover all positions from
+    0 on without overlap.
     """
     absent = " OR ".join(f"key.k{part} IS NULL" for part in range(len(join.key)))
     found = touched.where(f"NOT ({absent})").select(
@@ -69,20 +70,20 @@ def timeline(
     join: ResolvedQuery, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
-    Give the result of a join piece by piece.
+    Return the result of a join piece by piece.
 
     Args:
         join: The join.
         types: The types in which keys are compared.
-        commits: What the epoch reads.
-        touched: The touched keys, as `touched_keys` gives them.
-        scope: Columns that keep independent histories apart.
+        commits: The inputs of the epoch.
+        touched: The touched keys, as returned by `touched_keys`.
+        scope: Columns that separate independent histories.
 
     Returns:
         The scope columns, `key` (struct<k0, …>), `position` (bigint, where the piece begins), `cause` (the place of the
-        input that changed there; null at 0), `row` (struct of the columns of the SELECT list; null where the result has
-        none), and of a join of two, for the rules of Kafka Streams: `other` (whether the input that did not change has
-        a row) and `reference` (the key that the row refers to, over a foreign key).
+        input that changed there; null at 0), `row` (struct of the columns of the SELECT list; null if the result has no
+        row), and, for the rules of Kafka Streams in a join of two inputs, `other` (whether the input that did not
+        change has a row) and `reference` (the foreign key of the row).
     """
     found = _pieces(join, types, commits, touched, scope)
     other = referred = "NULL"
@@ -105,7 +106,7 @@ def timeline(
 def _cut(
     found: DataFrame, place: int, alias: str, refers_to: Column, cuts: DataFrame, scope: Sequence[str]
 ) -> DataFrame:
-    """Cut pieces where the versions of one more input begin and end; what refers to no version meets nothing."""
+    """Split pieces where the versions of one more input begin and end; a piece without a version gets a null row."""
     start, end, key = (f"{PREFIX}version_{name}" for name in ("start", "end", "key"))
     other = {name: f"{PREFIX}version_scope_{number}" for number, name in enumerate(scope)}
     renamed = cuts.select(
@@ -133,6 +134,6 @@ def _cut(
 
 
 def _wanted(found: DataFrame, place: int, refers_to: Column, commits: Commits, scope: Sequence[str]) -> DataFrame:
-    """Name the keys that the pieces refer to at any time."""
+    """Return the keys that any of the pieces refers to."""
     keys = found.select(*(F.col(quote(name)) for name in scope), refers_to.alias("key")).where("key IS NOT NULL")
     return commits.materialize(f"wanted_{place}", keys.distinct())

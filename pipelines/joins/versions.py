@@ -1,4 +1,4 @@
-"""The versions of a source's rows within an epoch, each from one position up to another."""
+"""The versions of a source's rows within an epoch; each is valid from one position up to another."""
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -13,24 +13,24 @@ from pipelines.joins.kernel import unchanged_rows
 from pipelines.spec import Input
 
 BEGINNING = 0
-"""The position of what was there before the epoch."""
+"""The position of the state before the epoch."""
 
 NEVER = 2**63 - 1
-"""Where a version ends that nothing replaces in the epoch."""
+"""The end of a version that is not replaced within the epoch."""
 
 
 def positions(changes: Mapping[int, DataFrame], scope: Sequence[str] = ()) -> DataFrame:
     """
-    Bring the commits of several sources into the one total order: by time, at one time by source, then by version.
+    Number the commits of several sources in the total order: by time, at equal times by source, then by version.
 
     Args:
-        changes: The changes of each source by its place in FROM: the scope columns, `version` (bigint, growing with
-            each commit), `at` (timestamp, its time) and others.
-        scope: Columns that keep independent histories apart.
+        changes: The changes of each source by its place in FROM: the scope columns, `version` (bigint, which increases
+            with each commit), `at` (timestamp of the commit) and others.
+        scope: Columns that separate independent histories.
 
     Returns:
         A row for each commit: the scope columns, `side` (int, the source's place), `version`, `at` (its time in the
-        order, no earlier than that of the version before) and `position` (bigint, from 1).
+        order, at least the time of the version before) and `position` (bigint, from 1).
     """
     commits = [
         frame.groupBy(*scope, "version").agg(F.max("at").alias("at")).withColumn("side", F.lit(side))
@@ -49,20 +49,20 @@ def positions(changes: Mapping[int, DataFrame], scope: Sequence[str] = ()) -> Da
 
 
 def placed(changes: DataFrame, order: DataFrame, side: int, scope: Sequence[str] = ()) -> DataFrame:
-    """Give the changes of a source their `position`; `order` is what `positions` gives."""
+    """Add the `position` to the changes of a source; `order` is the result of `positions`."""
     own = order.where(F.col("side") == side).select(*(F.col(quote(name)) for name in scope), "version", "position")
     return changes.join(own, on=[*scope, "version"], how="inner")
 
 
 def timed(changes: DataFrame, time: str, floor: int, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Give the changes of a table their `position` in time: no earlier than what any version before had, nor than a floor.
+    Add the `position` in time to the changes of a table: at least the position of each earlier version and a floor.
 
     Args:
-        changes: The changes: the scope columns, `version` (bigint, growing with each commit) and others.
+        changes: The changes: the scope columns, `version` (bigint, which increases with each commit) and others.
         time: Spark SQL of a change's own time (bigint, not null).
         floor: The greatest time of the table so far.
-        scope: Columns that keep independent histories apart.
+        scope: Columns that separate independent histories.
 
     Returns:
         The changes with `position` (bigint).
@@ -88,25 +88,27 @@ def versions(
     ties: Sequence[str] = (),
 ) -> DataFrame:
     """
-    Give every version of the touched rows of a source.
+    Return all versions of the touched rows of a source.
 
     Args:
-        changes: The changes of each commit: the scope columns, `key`, `position`, `old`, `new`; None if there are none.
+        changes: The changes of each commit: the scope columns, `key`, `position`, `old`, `new`; None if the source has
+            no changes.
         looked_up: The source's rows for the touched keys at the end of the epoch: the scope columns and the columns
             that the join uses.
-        side: The source in the join.
+        side: The source, as an input of the join.
         types: The types in which key parts are compared.
-        scope: Columns that keep independent histories apart.
-        beginning: The position from which on there is what was there before.
-        ties: Columns of the changes that order those of a key at one position: the last of them counts.
+        scope: Columns that separate independent histories.
+        beginning: The position at which the rows that existed before the changes begin.
+        ties: Columns that order the changes of a key at one position; the last one takes effect.
 
     Returns:
-        The scope columns, `key`, `start` and `end` (positions: from and up to) and `row` (struct of the source's
-        columns, null while absent). The versions of a key cover everything from the beginning on without overlap.
+        The scope columns, `key`, `start` and `end` (positions: inclusive and exclusive) and `row` (struct of the
+        source's columns, null while absent). The versions of a key cover all positions from `beginning` on without
+        overlap.
     """
     scopes = [F.col(quote(name)) for name in scope]
     keyed = looked_up.where(f"NOT {null_key(side.key)}")
-    kept = unchanged_rows(changes, keyed, side, types, scope).select(
+    unchanged = unchanged_rows(changes, keyed, side, types, scope).select(
         *scopes,
         F.expr(key_struct(side.key, types)).alias("key"),
         F.lit(beginning).cast("bigint").alias("start"),
@@ -114,7 +116,7 @@ def versions(
         F.expr(_row(side, "")).alias("row"),
     )
     if changes is None:
-        return kept
+        return unchanged
     in_order = Window.partitionBy(*scope, "key").orderBy("position", *ties)
     ordered = changes.select(
         *scopes,
@@ -130,7 +132,7 @@ def versions(
     changed = ordered.select(
         *scopes, "key", F.explode(F.expr(f"IF(is_first, array({before}, {after}), array({after}))")).alias("version")
     )
-    return changed.select(*scopes, "key", "version.start", "version.end", "version.row").unionAll(kept)
+    return changed.select(*scopes, "key", "version.start", "version.end", "version.row").unionAll(unchanged)
 
 
 def _row(side: Input, prefix: str) -> str:

@@ -1,7 +1,7 @@
 """
-Watermarks of few positions, those of commits: walked on the driver, where a query over all rows would take longer.
+Watermarks of commits, whose positions are few: computed on the driver, because a query over all rows takes longer.
 
-What a position sees, and when limits rose, is as `watermarks` says of rows.
+The rules for watermarks and limits are those that `watermarks` applies to rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,11 +19,11 @@ class Position(NamedTuple):
     A position of one history.
 
     Args:
-        time: Its time.
-        rank: Its side; of a stream that is joined with itself 0.
-        version: Its commit.
-        before: The watermarks before it, by their places; NOTHING_YET where nothing came.
-        after: Those after it.
+        time: The time.
+        rank: The side; 0 if a stream is joined with itself.
+        version: The commit.
+        before: The watermarks before the position, by number; NOTHING_YET without earlier rows.
+        after: The watermarks after the position.
     """
 
     time: int
@@ -35,14 +35,14 @@ class Position(NamedTuple):
 
 def steps_at(rows: DataFrame, window: Bounded) -> DataFrame:
     """
-    Give what the rows of each position tell of the watermarks.
+    Return the watermark steps of each position.
 
     Args:
         rows: PLACE and the columns that `watermark_step` names, of one history.
         window: The watermarked columns.
 
     Returns:
-        A row for each position, with these columns.
+        A row for each position: the same columns, with the greatest step of each watermark.
     """
     return rows.groupBy(*PLACE).agg(
         *(F.max(watermark_step(n)).alias(watermark_step(n)) for n in range(len(window.watermarks)))
@@ -51,38 +51,38 @@ def steps_at(rows: DataFrame, window: Bounded) -> DataFrame:
 
 def combined_steps(steps: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
     """
-    Bring what is told of a position from several sides into one row for each.
+    Combine the steps of each position into one row.
 
     Args:
-        steps: Rows of `steps_at`.
+        steps: Rows of `steps_at`, from several sources.
 
     Returns:
-        Rows of `steps_at`, each position once.
+        Rows of `steps_at`, one for each position.
     """
     found: dict[tuple[Any, ...], list[Any]] = {}
     for row in steps:
-        place, told = tuple(row[: len(PLACE)]), row[len(PLACE) :]
-        known = found.setdefault(place, [None] * len(told))
+        place, values = tuple(row[: len(PLACE)]), row[len(PLACE) :]
+        known = found.setdefault(place, [None] * len(values))
         found[place] = [
-            max((one for one in pair if one is not None), default=None) for pair in zip(known, told, strict=True)
+            max((one for one in pair if one is not None), default=None) for pair in zip(known, values, strict=True)
         ]
-    return [(*place, *told) for place, told in found.items()]
+    return [(*place, *values) for place, values in found.items()]
 
 
 def walked(steps: Iterable[Sequence[Any]], floors: Sequence[int]) -> list[Position]:
     """
-    Walk the positions of one history in their order.
+    Compute the watermarks at the positions of one history, in order.
 
     Args:
         steps: Rows of `steps_at`.
-        floors: The watermarks by then, NOTHING_YET where nothing came.
+        floors: The watermarks before the first position, NOTHING_YET without earlier rows.
 
     Returns:
-        The positions in their order.
+        The positions in order.
     """
     known, positions = tuple(floors), []
-    for place, told in sorted((tuple(row[: len(PLACE)]), row[len(PLACE) :]) for row in steps):
-        after = tuple(before if one is None else max(before, one) for before, one in zip(known, told, strict=True))
+    for place, values in sorted((tuple(row[: len(PLACE)]), row[len(PLACE) :]) for row in steps):
+        after = tuple(before if one is None else max(before, one) for before, one in zip(known, values, strict=True))
         time, rank, version = place
         positions.append(Position(time, rank, version, known, after))
         known = after
@@ -91,15 +91,15 @@ def walked(steps: Iterable[Sequence[Any]], floors: Sequence[int]) -> list[Positi
 
 def risen(positions: Sequence[Position], window: Bounded, number: int) -> list[tuple[int, int]]:
     """
-    Say when the limit of a watermarked column rose.
+    Return the times at which the limit of a watermarked column rose.
 
     Args:
-        positions: What `walked` gives.
+        positions: The result of `walked`.
         window: The watermarked columns and their bounds.
-        number: Which column.
+        number: The number of the column.
 
     Returns:
-        Each limit with the time after which it was so high, ascending.
+        Each limit with the time of the position that raised it, in ascending order.
     """
     steps: list[tuple[int, int]] = []
     for position in positions:

@@ -1,11 +1,11 @@
 """
-Watermarks by position: how far the times of two streams had come when a row arrived.
+Watermarks by position: how far the times of two streams had advanced when a row arrived.
 
-    rows of both streams in the one order ──► greatest time so far, less the lateness = watermark W of each column
-                                              W of the other input, less what ON allows = limit of a column
+    rows of both streams in total order ──► greatest time so far minus the lateness = watermark W of each column
+                                            W of the other input minus what ON allows = limit of a column
 
-The order is cut into parts. Within a part a window runs over its rows; a part begins with the greatest value of all
-parts before it, so that no task has to sort everything.
+The order is split into parts by time. A window function runs over the rows of each part and starts from the greatest
+values of all earlier parts, so no task has to sort all rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,31 +21,31 @@ from pipelines.spec.sql.lengths import DAY
 from pipelines.spec.statement.added_columns import PREFIX, VERSION
 
 NOTHING_YET = -(2**63)
-"""A watermark of which no value has come, and a time before every other."""
+"""A watermark for which no value has arrived, and a time before all others."""
 
 TIME, RANK = f"{PREFIX}time", f"{PREFIX}rank"
 PLACE = (TIME, RANK, VERSION)
 """
-The columns that place a row in the one order: its time (bigint), its rank (int: its side, the left first; of a stream
-that is joined with itself 0), its commit.
+The columns that give a row its place in the total order: its time (bigint), its rank (int: its side, the left first;
+0 if a stream is joined with itself) and its commit.
 """
 
 TASK, BEGIN = f"{PREFIX}task", f"{PREFIX}begin"
 
 
 def window_of(join: ResolvedQuery) -> Bounded:
-    """Give what bounds a join of two streams in time."""
+    """Return the watermarked columns and time bounds of a join of two streams."""
     assert join.window is not None
     return join.window
 
 
 def value(number: int) -> str:
-    """Name the column with a row's own value of a watermarked column (bigint, null if it is of the other input)."""
+    """Name the column with a row's value of a watermarked column (bigint, null for a column of the other input)."""
     return f"{PREFIX}x{number}"
 
 
 def watermark_step(number: int) -> str:
-    """Name the column with what a row says of a watermark, the lateness taken off (bigint, null for nothing)."""
+    """Name the column with the watermark that a row sets: value minus lateness (bigint; null or NOTHING_YET: none)."""
     return f"{PREFIX}m{number}"
 
 
@@ -66,43 +66,43 @@ def limit(number: int) -> str:
 
 def as_number(column: str, kind: DataType, *, by_date: bool = False) -> str:
     """
-    Give the SQL of a time as a number: microseconds since 1970, of an integer itself.
+    Return the SQL of a time as a number: microseconds since 1970, or the integer itself.
 
     Args:
         column: The column, as SQL.
         kind: Its type.
-        by_date: Only dates are compared: each day has 24 hours, whatever the time zone.
+        by_date: Whether only dates are compared: then each day has 24 hours in every time zone.
     """
     if isinstance(kind, TimestampType):
         return f"unix_micros({column})"
     if isinstance(kind, DateType):
         return f"unix_date({column}) * {DAY}L" if by_date else f"unix_micros(CAST({column} AS TIMESTAMP))"
-    if isinstance(kind, TimestampNTZType):  # what a clock shows, in no time zone
+    if isinstance(kind, TimestampNTZType):  # local time, without a time zone
         day, minutes = f"unix_date(CAST({column} AS DATE)) * {DAY}L", f"hour({column}) * 60 + minute({column})"
         return f"{day} + ({minutes}) * 60000000L + CAST(extract(SECOND FROM {column}) * 1000000 AS BIGINT)"
     return f"CAST({column} AS BIGINT)"
 
 
 def less(one: str, other: int) -> str:
-    """Give the SQL of a difference that stays a number where it would be too small, or there is nothing yet."""
+    """Return the SQL of a difference that is NOTHING_YET if it underflows, or if `one` is null or NOTHING_YET."""
     return f"IF({one} = {NOTHING_YET}, {one}, coalesce(try_subtract({one}, {other}L), {NOTHING_YET}))"
 
 
 def with_steps(rows: DataFrame, window: Bounded, semantics: Semantics) -> DataFrame:
     """
-    Say what each row tells of the watermarks.
+    Add to each row the watermarks that it sets.
 
     Args:
         rows: Rows of both inputs with the columns that `value` names.
         window: The watermarked columns.
-        semantics: Under `strict` each column has a watermark of its own; under the others one time goes for all, that
-            of the streams (KIP-77).
+        semantics: Under `strict`, each column has its own watermark; under other semantics, all columns share one
+            stream time (KIP-77).
 
     Returns:
-        The rows with the columns that `watermark_step` names; of a watermark that is given they tell nothing.
+        The rows with the columns that `watermark_step` names; null for a watermark that comes from upstream progress.
     """
     both = f"coalesce({', '.join(value(number) for number in range(len(window.watermarks)))})"
-    marks = {
+    steps = {
         watermark_step(number): F.expr(
             "CAST(NULL AS BIGINT)"
             if watermark.is_from_upstream
@@ -110,22 +110,23 @@ def with_steps(rows: DataFrame, window: Bounded, semantics: Semantics) -> DataFr
         )
         for number, watermark in enumerate(window.watermarks)
     }
-    return rows.withColumns(marks)
+    return rows.withColumns(steps)
 
 
 def with_watermarks(rows: DataFrame, window: Bounded, width: int, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Give each row the watermarks and limits at its position: those that all rows at positions before it made.
+    Add to each row the watermarks and limits at its position, which result from all rows at earlier positions.
 
     Args:
-        rows: The scope columns, PLACE and the columns that `watermark_step` names. Rows of one position see the same.
+        rows: The scope columns, PLACE and the columns that `watermark_step` names. Rows at one position get the
+            same watermarks.
         window: The watermarked columns and their bounds.
-        width: So much time is looked at in one task.
-        scope: Columns that keep independent histories apart.
+        width: The range of time that one task processes.
+        scope: Columns that separate independent histories.
 
     Returns:
-        The rows with the columns that `watermark_before`, `watermark_after` and `limit` name; NOTHING_YET where no
-        row came before.
+        The rows with the columns that `watermark_before`, `watermark_after` and `limit` name; NOTHING_YET without
+        earlier rows.
     """
     numbers = range(len(window.watermarks))
     parts = rows.withColumn(TASK, F.expr(f"{TIME} div {max(width, 1)}"))
@@ -142,22 +143,22 @@ def with_watermarks(rows: DataFrame, window: Bounded, width: int, scope: Sequenc
     placed = placed.withColumns(
         {watermark_after(n): F.coalesce(F.max(watermark_step(n)).over(up_to), least) for n in numbers}
     )
-    # Of the rows of one position the first has seen none of the others.
+    # At one position the first row has the least watermark: no other row of the position precedes it.
     placed = placed.withColumns({watermark_before(n): F.min(watermark_before(n)).over(together) for n in numbers})
-    begun = placed.join(F.broadcast(beginnings), on=own, how="inner")
-    made: dict[str, Column] = {}
+    started = placed.join(F.broadcast(beginnings), on=own, how="inner")
+    total: dict[str, Column] = {}
     for n in numbers:
         begin = F.coalesce(F.col(f"{BEGIN}{n}"), least)
-        made |= {
+        total |= {
             watermark_before(n): F.greatest(watermark_before(n), begin),
             watermark_after(n): F.greatest(watermark_after(n), begin),
         }
-    whole = begun.withColumns(made).drop(TASK, *(f"{BEGIN}{n}" for n in numbers))
+    whole = started.withColumns(total).drop(TASK, *(f"{BEGIN}{n}" for n in numbers))
     return whole.withColumns({limit(n): F.expr(limit_sql(window, n, watermark_before)) for n in numbers})
 
 
 def _beginnings(parts: DataFrame, columns: Sequence[str], scope: Sequence[str]) -> DataFrame:
-    """Give for each part the greatest values of all parts before it."""
+    """Return for each part the greatest values of all earlier parts."""
     each = parts.groupBy(*scope, TASK).agg(*(F.max(column).alias(column) for column in columns))
     before = Window.partitionBy(*scope).orderBy(TASK).rowsBetween(Window.unboundedPreceding, -1)
     begun = [F.max(column).over(before).alias(f"{BEGIN}{n}") for n, column in enumerate(columns)]
@@ -165,30 +166,30 @@ def _beginnings(parts: DataFrame, columns: Sequence[str], scope: Sequence[str]) 
 
 
 def limit_sql(window: Bounded, number: int, of: Callable[[int], str]) -> str:
-    """Give the SQL of the limit of a watermarked column, from watermarks that `of` names."""
+    """Return the SQL of the limit of a watermarked column, from watermarks that `of` names."""
     limits = [less(of(bound.lesser), bound.allowance) for bound in window.limiting(number)]
     return f"greatest({', '.join([*limits, f'{NOTHING_YET}L', f'{NOTHING_YET}L'])})"
 
 
 def lowest(window: Bounded, number: int, watermarks: Mapping[int, int]) -> int:
-    """Give the limit of a watermarked column, from watermarks by number."""
+    """Return the limit of a watermarked column, from watermarks by number."""
     known = [(watermarks[bound.lesser], bound.allowance) for bound in window.limiting(number)]
-    limits = [mark if mark == NOTHING_YET else max(mark - allowance, NOTHING_YET) for mark, allowance in known]
+    limits = [at if at == NOTHING_YET else max(at - allowance, NOTHING_YET) for at, allowance in known]
     return max(limits, default=NOTHING_YET)
 
 
 def limit_steps(placed: DataFrame, window: Bounded, number: int, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Give the positions at which the limit of a watermarked column rose.
+    Return the positions at which the limit of a watermarked column rose.
 
     Args:
-        placed: What `with_watermarks` gives.
+        placed: The result of `with_watermarks`.
         window: The watermarked columns and their bounds.
-        number: Which column.
-        scope: Columns that keep independent histories apart.
+        number: The number of the column.
+        scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns, `value` (bigint, the limit) and `at` (struct of PLACE: a position after which it was that).
+        The scope columns, `value` (bigint, the limit) and `at` (struct of PLACE: a position after which it applied).
     """
     after = placed.withColumn("value", F.expr(limit_sql(window, number, watermark_after)))
     place = F.struct(*(F.col(name) for name in PLACE))
@@ -200,18 +201,18 @@ def first_beyond(
     rows: DataFrame, number: str, steps: DataFrame, at: str, width: int, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
-    Say for each row at which position a limit first lay above its time.
+    Find for each row the first position after which a limit exceeds its time.
 
     Args:
         rows: The scope columns, the column with the time, and others.
         number: The column with the time (bigint, maybe null).
-        steps: What `limit_steps` gives.
-        at: What the answer is called.
-        width: So much time is looked at in one task.
-        scope: Columns that keep independent histories apart.
+        steps: The result of `limit_steps`.
+        at: The name of the column to add.
+        width: The range of time that one task processes.
+        scope: Columns that separate independent histories.
 
     Returns:
-        The rows with `at` (struct of PLACE): null where no limit rose above the time.
+        The rows with `at` (struct of PLACE): null if no limit exceeds the time.
     """
     names = rows.columns
     width = max(width, 1)
@@ -230,7 +231,7 @@ def first_beyond(
         "at",
     )
     own = [*scope, TASK]
-    # From the greatest value down, a row after the limits that are greater and before those that equal it.
+    # In descending order of values; a row follows the limits that exceed its time and precedes those equal to it.
     down = Window.partitionBy(*own).orderBy(F.desc("value"), F.col("row").isNull())
     so_far = down.rowsBetween(Window.unboundedPreceding, -1)
     within = mine.unionAll(theirs).withColumn("next", F.min("at").over(so_far)).where("row IS NOT NULL")
@@ -247,17 +248,17 @@ def first_beyond(
 
 def running_sum(rows: DataFrame, at: str, more: str, width: int, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Add numbers up in the order of positions.
+    Compute the running sum of numbers in the order of positions.
 
     Args:
         rows: The scope columns, the position (struct of PLACE) and the number.
         at: The column with the position.
         more: The column with the number.
-        width: So much time is looked at in one task.
-        scope: Columns that keep independent histories apart.
+        width: The range of time that one task processes.
+        scope: Columns that separate independent histories.
 
     Returns:
-        For each position the scope columns, the position, and the sum of all numbers up to it, under the same names.
+        For each position the scope columns, the position, and the sum of all numbers up to it, in the same columns.
     """
     own = [*scope, TASK]
     each = (
@@ -267,9 +268,9 @@ def running_sum(rows: DataFrame, at: str, more: str, width: int, scope: Sequence
     )
     parts = each.groupBy(*own).agg(F.sum(more).alias(more))
     before = Window.partitionBy(*scope).orderBy(TASK).rowsBetween(Window.unboundedPreceding, -1)
-    begun = parts.select(
+    starts = parts.select(
         *(F.col(quote(name)) for name in own), F.coalesce(F.sum(more).over(before), F.lit(0)).alias(BEGIN)
     )
     so_far = Window.partitionBy(*own).orderBy(at).rowsBetween(Window.unboundedPreceding, 0)
-    summed = each.withColumn(more, F.sum(more).over(so_far)).join(F.broadcast(begun), on=own, how="inner")
+    summed = each.withColumn(more, F.sum(more).over(so_far)).join(F.broadcast(starts), on=own, how="inner")
     return summed.select(*(F.col(quote(name)) for name in scope), at, (F.col(more) + F.col(BEGIN)).alias(more))

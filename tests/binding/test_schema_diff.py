@@ -43,7 +43,7 @@ def test_a_star_stays_what_it_was_at_the_first_run(evolving: Lake, sql: str) -> 
     lake.sql("ALTER TABLE {left} ADD COLUMNS (more STRING)")
     for report in (planned(lake, pipeline), only(pipeline.run(lake.spark))):
         assert report.strategy == "nothing"
-        assert report.details[0].startswith("left has come to have `more`: `*` goes on without")
+        assert report.details[0].startswith("left gained `more`: `*` still stands for the columns")
         assert f"drop {lake.path('result')} and run `lakejoin backfill --select result`" in report.text()
     lake.sql("INSERT INTO {left} VALUES (3, 'c', 30, 'm')")
     lake.sql("UPDATE {left} SET more = 'm' WHERE k = 1")
@@ -97,9 +97,9 @@ def test_a_star_over_a_stream_stays_what_it_was_too(evolving: Lake) -> None:
 @pytest.mark.parametrize(
     ("change", "found", "hint"),
     [
-        ("DROP COLUMN n", "nothing makes its column `n` int", "makes the columns as they are, or drop"),
-        ("RENAME COLUMN n TO m", "nothing makes its column `n` int", "(there is left.`m` now), or drop"),
-        ("ALTER COLUMN n TYPE BIGINT", "its column `n` int would be bigint", "or drop"),
+        ("DROP COLUMN n", "unexpected column `n` int", "returns the existing columns, or drop"),
+        ("RENAME COLUMN n TO m", "unexpected column `n` int", "(new in the sources: left.`m`), or drop"),
+        ("ALTER COLUMN n TYPE BIGINT", "column `n` int should be bigint", "or drop"),
     ],
     ids=["dropped", "renamed", "widened"],
 )
@@ -159,8 +159,8 @@ def test_a_column_that_the_statement_names_is_a_fault_of_the_file_once_it_is_gon
     [
         (JOIN.replace("r.w", "upper(r.w) AS w"), "the same columns of the same sources, by other expressions", True),
         (JOIN.replace("right r", "more r"), "it reads more, too; it reads right no more", True),
-        (JOIN.replace(", r.w", ""), "nothing makes its column `w` string", False),
-        (JOIN.replace("l.v", "l.k AS v, r.w AS x"), "`v` string would be int; it lacks the column `x` string", False),
+        (JOIN.replace(", r.w", ""), "unexpected column `w` string", False),
+        (JOIN.replace("l.v", "l.k AS v, r.w AS x"), "`v` string should be int; missing column `x` string", False),
     ],
     ids=["expression", "source", "fewer", "others"],
 )

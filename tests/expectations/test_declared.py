@@ -50,7 +50,7 @@ def test_ours_are_known_by_name_too() -> None:
 def test_a_column_that_the_result_does_not_have_is_a_fault_of_the_file(priced: Lake, name: str) -> None:
     """Great Expectations knows columns by their case."""
     join = declared(priced, {"expect_column_values_to_not_be_null": {"column": name}})
-    with pytest.raises(PipelineFileError, match=f"`{name}` is no column of the result"):
+    with pytest.raises(PipelineFileError, match=f"`{name}` is not a column of the result"):
         join.run(priced.spark)
     assert not Path(priced.path("result")).exists()
 

@@ -230,7 +230,7 @@ def test_a_source_whose_rows_change_is_refused(followed: Lake, statement: str, o
     with pytest.raises(CannotContinue, match=f"{operation} in version {version}") as refused:
         run(lake)
     assert (refused.value.exit_code, refused.value.where) == (4, "orders_raw")
-    assert "run `lakejoin backfill`: it reconciles the table that is kept of this source" in refused.value.hint
+    assert "run `lakejoin backfill`, which reconciles the KTable of this source" in refused.value.hint
     assert refused.value.hint in str(refused.value)
     assert [row["epoch"] for row in lake.ledger()] == [1, 1, 1, 1]
 
@@ -365,7 +365,7 @@ def test_columns_that_change_and_another_definition_wait_for_a_person(followed: 
     assert changed.value.where == "orders_raw"
     pipeline(lake)
     lake.sql("ALTER TABLE {orders_raw} ADD COLUMNS (note STRING)", "orders_raw")
-    with pytest.raises(SchemaBroken, match="it lacks the column `note` string") as broken:
+    with pytest.raises(SchemaBroken, match="missing column `note` string") as broken:
         run(lake)
     assert broken.value.exit_code == 4
 
@@ -419,10 +419,10 @@ def test_plan_status_and_history_show_the_ktable_before_its_joins(
     [
         (COLUMNS.replace("amount", "_Order"), {}, "has a column `_Order`"),
         (COLUMNS, {"order_by": "seqq"}, "did you mean `seq`"),
-        (COLUMNS, {"tombstone": "op"}, "it is string"),
-        (COLUMNS, {"tombstone": "amount.x = 1"}, "Spark refuses it"),
-        (COLUMNS + ", v VARIANT", {}, "v is variant, which has no comparison"),
-        (COLUMNS + ", m MAP<INT, INT>", {"order_by": "m"}, "m is map<int,int>, which has no order"),
+        (COLUMNS, {"tombstone": "op"}, "it is string, not boolean"),
+        (COLUMNS, {"tombstone": "amount.x = 1"}, "Spark rejects the condition"),
+        (COLUMNS + ", v VARIANT", {}, "v is variant, which cannot be compared"),
+        (COLUMNS + ", m MAP<INT, INT>", {"order_by": "m"}, "m is map<int,int>, which cannot be ordered"),
         (COLUMNS + ", m MAP<INT, INT>", {"key": "m"}, "m is map<int,int>, which cannot be a key"),
     ],
 )

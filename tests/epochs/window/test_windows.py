@@ -408,7 +408,7 @@ def test_times_of_other_types_than_their_bounds_are_faults(streams: Streams) -> 
     both = "SELECT l.id FROM left l JOIN ints r ON l.t = r.t"
     with pytest.raises(PipelineFileError) as caught:
         streams.pipeline(both, sources).run(streams.spark)
-    assert "its lateness an interval" in caught.value.message
+    assert "its lateness is an interval" in caught.value.message
     assert "times of different kinds" in caught.value.message
     number = "SELECT l.id FROM left l JOIN right r ON l.t BETWEEN r.t - 5 AND r.t + 5"
     with pytest.raises(PipelineFileError, match="compared with a number"):
@@ -576,7 +576,7 @@ def test_a_star_goes_on_without_a_new_column_and_what_waits_is_found_again(strea
     report = only(join.run(spark))
     assert (report.counts["appended"], [line.split(":")[0] for line in report.details]) == (
         1,
-        ["left has come to have `more`"],
+        ["left gained `more`"],
     )
     assert [row[:2] for row in streams.rows()] == [(1, "a")]
     only(join.verify(spark))
