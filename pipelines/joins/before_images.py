@@ -10,6 +10,10 @@ from pyspark.sql.types import StructType
 from lakehouse.changes import each_change
 from lakehouse.sqltext import quote
 from pipelines.joins.changelog import last_rows
+from pipelines.spec.statement.added_columns import PREFIX
+
+PREVIOUS = f"{PREFIX}previous"
+"""The struct of the previous row; a result may have a column of any other name."""
 
 
 class Before(NamedTuple):
@@ -86,9 +90,9 @@ def logged_between(
     same_key = " AND ".join(f"logged.{quote(name)} <=> earlier.{quote(name)}" for name in key)
     keys = rows.select(*(F.col(quote(name)) for name in key)).distinct().alias("logged")
     earlier = changelog.where(f"_epoch < {first}").alias("earlier").join(keys, on=F.expr(same_key), how="left_semi")
-    previous = last_rows(earlier, columns, key).select(F.struct("*").alias("held"))
-    is_previous = " AND ".join(f"logged.{quote(name)} <=> held.{quote(name)}" for name in key)
-    return rows.join(previous, on=F.expr(is_previous), how="left").select("logged.*", *_values(before, "held"))
+    previous = last_rows(earlier, columns, key).select(F.struct("*").alias(PREVIOUS))
+    is_previous = " AND ".join(f"logged.{quote(name)} <=> {PREVIOUS}.{quote(name)}" for name in key)
+    return rows.join(previous, on=F.expr(is_previous), how="left").select("logged.*", *_values(before, PREVIOUS))
 
 
 def _values(before: Before, row: str) -> list[Column]:
