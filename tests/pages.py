@@ -46,7 +46,7 @@ def links(page: str) -> Iterator[tuple[str, str]]:
 
 def spans(page: str) -> list[str]:
     """Return the pieces of code within the sentences of a page."""
-    return re.findall(r"`([^`\n]+)`", prose(page))
+    return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose(page))]
 
 
 def anchors(page: str) -> set[str]:
