@@ -22,7 +22,7 @@ test: $(STAMP)
 test-fast: $(STAMP)
 	$(WITH_JAVA) $(BIN)/pytest -n 2 --dist worksteal -m "fast and not slow"
 
-# Measure, and write the README's performance section with its plot: about an hour.
+# Measure, and write the figures of README.md and tests/README.md with their plot: about an hour.
 benchmarks: $(STAMP)
 	$(WITH_JAVA) $(BIN)/python -m tests.benchmarks.report
 

@@ -1,11 +1,12 @@
 """
-Run the benchmarks of the README's performance section and write its table and its plot.
+Run the benchmarks and write their tables and their plot into the pages.
 
     python -m tests.benchmarks.report [--only NAME]
 
 Each benchmark is a process of its own. Lines go to `tests/benchmarks/results.jsonl`, the plot to
-`tests/benchmarks/growth.svg`; the README is written between its two marks. With --only, the lines of one group are
-measured anew (compare, cases, rows, changes) and the others taken from the file; with `--only none` all of them.
+`tests/benchmarks/growth.svg`. README.md gets the table that compares the ways, `tests/README.md` all other figures,
+each between its two marks. With --only, the lines of one group are measured again (compare, cases, rows, changes) and
+the others are read from the file; with `--only none` all of them are.
 """
 
 import argparse
@@ -13,13 +14,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-RESULTS, PLOT, README = HERE / "results.jsonl", HERE / "growth.svg", HERE.parent.parent / "README.md"
+RESULTS, PLOT = HERE / "results.jsonl", HERE / "growth.svg"
+README, TESTS = HERE.parent.parent / "README.md", HERE.parent / "README.md"
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 
 WIDE = ["--rows", "4000000", "--width", "wide", "--repeat", "1"]
@@ -69,9 +71,10 @@ def main() -> None:
     found = grouped()
     if found["rows"] and found["changes"]:
         draw(found["rows"], found["changes"])
-    text = README.read_text()
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    README.write_text(f"{before}{BEGIN}\n\n{section(found)}\n\n{END}{after}")
+    for page, written in ((README, summary(found)), (TESTS, details(found))):
+        text = page.read_text()
+        before, after = text.split(BEGIN)[0], text.split(END)[1]
+        page.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{after}")
 
 
 def grouped() -> dict[str, list[dict[str, Any]]]:
@@ -80,11 +83,8 @@ def grouped() -> dict[str, list[dict[str, Any]]]:
     return {group: [lines[tuple(each)] for each in all_ if tuple(each) in lines] for group, all_ in GROUPS.items()}
 
 
-def section(found: dict[str, list[dict[str, Any]]]) -> str:
-    """Write the README's section."""
-    measured = [line for lines in found.values() for line in lines]
-    machines = sorted({f"{line['cores']} cores with {line['memory_gib']} GiB" for line in measured})
-    days = sorted({line["on"] for line in measured})
+def summary(found: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the part of README.md: how lakejoin compares, where it is slower, and the plot."""
     ratio = [
         [
             _words(line),
@@ -98,10 +98,6 @@ def section(found: dict[str, list[dict[str, Any]]]) -> str:
         ]
         for line in found["compare"]
     ]
-    grown = [
-        [f"{line['rows']:,}", f"{line['changes']:,}", f"{line['full_s']:.1f}", f"{line['lakejoin_s']:.1f}"]
-        for line in (*found["rows"], *found["changes"])
-    ]
     head = [
         "case",
         "CTAS s",
@@ -112,17 +108,56 @@ def section(found: dict[str, list[dict[str, Any]]]) -> str:
         "recipe / lakejoin",
         "feed rows / needed",
     ]
-    single = [row for line in found["cases"] for row in _single(line)]
-    parts = [
-        f"Measured by `make benchmarks` on {' and '.join(machines)}, {' and '.join(days)}; seconds of the "
-        "rounds after one that warms the session, a process for each line, lakejoin with its gate on.",
-        _table(head, ratio),
-        *([_table(["case", "seconds", "ratio"], single)] if single else []),
-    ]
-    if grown:
+    parts = [_measured(found, "compare"), _table(head, ratio)]
+    if found["rows"] and {"backfill", "overhead", "stream_table"} <= {line["name"] for line in found["cases"]}:
+        parts.append(" ".join(_sentences(found)))
+    if found["rows"] or found["changes"]:
         parts.append("![Seconds by rows and by changes](tests/benchmarks/growth.svg)")
+    return "\n\n".join(parts)
+
+
+def _sentences(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """Return what a reader should know before choosing lakejoin, in figures."""
+    single = {line["name"]: line for line in reversed(found["cases"])}
+    for line in (found["rows"][0], found["rows"][-1]):
+        yield (
+            f"With tables of {line['rows']:,} rows full recompute takes {line['full_s']:.1f} s, "
+            f"lakejoin {line['lakejoin_s']:.1f} s."
+        )
+    load, one, stream = single["backfill"], single["overhead"], single["stream_table"]
+    yield (
+        f"A first load takes {load['ratio_ctas']:.1f} times as long as CREATE TABLE AS SELECT, because it sorts the "
+        f"result by its key. An epoch with one changed row takes {one['one_s']:.1f} s, a MERGE of that row "
+        f"{one['merge_s']:.1f} s; a run with nothing to do takes {one['nothing_s']:.1f} s. A stream of "
+        f"{stream['rows']:,} rows looks up a table in {stream['lakejoin_s']:.1f} s, Spark's own stream-static join in "
+        f"{stream['spark_s']:.1f} s."
+    )
+
+
+def details(found: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the part of `tests/README.md`: every figure that README.md does not show, and those of the plot."""
+    grown = [
+        [f"{line['rows']:,}", f"{line['changes']:,}", f"{line['full_s']:.1f}", f"{line['lakejoin_s']:.1f}"]
+        for line in (*found["rows"], *found["changes"])
+    ]
+    single = [row for line in found["cases"] for row in _single(line)]
+    parts = [_measured(found, "cases", "rows", "changes")]
+    if single:
+        parts.append(_table(["case", "seconds", "ratio"], single))
+    if grown:
         parts.append(_table(["rows of each table", "changes (recent)", "full s", "lakejoin s"], grown))
     return "\n\n".join(parts)
+
+
+def _measured(found: dict[str, list[dict[str, Any]]], *groups: str) -> str:
+    """Return the sentence that says on which machines and days the lines of groups were measured, and how."""
+    lines = [line for group in groups for line in found[group]]
+    machines = sorted({f"{line['cores']} cores with {line['memory_gib']} GiB" for line in lines})
+    days = sorted({line["on"] for line in lines})
+    return (
+        f"Measured by `make benchmarks` on {' and '.join(machines)}, {' and '.join(days)}: seconds of the rounds after "
+        "one that warms the session, one process for each line, lakejoin with its gate on."
+    )
 
 
 def draw(rows: Sequence[dict[str, Any]], changes: Sequence[dict[str, Any]]) -> None:

@@ -1,8 +1,23 @@
-"""The README's figures are those that were measured."""
+"""The figures of the pages are those that were measured."""
 
-from tests.benchmarks.report import BEGIN, END, README, grouped, section
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.benchmarks.report import BEGIN, END, README, TESTS, details, grouped, summary
 
 
-def test_the_readme_shows_what_was_recorded() -> None:
-    shown = README.read_text().split(BEGIN)[1].split(END)[0].strip()
-    assert shown == section(grouped())
+@pytest.mark.parametrize(("page", "written"), [(README, summary), (TESTS, details)], ids=["README", "tests"])
+def test_a_page_shows_what_was_recorded(page: Path, written: Callable[[dict[str, list[dict[str, Any]]]], str]) -> None:
+    shown = page.read_text().split(BEGIN)[1].split(END)[0].strip()
+    assert shown == written(grouped())
+
+
+def test_every_recorded_figure_is_on_a_page() -> None:
+    """The two pages share the lines out, and leave none."""
+    pages = summary(grouped()) + details(grouped())
+    for group, lines in grouped().items():
+        assert lines, group
+        assert all(f"{line['lakejoin_s']:.1f}" in pages for line in lines if "lakejoin_s" in line), group

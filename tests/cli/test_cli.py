@@ -116,7 +116,7 @@ def test_two_joins_of_a_file_run_though_one_fails(standard: Lake, capsys: pytest
 def test_every_exit_code_is_reached(
     loaded: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each by a command, with the error in the one document on stdout; a list of the README says what they mean."""
+    """Each by a command, with the error in the one document on stdout; `lakehouse/README.md` says what they mean."""
     lake = loaded
     reached = {}
 

@@ -1,7 +1,7 @@
 """
 A pipeline watched over many epochs, a change of a source before each: what stays in the process.
 
-    python -m tests.watching [--epochs N]
+    python -m tests.commands.watching [--epochs N]
 
 Prints a JSON line after each hundred epochs: the resident MiB of Python and of the JVM, those in use of its heap, the
 number of cached frames, temp views and settings; the ratio of the resident ones to those after the first hundred, and
@@ -79,7 +79,7 @@ def _resident(process: int | str) -> int:
 
 def main() -> None:
     """Watch once."""
-    parser = argparse.ArgumentParser(prog="python -m tests.watching", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.commands.watching", description=__doc__)
     parser.add_argument("--epochs", type=int, default=500)
     epochs = parser.parse_args().epochs
     with tempfile.TemporaryDirectory(prefix="watching-") as folder:
