@@ -17,7 +17,7 @@ from lakehouse.sqltext import numbered, quote
 from lakehouse.stage import fields_of
 
 KEY = "_lakejoin_key"
-"""A working column."""
+"""The working column of the key."""
 
 NO_LITERALS = Pruning((), None)
 

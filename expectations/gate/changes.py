@@ -162,7 +162,7 @@ class _Staged:
 
     @property
     def share(self) -> int:
-        """The number n of which one in n staged rows is computed again."""
+        """The sampling interval: one in this number of staged rows is computed again."""
         return max(self.rows // limits.RECOMPUTED_ROWS, 1)
 
     @property

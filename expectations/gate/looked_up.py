@@ -30,7 +30,7 @@ LOOKED_UP_RULES = {
     "surplus": "every row of the result has a cause",
 }
 BEGINNING, NEVER = -(2**63), 2**63 - 1
-"""Before the first position, and after the last."""
+"""The positions before the first and after the last position."""
 
 START, END = "_lakejoin_start", "_lakejoin_end"
 """The working columns of the positions from which (included) and until which (excluded) a table row is valid."""

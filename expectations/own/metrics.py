@@ -90,8 +90,7 @@ def _metric(
     engine: type[ExecutionEngine[Any]],
     kind: MetricPartialFunctionTypes,
 ) -> Callable[..., Judged]:
-    """Build the metric for Great Expectations: it gets the frame, checks that the columns exist, and judges the
-    rows."""
+    """Build a metric of Great Expectations that gets the frame, checks that the columns exist, and judges the rows."""
 
     @metric_partial(
         engine=engine,

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from lakehouse.sqltext import quote
 
 Flags = npt.NDArray[np.bool_]
-"""One truth value for each row of a pandas frame."""
+"""One boolean for each row of a pandas frame."""
 
 Numbers = npt.NDArray[np.int64]
 """One number for each row of a pandas frame."""

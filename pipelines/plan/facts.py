@@ -42,7 +42,7 @@ class SourceFacts:
 
     @property
     def has_come(self) -> bool:
-        """Whether the source has news since the last epoch: new rows, or only a new watermark."""
+        """Whether the source has new rows, or only a new watermark, since the last epoch."""
         return bool(self.data_versions) or self.epochs[0] < self.epochs[1]
 
 
