@@ -1,7 +1,7 @@
 """
-What expectations there are, by name, with their arguments: known without importing Great Expectations.
+The catalogue of expectations and their arguments, which needs no import of Great Expectations.
 
-That takes seconds, which only a gate may take. `expectations.cataloguing` makes the list.
+That import takes seconds, which only a gate can afford. `expectations.cataloguing` generates the catalogue.
 """
 
 import json
@@ -15,7 +15,7 @@ FILE = Path(__file__).with_name("catalogue.json")
 
 COLUMNS = ("column", "column_A", "column_B", "column_list")
 OUR_COLUMNS = ("_column", "_columns")
-"""The arguments that name columns which have to be there, and how those of ours end."""
+"""The arguments that name columns which must exist, and the endings of such arguments in our own expectations."""
 
 FORMS = {
     "array": "a list",
@@ -32,7 +32,7 @@ Declared = Sequence[Mapping[str, Mapping[str, Any]]]
 
 
 class ArgumentFault(NamedTuple):
-    """What is wrong with an argument: its name, and the names that would be right where there is none of that name."""
+    """An error in an argument: its name, the problem, and for an unknown argument the known names."""
 
     argument: str
     problem: str
@@ -40,54 +40,54 @@ class ArgumentFault(NamedTuple):
 
 
 def names() -> tuple[str, ...]:
-    """Name all expectations that a pipeline file may have."""
+    """Return the names of all expectations that a pipeline file may use."""
     return tuple(_catalogue())
 
 
 def is_row_level(name: str, arguments: Mapping[str, Any]) -> bool:
     """
-    Tell whether an expectation judges each row by itself, so that a change set can be held to it.
+    Return whether an expectation judges each row by itself, so that it can validate a change set.
 
     Args:
-        name: Its name.
-        arguments: Its arguments; a share of rows, `mostly`, is one of the whole table.
+        name: The name of the expectation.
+        arguments: Its arguments. With `mostly`, a share of the rows, it judges the table as a whole.
     """
     return bool(_catalogue()[name]["row_level"]) and arguments.get("mostly", 1) == 1
 
 
 def each(declared: Declared) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Give each expectation of a join, its name and its arguments."""
+    """Iterate over the expectations of a join, as names and arguments."""
     return ((name, arguments) for one in declared for name, arguments in one.items())
 
 
 def of_rows(declared: Declared) -> Declared:
-    """Give those that judge each row by itself."""
+    """Return the expectations that judge each row by itself."""
     return [{name: arguments} for name, arguments in each(declared) if is_row_level(name, arguments)]
 
 
 def of_whole(declared: Declared) -> Declared:
-    """Give those that judge a table as a whole."""
+    """Return the expectations that judge a table as a whole."""
     return [{name: arguments} for name, arguments in each(declared) if not is_row_level(name, arguments)]
 
 
 def described(name: str, arguments: Mapping[str, Any]) -> str:
-    """Write an expectation in one line."""
+    """Format an expectation in one line."""
     return f"{name}({', '.join(f'{key}: {value}' for key, value in arguments.items())})"
 
 
 def columns_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name the columns that arguments name."""
+    """Return the columns that the arguments name."""
     found = (given for name, given in arguments.items() if name in COLUMNS or name.endswith(OUR_COLUMNS))
     return tuple(column for named in found for column in ([named] if isinstance(named, str) else named))
 
 
 def argument_faults(name: str, arguments: Mapping[str, Any]) -> Iterator[ArgumentFault]:
     """
-    Say what is wrong with the arguments of an expectation.
+    Find the errors in the arguments of an expectation.
 
     Args:
-        name: Its name, one of `names`.
-        arguments: What the pipeline file says.
+        name: The name of the expectation, one of `names`.
+        arguments: The arguments in the pipeline file.
     """
     from jsonschema import Draft202012Validator
 
@@ -102,20 +102,25 @@ def argument_faults(name: str, arguments: Mapping[str, Any]) -> Iterator[Argumen
 
 
 def _plain(value: Any) -> Any:
-    """Write dates, which YAML knows and JSON does not, as texts."""
+    """Convert dates to strings, because YAML has dates and JSON has none."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return value.isoformat() if isinstance(value, date) else value
 
 
 def _problem(rule: str, value: Any) -> str:
-    """Say in words what a rule of the schema asks for."""
+    """Describe a violated rule of the schema."""
     if rule == "type":
         forms = [FORMS[form] for form in ([value] if isinstance(value, str) else value)]
         return f"must be {' or '.join(forms)}"
     if rule == "enum":
         return f"must be one of {', '.join(map(str, value))}"
-    words = {"minimum": "at least", "maximum": "at most", "minLength": "not empty, of length", "minItems": "of length"}
+    words = {
+        "minimum": "at least",
+        "maximum": "at most",
+        "minLength": "of length at least",
+        "minItems": "of length at least",
+    }
     return f"must be {words.get(rule, rule)} {value:g}"
 
 

@@ -1,5 +1,5 @@
 """
-Make the list of the expectations that there are: those of the Great Expectations that is installed, and ours.
+Generate the catalogue of expectations: the expectations of the installed Great Expectations, and our own.
 
     python -m expectations.cataloguing > expectations/catalogue.json
 """
@@ -18,7 +18,7 @@ from great_expectations.expectations.registry import (
 import expectations.own  # noqa: F401  (registers ours)
 
 ROW_BY_ROW = ("ColumnMapExpectation", "ColumnPairMapExpectation", "MulticolumnMapExpectation")
-"""What Great Expectations calls expectations that judge rows."""
+"""The base classes of expectations that judge rows in Great Expectations."""
 
 OF_A_WHOLE = frozenset(
     {
@@ -38,20 +38,20 @@ OF_A_WHOLE = frozenset(
         "expect_positions_to_grow",
     }
 )
-"""Of these the ones that judge a row by others, or a column."""
+"""The subclasses of `ROW_BY_ROW` that judge a row by other rows, or a column as a whole."""
 
 OF_OTHER_TABLES = frozenset({"expect_query_results_to_match_comparison", "expect_table_row_count_to_equal_other_table"})
-"""Expectations about tables that a gate does not have."""
+"""Expectations about other tables, which a gate cannot read."""
 
 MACHINERY = ("batch_id", "catch_exceptions", "id", "metadata", "rendered_content", "result_format", "windows")
-"""Arguments that are for Great Expectations' own use."""
+"""Arguments for the internal use of Great Expectations."""
 
 FIXED = ("column_list", "ignore_row_if", "mostly")
-"""Arguments that ours have from Great Expectations and that stay as they are."""
+"""Arguments that our own expectations inherit from Great Expectations and that must keep their defaults."""
 
 
 def made() -> dict[str, dict[str, Any]]:
-    """Make the catalogue from the Great Expectations that is installed, and ours."""
+    """Build the catalogue from the installed Great Expectations and our own expectations."""
     found = {}
     for name in sorted(list_registered_expectation_implementations()):
         made_by = get_expectation_impl(name)
@@ -66,7 +66,7 @@ def made() -> dict[str, dict[str, Any]]:
 
 
 def _arguments(schema: Mapping[str, Any], fixed: Sequence[str]) -> dict[str, Any]:
-    """Reduce the schema of an expectation to what a person gives."""
+    """Reduce the schema of an expectation to the arguments that a user sets."""
     given = {name: form for name, form in schema["properties"].items() if name not in (*MACHINERY, *fixed)}
     properties = {name: _form(form, schema["definitions"]) for name, form in given.items()}
     required = schema.get("required", [])
@@ -77,7 +77,7 @@ def _form(argument: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[s
     """Reduce the schema of an argument to the plain forms that it may have."""
     choices = [*_choices(argument, definitions)]
     forms = sorted({choice["type"] for choice in choices if "type" in choice})
-    plain = [form for form in forms if form != "object"] or forms  # a mapping names a parameter, which nobody gives
+    plain = [form for form in forms if form != "object"] or forms  # a mapping is a suite parameter, never set by users
     made: dict[str, Any] = {"type": plain[0] if len(plain) == 1 else plain} if plain else {}
     for choice in choices:
         if choice.get("type") in plain:
@@ -86,7 +86,7 @@ def _form(argument: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[s
 
 
 def _choices(argument: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Give each schema of which an argument may meet one."""
+    """Iterate over the alternative schemas of an argument."""
     if "$ref" in argument:
         argument = definitions[argument["$ref"].rpartition("/")[2]]
     several = [choice for kind in ("anyOf", "oneOf", "allOf") for choice in argument.get(kind, ())]

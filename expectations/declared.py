@@ -1,4 +1,4 @@
-"""Rows held to expectations that are given by name: those of a pipeline file, and those of a suite of ours."""
+"""Validate rows against expectations given by name: those of a pipeline file, and those of our own suites."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -18,16 +18,16 @@ EXAMPLES = 3
 
 def judge(about: str, rows: DataFrame, declared: Declared, *, with_results: bool = False) -> Verdict:
     """
-    Hold rows to expectations, by Spark, whose types and nulls these are about.
+    Validate rows against expectations. Spark evaluates them, because they refer to its types and nulls.
 
     Args:
-        about: The join, for errors.
+        about: The name of the join, for errors.
         rows: The rows.
-        declared: The expectations: Great Expectations' and our own.
-        with_results: Whether the verdict also tells what was found of those that were met.
+        declared: The expectations, of Great Expectations and our own.
+        with_results: Whether the verdict also has the results of the expectations that the rows meet.
 
     Raises:
-        GateErrored: One could not be evaluated.
+        GateErrored: An expectation could not be evaluated.
     """
     if not declared:
         return Verdict()
@@ -37,15 +37,15 @@ def judge(about: str, rows: DataFrame, declared: Declared, *, with_results: bool
 
 def made(declared: Declared) -> list["Expectation"]:
     """
-    Make expectations of their names and arguments.
+    Build expectations from their names and arguments.
 
     Args:
-        declared: The expectations: Great Expectations' and our own.
+        declared: The expectations, of Great Expectations and our own.
 
     Raises:
-        GateErrored: Arguments do not go together, as a least value above the greatest.
+        GateErrored: The arguments of an expectation are inconsistent, as a minimum above the maximum.
     """
-    import expectations.own  # noqa: F401  (registers ours, as the other registers its own)
+    import expectations.own  # noqa: F401  (registers ours; Great Expectations registers its own)
 
     return [_one(name, arguments) for name, arguments in each(declared)]
 
@@ -59,7 +59,7 @@ def _one(name: str, arguments: Mapping[str, Any]) -> "Expectation":
     except pydantic.ValidationError as error:
         raise GateErrored(
             described(name, arguments),
-            "its arguments do not go together",
+            "the arguments of the expectation are inconsistent",
             found="; ".join(part["msg"] for part in error.errors()),
             hint="correct the expectation in the pipeline file",
         ) from error
@@ -72,7 +72,8 @@ def _finding(result: Any) -> str:
     words = described(settings.type, given)
     if "unexpected_count" in found:
         some = ", ".join(map(str, found.get("partial_unexpected_list", ())[:EXAMPLES]))
-        words += f": {found['unexpected_count']} of {found['element_count']} rows" + (f", as {some}" if some else "")
+        words += f": {found['unexpected_count']} of {found['element_count']} rows"
+        words += f", for example {some}" if some else ""
     elif "observed_value" in found:
         words += f": {found['observed_value']}"
     return words

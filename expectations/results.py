@@ -1,4 +1,4 @@
-"""What was found of an expectation, in the words of Great Expectations' own renderers, as plain values for a page."""
+"""The results of expectations as plain values for a page, in the words of the renderers of Great Expectations."""
 
 import json
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ EXAMPLES = 10
 @dataclass(frozen=True)
 class ExpectationResult:
     """
-    An expectation, and what was found.
+    An expectation and its result.
 
     Args:
-        expectation: Its name.
-        words: What it expects.
-        column: The column that it is about; empty if it is about several or the whole table.
-        is_met: Whether rows meet it.
-        observed: What was observed.
-        found: How many rows do not meet it, of how many; empty if it counts none.
+        expectation: The name of the expectation.
+        words: A sentence that describes the expectation.
+        column: The column that it judges; empty if it judges several columns or the whole table.
+        is_met: Whether the rows meet the expectation.
+        observed: The observed value, as text.
+        found: The number of rows that do not meet it, and of all rows; empty if no such row was counted.
         examples: Some values that do not meet it.
     """
 
@@ -36,10 +36,10 @@ class ExpectationResult:
 
 def expectation_result(result: Any) -> ExpectationResult:
     """
-    Tell the result of an expectation.
+    Build the result of an expectation.
 
     Args:
-        result: What Great Expectations gives of it, with some of the values that were not expected.
+        result: The result of Great Expectations, with some of the unexpected values.
     """
     result.render()
     settings, found = result.expectation_config, result.result or {}
@@ -57,7 +57,7 @@ def expectation_result(result: Any) -> ExpectationResult:
 
 
 def _sentence(rendered: Any) -> str:
-    """Put the arguments into the sentence that was rendered; what is a graph or a table, or failed, has none."""
+    """Fill the arguments into the rendered sentence; return "" for a graph, a table or a failed renderer."""
     for content in rendered or ():
         value = content.value.to_json_dict()
         if content.value_type == "StringValueType" and not content.name.endswith(".failed"):

@@ -1,4 +1,4 @@
-"""What is expected of the tables of a join by its kind: suites as values, in the form of the pipeline file."""
+"""The suites for the tables of a join, by the kind of join: values in the form of the pipeline file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ Suite = list[dict[str, dict[str, Any]]]
 
 
 def of_table(key: Sequence[str]) -> Suite:
-    """Expect of a result with a key that each row has it, and none that of another."""
+    """Return the suite for a result with a key: each row has a key, and no two rows have the same."""
     return [
         {"expect_key_to_be_present": {"key_columns": [*key]}},
         {"expect_one_change_per_key": {"key_columns": [*key]}},
@@ -17,14 +17,16 @@ def of_table(key: Sequence[str]) -> Suite:
 
 def of_changes(key: Sequence[str], before: Mapping[str, str], operation: str, version: str, known: str) -> Suite:
     """
-    Expect of the changes of a result with a key that each changes something, and none that of another of its commit.
+    Return the suite for the changes of a result with a key.
+
+    Each change has an effect, and a commit has at most one change of each key.
 
     Args:
         key: The columns of the key.
-        before: The columns of the result that can be compared, each with the one that has its value before.
-        operation: The column that says what a change does.
-        version: The column that says which commit made it.
-        known: The column that says whether the key was there before.
+        before: The comparable columns of the result, each with the column of its value before the change.
+        operation: The column with the operation of a change.
+        version: The column with the version of its commit.
+        known: The column with whether the key existed before.
     """
     changes = {"key_columns": [*key], "operation_column": operation, "tombstones": ["delete"]}
     compared = {"value_columns": [*before], "before_columns": [*before.values()]}
@@ -37,17 +39,17 @@ def of_changes(key: Sequence[str], before: Mapping[str, str], operation: str, ve
 
 
 def of_stream(position: Sequence[str]) -> Suite:
-    """Expect of a result to which rows are added that each has its place in the order."""
+    """Return the suite for a result that is a stream: each row has a position in the order."""
     return [{"expect_key_to_be_present": {"key_columns": [*position]}}]
 
 
 def of_two_streams(outer_sides: Sequence[int], rows: tuple[str, str]) -> Suite:
     """
-    Expect that a row that stands alone is alone: once, and never with a match as well.
+    Return the suite for a result of two streams: an unmatched row occurs once, and never with a match as well.
 
     Args:
-        outer_sides: The sides whose rows are kept although they meet none, 0 and 1.
-        rows: The columns that say of which row of the left, and of the right side, a row is made.
+        outer_sides: The outer sides of the join, 0 for left and 1 for right.
+        rows: The columns that identify the left row and the right row of a result row.
     """
     return [
         {"expect_no_padded_row_with_match": {"row_columns": [rows[side]], "partner_columns": [rows[1 - side]]}}
@@ -66,17 +68,17 @@ def of_changelog(
     known: str = "",
 ) -> Suite:
     """
-    Expect of a changelog that its rows have places that differ, and that each changes something.
+    Return the suite for a changelog: the rows of a key have different positions, and each row has an effect.
 
     Args:
         key: The columns of the key.
-        values: The other columns of the result; those that can be compared.
-        operation: The column that says what a row does.
+        values: The other columns of the result that can be compared.
+        operation: The column with the operation of a row.
         position: The columns that order the rows.
-        strict: Whether none may change nothing; Kafka Streams emits some that do (KIP-77).
-        before: For each of the values the column that has what it was before the first row, where the changelog is
-            not looked at from its beginning.
-        known: The column that says whether the key was there then.
+        strict: Whether each row must have an effect; Kafka Streams also emits rows without one (KIP-77).
+        before: For each column of `values`, the column of its value before the first row. Needed where the changelog
+            is not validated from its beginning.
+        known: The column with whether the key existed before the first row.
     """
     changes = {"key_columns": [*key], "operation_column": operation, "tombstones": ["tombstone"]}
     in_order = {**changes, "order_columns": [*position]}

@@ -1,4 +1,4 @@
-"""Great Expectations at work: a suite over one frame, with one context for the process, one suite at a time."""
+"""Run Great Expectations: one suite at a time over one frame, with one context for the process."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
 
 Finding = Callable[[Any], str]
-"""Says in words what an expectation that was not met found, from its result."""
+"""Describes the finding of an expectation that is not met, from its result."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """
-    What a gate found.
+    The verdict of a gate.
 
     Args:
-        findings: Each rule that rows broke, with their number.
-        results: Every expectation with what was found, where a page is made of it.
+        findings: Each violated rule, with the number of rows that violate it.
+        results: The results of all expectations, if they are needed for a page; else empty.
     """
 
     findings: tuple[str, ...] = ()
@@ -38,12 +38,12 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Tell whether every rule held."""
+        """Whether all rules hold."""
         return not self.findings
 
 
 _one_at_a_time = Lock()
-"""The context of Great Expectations is the process's and keeps what is being validated under fixed names."""
+"""The context of Great Expectations is shared by the process and stores the current frame under fixed names."""
 
 
 @cache
@@ -65,18 +65,18 @@ def validated(
     with_results: bool = False,
 ) -> Verdict:
     """
-    Hold a frame to expectations.
+    Validate a frame against expectations.
 
     Args:
-        about: What the frame is part of, for errors.
+        about: The name of the join or of the data, for errors.
         batch: The frame.
-        expected: Makes the expectations; called where Great Expectations may be imported.
-        finding: Says what one that was not met found.
-        in_process: Whether its rows, which are few, are judged in this process and not by Spark.
-        with_results: Whether the verdict also tells what was found of the expectations that were met.
+        expected: Builds the expectations; called after Great Expectations is imported.
+        finding: Describes the finding of an expectation that is not met.
+        in_process: Whether this process evaluates the expectations instead of Spark; only for small frames.
+        with_results: Whether the verdict also has the results of the expectations that the rows meet.
 
     Raises:
-        GateErrored: An expectation could not be evaluated; nothing is said about the rows then.
+        GateErrored: An expectation could not be evaluated; this is no verdict about the rows.
     """
     with _one_at_a_time:
         context = _context()
@@ -104,7 +104,7 @@ def validated(
 
 
 def _in_pandas(batch: DataFrame) -> "pd.DataFrame":
-    """Bring rows to this process; a null beside integers and booleans makes no floats of them."""
+    """Collect rows into a pandas frame with nullable types, so that integers and booleans with nulls stay exact."""
     import pandas as pd
     import pyarrow as pa
 
@@ -119,14 +119,14 @@ def _in_pandas(batch: DataFrame) -> "pd.DataFrame":
 
 
 def _printable(batch: DataFrame) -> DataFrame:
-    """Write a text whose bytes are not valid UTF-8, which no Python process takes, in hexadecimal digits."""
+    """Convert strings that are not valid UTF-8, which Python cannot read, to hexadecimal digits."""
     texts = [field.name for field in batch.schema if isinstance(field.dataType, StringType)]
     written = "IF(is_valid_utf8({0}), {0}, concat('invalid UTF-8: ', hex({0})))"
     return batch.withColumns({name: F.expr(written.format(quote(name))) for name in texts}) if texts else batch
 
 
 def _refuse_errors(about: str, outcome: Any) -> None:
-    """Tell a gate that errored from one that failed: an expectation that raised has no verdict."""
+    """Raise an error if an expectation raised: this is an error of the gate, not a failed gate."""
     for result in outcome.results:
         info = result.exception_info or {}
         raised = [info] if "raised_exception" in info else list(info.values())
@@ -135,7 +135,7 @@ def _refuse_errors(about: str, outcome: Any) -> None:
                 settings = result.expectation_config
                 raise GateErrored(
                     about,
-                    "an expectation could not be evaluated: nothing is known of the rows",
+                    "an expectation could not be evaluated, so the rows were not validated",
                     found=f"{settings.type}: {item.get('exception_message')}",
-                    hint="correct the expectation in the pipeline file, if it is yours, or report this",
+                    hint="correct the expectation if it is in the pipeline file, else report this error",
                 )

@@ -1,4 +1,4 @@
-"""Suites in the JSON of Great Expectations, alike however often they are written."""
+"""Suites in the JSON format of Great Expectations, with reproducible text."""
 
 import json
 from typing import Any
@@ -9,11 +9,12 @@ from expectations.declared import made
 
 def as_json(name: str, declared: Declared) -> str:
     """
-    Write a suite as Great Expectations does, without what differs from time to time: ids and its own version.
+    Convert a suite to the JSON of Great Expectations, without ids and its version, which would change the text.
 
     Args:
         name: The table that the suite is for.
-        declared: The expectations: Great Expectations' and our own. Who reads the suite imports `expectations.own`.
+        declared: The expectations, of Great Expectations and our own. A reader of the suite imports
+            `expectations.own` first.
 
     Returns:
         A JSON document with a final line break.

@@ -1,7 +1,7 @@
 """
-Joins between Delta tables, kept up to date from their change feeds.
+Joins between Delta tables, kept up to date from their Change Data Feed.
 
-`Pipeline.load(path).run(spark)` is all that a job needs.
+A job calls `Pipeline.load(path).run(spark)`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ __all__ = ["Pipeline"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the Python face on first use: the command line's help must not wait for Spark."""
+    """Import the Python API on first use, so that the help of the command line does not wait for Spark."""
     if name != "Pipeline":
         raise AttributeError(f"module 'pipelines' has no attribute {name!r}")
     from pipelines.commands.api import Pipeline

@@ -25,7 +25,7 @@ def entry(epoch: int, step: Step = COMMITTED, hours: float = 0, **fields: Any) -
         step=step,
         run_id=f"run{epoch}",
         strategy=strategy,
-        reason="changes: the feeds have what changed since the last epoch",
+        reason="changes: the feeds hold all changes since the last epoch",
         definition="d",
         sources=tuple(SourceVersions(name, f"{name}-id", 4 + epoch, 5 + epoch) for name in ("left", "right")),
         targets=(TargetVersions(Address("result", path="/lake/result"), "result-id", epoch - 1, version),),

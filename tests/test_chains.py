@@ -291,7 +291,7 @@ def test_commands_know_a_join_that_reads_another(loaded: Lake, capsys: pytest.Ca
     plan = called(lake, capsys, "plan", "--select", "+named")["joins"][1]
     assert (plan["strategy"], plan["after"]) == ("nothing", ["paid"])
     assert main(["plan", "-f", str(lake.file), "--select", "+named"]) == 0
-    assert "  paid runs first; this is planned from what it has committed so far" in capsys.readouterr().out
+    assert "  paid runs first; this plan is based on its last committed epoch" in capsys.readouterr().out
     pipeline(lake).run(lake.spark, ["paid"])
     plan = called(lake, capsys, "plan", "--select", "named")["joins"][0]
     assert (plan["strategy"], plan["after"]) == ("incremental", [])

@@ -40,13 +40,13 @@ def test_what_spark_says_is_told_whole_and_without_classes_and_stacks(text: str,
 @pytest.mark.parametrize(
     ("counts", "words"),
     [
-        ({"null_keys": 1}, "warning: 1 source row without a key was skipped"),
-        ({"null_keys": 2_000}, "warning: 2,000 source rows without a key were skipped"),
-        ({"late": 1}, "1 source row came late and is older than what is held"),
-        ({"null_values": 1, "appended": 1}, "1 row of the stream has no value and took no part"),
-        ({"buffered": 1, "late": 1}, "1 row waits for rows of the other stream"),
-        ({"null_keys": 1, "appended": 1}, "warning: 1 row was skipped: of the stream with a null where it looks up"),
-        ({"null_keys": 2, "appended": 0}, "warning: 2 rows were skipped: of the stream with a null where it looks up"),
+        ({"null_keys": 1}, "warning: 1 source row with a null key was skipped"),
+        ({"null_keys": 2_000}, "warning: 2,000 source rows with a null key were skipped"),
+        ({"late": 1}, "1 source row arrived late: it is older than the stored row"),
+        ({"null_values": 1, "appended": 1}, "1 row of the stream has a null value and was ignored"),
+        ({"buffered": 1, "late": 1}, "1 row is buffered, waiting for matching rows"),
+        ({"null_keys": 1, "appended": 1}, "warning: 1 row was skipped: rows of the stream with a null look-up key"),
+        ({"null_keys": 2, "appended": 0}, "warning: 2 rows were skipped: rows of the stream with a null look-up key"),
     ],
 )
 def test_skipped_rows_are_counted_in_words_that_fit(counts: dict[str, int], words: str) -> None:

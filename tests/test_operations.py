@@ -83,7 +83,7 @@ def test_a_source_that_was_put_back_from_a_copy_is_another_one(loaded: Lake, tmp
     shutil.move(copy, loaded.path("left"))
     for number in range(4 if beyond else 3):
         loaded.sql(f"INSERT INTO {{left}} VALUES ({20 + number}, 'o')")
-    with pytest.raises(SourceRecreated, match="put back from a copy") as refused:
+    with pytest.raises(SourceRecreated, match="restored from a copy") as refused:
         loaded.pipeline().run(loaded.spark)
     assert "backfill --select result" in refused.value.hint
     loaded.pipeline().backfill(loaded.spark)
@@ -113,7 +113,7 @@ def test_where_no_transaction_is_known_the_time_of_a_commit_tells_it_from_anothe
     shutil.rmtree(loaded.path("left"))
     shutil.move(copy, loaded.path("left"))
     change(loaded)
-    with pytest.raises(SourceRecreated, match="put back from a copy"):
+    with pytest.raises(SourceRecreated, match="restored from a copy"):
         loaded.pipeline().run(loaded.spark)
 
 

@@ -178,7 +178,7 @@ def test_pitfall_10_null_keys_are_skipped_and_counted_and_never_inserted(loaded:
         report = only(loaded.pipeline().run(loaded.spark))
         assert report.changed == 0
     assert [row["counts"].get("null_keys") for row in loaded.ledger()][-1] == 1
-    assert "without a key" in only(loaded.pipeline().backfill(loaded.spark)).text()
+    assert "with a null key" in only(loaded.pipeline().backfill(loaded.spark)).text()
 
 
 def test_pitfall_11_pruning_comes_from_the_staged_keys_themselves(target: Lake) -> None:

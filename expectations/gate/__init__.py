@@ -1,7 +1,7 @@
 """
-The gate: what an epoch is about to publish is checked against the result and the sources, read once more.
+The gate: checks what an epoch is about to publish against the result and the sources, which it reads again.
 
-It shares no code with the joins, so that a mistake there cannot hide here.
+It shares no code with the joins, so that the gate does not repeat a mistake of the joins.
 """
 
 from expectations.gate.appended import gate_stream

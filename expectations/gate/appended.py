@@ -1,4 +1,4 @@
-"""What an epoch adds to the result of a join with a stream is checked: number, epoch, place in the order."""
+"""The gate of the rows that an epoch appends to the result of a join with a stream: number, epoch and position."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -8,22 +8,22 @@ from expectations.validation import Verdict
 from lakehouse.sqltext import quote
 
 STREAM_RULES = {
-    "number_differs": "the staged rows are those that were counted",
-    "of_another_epoch": "every row is of the epoch that adds it",
-    "has_no_position": "every row has its place in the order",
+    "number_differs": "the number of staged rows equals the number that was counted",
+    "of_another_epoch": "every row has the number of the epoch that appends it",
+    "has_no_position": "every row has a position in the order",
 }
 
 
 def gate_stream(rows: DataFrame, number: int, epoch: int | None, epoch_column: str, position_column: str) -> Verdict:
     """
-    Check the staged rows that an epoch adds to the result of a join with a stream.
+    Check the staged rows that an epoch appends to the result of a join with a stream.
 
     Args:
         rows: The staged rows.
-        number: How many rows were counted while they were staged.
-        epoch: The epoch; None where the rows are of several.
-        epoch_column: The column that names it.
-        position_column: The column that orders the rows in it.
+        number: The number of rows that were counted while they were staged.
+        epoch: The number of the epoch; None if the rows belong to several epochs.
+        epoch_column: The column with the number of the epoch.
+        position_column: The column that orders the rows within an epoch.
     """
     of_others = f"{quote(epoch_column)} IS NULL" if epoch is None else f"NOT ({quote(epoch_column)} <=> {epoch})"
     counted = rows.agg(

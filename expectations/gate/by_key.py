@@ -1,8 +1,8 @@
 """
-The rows of a table with one of some keys: by literals, which skip files, and by a join on the key.
+Find the rows of a table by keys: by literals, which skip files, and by a join on the key.
 
-The joins write their literals by the same code. A mistake there must not hide here, so a predicate has to hold for each
-key that it was made from, and where a scan is cheap it has to find the rows that a join on the key finds.
+The joins build their literals with the same code. To detect a mistake in that code, the gate checks that a predicate
+holds for each key that it was built from, and, if a scan is cheap, that it finds the same rows as a join on the key.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,21 +17,21 @@ from lakehouse.sqltext import numbered, quote
 from lakehouse.stage import fields_of
 
 KEY = "_lakejoin_key"
-"""A working column."""
+"""The working column of the key."""
 
 NO_LITERALS = Pruning((), None)
 
 
 class LiteralsMiss(Exception):
-    """A literal predicate misses rows with a key that it was made from; the text is the finding."""
+    """A literal predicate misses rows with a key that it was built from; the text is the finding."""
 
 
 def trusted(keys: DataFrame) -> Pruning:
     """
-    Learn what keys prune to, and check that the predicate holds for each of them.
+    Return the pruning of keys, after checking that its predicate holds for each of them.
 
     Args:
-        keys: `key` (struct<k0, …>), each key once, no part null. No file is read if they are on the driver.
+        keys: `key` (struct<k0, …>), each key once, no part null. If they are on the driver, no file is read.
 
     Raises:
         LiteralsMiss: The predicate does not hold for a key.
@@ -46,7 +46,7 @@ def trusted(keys: DataFrame) -> Pruning:
             .collect()
         )
         if missed:
-            raise LiteralsMiss(f"the literal predicate misses the key {missed[0][0]}, which it was made from")
+            raise LiteralsMiss(f"the literal predicate misses the key {missed[0][0]}, which it was built from")
     return known
 
 
@@ -59,18 +59,18 @@ def check_rows(
     joined: Callable[[DataFrame, DataFrame], DataFrame],
 ) -> None:
     """
-    Check that literals find the rows of a table that a join on the key finds, for a sample of the keys.
+    Check that the literals find the same rows of a table as a join on the key, for a sample of the keys.
 
     Args:
-        name: What messages call the table.
+        name: The name of the table in messages.
         rows: Its rows; only the key columns are read.
         key: Its key columns.
         keys: The keys, as `key` (struct<k0, …>).
-        known: What these prune to.
-        joined: Keeps the rows that have one of some keys, by a join.
+        known: The pruning of these keys.
+        joined: Filters rows to the given keys by a join.
 
     Raises:
-        LiteralsMiss: They find other rows.
+        LiteralsMiss: The literals find different rows.
     """
     predicate = known.predicate(key)
     if predicate is None:
@@ -85,21 +85,19 @@ def check_rows(
     differing = both.groupBy(KEY).agg(F.sum("times").alias("surplus")).where("surplus <> 0")
     found = differing.select(F.expr(f"make_valid_utf8(to_json({KEY}))")).limit(1).collect()
     if found:
-        raise LiteralsMiss(
-            f"literals miss rows of {name} that a join on the key finds, or find others: key {found[0][0]}"
-        )
+        raise LiteralsMiss(f"the literals and a join on the key find different rows of {name}: key {found[0][0]}")
 
 
 def with_keys(rows: DataFrame, key: Sequence[str], own: str, keys: DataFrame, known: Pruning) -> DataFrame:
     """
-    Leave the rows that have one of some keys.
+    Filter rows to the given keys.
 
     Args:
         rows: The rows.
         key: Their key columns.
         own: Spark SQL of their key (struct<k0, …>).
         keys: The keys, as `key`.
-        known: What these prune to.
+        known: The pruning of these keys.
     """
     predicate = known.predicate(key)
     found = rows if predicate is None else rows.where(predicate)
@@ -111,7 +109,7 @@ def with_keys(rows: DataFrame, key: Sequence[str], own: str, keys: DataFrame, kn
 
 
 def driver_copy(rows: DataFrame) -> DataFrame:
-    """Bring rows to the driver, so that no later plan reads them again, unless they are many."""
+    """Collect rows to the driver, so that no later plan reads them again; return them as they are if too large."""
     try:
         return to_driver(rows).frame
     except TooMuch:

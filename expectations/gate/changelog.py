@@ -1,4 +1,4 @@
-"""The staged rows of a changelog are checked against the staged change set, and the result before it."""
+"""The gate of a changelog: checks its staged rows against the staged change set and the result before it."""
 
 from collections.abc import Sequence
 
@@ -16,13 +16,13 @@ from lakehouse.tables import read
 from lakehouse.values import comparable, same
 
 CHANGELOG_RULES = {
-    "leads_elsewhere": "the last row of a key leads to what the epoch makes of it",
+    "leads_elsewhere": "the last changelog row of a key equals the result after the epoch",
     "left_out": "every change of the result has a row in the changelog",
-    "tombstone_of_nothing": "no unnecessary tombstone: what it deletes was there just before",
+    "tombstone_of_nothing": "no unnecessary tombstone: a tombstone deletes a row that existed just before",
     "repeats": "no repeated value: an upsert changes something",
 }
 STRICT_RULES = ("tombstone_of_nothing", "repeats")
-"""Rules that the semantics of Kafka Streams break by intent."""
+"""The rules that the semantics of Kafka Streams violate by design."""
 
 
 def gate_changelog(
@@ -43,14 +43,14 @@ def gate_changelog(
         spark: Our session.
         changelog: The staged rows of the changelog.
         changes: The staged change set: `op`, `key`, `before`, `after`.
-        rows: How many rows the changelog has.
+        rows: The number of staged rows of the changelog.
         result: The result table.
-        base_version: Its version.
-        strict: Whether a row that changes nothing breaks a rule too.
-        is_small: Whether to read the result whole costs less than to find out which rows are needed.
+        base_version: The version of the result.
+        strict: Whether a row that changes nothing also violates a rule.
+        is_small: Whether reading the whole result costs less than finding the rows that are needed.
 
     Returns:
-        The verdict. A gate that cannot be evaluated raises; it never passes.
+        The verdict. A gate that cannot be evaluated raises an error; it never passes.
     """
     key, row = fields_of(changes, "key"), fields_of(changes, "after")
     names = key.fieldNames()

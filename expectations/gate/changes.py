@@ -1,8 +1,8 @@
 """
-A change set is checked against what is published before it is published itself.
+The gate of a change set: checks it against the published result before it is published.
 
-The gate re-reads the stage and the result at the pinned version and shares no code with the joins, so that a mistake
-there cannot hide here.
+The gate reads the stage and the result again at the pinned version. It shares no code with the joins, so that it does
+not repeat a mistake of the joins.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -24,28 +24,28 @@ from lakehouse.tables import read
 from lakehouse.values import comparable, identical, same, type_sql
 
 RULES = {
-    "unnecessary_tombstone": "no unnecessary tombstone: a delete removes a row that is there",
-    "update_of_nothing": "an update changes a row that is there",
-    "insert_of_present": "an insert adds a row that is not there",
+    "unnecessary_tombstone": "no unnecessary tombstone: a delete removes an existing row",
+    "update_of_nothing": "an update changes an existing row",
+    "insert_of_present": "an insert adds a row that does not exist yet",
     "changes_nothing": "no spurious row: an update changes something",
-    "before_differs": "the staged row before the change is the published one",
+    "before_differs": "the staged row before the change equals the published row",
     "loses_its_key": "the row after the change has the key of the change",
 }
 SOURCE_RULES = {
-    "not_joined": "the row after the change is what the join makes of its sources",
-    "left_out": "no change is left out: the result is altered wherever its sources alter it",
+    "not_joined": "the row after the change equals the row that the join computes from its sources",
+    "left_out": "no missing change: the result changes wherever the changes of its sources require it",
 }
 
 
 @dataclass(frozen=True)
 class PrefetchedRows:
     """
-    What was read of result and sources before the change set was known: all on the driver.
+    Rows of the result and of the sources that were read before the change set was known. All are on the driver.
 
     Args:
-        keys: `key` (struct<k0, …>) of the rows of the result that the sources may have changed.
+        keys: `key` (struct<k0, …>) of the result rows that the changes of the sources may affect.
         published: `held`, the published rows with these keys.
-        made: `made`, those that the join makes of its sources.
+        made: `made`, the rows with these keys that the join computes from its sources.
     """
 
     keys: DataFrame
@@ -57,7 +57,7 @@ def prefetch_rows(
     spark: SparkSession, kind: StructType, result: Address, base_version: int, sources: Sources
 ) -> PrefetchedRows | None:
     """
-    Read what a small change set will be held against, while it is computed.
+    Read the rows against which a small change set will be checked, while the change set is computed.
 
     Args:
         spark: Our session.
@@ -67,8 +67,8 @@ def prefetch_rows(
         sources: The sources of the join as the epoch pinned them.
 
     Returns:
-        All of it; None if the sources changed nothing, or so much that not all rows are looked at, or where it costs
-        less to read them with the change set.
+        The rows. None if the sources have no changes, if they have so many that the gate checks only a share of the
+        rows, or if reading the rows together with the change set costs less.
     """
     touched = None if sources.are_small else sources.touched()
     if touched is None or touched.count() >= sources.share:
@@ -78,8 +78,8 @@ def prefetch_rows(
     try:
         held, made = staged.looked_up(keys, keys, read(spark, result, base_version))
     except LiteralsMiss:
-        return None  # which the gate finds once more, and reports
-    assert made is not None, "there are sources"
+        return None  # the gate finds this again, and reports it
+    assert made is not None, "sources are given"
     return PrefetchedRows(keys, held, driver_copy(made))
 
 
@@ -98,15 +98,15 @@ def gate_change_set(
     Args:
         spark: Our session.
         changes: The staged change set: `op`, `key`, `before`, `after`.
-        rows: How many rows it has; a small one is validated in this process, at a tenth of the time.
+        rows: The number of its rows. This process validates a small change set itself, in a tenth of the time.
         result: The result table.
-        base_version: Its version.
-        sources: The sources of the join as the epoch pinned them; without them nothing is said about the rows after
-            the change, but that they have their keys.
-        prefetched: What was read of both already.
+        base_version: The version of the result.
+        sources: The sources of the join as the epoch pinned them. Without them, the rows after the change are checked
+            only for their keys.
+        prefetched: The rows that were already read.
 
     Returns:
-        The verdict. A gate that cannot be evaluated raises; it never passes.
+        The verdict. A gate that cannot be evaluated raises an error; it never passes.
     """
     staged = _Staged(changes, rows, sources, prefetched)
     try:
@@ -126,13 +126,13 @@ def gate_change_set(
 @dataclass(frozen=True)
 class _Staged:
     """
-    A staged change set, and what it is held against.
+    A staged change set, and the data against which it is checked.
 
     Args:
         changes: `op`, `key`, `before`, `after`.
-        rows: How many rows it has.
-        sources: The sources of the join, if they are looked at.
-        prefetched: What was read of them already.
+        rows: The number of rows.
+        sources: The sources of the join; None if they are not checked.
+        prefetched: The rows that were already read.
     """
 
     changes: DataFrame
@@ -157,35 +157,35 @@ class _Staged:
 
     @property
     def numbered_key(self) -> StructType:
-        """The key columns under the names that they have in `key` of lines."""
+        """The key columns under their names in the `key` of lines."""
         return StructType([StructField(f"k{n}", field.dataType) for n, field in enumerate(self.key)])
 
     @property
     def share(self) -> int:
-        """Of how many staged rows one is computed once more."""
+        """The sampling interval: one in this number of staged rows is computed again."""
         return max(self.rows // limits.RECOMPUTED_ROWS, 1)
 
     @property
     def _recomputed(self) -> str:
         return f"pmod(xxhash64(key), {self.share}) = 0"
 
-    def _brought(self, rows: DataFrame) -> DataFrame:
-        """Bring rows to the driver, unless they are many or it costs less to read their few files once more."""
+    def _collected(self, rows: DataFrame) -> DataFrame:
+        """Collect rows to the driver, unless they are too large or reading their small files again costs less."""
         is_small = self.sources is not None and self.sources.are_small
         return driver_copy(rows) if self.rows <= limits.CHANGES_VIA_DRIVER and not is_small else rows
 
     def lines(self) -> DataFrame:
         """
-        Give the staged changes and, to be looked at beside them, the keys of rows that the sources may have changed.
+        Return the staged changes, and the unstaged keys of rows that the changes of the sources may affect.
 
         Returns:
             `key` (struct<k0, …>), `op`, `before`, `after`, and `staged`, which is true or null.
         """
-        with ThreadPoolExecutor() as beside:
-            looking = beside.submit(self._touched)
+        with ThreadPoolExecutor() as pool:
+            touching = pool.submit(self._touched)
             own = numbered(quote("key", name) for name in self.names)
-            lines = self._brought(self.changes).selectExpr(f"{own} AS key", "op", "before", "after", "TRUE AS staged")
-            touched = looking.result()
+            lines = self._collected(self.changes).selectExpr(f"{own} AS key", "op", "before", "after", "TRUE AS staged")
+            touched = touching.result()
         if touched is None:
             return lines
         touched = touched.select(F.col("key").cast(self.numbered_key))
@@ -199,18 +199,18 @@ class _Staged:
 
     def with_rows(self, lines: DataFrame, published: DataFrame) -> DataFrame:
         """
-        Put beside lines the published row of their key, `held`, and the one that the join makes of its sources, `made`.
+        Join lines with the rows of their keys: `held`, the published row, and `made`, computed from the sources.
 
         Args:
-            lines: The lines.
+            lines: The lines, as `lines` returns them.
             published: The result.
         """
-        held, made = self._beside_each(lines, published)
+        held, made = self._rows_of(lines, published)
         if made is not None:
-            lines = self._beside(lines, made, "made")
-        return self._beside(lines, held, "held")
+            lines = self._joined(lines, made, "made")
+        return self._joined(lines, held, "held")
 
-    def _beside_each(self, lines: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+    def _rows_of(self, lines: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         keys, prefetched = self._keys(lines), self.prefetched
         if prefetched is not None and keys.join(prefetched.keys, on="key", how="left_anti").isEmpty():
             return prefetched.published, prefetched.made
@@ -219,18 +219,18 @@ class _Staged:
 
     def looked_up(self, keys: DataFrame, chosen: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """
-        Give published rows, as `held`, and those that the join makes of its sources, as `made`.
+        Return published rows, as `held`, and rows that the join computes from its sources, as `made`.
 
         Args:
-            keys: The keys of the first.
-            chosen: The keys of the second.
+            keys: The keys of the published rows.
+            chosen: The keys of the computed rows.
             published: The result.
 
         Returns:
-            Both; None in the place of the second where no sources are looked at.
+            The published rows, and the computed rows; None instead of the computed rows if no sources are checked.
 
         Raises:
-            LiteralsMiss: Literals do not find the rows that they should.
+            LiteralsMiss: The literals do not find the rows with the keys.
         """
         known = None
         if self.sources is None or not self.sources.are_small:
@@ -242,9 +242,9 @@ class _Staged:
             else:
                 predicate = trusted(keys).predicate(self.names)
                 published = published if predicate is None else published.where(predicate)
-        with ThreadPoolExecutor() as beside:
+        with ThreadPoolExecutor() as pool:
             held = row_struct(self.row.fieldNames())
-            holding = beside.submit(self._brought, published.selectExpr(f"{held} AS held"))
+            holding = pool.submit(self._collected, published.selectExpr(f"{held} AS held"))
             made = None
             if self.sources is not None:
                 values = {f.name: f"CAST({quote(f.name)} AS {type_sql(f.dataType)})" for f in self.row}
@@ -252,9 +252,9 @@ class _Staged:
             return holding.result(), made
 
     def broken(self) -> dict[str, str]:
-        """Give for each rule the SQL that tells whether a line breaks it; those about the sources need `made`."""
+        """Return for each rule the SQL condition of a line that violates it; `SOURCE_RULES` need `made`."""
         keeps = (same(f"key.k{n}", f"after.{quote(f.name)}", f.dataType) for n, f in enumerate(self.key))
-        # Staged rows are compared exactly; a published row may have the entries of a map in another order.
+        # Staged rows are compared exactly, but a published row may have the entries of a map in another order.
         exactly = [identical(image, self.row) for image in ("made", "after")]
         return {
             "unnecessary_tombstone": "op = 'delete' AND held IS NULL",
@@ -268,10 +268,10 @@ class _Staged:
         }
 
     def _keys(self, lines: DataFrame) -> DataFrame:
-        """Give the keys of lines but those with a null, which match nothing; the first rule speaks of them."""
+        """Return the keys of lines without a null part. Keys with a null match nothing; the key rule reports them."""
         return lines.where(" AND ".join(f"key.k{n} IS NOT NULL" for n in range(len(self.names)))).select("key")
 
-    def _beside(self, lines: DataFrame, rows: DataFrame, name: str) -> DataFrame:
-        """Put rows, as structs under a name, beside the lines of their keys."""
+    def _joined(self, lines: DataFrame, rows: DataFrame, name: str) -> DataFrame:
+        """Join lines with the rows of their keys; the rows are structs in the column `name`."""
         same_key = " AND ".join(f"key.k{n} = {quote(name, part)}" for n, part in enumerate(self.names))
         return lines.join(rows, on=F.expr(same_key), how="left")

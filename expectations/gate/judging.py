@@ -1,4 +1,4 @@
-"""A batch of rows, each with the rules that it breaks, held to them by Great Expectations."""
+"""Judge a batch of rows with Great Expectations: the batch has a column for each rule that a row may violate."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -10,23 +10,23 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, Struct
 from expectations.validation import Verdict, validated
 
 UNLIKE_IN_PANDAS = (FloatType, DoubleType, StructType, ArrayType)
-"""Key types that pandas tells apart otherwise than Spark does."""
+"""Key types whose equality differs between pandas and Spark."""
 
 
 def is_alike_in_pandas(kinds: Iterable[DataType]) -> bool:
-    """Tell whether pandas tells values of these types apart as Spark does."""
+    """Return whether pandas and Spark agree on the equality of values of these types."""
     return not any(isinstance(kind, UNLIKE_IN_PANDAS) for kind in kinds)
 
 
 def judged(batch: DataFrame, key: Sequence[str], rules: Mapping[str, str], *, in_process: bool) -> Verdict:
     """
-    Hold a batch to its rules: the key is there in each row and in none twice, and no row breaks another rule.
+    Judge a batch: the key of each row is present and unique, and no row violates a further rule.
 
     Args:
-        batch: `key_0` and so on with the key of each row, and for each rule a column, whether the row breaks it.
-        key: What messages call the columns of the key.
-        rules: The columns of the other rules, each with its words.
-        in_process: Whether the rows are judged in this process.
+        batch: The key of each row as `key_0` and so on, and for each rule a column with whether the row violates it.
+        key: The names of the key columns in messages.
+        rules: The columns of the further rules, each with the text of the rule.
+        in_process: Whether this process judges the rows instead of Spark.
 
     Raises:
         GateErrored: A rule could not be evaluated.

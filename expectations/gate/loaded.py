@@ -1,4 +1,4 @@
-"""A freshly loaded result is checked where it lies: its keys, and a sample of whole rows against the sources."""
+"""The gate of a first load: checks the keys of the loaded result, and a sample of whole rows against the sources."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -19,9 +19,9 @@ from lakehouse.tables import read
 from lakehouse.values import comparable, identical
 
 LOADED_RULES = {
-    "missing": "the result has every row that the join makes of its sources",
-    "surplus": "the result has no row that the join does not make of its sources",
-    "differs": "a row of the result is what the join makes of its sources",
+    "missing": "the result has every row that the join computes from its sources",
+    "surplus": "the result has no row that the join does not compute from its sources",
+    "differs": "a row of the result equals the row that the join computes from its sources",
 }
 
 
@@ -34,18 +34,18 @@ def gate_loaded(
     salt: str = "",
 ) -> Verdict:
     """
-    Check a freshly loaded result: the key is present and unique, and some rows are what the join makes of its sources.
+    Check a loaded result: keys are present and unique, and a sample of rows equals what the join computes.
 
     Args:
         spark: Our session.
         result: The result table.
-        version: The version that the load made.
-        key: Its key columns.
+        version: The version that the load created.
+        key: The key columns of the result.
         sources: The sources of the join as the load pinned them; without them only the keys are checked.
-        salt: Decides which rows are looked at; another one for each load.
+        salt: Selects the rows of the sample; each load uses another salt.
 
     Returns:
-        The verdict. A gate that cannot be evaluated raises; it never passes.
+        The verdict. A gate that cannot be evaluated raises an error; it never passes.
     """
     loaded = read(spark, result, version)
     kinds = [loaded.schema[name].dataType for name in key]
@@ -66,7 +66,7 @@ def _parts(key: Sequence[str]) -> list[str]:
 
 
 def _with_suspect_keys(loaded: DataFrame, key: Sequence[str], kinds: Sequence[DataType]) -> DataFrame:
-    """Give the keys that are null or occur more than once; of these two rows are enough, and others break no rule."""
+    """Return the keys that violate a rule: null keys, and keys that occur more than once, as two rows each."""
     parts = _parts(key)
     grouped = loaded.groupBy(
         *(F.expr(comparable(quote(name), kind)).alias(part) for name, kind, part in zip(key, kinds, parts, strict=True))
@@ -77,7 +77,7 @@ def _with_suspect_keys(loaded: DataFrame, key: Sequence[str], kinds: Sequence[Da
 
 
 def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: Sources, salt: str) -> DataFrame:
-    """Give, of a sample of keys, those whose loaded row is not what the join makes, and the rules that they break."""
+    """Return the keys of a sample whose loaded row differs from the row of the join, and the rules they violate."""
     row = loaded.schema
     numbered_key = StructType([StructField(f"k{place}", row[name].dataType) for place, name in enumerate(key)])
     own = numbered(map(quote, key))

@@ -1,11 +1,11 @@
 """
-What an epoch adds to the result of a join of a stream with tables is held against the stream and the tables.
+The gate of a join of a stream with tables: checks the appended rows against the stream and the tables.
 
     table at the pinned version ─► newest version of each row ┐
     its feed ─► what each commit replaced, and when ──────────┴─► statement, at the position of each row of the stream
 
-The rows of the stream are given as they came. What a table held before comes from the images that its commits replaced:
-a version before the epoch may no longer be readable.
+The rows of the stream are the new rows. The earlier rows of a table come from the images that its commits replaced,
+because a version before the epoch may no longer be readable.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,29 +27,29 @@ from lakehouse.values import identical
 
 LOOKED_UP_RULES = {
     "missing": "every row of the stream shows the partner that it had at its position",
-    "surplus": "no row that nothing caused",
+    "surplus": "every row of the result has a cause",
 }
 BEGINNING, NEVER = -(2**63), 2**63 - 1
-"""Before the first position, and after the last."""
+"""The positions before the first and after the last position."""
 
 START, END = "_lakejoin_start", "_lakejoin_end"
-"""The positions from which on, and up to which, a row of a table was there; beside them are the user's columns."""
+"""The working columns of the positions from which (included) and until which (excluded) a table row is valid."""
 
 
 @dataclass(frozen=True)
 class LookedUp:
     """
-    A table that the rows of a stream are looked up in.
+    A table in which the rows of a stream are looked up.
 
     Args:
         key: Its key columns.
-        references: What is looked up: for each of them Spark SQL over the aliases of the inputs before it.
+        references: For each key column the value that is looked up, as Spark SQL over the aliases of earlier inputs.
         rows: Its rows at the pinned version.
-        feed: What changed them in the epoch, as a change feed tells; None where nothing did.
+        feed: Its changes in the epoch, as rows of the change feed; None without changes.
         time: Spark SQL of the time of a change, over `old`, `new` (its images) and `at` (timestamp of the commit).
-        floor: The time of the newest change of epochs before: no later change counts as an earlier one.
-        is_small: Whether to read it whole costs less than to find out which rows are wanted.
-        size: How many bytes it has.
+        floor: The time of the newest change of earlier epochs; the time of a change is at least this time.
+        is_small: Whether reading the whole table costs less than finding the rows that are needed.
+        size: The size of the table in bytes.
     """
 
     key: tuple[str, ...]
@@ -66,17 +66,17 @@ def gate_looked_up(
     staged: DataFrame, stream: DataFrame, position: str, statement: Statement, tables: Sequence[LookedUp]
 ) -> Verdict:
     """
-    Check that an epoch adds what the plain statement says: each row of the stream meets what was there at its position.
+    Check that an epoch appends the rows of the plain statement, with each table as of the position of the stream row.
 
     Args:
         staged: The staged rows.
-        stream: The rows of the stream that came and take part.
-        position: Its column with their positions.
+        stream: The new rows of the stream that take part in the join.
+        position: The column of the stream with the position of a row.
         statement: The join; its outputs are the columns of the staged rows.
         tables: The other inputs, in the order of FROM.
 
     Returns:
-        The verdict, with an example of what is missing and one of what is too many.
+        The verdict, with an example of a missing row and of an unexpected row.
     """
     inputs, steps = [stream], list[tuple[str, str]]()
     place = quote(statement.aliases[0], position)
@@ -104,7 +104,7 @@ def gate_looked_up(
 
 
 def _keys(table: LookedUp, known: Statement, inputs: Sequence[DataFrame]) -> DataFrame:
-    """Give the keys that the rows met so far refer to, each once."""
+    """Return the distinct keys to which the rows joined so far refer."""
     keys = replace(known, outputs=(("key", numbered(table.references)),)).over(inputs)
     return keys.where(" AND ".join(f"key.k{part} IS NOT NULL" for part in range(len(table.references)))).distinct()
 
@@ -114,7 +114,7 @@ def _all(rows: DataFrame) -> DataFrame:
 
 
 def _one_of(keys: DataFrame, table: LookedUp, name: str) -> Callable[[DataFrame], DataFrame]:
-    """Make a function that keeps rows with one of the keys: by literals, which skip files, then by what is exact."""
+    """Return a function that filters rows to the keys: by literals, which skip files, then by an exact join."""
     found = trusted(keys)
     predicate = found.predicate(table.key) or "TRUE"
     same = " AND ".join(f"{quote('row', name)} = wanted.key.k{part}" for part, name in enumerate(table.key))
@@ -132,7 +132,7 @@ def _one_of(keys: DataFrame, table: LookedUp, name: str) -> Callable[[DataFrame]
 
 
 def _versions(table: LookedUp, wanted: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Give the wanted rows that a table held in the epoch; of one that changed each with START and END."""
+    """Return the wanted rows that a table had during the epoch; with START and END if the table changed."""
     rows = wanted(table.rows.where(f"NOT {null_key(table.key)}"))
     if table.feed is None:
         return rows
@@ -149,17 +149,17 @@ def _versions(table: LookedUp, wanted: Callable[[DataFrame], DataFrame]) -> Data
 
 
 def _timed(table: LookedUp, feed: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Give the wanted changes with their `time`: at least that of each commit before, whatever key that changed."""
+    """Return the wanted changes with their `time`, which is at least the time of every earlier commit of the table."""
     own = F.expr(f"greatest(CAST({table.time} AS BIGINT), CAST({table.floor} AS BIGINT))")
     commits = _changes(table, feed).groupBy("version").agg(F.max(own).alias("time"))
     earlier = Window.orderBy("version").rowsBetween(Window.unboundedPreceding, -1)
-    reached = commits.select("version", F.max("time").over(earlier).alias("reached"))
-    changes = _changes(table, wanted).join(F.broadcast(reached), on="version", how="inner")
-    return changes.select("key", "version", "old", F.greatest(own, "reached").alias("time"))
+    floors = commits.select("version", F.max("time").over(earlier).alias("floor"))
+    changes = _changes(table, wanted).join(F.broadcast(floors), on="version", how="inner")
+    return changes.select("key", "version", "old", F.greatest(own, "floor").alias("time"))
 
 
 def _changes(table: LookedUp, feed: DataFrame) -> DataFrame:
-    """Give what each commit made of a key: `key`, `version`, `old`, `new`, `at`; not what it only wrote anew."""
+    """Return the change of each key by each commit: `key`, `version`, `old`, `new`, `at`; skip rewritten rows."""
     columns = [field for field in feed.schema if field.name not in FEED_COLUMNS]
     row = row_struct(field.name for field in columns)
     arrives = "_change_type IN ('insert', 'update_postimage')"
@@ -180,19 +180,19 @@ def _key(key: Sequence[str], prefix: str = "") -> str:
 
 
 def _different(expected: DataFrame, staged: DataFrame) -> DataFrame:
-    """Give the rows that one holds more often: `row`, and by how much the staged rows have more of it, `surplus`."""
+    """Return the rows whose number differs: `row`, and `surplus`, the staged number minus the expected number."""
 
     def counted(rows: DataFrame, times: int) -> DataFrame:
         return rows.selectExpr(f"{row} AS row", f"{times} AS times")
 
-    # One struct: Spark's planner works through each mixture of the columns that it groups by.
+    # One struct, because Spark's planner examines all combinations of the grouping columns.
     row = struct({f"c{n}": identical(quote(f.name), f.dataType) for n, f in enumerate(staged.schema)})
     both = counted(expected, -1).unionAll(counted(staged, 1))
     return both.groupBy("row").agg(F.sum("times").alias("surplus")).where("surplus <> 0")
 
 
 def _examples(different: DataFrame) -> list[str]:
-    """Give a row that is missing and one that is too many, where there are such."""
+    """Return an example of a missing row and of an unexpected row, if any."""
     kinds = different.groupBy(F.expr("surplus > 0").alias("is_surplus"))
     found = kinds.agg(F.min(F.expr("CAST(row AS STRING)"))).orderBy("is_surplus").collect()
-    return [f"{row[1]} is {'too many' if row[0] else 'missing'}" for row in found]
+    return [f"{'unexpected' if row[0] else 'missing'} row: {row[1]}" for row in found]

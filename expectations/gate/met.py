@@ -1,10 +1,10 @@
 """
-What an epoch of a join of two streams adds is checked against the rows that came and the rows that waited.
+The gate of a join of two streams: checks the appended rows against the new rows and the buffered rows.
 
-    rows that came, rows that waited ─► which pairs there are, who stays alone ─┐
-    staged rows of the result ──────────────────────────────────────────────────┴─► one row for each broken rule
+    new rows, buffered rows ─► expected pairs, unmatched rows ─┐
+    staged rows of the result ─────────────────────────────────┴─► one row for each violated rule
 
-Nothing of this is taken from the joins: watermarks, limits and pairs are worked out once more, plainly.
+The gate shares no code with the joins. It computes watermarks, limits and pairs again, in a plain way.
 """
 
 from collections.abc import Sequence
@@ -23,29 +23,29 @@ from lakehouse.stage import fields_of
 from lakehouse.values import identical, type_sql
 
 MET_RULES = {
-    "unknown": "a row is made of rows that came or waited",
-    "twice": "no two rows meet twice, and none stands alone twice",
-    "both_waited": "of two rows that meet one came in this epoch",
-    "not_kept": "a null-padded row is of a stream whose rows are kept",
-    "on": "ON holds for two rows that meet",
-    "shows": "a row shows what it is made of",
-    "not_met": "of two rows that meet none was late, and the earlier one still waited",
-    "missing": "each two rows that meet are there",
-    "contradicted": "a null-padded row meets none",
-    "waits_on": "a null-padded row waits no more",
-    "left_alone": "a row that goes and met none is there, null-padded",
+    "unknown": "a result row consists of new or buffered rows",
+    "twice": "no pair and no null-padded row occurs twice",
+    "both_waited": "at least one row of a pair is new in this epoch",
+    "not_kept": "a null-padded row belongs to an outer side",
+    "on": "ON holds for each pair",
+    "shows": "a result row has the values that SELECT computes from its rows",
+    "not_met": "no row of a pair is late, and the earlier row is still buffered",
+    "missing": "the result has each pair of matching rows",
+    "contradicted": "a null-padded row has no match",
+    "waits_on": "a null-padded row is no longer buffered",
+    "left_alone": "an unmatched row that leaves the buffer is in the result, null-padded",
 }
 ROWS, FACTS = ("_lakejoin_row0", "_lakejoin_row1"), ("_lakejoin_of0", "_lakejoin_of1")
 """
-Of rows of the left and of the right stream: their identity (struct of version, hash, number) and what is known of them
-(struct of `at`, which is a struct of time, rank and version; came; has_value; matched).
+The columns of a row of the left and of the right stream. ROWS is its identity (struct of version, hash, number). FACTS
+is a struct of `at` (struct of time, rank and version), `came` (whether the row is new), `has_value` and `matched`.
 """
 MADE, BUCKET, STEP, HASH, UNMATCHED, HAS_MET, OP = (
     f"_lakejoin_{name}" for name in ("made", "bucket", "mark", "hash", "lone", "met", "op")
 )
 
 EARLIEST = -(2**63)
-"""A time before all others."""
+"""The time before all others."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Clock:
     A watermarked column.
 
     Args:
-        place: The place of its stream.
+        place: The index of its stream in FROM.
         time: Its value as a number, as Spark SQL over `alias`.`column`.
-        lateness: How late values may come.
-        floor: The watermark before the epoch; None where there is none.
+        lateness: The allowed lateness of its values.
+        floor: The watermark before the epoch; None without one.
     """
 
     place: int
@@ -74,12 +74,12 @@ class Meeting:
     Args:
         statement: Its statement.
         clocks: The watermarked columns.
-        bounds: By the places of clocks: the first is at least the second less a length.
-        keys: The equalities of ON.
-        one_sided: What ON demands of the left and of the right row alone.
-        semantics: By which rules.
-        share: One row of so many is checked.
-        follows: Whether the order of the rows is known, and so who is late and who waits.
+        bounds: The bounds (x, y, c), where x and y are indexes of clocks: clock x is at least clock y minus c.
+        keys: The equalities of ON, each as Spark SQL of the left and of the right row.
+        one_sided: The conditions of ON on the left row alone and on the right row alone.
+        semantics: The `semantics` option of the join.
+        share: The gate checks one in this number of rows.
+        follows: Whether the order of the rows is known, and with it which rows are late and which are buffered.
     """
 
     statement: Statement
@@ -93,12 +93,18 @@ class Meeting:
 
     @property
     def outer_sides(self) -> tuple[int, ...]:
-        """The places of the streams whose rows are kept although they meet none."""
+        """The indexes of the streams on an outer side."""
         return {"inner": (), "left": (0,), "right": (1,), "full": (0, 1)}[self.statement.steps[0][0]]
 
     @property
     def axis(self) -> tuple[int, int, int, int] | None:
-        """Clocks of the left and of the right row, and how far before and after the left one the right one lies."""
+        """
+        The time axis of the join; None if no pair of clocks is bounded in both directions.
+
+        Returns:
+            The clock of the left row, the clock of the right row, and how far the right one may lie before and after
+            the left one.
+        """
         found = [
             (left, right, before, after)
             for left, right, after in self.bounds
@@ -110,15 +116,16 @@ class Meeting:
 
 def gate_met(staged: DataFrame, state: DataFrame, known: Sequence[DataFrame], meeting: Meeting) -> Verdict:
     """
-    Check the staged rows that an epoch adds to the result of a join of two streams.
+    Check the staged rows that an epoch appends to the result of a join of two streams.
 
-    Whether rows are missing is not checked of the modes that add a row alone at once and once more as it meets another.
+    Missing rows are not checked under `kafka-0.10.2` and `kafka-0.10.0`, which emit an unmatched row at once and its
+    matches later.
 
     Args:
         staged: The staged rows: the columns of SELECT, and ROWS.
-        state: What becomes of the rows that wait: `op`, `place`, `row` (the identity).
-        known: The rows of the left and of the right stream, that came or waited: ROWS and FACTS of the place, the row
-            under its alias; the number in the identity is null of one that came.
+        state: The changes of the buffered rows: `op`, `place`, `row` (the identity).
+        known: The new and buffered rows of the left and of the right stream: ROWS and FACTS of the stream, and the row
+            under its alias. The number in the identity is null for a new row.
         meeting: The join.
     """
     made = row_struct(name for name, _ in meeting.statement.outputs)
@@ -127,14 +134,14 @@ def gate_met(staged: DataFrame, state: DataFrame, known: Sequence[DataFrame], me
     rows = [_identified(_wanted(known[place], looked_at, place, meeting), place, meeting) for place in (0, 1)]
     broken = [_by_rows(looked_at, rows, meeting)]
     if meeting.semantics in ("strict", "kafka"):
-        marks = _watermarks(known, meeting) if meeting.follows else None
-        partners = _placed(_partners(rows, known, meeting), 1, marks, meeting)
-        rows = [_placed(rows[place], place, marks, meeting) for place in (0, 1)]
+        watermarks = _watermarks(known, meeting) if meeting.follows else None
+        partners = _with_lateness(_partners(rows, known, meeting), 1, watermarks, meeting)
+        rows = [_with_lateness(rows[place], place, watermarks, meeting) for place in (0, 1)]
         pairs = _pairs(rows[0], partners, meeting)
         if pairs is not None:
             broken.append(_by_pairs(staged, pairs, meeting))
         for place in meeting.outer_sides:
-            broken.append(_by_lone_rows(staged, state, rows, pairs, place, meeting))
+            broken.append(_by_unmatched_rows(staged, state, rows, pairs, place, meeting))
     found = reduce(DataFrame.unionAll, broken).where("rule IS NOT NULL")
     batch = found.select(
         F.monotonically_increasing_id().alias("key_0"), *(F.expr(f"rule = '{rule}'").alias(rule) for rule in MET_RULES)
@@ -144,7 +151,7 @@ def gate_met(staged: DataFrame, state: DataFrame, known: Sequence[DataFrame], me
 
 
 def _by_rows(staged: DataFrame, rows: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
-    """Check each staged row by itself: of what it is made, and what it shows."""
+    """Check each staged row by itself: the rows that it consists of, and its values."""
     (_, on), where = meeting.statement.steps[0], meeting.statement.where
     equal = Window.partitionBy(*ROWS)
     joined = staged.withColumn(BUCKET, F.count("*").over(equal))
@@ -169,14 +176,14 @@ def _by_rows(staged: DataFrame, rows: Sequence[DataFrame], meeting: Meeting) -> 
 
 
 def _by_pairs(staged: DataFrame, pairs: DataFrame, meeting: Meeting) -> DataFrame:
-    """Compare the staged pairs with those that there are."""
+    """Compare the staged pairs with the expected pairs."""
     both = staged.where(f"{ROWS[0]} IS NOT NULL AND {ROWS[1]} IS NOT NULL").where(_is_checked(ROWS[0], meeting))
     compared = both.select(*ROWS, F.lit(True).alias("staged")).join(pairs, on=list(ROWS), how="full")
     rule = "CASE WHEN shown IS NULL THEN 'not_met' WHEN shown AND staged IS NULL THEN 'missing' END AS rule"
     return compared.selectExpr(rule, _example(*ROWS))
 
 
-def _by_lone_rows(
+def _by_unmatched_rows(
     staged: DataFrame,
     state: DataFrame,
     rows: Sequence[DataFrame],
@@ -184,37 +191,37 @@ def _by_lone_rows(
     place: int,
     meeting: Meeting,
 ) -> DataFrame:
-    """Check which rows of a stream stand alone."""
+    """Check the unmatched rows of a stream."""
     row, other, facts, where = ROWS[place], ROWS[1 - place], FACTS[place], meeting.statement.where
     checked = _is_checked(row, meeting)
-    lone = staged.where(f"{other} IS NULL AND {checked}").select(row, F.lit(True).alias(UNMATCHED)).distinct()
+    unmatched = staged.where(f"{other} IS NULL AND {checked}").select(row, F.lit(True).alias(UNMATCHED)).distinct()
     met = staged.where(f"{other} IS NOT NULL AND {checked}").select(row)
     all_met = where is None
     if pairs is not None and meeting.share == 1:
         met, all_met = met.unionAll(pairs.select(row)), True
-    becomes = state.where(f"place = {place}").select(F.col("row").alias(row), F.col("op").alias(OP)).where(checked)
+    operations = state.where(f"place = {place}").select(F.col("row").alias(row), F.col("op").alias(OP)).where(checked)
     missing = F.lit(None).cast(rows[1 - place].schema[meeting.statement.aliases[1 - place]].dataType)
     joined = (
         rows[place]
         .where(checked)
-        .join(lone, on=row, how="left")
+        .join(unmatched, on=row, how="left")
         .join(met.distinct().withColumn(HAS_MET, F.lit(True)), on=row, how="left")
-        .join(becomes, on=row, how="left")
+        .join(operations, on=row, how="left")
         .withColumn(meeting.statement.aliases[1 - place], missing)
     )
     has_met = f"({HAS_MET} IS NOT NULL OR {facts}.matched)"
-    goes = f"IF({facts}.came, {OP} IS NULL, {OP} <=> 'delete')"
+    leaves = f"IF({facts}.came, {OP} IS NULL, {OP} <=> 'delete')"
     return joined.selectExpr(
         f"""CASE WHEN {UNMATCHED} AND {has_met} THEN 'contradicted'
-            WHEN {UNMATCHED} AND NOT {goes} THEN 'waits_on'
-            WHEN {all_met} AND {UNMATCHED} IS NULL AND {goes} AND NOT {has_met} AND NOT {facts}.late
+            WHEN {UNMATCHED} AND NOT {leaves} THEN 'waits_on'
+            WHEN {all_met} AND {UNMATCHED} IS NULL AND {leaves} AND NOT {has_met} AND NOT {facts}.late
             THEN CASE WHEN {where or "TRUE"} THEN 'left_alone' END END AS rule""",
         _example(row),
     )
 
 
 def _wanted(known: DataFrame, staged: DataFrame, place: int, meeting: Meeting) -> DataFrame:
-    """Leave out the rows that are neither checked nor part of a staged row that is."""
+    """Filter rows to the checked rows and the rows of checked staged rows."""
     if meeting.share == 1:
         return known
     hashes = staged.selectExpr(f"{ROWS[place]}.hash AS {HASH}").where(f"{HASH} IS NOT NULL").distinct()
@@ -223,84 +230,85 @@ def _wanted(known: DataFrame, staged: DataFrame, place: int, meeting: Meeting) -
 
 
 def _identified(known: DataFrame, place: int, meeting: Meeting) -> DataFrame:
-    """Number the rows of a commit that came and share a hash; leave out those that take no part."""
+    """Number the new rows of a commit with the same hash; leave out the rows that take no part in the join."""
     row, facts, alias = ROWS[place], FACTS[place], meeting.statement.aliases[place]
     values = F.expr(identical(quote(alias), known.schema[alias].dataType))
     order = (f"{facts}.at", F.desc(f"{facts}.has_value"), values)
     number = F.row_number().over(Window.partitionBy(f"{row}.version", f"{row}.hash").orderBy(*order))
-    came, waited = known.where(f"{facts}.came"), known.where(f"NOT {facts}.came")
-    numbered = came.withColumn(row, F.col(row).withField("number", number)).unionAll(waited)
+    new, buffered = known.where(f"{facts}.came"), known.where(f"NOT {facts}.came")
+    numbered = new.withColumn(row, F.col(row).withField("number", number)).unionAll(buffered)
     return numbered if meeting.semantics == "kafka-0.10.0" else numbered.where(f"{facts}.has_value")
 
 
-def _placed(rows: DataFrame, place: int, marks: DataFrame | None, meeting: Meeting) -> DataFrame:
-    """Say of rows whether they were late, and how low the limits were as they came: `late` and `limits` of FACTS."""
+def _with_lateness(rows: DataFrame, place: int, watermarks: DataFrame | None, meeting: Meeting) -> DataFrame:
+    """Add `late` and `limits` to FACTS: whether a row is late, and the limits of the clocks at its position."""
     facts, late, limits = FACTS[place], "CAST(NULL AS BOOLEAN)", "NULL"
-    if marks is not None:
+    if watermarks is not None:
         below = [f"coalesce({c.time} < {STEP}{n}, FALSE)" for n, c in enumerate(meeting.clocks) if c.place == place]
         late = (" OR ".join(below) or "FALSE") if meeting.semantics == "strict" else "FALSE"
         limits = f"array({', '.join(_limit(n, meeting) for n in range(len(meeting.clocks)))})"
-        rows = rows.join(marks, on=F.expr(f"{facts}.at = {STEP}"), how="left")
+        rows = rows.join(watermarks, on=F.expr(f"{facts}.at = {STEP}"), how="left")
     more = F.col(facts).withField("late", F.expr(f"IF({facts}.came, {late}, FALSE)"))
     more = more.withField("limits", F.expr(limits))
     return rows.select(ROWS[place], more.alias(facts), quote(meeting.statement.aliases[place]))
 
 
 def _watermarks(known: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
-    """Give each position at which rows came with the watermarks before it."""
-    told = []
+    """Return each position with new rows, and the watermarks before it."""
+    steps = []
     for place in (0, 1):
         own = [clock.time for clock in meeting.clocks if clock.place == place]
-        marks = []
+        columns = []
         for n, clock in enumerate(meeting.clocks):
-            is_told = clock.place == place if meeting.semantics == "strict" else bool(own)
+            is_moved = clock.place == place if meeting.semantics == "strict" else bool(own)
             time = clock.time if meeting.semantics == "strict" else f"coalesce({', '.join([*own, 'NULL'])})"
-            mark = _less(time, clock.lateness) if is_told else "NULL"
-            marks.append(F.expr(f"CAST({mark} AS BIGINT)").alias(f"{STEP}{n}"))
-        came = known[place].where(f"{FACTS[place]}.came")
-        told.append(came.select(F.col(f"{FACTS[place]}.at").alias(STEP), *marks))
+            watermark = _less(time, clock.lateness) if is_moved else "NULL"
+            columns.append(F.expr(f"CAST({watermark} AS BIGINT)").alias(f"{STEP}{n}"))
+        new = known[place].where(f"{FACTS[place]}.came")
+        steps.append(new.select(F.col(f"{FACTS[place]}.at").alias(STEP), *columns))
     names = [f"{STEP}{n}" for n in range(len(meeting.clocks))]
-    positions = told[0].unionAll(told[1]).groupBy(STEP).agg(*(F.max(name).alias(name) for name in names))
+    positions = steps[0].unionAll(steps[1]).groupBy(STEP).agg(*(F.max(name).alias(name) for name in names))
     before = Window.orderBy(STEP).rowsBetween(Window.unboundedPreceding, -1)
     floors = [F.lit(EARLIEST if clock.floor is None else clock.floor) for clock in meeting.clocks]
-    whole = [
+    watermarks = [
         F.greatest(F.coalesce(F.max(name).over(before), F.lit(EARLIEST)), floor).alias(name)
         for name, floor in zip(names, floors, strict=True)
     ]
-    return F.broadcast(positions.select(STEP, *whole))
+    return F.broadcast(positions.select(STEP, *watermarks))
 
 
 def _partners(rows: Sequence[DataFrame], known: Sequence[DataFrame], meeting: Meeting) -> DataFrame:
-    """Give the rows of the right stream that those of the left one that are checked may meet."""
+    """Return the rows of the right stream that may match the checked rows of the left stream."""
     if meeting.share == 1 or not (meeting.keys or meeting.axis):
         return rows[1]
     left = rows[0].where(_is_checked(ROWS[0], meeting))
     near = _in_buckets(known[1], 1, meeting).join(
-        F.broadcast(_in_buckets(left, 0, meeting)), on=F.expr(_meet_by(meeting)), how="left_semi"
+        F.broadcast(_in_buckets(left, 0, meeting)), on=F.expr(_candidate_condition(meeting)), how="left_semi"
     )
     return _identified(near.drop(f"{BUCKET}1"), 1, meeting)
 
 
 def _pairs(left: DataFrame, right: DataFrame, meeting: Meeting) -> DataFrame | None:
     """
-    Find the rows that meet.
+    Find the expected pairs of matching rows.
 
     Returns:
-        ROWS, and whether WHERE lets them through; None where it cannot be said, or only by comparing each with each.
+        ROWS, and `shown`, whether WHERE holds. None if the order of the rows is unknown, or if ON has neither an
+        equality nor a time axis, so that each row would have to be compared with each other row.
     """
     if not meeting.follows or not (meeting.keys or meeting.axis):
         return None
     (how, on), where = meeting.statement.steps[0], meeting.statement.where
-    first = f"{FACTS[0]}.at <= {FACTS[1]}.at"  # at one time the left one, whose rank is less
+    first = f"{FACTS[0]}.at <= {FACTS[1]}.at"  # at the same time the left row is first, because its rank is less
     known = [f"NOT {facts}.late" for facts in FACTS] + [f"({FACTS[0]}.came OR {FACTS[1]}.came)", *meeting.one_sided]
     known += [
         f"{meeting.clocks[greater].time} >= {_less(meeting.clocks[lesser].time, length)}"
         for greater, lesser, length in meeting.bounds
     ]
-    known.append(f"IF({first}, {_waits(0, meeting)}, {_waits(1, meeting)})")
+    known.append(f"IF({first}, {_is_buffered(0, meeting)}, {_is_buffered(1, meeting)})")
     asked = f"({on}) AND ({where})" if where is not None and how == "inner" else on
-    # The statement is evaluated for those that meet in time alone: of others it may be an error.
-    condition = f"{_meet_by(meeting)} AND CASE WHEN {' AND '.join(known)} THEN {asked} ELSE FALSE END"
+    # ON is evaluated only for rows that match in time: for other rows it may raise an error.
+    condition = f"{_candidate_condition(meeting)} AND CASE WHEN {' AND '.join(known)} THEN {asked} ELSE FALSE END"
     checked = _in_buckets(left.where(_is_checked(ROWS[0], meeting)), 0, meeting)
     if meeting.share > 1:
         checked = F.broadcast(checked)
@@ -308,14 +316,14 @@ def _pairs(left: DataFrame, right: DataFrame, meeting: Meeting) -> DataFrame | N
     return met.select(*ROWS, F.expr(f"coalesce({where or 'TRUE'}, FALSE)").alias("shown"))
 
 
-def _meet_by(meeting: Meeting) -> str:
-    """Give the equalities by which rows of both streams come together."""
+def _candidate_condition(meeting: Meeting) -> str:
+    """Return the equalities that select candidate pairs: of time buckets, and of ON."""
     same_bucket = [] if meeting.axis is None else [f"{BUCKET}0 = {BUCKET}1"]
     return " AND ".join([*same_bucket, *(f"{left} = {right}" for left, right in meeting.keys)])
 
 
 def _in_buckets(rows: DataFrame, place: int, meeting: Meeting) -> DataFrame:
-    """Put rows into buckets of time: a right one into one, a left one into all in which it may meet another."""
+    """Assign rows to time buckets: a right row to one bucket, a left row to each bucket that may hold a match."""
     if meeting.axis is None:
         return rows
     left, right, before, after = meeting.axis
@@ -328,8 +336,8 @@ def _in_buckets(rows: DataFrame, place: int, meeting: Meeting) -> DataFrame:
     return rows.where(f"{meeting.clocks[left].time} IS NOT NULL").withColumn(f"{BUCKET}0", F.explode(F.expr(some)))
 
 
-def _waits(place: int, meeting: Meeting) -> str:
-    """Give the SQL that tells whether a row of a stream, the earlier one, still waits as the other one comes."""
+def _is_buffered(place: int, meeting: Meeting) -> str:
+    """Return the SQL condition that the earlier row of a pair is still buffered at the position of the later row."""
     limited = {greater for greater, _, _ in meeting.bounds if meeting.clocks[greater].place == place}
     return (
         " AND ".join(f"{meeting.clocks[n].time} >= {FACTS[1 - place]}.limits[{n}]" for n in sorted(limited)) or "TRUE"
@@ -342,7 +350,7 @@ def _limit(clock: int, meeting: Meeting) -> str:
 
 
 def _less(time: str, length: int) -> str:
-    """Give the SQL of a time less a length, which stays a number."""
+    """Return the SQL of a time minus a length; an underflow gives the earliest time."""
     return f"IF({time} IS NULL, NULL, coalesce(try_subtract({time}, {length}L), {EARLIEST}L))"
 
 
@@ -355,6 +363,6 @@ def _example(*rows: str) -> str:
 
 
 def _examples(found: DataFrame) -> list[str]:
-    """Give of each broken rule a row that breaks it."""
+    """Return for each violated rule an example of a row that violates it."""
     examples = {row["rule"]: row["one"] for row in found.groupBy("rule").agg(F.min("example").alias("one")).collect()}
-    return [f"{words}: not so of {examples[rule]}" for rule, words in MET_RULES.items() if rule in examples]
+    return [f"{words}: violated by {examples[rule]}" for rule, words in MET_RULES.items() if rule in examples]

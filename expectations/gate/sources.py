@@ -1,9 +1,9 @@
 """
-The sources of a join of tables as an epoch pinned them, read once more: what the join makes of them for some keys.
+The sources of a join of tables as an epoch pinned them: evaluates the join again for some keys.
 
     keys of result rows ──► rows of the tables that key the result ──► rows that these refer to ──► statement
 
-It is the plain statement over the few rows that it needs; that no other row matters is all that it knows of joins.
+It evaluates the plain statement over only the rows that the keys need. It relies on no other property of joins.
 """
 
 from collections.abc import Sequence
@@ -31,11 +31,11 @@ class Rows:
     An input of a join.
 
     Args:
-        rows: Its rows at the pinned version, the columns that the statement uses.
+        rows: Its rows at the pinned version, with the columns that the statement uses.
         key: Its key columns.
-        types: The types in which these are compared.
-        changed: The keys that changed in the epoch, as `key` (struct<k0, …>); None if there are none.
-        size: How many bytes its table has.
+        types: The types in which the key columns are compared.
+        changed: The keys that changed in the epoch, as `key` (struct<k0, …>); None without changes.
+        size: The size of its table in bytes.
     """
 
     rows: DataFrame
@@ -48,12 +48,12 @@ class Rows:
 @dataclass(frozen=True)
 class Reference:
     """
-    How the row of an input is found that others refer to.
+    A reference from one input to the key of another input.
 
     Args:
-        input: Its place in FROM.
-        over: The place of the input that refers to it.
-        expressions: What equals each column of its key, as Spark SQL.
+        input: The index in FROM of the referenced input.
+        over: The index in FROM of the input that refers to it.
+        expressions: For each key column of the referenced input, the Spark SQL that equals it.
     """
 
     input: int
@@ -69,9 +69,9 @@ class Sources:
     Args:
         statement: The join.
         inputs: The inputs in the order of FROM.
-        members: The places of those that have the result's key.
-        references: How the others are found, each after the one that it is found by.
-        size: How many bytes their tables have.
+        members: The indexes of the inputs that have the key of the result.
+        references: The references to the other inputs, each after the reference to the input that refers.
+        size: The size of their tables in bytes.
     """
 
     statement: Statement
@@ -82,20 +82,20 @@ class Sources:
 
     @property
     def are_small(self) -> bool:
-        """Whether they are read whole."""
+        """Whether the sources are small enough to be read whole."""
         return self.size <= limits.SMALL_BYTES
 
     @property
     def share(self) -> int:
-        """How many rows of the result are looked at because of one changed source."""
+        """The number of rows of the result that are checked for each changed source."""
         return limits.LEFT_OUT_ROWS // max(1, sum(item.changed is not None for item in self.inputs))
 
     def pruning(self, keys: DataFrame) -> Pruning:
         """
-        Learn by which literals rows with one of the keys are found; by none where the keys alone do as well.
+        Return the pruning of keys; without literals if the sources are small enough to do without them.
 
         Raises:
-            LiteralsMiss: The literals do not name all of the keys.
+            LiteralsMiss: The predicate does not hold for a key.
         """
         return trusted(keys) if self.size > limits.LITERAL_BYTES else NO_LITERALS
 
@@ -104,26 +104,26 @@ class Sources:
         Evaluate the join for some rows of the result.
 
         Args:
-            keys: Their keys, as `key` (struct<k0, …>), none null and none twice.
-            known: What these prune to; not asked of small sources.
+            keys: The distinct keys of the rows, without nulls, as `key` (struct<k0, …>).
+            known: The pruning of these keys; None for small sources.
 
         Returns:
-            The columns of SELECT: the rows with these keys; of small sources all.
+            The columns of SELECT for the rows with these keys; for small sources all rows.
 
         Raises:
-            LiteralsMiss: Literals do not find the rows that they should.
+            LiteralsMiss: The literals do not find the rows with the keys.
         """
         if known is None:
             whole = [item.rows.where(f"NOT {null_key(item.key)}") for item in self.inputs]
             return self.statement.over(whole)
-        with ThreadPoolExecutor() as side_by_side:
-            checks = [side_by_side.submit(self._check, place, keys, known) for place in self.members]
+        with ThreadPoolExecutor() as pool:
+            checks = [pool.submit(self._check, place, keys, known) for place in self.members]
             rows = [self._rows(place, keys, known) for place in self.members]
-            tables = dict(zip(self.members, side_by_side.map(driver_copy, rows), strict=True))
+            tables = dict(zip(self.members, pool.map(driver_copy, rows), strict=True))
             for reference in self.references:
                 wanted = driver_copy(self._referred(tables[reference.over], reference).distinct())
                 known = self.pruning(wanted)
-                checks.append(side_by_side.submit(self._check, reference.input, wanted, known))
+                checks.append(pool.submit(self._check, reference.input, wanted, known))
                 tables[reference.input] = driver_copy(self._rows(reference.input, wanted, known))
             for check in checks:
                 check.result()
@@ -131,10 +131,11 @@ class Sources:
 
     def touched(self) -> DataFrame | None:
         """
-        Name rows of the result that the changes of the sources could alter.
+        Return the keys of result rows that the changes of the sources can affect.
 
         Returns:
-            `key` (struct<k0, …>) of all of them, or of so many; None if nothing changed, or a key is too large.
+            `key` (struct<k0, …>) of all these rows, or of `share` rows for each changed source; None if no source
+            changed, or if the keys are too large for the driver.
         """
         changed = [(place, item.changed) for place, item in enumerate(self.inputs) if item.changed is not None]
         found = [self._touched_by(place, keys) for place, keys in changed]
@@ -142,13 +143,13 @@ class Sources:
         if not frames:
             return None
         touched = reduce(DataFrame.unionAll, frames).distinct()
-        try:  # a limit may choose others whenever it is evaluated
+        try:  # collected, because a limit may select other rows each time it is evaluated
             return touched if self.are_small else to_driver(touched).frame
         except TooMuch:
             return None
 
     def _touched_by(self, place: int, changed: DataFrame) -> DataFrame | None:
-        """Name rows of the result that the changes of one input could alter: all of them, or its share."""
+        """Return the keys of result rows that the changes of one input can affect, at most `share` of large sources."""
         touched = {place: [self._shared(changed)]}
         for reference in reversed(self.references):
             if reference.input in touched:
@@ -159,11 +160,11 @@ class Sources:
         return self._shared(reduce(DataFrame.unionAll, frames).distinct()) if frames else None
 
     def _shared(self, keys: DataFrame) -> DataFrame:
-        """Leave the share of one changed source; of small sources all."""
+        """Limit keys to the share of one changed source; return all keys for small sources."""
         return keys if self.are_small else keys.limit(self.share)
 
     def _check(self, place: int, keys: DataFrame, known: Pruning) -> None:
-        """Check that literals find the rows of an input that its keys find, unless its table is large."""
+        """Check that the literals and the keys find the same rows of an input, unless its table is large."""
         item = self.inputs[place]
         if item.size <= limits.SCANNED_BYTES:
             name, own = self.statement.aliases[place], key_struct(item.key, item.types)
@@ -177,7 +178,7 @@ class Sources:
         return with_keys(rows, item.key, key_struct(item.key, item.types), keys, known)
 
     def _referred(self, rows: DataFrame, reference: Reference) -> DataFrame:
-        """Give the keys that rows refer to."""
+        """Return the keys to which rows refer."""
         nothing = " OR ".join(f"({part}) IS NULL" for part in reference.expressions)
         named = rows.alias(self.statement.aliases[reference.over]).where(f"NOT ({nothing})")
         return named.select(F.expr(self._key_sql(reference)).alias("key"))

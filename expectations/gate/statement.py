@@ -1,4 +1,4 @@
-"""The statement of a join as the gate evaluates it: plainly, over whole or restricted tables."""
+"""The statement of a join, which the gate evaluates as one plain query over whole or filtered tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class Statement:
     A join in Spark SQL, its columns qualified by the aliases of the inputs and quoted.
 
     Args:
-        aliases: What the inputs are called, in the order of FROM.
-        steps: For each input but the first the type of join, and the condition of ON.
+        aliases: The aliases of the inputs, in the order of FROM.
+        steps: For each input except the first the type of join and the condition of ON.
         where: The condition of WHERE, or None.
-        outputs: The columns of SELECT: what the result calls each, and its expression.
+        outputs: The columns of SELECT: the name in the result and the expression.
     """
 
     aliases: tuple[str, ...]
@@ -28,14 +28,14 @@ class Statement:
 
     def over(self, tables: Sequence[DataFrame], also: Sequence[str] = ()) -> DataFrame:
         """
-        Evaluate it.
+        Evaluate the statement.
 
         Args:
             tables: The rows of the inputs, in the order of FROM.
-            also: Further columns to give, in the same SQL.
+            also: Further columns to return, as Spark SQL over the aliases.
 
         Returns:
-            The columns of SELECT, and the further ones.
+            The columns of SELECT, and the further columns.
         """
         first, *others = (table.alias(alias) for table, alias in zip(tables, self.aliases, strict=True))
         joined = first

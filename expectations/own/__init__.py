@@ -1,5 +1,5 @@
 """
-Our own Great Expectations classes, for any plain table: their arguments are columns, and they know no join.
+Our own Great Expectations classes, for any plain table. Their arguments are columns; they do not depend on joins.
 
 Importing this package imports Great Expectations, which takes some seconds, and registers the classes with it.
 """

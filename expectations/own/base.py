@@ -1,4 +1,4 @@
-"""What our expectations share: their arguments, and the sentence that Data Docs show of them."""
+"""The base class of our own expectations: their arguments, and the sentence that Data Docs show."""
 
 import re
 from typing import Any, ClassVar, Literal
@@ -17,15 +17,15 @@ Value = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictStr
 
 class RowsExpectation(MulticolumnMapExpectation):
     """
-    Judge each row of a table by columns that are named in arguments of their own.
+    Judge each row of a table by the columns that the arguments name.
 
-    A subclass declares the arguments as fields, `map_metric`, `args_keys`, `success_keys`, the `sentence` that Data
-    Docs show, in which `$argument` stands for the argument, and `clauses`: what is added to it where an argument is
-    given.
+    A subclass declares the arguments as fields, and `map_metric`, `args_keys` and `success_keys`. It also declares the
+    `sentence` that Data Docs show, in which `$argument` stands for the argument, and `clauses`: for some arguments the
+    text that is appended to the sentence if the argument is set.
     """
 
     column_list: list[pydantic.StrictStr] = pydantic.Field(
-        default=[], exclude=True, description="Made of the other arguments; not to be given."
+        default=[], exclude=True, description="Derived from the other arguments; must not be set."
     )
     ignore_row_if: Literal["all_values_are_missing", "any_value_is_missing", "never"] = "never"
 
@@ -35,20 +35,20 @@ class RowsExpectation(MulticolumnMapExpectation):
     @pydantic.validator("column_list")
     @classmethod
     def _validate_column_list(cls, names: list[str]) -> list[str]:
-        raise ValueError("column_list is made of the other arguments; leave it out")
+        raise ValueError("column_list is derived from the other arguments; leave it out")
 
     @pydantic.validator("mostly")
     @classmethod
     def _validate_mostly(cls, share: object) -> object:
         if share != 1:
-            raise ValueError("mostly stays 1: one row is enough to break the rule")
+            raise ValueError("mostly must be 1: a single row violates the rule")
         return share
 
     @pydantic.validator("ignore_row_if")
     @classmethod
     def _validate_ignore_row_if(cls, when: str) -> str:
         if when != "never":
-            raise ValueError("ignore_row_if stays 'never': rows with nulls are judged too")
+            raise ValueError("ignore_row_if must be 'never': rows with nulls are judged too")
         return when
 
     @pydantic.validator(
@@ -76,11 +76,11 @@ class RowsExpectation(MulticolumnMapExpectation):
     @classmethod
     def _validate_tombstones(cls, values: list[Any]) -> list[Any]:
         if not values:
-            raise ValueError("tombstones names no value that deletes")
+            raise ValueError("tombstones names no value: list the values that mark a tombstone")
         return values
 
     def columns(self) -> list[str]:
-        """Name the columns that are judged, each once, in the order of the arguments."""
+        """Return the columns that are judged, each once, in the order of the arguments."""
         named: list[str] = []
         for argument in self.args_keys:
             given = getattr(self, argument)
@@ -97,18 +97,18 @@ class RowsExpectation(MulticolumnMapExpectation):
     def _prescriptive_template(cls, renderer_configuration: RendererConfiguration[Any]) -> RendererConfiguration[Any]:
         defaults = {name: cls.__fields__[name].default for name in cls.args_keys}
         given = {**defaults, **renderer_configuration.kwargs}
-        told = cls.sentence + "".join(words for argument, words in cls.clauses if given[argument])
+        template = cls.sentence + "".join(words for argument, words in cls.clauses if given[argument])
         for argument in cls.args_keys:
             value = given[argument]
             parts = value if isinstance(value, list) else [value]
             names = [f"{argument}_{place}" for place in range(len(parts))]
             placeholder = re.compile(rf"\${argument}\b")
-            if not placeholder.search(told):
+            if not placeholder.search(template):
                 continue
-            told = placeholder.sub(", ".join(f"${name}" for name in names), told)
+            template = placeholder.sub(", ".join(f"${name}" for name in names), template)
             for name, part in zip(names, parts, strict=True):
                 renderer_configuration.add_param(name=name, param_type=RendererValueType.STRING, value=str(part))
-        renderer_configuration.template_str = told
+        renderer_configuration.template_str = template
         return renderer_configuration
 
     @classmethod
@@ -121,7 +121,7 @@ class RowsExpectation(MulticolumnMapExpectation):
         runtime_configuration: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> list[RenderedStringTemplateContent]:
-        told = cls._prescriptive_template(
+        rendered = cls._prescriptive_template(
             RendererConfiguration(
                 configuration=configuration, result=result, runtime_configuration=runtime_configuration
             )
@@ -130,8 +130,8 @@ class RowsExpectation(MulticolumnMapExpectation):
             RenderedStringTemplateContent(
                 content_block_type="string_template",
                 string_template={
-                    "template": told.template_str,
-                    "params": {name: param["value"] for name, param in told.params.dict().items()},
+                    "template": rendered.template_str,
+                    "params": {name: param["value"] for name, param in rendered.params.dict().items()},
                     "styling": (runtime_configuration or {}).get("styling"),
                 },
             )

@@ -1,4 +1,4 @@
-"""Expectations of keys: there, once, and at places that grow."""
+"""Expectations about keys: a key is present, occurs once, and has increasing positions."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -22,7 +22,7 @@ from expectations.own.values import (
 
 
 class KeyPresent(RowsMetric):
-    """Find the rows in whose key a part is null."""
+    """Find the rows with a null part of the key."""
 
     condition_metric_name = "own_rows.key_present"
     condition_value_keys = ("key_columns",)
@@ -60,7 +60,7 @@ class ExpectKeyToBePresent(RowsExpectation):
 
 
 class OneChangePerKey(RowsMetric):
-    """Find the rows whose key another row has too."""
+    """Find the rows whose key occurs in another row."""
 
     condition_metric_name = "own_rows.one_change_per_key"
     condition_value_keys = ("key_columns",)
@@ -80,7 +80,7 @@ class ExpectOneChangePerKey(RowsExpectation):
     """
     Expect no two rows to have the same key; null parts count as equal to each other.
 
-    All rows of a key that is there more than once are reported.
+    All rows of a key that occurs more than once are reported.
 
     Args:
         key_columns: The columns of the key; at least one.
@@ -98,7 +98,7 @@ class ExpectOneChangePerKey(RowsExpectation):
 
 
 class PositionsGrow(RowsMetric):
-    """Find the rows whose position does not grow within their key."""
+    """Find the rows whose position does not increase within their key."""
 
     condition_metric_name = "own_rows.positions_grow"
     condition_value_keys = ("key_columns", "position_columns", "order_columns")
@@ -119,16 +119,17 @@ class PositionsGrow(RowsMetric):
 
 class ExpectPositionsToGrow(RowsExpectation):
     """
-    Expect the positions of a key's rows, compared as tuples, to be strictly growing.
+    Expect the positions of the rows of a key, compared as tuples, to increase strictly.
 
-    With an order, each row's position is greater than that of the row before. Rows of a key at one place in the order
-    are reported, and the row after them is not compared; a null counts as the first place. Without an order, no two
-    rows of a key share a position. A position with a null part is reported, and is less than the same without.
+    With an order, the position of each row is greater than the position of the row before it. Rows of a key with equal
+    values in the order columns are reported, and the row after them is not compared. A null comes first in the order.
+    Without an order, no two rows of a key have the same position. A position with a null part is reported; in
+    comparisons the null is less than any value.
 
     Args:
         key_columns: The columns of the key; at least one.
         position_columns: The columns of the position; at least one.
-        order_columns: The columns that order the rows of a key; none if only sharing is looked for.
+        order_columns: The columns that order the rows of a key; empty to check only that positions differ.
 
     Raises:
         pydantic.ValidationError: An argument is unknown, missing, or names no column.
@@ -141,5 +142,5 @@ class ExpectPositionsToGrow(RowsExpectation):
     map_metric = PositionsGrow.condition_metric_name
     args_keys = ("key_columns", "position_columns", "order_columns")
     success_keys = ("mostly", *args_keys)
-    sentence: ClassVar[str] = "position $position_columns grows from row to row of a key $key_columns"
+    sentence: ClassVar[str] = "position $position_columns increases from row to row of each key $key_columns"
     clauses: ClassVar[tuple[tuple[str, str], ...]] = (("order_columns", ", in the order of $order_columns"),)

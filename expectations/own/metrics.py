@@ -1,4 +1,4 @@
-"""What our metrics share: how Great Expectations asks for the rows that break a rule."""
+"""The base class of our metrics, by which Great Expectations finds the rows that violate a rule."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -19,22 +19,22 @@ from pyspark.sql import functions as F
 from expectations.own.values import Flags, column
 
 BROKEN = "__broken"
-"""The column that marks the rows that break the rule, while they are being fetched."""
+"""The working column that marks the rows that violate the rule."""
 
 Judged = tuple[Any, dict[str, Any], dict[str, Any]]
-"""Which rows break a rule, and the domain that was judged, as Great Expectations hands it from metric to metric."""
+"""The rows that violate a rule, and the judged domain, in the form that Great Expectations passes between metrics."""
 
 
 class RowsMetric(MulticolumnMapMetricProvider):
     """
-    Find the rows that break a rule.
+    Find the rows that violate a rule.
 
-    A subclass names itself (`condition_metric_name`) and the arguments of its rule (`condition_value_keys`), and
-    writes the rule under `broken_in_spark`; the rules that the gate applies to small batches also under
+    A subclass defines its name (`condition_metric_name`), the arguments of its rule (`condition_value_keys`), and the
+    rule itself, decorated with `broken_in_spark`. A rule that the gate applies to small batches is also defined with
     `broken_in_pandas`.
 
-    Great Expectations would find the broken rows by names that it has rewritten, which fails for names with dots or
-    backticks, and count the judged rows once more for each expectation; both are done here instead.
+    Great Expectations would find these rows by rewritten column names, which fails for names with dots or backticks,
+    and would count the judged rows again for each expectation. This class does both itself.
     """
 
     @classmethod
@@ -57,10 +57,10 @@ class RowsMetric(MulticolumnMapMetricProvider):
 
 def broken_in_pandas(rule: Callable[..., Flags]) -> Callable[..., Judged]:
     """
-    Make a metric of a rule for pandas frames.
+    Convert a rule to a metric for pandas frames.
 
     Args:
-        rule: Takes the frame and the arguments of the rule; tells for each row whether it breaks the rule.
+        rule: Takes the frame and the arguments of the rule; returns for each row whether it violates the rule.
     """
 
     def broken(frame: pd.DataFrame, arguments: Mapping[str, Any]) -> pd.Series:
@@ -71,10 +71,10 @@ def broken_in_pandas(rule: Callable[..., Flags]) -> Callable[..., Judged]:
 
 def broken_in_spark(*, window: bool) -> Callable[[Callable[..., Column]], Callable[..., Judged]]:
     """
-    Make a metric of a rule for Spark frames.
+    Return a decorator that converts a rule to a metric for Spark frames.
 
     Args:
-        window: Whether the rule looks at other rows than the judged one.
+        window: Whether the rule reads other rows than the judged one.
     """
     kind = MetricPartialFunctionTypes.WINDOW_CONDITION_FN if window else MetricPartialFunctionTypes.MAP_CONDITION_FN
 
@@ -90,12 +90,12 @@ def _metric(
     engine: type[ExecutionEngine[Any]],
     kind: MetricPartialFunctionTypes,
 ) -> Callable[..., Judged]:
-    """Make the metric that Great Expectations asks: it gets the frame, sees that the columns are there, and judges."""
+    """Build a metric of Great Expectations that gets the frame, checks that the columns exist, and judges the rows."""
 
     @metric_partial(
         engine=engine,
         partial_fn_type=kind,
-        domain_type=MetricDomainTypes.TABLE,  # so that the two metrics of `RowsMetric` are registered once, by it
+        domain_type=MetricDomainTypes.TABLE,  # so that only `RowsMetric` registers its two metrics
     )
     @wraps(rule)
     def judge(
@@ -115,20 +115,20 @@ def _metric(
 
 def _parts(domain: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """
-    Tell the rows that are judged from the columns.
+    Split a domain into the rows that are judged and the columns.
 
-    Great Expectations has a function for it, which refuses a single column.
+    The function of Great Expectations for this purpose rejects a single column.
     """
     rows = {name: value for name, value in domain.items() if name != "column_list"}
     return rows, {"column_list": list(domain["column_list"])}
 
 
-def _refuse_missing(wanted: Sequence[str], there: Sequence[Any]) -> None:
+def _refuse_missing(wanted: Sequence[str], existing: Sequence[Any]) -> None:
     for name in wanted:
-        if there.count(name) != 1:
-            found = "is there more than once" if name in there else "does not exist"
+        if existing.count(name) != 1:
+            found = "exists more than once" if name in existing else "does not exist"
             raise InvalidMetricAccessorDomainKwargsKeyError(
-                f"the column {name!r} {found}; the table has {', '.join(map(repr, there))}"
+                f"the column {name!r} {found}; the table has {', '.join(map(repr, existing))}"
             )
 
 
@@ -140,7 +140,7 @@ def _judged_rows(
     metrics: dict[str, Any],
     **kwargs: Any,
 ) -> Any:
-    """Give the number of rows that are judged: all, since no row is ignored."""
+    """Return the number of judged rows: all rows, because none is ignored."""
     return metrics["table.row_count"]
 
 
@@ -174,7 +174,7 @@ def _values_in_spark(
 
 
 def _most(metric_value_kwargs: Mapping[str, Any]) -> int:
-    """Give the most rows that are shown."""
+    """Return the maximum number of rows that are shown."""
     wanted = metric_value_kwargs["result_format"]
     if wanted["result_format"] == "COMPLETE":
         return MAX_RESULT_RECORDS

@@ -1,4 +1,4 @@
-"""The expectation that each change changes something."""
+"""The expectation that each change has an effect."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -23,7 +23,7 @@ Names = Sequence[str]
 
 
 class NoRepeatedValue(RowsMetric):
-    """Find the rows that are no tombstones and change nothing."""
+    """Find the rows that are not tombstones and change nothing."""
 
     condition_metric_name = "own_rows.no_repeated_value"
     condition_value_keys = (
@@ -61,23 +61,23 @@ class NoRepeatedValue(RowsMetric):
 
 class ExpectNoRepeatedValue(RowsExpectation):
     """
-    Expect a row that is no tombstone to change something.
+    Expect a row that is not a tombstone to change a value.
 
-    Null-safely, its values differ from those of the row before of its key; a tombstone before is no value. The first
-    row of a key is compared with what it says itself of the time before, where the key was there; else it changes
-    something. Without an order each row is the first of its key. Rows of a key at one place in the order are
-    reported, whatever they do, and the row after them is not judged; a null counts as the first place. NaN equals
-    NaN, 0.0 equals -0.0.
+    The values differ, null-safely, from the values of the previous row of the key. A row after a tombstone always
+    changes a value. The first row of a key is compared with its own `before_columns` if the key existed before; else it
+    always changes a value. Without an order each row is the first of its key. Rows of a key with equal values in the
+    order columns are reported, and the row after them is not judged. A null comes first in the order. NaN equals NaN,
+    and 0.0 equals -0.0.
 
     Args:
         key_columns: The columns of the key; at least one.
         value_columns: The columns of the value; at least one.
-        operation_column: The column that says what the row does.
-        tombstones: The values of it that delete.
+        operation_column: The column with the operation of the row.
+        tombstones: The values of the operation column that mark a tombstone.
         order_columns: The columns that order the rows of a key.
-        before_columns: The columns of the value before a key's first row, one for each of the value's.
-        present_before_column: A boolean column, whether the key was there before; null counts as false. Without it
-            the key was there where a column of the value before is not null.
+        before_columns: The columns of the value before the first row of a key, one for each value column.
+        present_before_column: A boolean column with whether the key existed before; null counts as false. Without this
+            argument the key existed if any of the `before_columns` is not null.
 
     Raises:
         pydantic.ValidationError: An argument is unknown, missing, names no column, or does not fit another.
@@ -85,21 +85,21 @@ class ExpectNoRepeatedValue(RowsExpectation):
 
     key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
     value_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the value.")
-    operation_column: pydantic.StrictStr = pydantic.Field(description="The column that says what the row does.")
-    tombstones: list[Value] = pydantic.Field(default=["delete", "tombstone"], description="The values that delete.")
+    operation_column: pydantic.StrictStr = pydantic.Field(description="The column with the operation of the row.")
+    tombstones: list[Value] = pydantic.Field(default=["delete", "tombstone"], description="The values of a tombstone.")
     order_columns: list[pydantic.StrictStr] = pydantic.Field(default=[], description="The order of a key's rows.")
     before_columns: list[pydantic.StrictStr] | None = pydantic.Field(
         default=None, description="The value before the first row."
     )
     present_before_column: pydantic.StrictStr | None = pydantic.Field(
-        default=None, description="Whether the key was there before the table begins."
+        default=None, description="Whether the key existed before its first row."
     )
 
     map_metric = NoRepeatedValue.condition_metric_name
     args_keys = NoRepeatedValue.condition_value_keys
     success_keys = ("mostly", *args_keys)
     sentence: ClassVar[str] = (
-        "a row of key $key_columns that is no tombstone, $operation_column being none of $tombstones,"
+        "a row of key $key_columns that is not a tombstone, where $operation_column is none of $tombstones,"
         " changes $value_columns"
     )
     clauses: ClassVar[tuple[tuple[str, str], ...]] = (
@@ -113,7 +113,7 @@ class ExpectNoRepeatedValue(RowsExpectation):
     def _validate_before(cls, given: dict[str, Any]) -> dict[str, Any]:
         before = given["before_columns"]
         if before is not None and len(before) != len(given["value_columns"]):
-            raise ValueError("before_columns names not as many columns as value_columns")
+            raise ValueError("before_columns does not name as many columns as value_columns")
         if before is None and given["present_before_column"] is not None:
-            raise ValueError("present_before_column says nothing without before_columns")
+            raise ValueError("present_before_column has no effect without before_columns")
         return given

@@ -1,4 +1,4 @@
-"""Expectations of tombstones: each removes something."""
+"""Expectations about tombstones: each tombstone removes a row."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ Names = Sequence[str]
 
 
 class NoUnnecessaryTombstone(RowsMetric):
-    """Find the tombstones of what was not there."""
+    """Find the tombstones of keys without a row."""
 
     condition_metric_name = "own_rows.no_unnecessary_tombstone"
     condition_value_keys = ("key_columns", "operation_column", "tombstones", "order_columns", "present_before_column")
@@ -32,47 +32,47 @@ class NoUnnecessaryTombstone(RowsMetric):
         deletes = is_one_of(operation_column, tombstones)
         step = rows_before(key_columns, order_columns)
         known = F.lit(False) if present_before_column is None else is_true(present_before_column)
-        was_there = F.when(step.first, known).otherwise(~step.before(deletes))
-        return step.tied | (~step.unsure & deletes & ~was_there)
+        existed = F.when(step.first, known).otherwise(~step.before(deletes))
+        return step.tied | (~step.unsure & deletes & ~existed)
 
 
 class ExpectNoUnnecessaryTombstone(RowsExpectation):
     """
-    Expect a row that deletes to remove a row that is there just before.
+    Expect a tombstone to remove an existing row.
 
-    It is there if the row before, in the order of the key's rows, is no tombstone. For the first row of a key, a
-    column says whether the key was there before the table begins; without that column nothing was there. Without an
-    order each row is the first of its key. Rows of a key at one place in the order are reported, whatever they do,
-    and the row after them is not judged; a null counts as the first place. An operation that is null deletes nothing.
+    The row exists if the previous row of the key, in the order, is not a tombstone. For the first row of a key,
+    `present_before_column` states whether the key existed before; without this argument it did not exist. Without an
+    order each row is the first of its key. Rows of a key with equal values in the order columns are reported, and the
+    row after them is not judged. A null comes first in the order. A row with a null operation is not a tombstone.
 
     Args:
         key_columns: The columns of the key; at least one.
-        operation_column: The column that says what the row does.
-        tombstones: The values of it that delete.
+        operation_column: The column with the operation of the row.
+        tombstones: The values of the operation column that mark a tombstone.
         order_columns: The columns that order the rows of a key.
-        present_before_column: A boolean column, whether the key was there before; null counts as false.
+        present_before_column: A boolean column with whether the key existed before; null counts as false.
 
     Raises:
         pydantic.ValidationError: An argument is unknown, missing, or names no column.
     """
 
     key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
-    operation_column: pydantic.StrictStr = pydantic.Field(description="The column that says what the row does.")
-    tombstones: list[Value] = pydantic.Field(default=["delete", "tombstone"], description="The values that delete.")
+    operation_column: pydantic.StrictStr = pydantic.Field(description="The column with the operation of the row.")
+    tombstones: list[Value] = pydantic.Field(default=["delete", "tombstone"], description="The values of a tombstone.")
     order_columns: list[pydantic.StrictStr] = pydantic.Field(default=[], description="The order of a key's rows.")
     present_before_column: pydantic.StrictStr | None = pydantic.Field(
-        default=None, description="Whether the key was there before the table begins."
+        default=None, description="Whether the key existed before its first row."
     )
 
     map_metric = NoUnnecessaryTombstone.condition_metric_name
     args_keys = NoUnnecessaryTombstone.condition_value_keys
     success_keys = ("mostly", *args_keys)
     sentence: ClassVar[str] = (
-        "a row that deletes, $operation_column being $tombstones, removes a row of key $key_columns that is there"
+        "a tombstone, where $operation_column is one of $tombstones, removes an existing row of key $key_columns"
     )
     clauses: ClassVar[tuple[tuple[str, str], ...]] = (
         ("order_columns", ", in the order of $order_columns"),
-        ("present_before_column", "; $present_before_column says whether it was there before the first row"),
+        ("present_before_column", "; $present_before_column states whether the key existed before its first row"),
     )
 
 
@@ -94,13 +94,13 @@ class ExpectNoTombstoneAfterTombstone(RowsExpectation):
     """
     Expect no two tombstones of a key to follow each other.
 
-    Rows of a key at one place in the order are reported, whatever they do, and the row after them is not judged; a
-    null counts as the first place. An operation that is null deletes nothing.
+    Rows of a key with equal values in the order columns are reported, and the row after them is not judged. A null
+    comes first in the order. A row with a null operation is not a tombstone.
 
     Args:
         key_columns: The columns of the key; at least one.
-        operation_column: The column that says what the row does.
-        tombstones: The values of it that delete.
+        operation_column: The column with the operation of the row.
+        tombstones: The values of the operation column that mark a tombstone.
         order_columns: The columns that order the rows of a key; at least one.
 
     Raises:
@@ -108,14 +108,14 @@ class ExpectNoTombstoneAfterTombstone(RowsExpectation):
     """
 
     key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
-    operation_column: pydantic.StrictStr = pydantic.Field(description="The column that says what the row does.")
-    tombstones: list[Value] = pydantic.Field(default=["delete", "tombstone"], description="The values that delete.")
+    operation_column: pydantic.StrictStr = pydantic.Field(description="The column with the operation of the row.")
+    tombstones: list[Value] = pydantic.Field(default=["delete", "tombstone"], description="The values of a tombstone.")
     order_columns: list[pydantic.StrictStr] = pydantic.Field(description="The order of a key's rows.")
 
     map_metric = NoTombstoneAfterTombstone.condition_metric_name
     args_keys = NoTombstoneAfterTombstone.condition_value_keys
     success_keys = ("mostly", *args_keys)
     sentence: ClassVar[str] = (
-        "no two tombstones, $operation_column being $tombstones, of a key $key_columns follow each other"
+        "a key $key_columns has no two consecutive tombstones, where $operation_column is one of $tombstones,"
         " in the order of $order_columns"
     )

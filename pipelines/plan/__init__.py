@@ -1,1 +1,1 @@
-"""What one epoch will do, as values: `plan` prints it and `run` carries it out. Nothing here reads a table."""
+"""The plan of an epoch, as values: `plan` prints it and `run` executes it. This package reads no table."""

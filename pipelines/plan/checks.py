@@ -1,4 +1,4 @@
-"""What must be as the last epoch left it, before the next one is planned."""
+"""Checks that the targets and the definition are unchanged since the last epoch, before the next epoch is planned."""
 
 from lakehouse.errors import DefinitionChanged, ForeignWriter
 from pipelines.plan.facts import Redefined
@@ -6,17 +6,17 @@ from pipelines.plan.facts import Redefined
 
 def check_is_still(join: str, what: str, found: str | None, recorded: str, hint: str) -> None:
     """
-    See that a table that epochs write is the one that the last epoch wrote.
+    Check that a target table is the table that the last epoch wrote.
 
     Args:
-        join: The join.
-        what: What the table is to it.
-        found: The id of the table that is there; None where there is none.
-        recorded: The id of the one that the last epoch wrote.
-        hint: What helps.
+        join: The name of the join.
+        what: The name of the table in messages, as "the result table".
+        found: The id of the existing table; None if no table exists.
+        recorded: The id of the table that the last epoch wrote.
+        hint: The remedy.
 
     Raises:
-        ForeignWriter: It is not.
+        ForeignWriter: The table was dropped or replaced.
     """
     if found != recorded:
         raise ForeignWriter(
@@ -30,22 +30,22 @@ def check_is_still(join: str, what: str, found: str | None, recorded: str, hint:
 
 def check_definition(join: str, definition: str, recorded: str, hint: str, redefined: Redefined | None = None) -> None:
     """
-    See that a join is defined as when its last epoch ran.
+    Check that the definition of a join is unchanged since its last epoch.
 
     Args:
-        join: The join's name.
-        definition: Fingerprint of its definition in the pipeline file.
-        recorded: That of its last epoch.
-        hint: What to do if they differ.
-        redefined: What shows of the changes, where somebody has looked.
+        join: The name of the join.
+        definition: The fingerprint of its definition in the pipeline file.
+        recorded: The fingerprint that the last epoch recorded.
+        hint: The remedy if they differ.
+        redefined: The known changes of the definition; None if they were not examined.
 
     Raises:
-        DefinitionChanged: They differ.
+        DefinitionChanged: The fingerprints differ.
     """
     if definition != recorded:
         raise DefinitionChanged(
             join,
-            "the join is defined otherwise than when its last epoch ran",
+            "the definition of the join has changed since its last epoch",
             expected=f"the definition with fingerprint {recorded}",
             found=f"fingerprint {definition}" + ("" if redefined is None else f": {redefined}"),
             hint=redefined.way if redefined is not None and redefined.way else hint,

@@ -1,8 +1,9 @@
 """
-Up to which versions of its sources an epoch of a join with a stream reads; pure.
+Find the versions up to which an epoch of a join with a stream reads its sources.
 
-Where a source is cut short of its newest version, by a bound or because a commit came while the others were looked at,
-no other one is read beyond the first commit that was left out: each cut is a prefix of the total order.
+A source may be cut before its newest version, by a bound or because a commit arrived while the other sources were being
+examined. Then no other source is read beyond the first commit that was left out: each cut is a prefix of the total
+order. This module is pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +14,13 @@ from itertools import accumulate
 @dataclass(frozen=True)
 class Arrival:
     """
-    A commit with data, or an epoch of a join that makes a stream, which may have several positions.
+    A commit with data, or an epoch of a join whose result is a stream. An epoch may have several positions.
 
     Args:
-        version: Its version; of an epoch its number.
-        time: Its time in microseconds since 1970; of several positions the first one's.
-        bytes: The bytes of its new files.
-        until: Of several positions the last one's time.
+        version: The version of the commit, or the number of the epoch.
+        time: The time of the commit, or of the first position of the epoch, in microseconds since 1970.
+        bytes: The size of the new files in bytes.
+        until: The time of the last position of an epoch; None for a commit.
     """
 
     version: int
@@ -31,17 +32,19 @@ class Arrival:
 @dataclass(frozen=True)
 class Arrivals:
     """
-    What came to a source since the last epoch.
+    The new commits of a source since the last epoch.
 
     Args:
-        name: The source.
-        place: Its place in FROM.
-        recorded: The version up to which it is accounted for.
+        name: The name of the source.
+        place: Its index in FROM.
+        recorded: The version up to which the last epoch accounts for it.
         newest: The version at which it was found.
         commits: The commits with data after the recorded version up to the newest one, oldest first.
-        later: A commit with data that came after that, while the other sources were looked at; None if none did.
-        clock: The greatest time of its commits before, in microseconds since 1970; 0 where none is known.
-        is_last: Whether at one time its commits come after those of all others, as those of a stream that looks up do.
+        later: A commit with data after the newest version, which arrived while the other sources were being examined;
+            None if no such commit arrived.
+        clock: The greatest time of its earlier commits, in microseconds since 1970; 0 if unknown.
+        is_last: Whether its commits come after the commits of all other sources at the same time. This is true for a
+            stream that looks up tables.
     """
 
     name: str
@@ -57,11 +60,11 @@ class Arrivals:
 @dataclass(frozen=True)
 class Cut:
     """
-    Where an epoch ends.
+    The end of an epoch.
 
     Args:
-        versions: The version to read up to, by source.
-        more: Whether commits were left out.
+        versions: The version up to which each source is read, by source.
+        more: Whether the epoch leaves out commits.
     """
 
     versions: dict[str, int]
@@ -74,15 +77,15 @@ Place = tuple[int, bool, int, int]
 
 def find_cut(sources: Sequence[Arrivals], max_versions: int | None = None, max_bytes: int | None = None) -> Cut:
     """
-    Decide up to which versions an epoch reads.
+    Find the versions up to which an epoch reads.
 
     Args:
-        sources: What came to each source.
-        max_versions: So many commits of a source at most.
-        max_bytes: So many bytes of new files of a source at most; its first commit always is read.
+        sources: The new commits of each source.
+        max_versions: The maximum number of commits of a source in one epoch.
+        max_bytes: The maximum size in bytes of the new files of a source in one epoch. The first commit is always read.
 
     Returns:
-        The versions; some source moves on wherever one has commits.
+        The cut. If any source has new commits, the cut advances at least one source.
     """
     taken = {source.name: _bounded(source.commits, max_versions, max_bytes) for source in sources}
     while True:
@@ -90,7 +93,7 @@ def find_cut(sources: Sequence[Arrivals], max_versions: int | None = None, max_b
         kept = {source.name: _before(left_out, source, taken[source.name]) for source in sources}
         if kept == taken:
             break
-        taken = kept  # an epoch that is left out may begin before the border that it goes beyond
+        taken = kept  # an epoch that ends beyond the border is left out, and may begin before it: repeat
     versions = {
         source.name: source.commits[kept[source.name]].version - 1
         if kept[source.name] < len(source.commits)
@@ -102,7 +105,7 @@ def find_cut(sources: Sequence[Arrivals], max_versions: int | None = None, max_b
 
 
 def _bounded(commits: Sequence[Arrival], max_versions: int | None, max_bytes: int | None) -> int:
-    """Count the commits that the bounds allow, one at least."""
+    """Count the commits within the bounds, at least one if any exist."""
     number = len(commits) if max_versions is None else min(max_versions, len(commits))
     if max_bytes is not None:
         sizes = accumulate(commit.bytes for commit in commits)
@@ -111,7 +114,7 @@ def _bounded(commits: Sequence[Arrival], max_versions: int | None, max_bytes: in
 
 
 def _before(left_out: Mapping[str, Place], source: Arrivals, taken: int) -> int:
-    """Count the commits, of those that are taken, that lie as a whole before what others leave out."""
+    """Count the taken commits that lie completely before every commit that the other sources leave out."""
     border = min((place for name, place in left_out.items() if name != source.name), default=None)
     return sum(1 for place in _places(source, last=True)[:taken] if border is None or place < border)
 
@@ -123,9 +126,10 @@ def _first_left(source: Arrivals, taken: int) -> Place | None:
 
 def _places(source: Arrivals, *, last: bool = False) -> list[Place]:
     """
-    Give the places of the commits, and of the later one: no version has an earlier time than one before it.
+    Return the places of the commits, and of the later commit if one arrived.
 
-    Of those with several positions that of the first, or the last one.
+    The time of a version is at least the time of the version before it. An epoch with several positions has the place
+    of its first position, or with `last` of its last position.
     """
     places, reached = [], source.clock
     for commit in (*source.commits, *([source.later] if source.later else [])):

@@ -1,4 +1,4 @@
-"""Decide what the next epoch of a join does. Nothing here reads a table: the facts are gathered elsewhere."""
+"""Plan the next epoch of a join. This module reads no table; other modules gather the facts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,68 +25,69 @@ def plan_epoch(
     redefined: Redefined | None = None,
 ) -> EpochPlan:
     """
-    Decide what the next epoch does.
+    Plan the next epoch.
 
     Args:
-        join: The join's name.
-        definition: Fingerprint of its definition in the pipeline file.
-        refresh: What the pipeline file allows.
-        history: What the ledger knows.
+        join: The name of the join.
+        definition: The fingerprint of its definition in the pipeline file.
+        refresh: The `refresh` option of the pipeline file.
+        history: The epochs of the join in the ledger.
         sources: The sources as found, left before right.
-        result: The result table, None where there is none.
-        changelog: Its changelog, None where there is none.
+        result: The result table; None if it does not exist.
+        changelog: The changelog of the result; None if it does not exist.
         keeps_changelog: Whether epochs append to the changelog.
-        backfill: A person asked for a reconciliation: differences to the record are what it is there to mend.
-        redefined: What shows of a changed definition, where somebody has looked.
+        backfill: Whether the user requested a reconciliation. It overrides the checks against the last epoch.
+        redefined: The known changes of the definition; None if they were not examined.
 
     Returns:
         The plan.
 
     Raises:
-        CannotContinue: A subclass says why the recorded versions cannot be continued from.
+        CannotContinue: The epoch cannot continue from the recorded versions; the subclass names the reason.
     """
-    waiting = history.open
-    if waiting is not None:
+    open_entry = history.open
+    if open_entry is not None:
         if history.broken is not None and not backfill:
             raise BrokenEpoch(
                 join,
-                f"epoch {waiting.epoch} is broken: {history.broken.message}",
+                f"epoch {open_entry.epoch} is broken: {history.broken.message}",
                 hint=f"run `lakejoin backfill --select {join}` to reconcile the result",
             )
-        if waiting.slices:
+        if open_entry.slices:
             reason = (
-                f"open-backfill: the slices of run {waiting.run_id} are not all written; `lakejoin backfill --select "
-                f"{join}` writes them"
+                f"open-backfill: run {open_entry.run_id} has not written all of its slices; `lakejoin backfill "
+                f"--select {join}` writes the rest"
             )
         else:
-            reason = f"open-epoch: run {waiting.run_id} did not finish it"
-        return EpochPlan(join, waiting.epoch, "resume", reason)
+            reason = f"open-epoch: run {open_entry.run_id} did not finish it"
+        return EpochPlan(join, open_entry.epoch, "resume", reason)
     last = history.committed
     if result is None and (last is None or backfill):
         if refresh == "incremental" and not backfill:
             raise NotLoaded(
                 join,
-                "there is no result yet, and `refresh: incremental` never computes one in full",
+                "the result does not exist yet, and `refresh: incremental` never computes it in full",
                 hint=f"run `lakejoin backfill --select {join}` for the first load",
             )
         ranges = tuple(
             SourceRange(s.name, s.id, -1, s.version, -1, None, (0, s.epochs[1]), s.columns, s.commit) for s in sources
         )
-        plan = EpochPlan(join, history.next_epoch, "load", "first-load: there is no result yet", ranges)
+        plan = EpochPlan(join, history.next_epoch, "load", "first-load: the result does not exist yet", ranges)
         return _with_changelog(plan, changelog if keeps_changelog else None)
     if backfill:
         assert result is not None
         ranges = tuple(
             SourceRange(s.name, s.id, -1, s.version, -1, columns=s.columns, commit=s.commit) for s in sources
         )
-        reason = "backfill: asked for by a person"
+        reason = "backfill: requested by the user"
         plan = EpochPlan(join, history.next_epoch, "reconcile", reason, ranges, result.id, result.version)
         return _with_changelog(plan, changelog if keeps_changelog else None)
     if last is None:
         raise NotLoaded(
             join,
-            "a table lies where the result belongs, and the ledger knows no epoch of it",
-            hint=f"compare it by `lakejoin verify --select {join}`, adopt it by `lakejoin backfill --select {join}`",
+            "a table exists at the address of the result, but the ledger has no epoch of it",
+            hint=f"run `lakejoin verify --select {join}` to compare it with the join, or `lakejoin backfill --select "
+            f"{join}` to adopt it",
         )
     if keeps_changelog:
         _check_changelog(join, last.changelog, changelog)
@@ -101,10 +102,10 @@ def _with_changelog(plan: EpochPlan, changelog: ResultFacts | None) -> EpochPlan
 
 
 def _check_changelog(join: str, recorded: TargetVersions | None, changelog: ResultFacts | None) -> None:
-    """See that the changelog has been kept up to the last epoch."""
-    hint = f"run `lakejoin backfill --select {join}`: it appends what the changelog lacks"
+    """Check that the last epoch wrote a changelog, and that it is the existing one."""
+    hint = f"run `lakejoin backfill --select {join}` to append the rows that the changelog lacks"
     if recorded is None:
-        raise NotLoaded(join, "the last epoch kept no changelog", hint=hint)
+        raise NotLoaded(join, "the last epoch wrote no changelog", hint=hint)
     check_is_still(join, "the changelog", None if changelog is None else changelog.id, recorded.id, hint)
 
 
@@ -140,9 +141,9 @@ def _continue(
         if source.is_restored:
             raise SourceRecreated(
                 join,
-                f"{source.name} was put back from a copy, or its log was changed",
-                expected=f"under version {before.to_version} the commit that the last epoch read",
-                found="another commit under that version",
+                f"{source.name} was restored from a copy, or its log was changed",
+                expected=f"version {before.to_version} is the commit that the last epoch read",
+                found="another commit with that version",
                 hint=backfill,
             )
         read = (source.changed_rows, source.epochs, source.columns, source.commit)
@@ -155,8 +156,8 @@ def _continue(
     if changed and refresh == "incremental":
         name = changed[0].name
         raise SchemaBroken(
-            join, f"columns of {name} that it uses have changed: rows that no commit changed may have other values",
-            expected=f"the columns of {name} as at version {recorded[name].to_version}", found=changed[0].changed,
+            join, f"columns of {name} that the join uses have changed: rows without a change may have other values",
+            expected=f"the columns of {name} as of version {recorded[name].to_version}", found=changed[0].changed,
             hint=backfill,
         )  # fmt: skip
     if gaps and refresh == "incremental":
@@ -173,5 +174,5 @@ def _continue(
     elif refresh == "full":
         strategy, reason = "reconcile", "refresh-full: the pipeline file asks for it"
     else:
-        strategy, reason = "incremental", "changes: the feeds have what changed since the last epoch"
+        strategy, reason = "incremental", "changes: the feeds hold all changes since the last epoch"
     return EpochPlan(join, history.next_epoch, strategy, reason, tuple(ranges), result.id, result.version)

@@ -1,4 +1,4 @@
-"""What was found of the tables of a join, as values, for `plan` to decide what the next epoch does."""
+"""The state of the tables of a join, as values from which the next epoch is planned."""
 
 from dataclasses import dataclass
 
@@ -9,21 +9,23 @@ from lakehouse.entries import UsedColumn
 @dataclass(frozen=True)
 class SourceFacts:
     """
-    A source as it was found.
+    The state of a source.
 
     Args:
         name: Its name in the pipeline file.
         id: Delta's table id.
         version: Its newest version, to which it is pinned.
         data_versions: The versions since the last epoch in which rows may have changed, ascending.
-        gap: Why its feed cannot be read for these versions; empty if it can, as far as its log tells.
-        changed_rows: How many rows these versions changed, as their commits say; None where one does not say.
-        epochs: Of a stream that another join makes: (from, to], the epochs of that join since the last epoch.
-        changed: Which of the columns that the last epoch used are others now; empty if none is. Rows that no commit
-            changed may have other values then.
-        columns: Those of its columns that the join uses, as they are at its newest version.
-        commit: The commit that made that version.
-        is_restored: Whether another commit than the recorded one lies under the version that the last epoch read.
+        gap: The reason why the feed of these versions cannot be read; empty if the log shows no such reason.
+        changed_rows: The number of rows changed by these versions according to their commits; None if a commit does not
+            state it.
+        epochs: The epochs (from, to] of the other join since the last epoch, if the source is a stream that another
+            join writes.
+        changed: The changes of the columns that the last epoch used; empty if no column changed. After such a change,
+            rows that no commit changed may have other values.
+        columns: The columns that the join uses, as of the newest version.
+        commit: The commit of the newest version.
+        is_restored: Whether the version that the last epoch read is now another commit than the recorded one.
     """
 
     name: str
@@ -40,13 +42,13 @@ class SourceFacts:
 
     @property
     def has_come(self) -> bool:
-        """Tell whether anything came since the last epoch: rows, or only a watermark."""
+        """Whether the source has new rows, or only a new watermark, since the last epoch."""
         return bool(self.data_versions) or self.epochs[0] < self.epochs[1]
 
 
 @dataclass(frozen=True)
 class ResultFacts:
-    """A table that epochs write, as it was found: the result, or its changelog."""
+    """The state of a table that epochs write: the result or its changelog."""
 
     id: str
     version: int
@@ -55,15 +57,15 @@ class ResultFacts:
 @dataclass(frozen=True)
 class Redefined:
     """
-    What a changed definition changes, as far as it shows: the ledger keeps a fingerprint, not the definition.
+    The known effects of a changed definition. The ledger records a fingerprint, not the definition itself.
 
     Args:
-        changes: A clause for each column of the result and each source that is another.
-        way: What helps, if something else than a backfill in place.
+        changes: A clause for each changed column of the result and each changed source.
+        way: The remedy, if a backfill in place is not the remedy; else empty.
     """
 
     changes: tuple[str, ...]
     way: str = ""
 
     def __str__(self) -> str:
-        return "; ".join(self.changes) or "the same columns of the same sources, by other expressions or options"
+        return "; ".join(self.changes) or "the columns and sources are the same, the expressions or options differ"

@@ -1,4 +1,4 @@
-"""What a person may ask of a backfill."""
+"""The options of a backfill."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,11 +7,11 @@ from lakehouse import limits
 from lakehouse.errors import LakejoinError
 
 Remedy = Literal["", "accept", "reset"]
-"""What a person decided about a result that a replay cannot mend: to take it as it is, or to begin it anew."""
+"""The user's decision about a result that a replay cannot repair: accept it as it is, or reset it."""
 
 
 class WrongOptions(LakejoinError):
-    """Options of a backfill that do not go together."""
+    """The options of a backfill are invalid or cannot be combined."""
 
     exit_code = 2
     code = "USAGE"
@@ -20,17 +20,17 @@ class WrongOptions(LakejoinError):
 @dataclass(frozen=True)
 class Backfill:
     """
-    A backfill as it was asked for.
+    The options of a requested backfill.
 
     Args:
-        remedy: What is to become of the result of a join with a stream.
-        where: A condition on the columns of one result, a join of tables: only rows that meet it are mended.
-        dry_run: Only say what would change.
-        slices: Into how many slices the key space of a result is cut that is there already; by the size of its sources
-            if 0.
+        remedy: The decision about the result of a join with a stream.
+        where: A condition on the columns of one result of a join of tables. Only rows that satisfy it are reconciled.
+        dry_run: Whether to report the changes without writing them.
+        slices: The number of slices into which the key space of an existing result is divided; 0 derives it from the
+            size of the sources.
 
     Raises:
-        WrongOptions: They do not go together.
+        WrongOptions: The options are invalid or cannot be combined.
     """
 
     remedy: Remedy = ""
@@ -42,14 +42,14 @@ class Backfill:
         if self.remedy and self.where is not None:
             raise _wrong(f"--where is for joins of tables, --{self.remedy} for joins with a stream", "leave one out")
         if self.remedy and self.dry_run:
-            problem = f"--dry-run says what a backfill would append; it goes without --{self.remedy}"
+            problem = f"--dry-run reports what a backfill would append; it cannot be combined with --{self.remedy}"
             raise _wrong(problem, "leave one out")
         if self.where is not None and not self.where.strip():
-            raise _wrong("--where is empty", "give a condition on the columns of the result, or leave it out")
+            raise _wrong("--where is empty", "write a condition on the columns of the result, or leave it out")
         if self.slices and (self.remedy or self.dry_run):
-            raise _wrong("--slices is for a backfill of joins of tables that writes", "leave it out")
+            raise _wrong("--slices is for a backfill that writes, and for joins of tables", "leave it out")
         if not 0 <= self.slices <= limits.MOST_SLICES:
-            raise _wrong(f"--slices is a number from 1 to {limits.MOST_SLICES:,}", "leave it out for slices by size")
+            raise _wrong(f"--slices must be from 1 to {limits.MOST_SLICES:,}", "leave it out for slices by size")
 
 
 def _wrong(problem: str, hint: str) -> WrongOptions:

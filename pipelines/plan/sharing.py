@@ -1,12 +1,13 @@
 """
-What the joins of a file read and keep, drawn from the file alone, and the rules that make it less.
+The reads and stores of the joins of a file, derived from the file alone, and the optimizer rules that reduce them.
 
     read departures as a -> store a                read departures as a, b -> store a, b
     read departures as b -> store b           =>   join consecutive (stream-stream, inner) -> consecutive
     join consecutive (stream-stream, inner) -> consecutive
 
-Only what is read and kept is up to a rule, never a result or the names of its columns. KTable sources are always their
-own state: a join of tables looks their rows up and keeps no copy, the counterpart of Kafka's reuse of source topics.
+A rule changes only reads and stores, never a result or its column names. KTable sources always serve as their own
+state: a join of tables looks up their rows and stores no copy. This is the counterpart of Kafka's reuse of source
+topics.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from pipelines.spec.statement.outputs import is_star
 from pipelines.spec.statement.statement import Side
 
 Form = Literal["changes", "whole table", "KTable", "result"]
-"""What is read: the changes of a source, all of it as it is now, or a table that lakejoin keeps itself."""
+"""The form of a read: the changes of a source, its whole current content, or a table that lakejoin maintains."""
 
 
 class Reader(NamedTuple):
@@ -38,8 +39,8 @@ class Read:
     One read of a source or of another join's result.
 
     Args:
-        source: Its name in the file; of two that are one table the first.
-        form: What is read.
+        source: The name of the source in the file; the first name if two sources are the same table.
+        form: The form of the read.
         readers: The inputs that it feeds.
     """
 
@@ -50,7 +51,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Store:
-    """What a join of two streams keeps waiting, for one of its inputs or for both."""
+    """The buffered rows of a join of two streams, of one input or of both."""
 
     join: str
     aliases: tuple[str, ...]
@@ -65,7 +66,7 @@ class JoinNode:
         name: Its name in the file.
         kind: Its kind.
         how: The type of each JOIN.
-        is_self_join: Whether both of its inputs are one stream.
+        is_self_join: Whether both of its inputs are the same stream.
     """
 
     name: str
@@ -76,7 +77,7 @@ class JoinNode:
 
 @dataclass(frozen=True)
 class Result:
-    """The table that a join writes; its columns are named as far as a statement names them, else `a.*`."""
+    """The table that a join writes. Its columns are the names in SELECT; a star stays as written, as `a.*`."""
 
     name: str
     columns: tuple[str, ...]
@@ -84,7 +85,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Topology:
-    """What joins that run together read and keep, and what they write; all in the order in which they run."""
+    """The reads, stores and results of joins that run together, in the order in which the joins run."""
 
     reads: tuple[Read, ...]
     stores: tuple[Store, ...]
@@ -93,13 +94,13 @@ class Topology:
 
     def lines(self, name: str) -> tuple[str, ...]:
         """
-        Draw what one of the joins reads and keeps.
+        Describe the reads and stores of one of the joins.
 
         Args:
-            name: The join.
+            name: The name of the join.
 
         Returns:
-            A line for each read, with the stores that it fills, and one for the join.
+            A line for each read, with the stores that it fills, and a line for the join.
         """
         (join,) = (join for join in self.joins if join.name == name)
         stores = [store for store in self.stores if store.join == name]
@@ -110,12 +111,12 @@ class Topology:
 
 class Applied(NamedTuple):
     """
-    What a rule did.
+    The application of a rule to a join.
 
     Args:
-        rule: Its name.
-        join: The join for which it did it.
-        text: What that was.
+        rule: The name of the rule.
+        join: The name of the join.
+        text: A description of the change.
     """
 
     rule: Rule
@@ -128,16 +129,16 @@ Rewritten = tuple[Topology, tuple[Applied, ...]]
 
 def topology(file: PipelineFile, names: Sequence[str]) -> Topology:
     """
-    Draw what joins do without the optimiser: each stream is read and waits for each input by itself.
+    Build the topology of joins without the optimizer: each input of a stream is read and buffered separately.
 
-    A table that a join reads twice is looked up for both at once; its changes are read once in any case.
+    A table that a join uses twice is always one read, for both inputs.
 
     Args:
         file: The pipeline file.
         names: The joins that run together, in the order in which they run.
 
     Raises:
-        PipelineFileError: A statement is not one that is supported.
+        PipelineFileError: A statement is not supported.
     """
     statements = [statement_of(file, name) for name in names]
     inputs = [(one, side) for one in statements for side in one.sides]
@@ -153,14 +154,14 @@ def topology(file: PipelineFile, names: Sequence[str]) -> Topology:
 
 def optimized(topology: Topology, file: PipelineFile) -> Rewritten:
     """
-    Apply the rules that the file allows, in the order of `RULES`.
+    Apply the optimizer rules that the file allows, in the order of `RULES`.
 
     Args:
-        topology: What the joins do without them.
+        topology: The topology without the rules.
         file: The pipeline file.
 
     Returns:
-        What they do with them, and what each rule did.
+        The topology after the rules, and each application of a rule.
     """
     done: tuple[Applied, ...] = ()
     for rule in RULES:
@@ -172,7 +173,7 @@ def optimized(topology: Topology, file: PipelineFile) -> Rewritten:
 
 def is_single_store(file: PipelineFile, name: str) -> bool:
     """
-    Tell whether the rows of both inputs of a join wait in one store.
+    Return whether a join buffers the rows of both inputs in one store.
 
     Args:
         file: The pipeline file.
@@ -184,7 +185,7 @@ def is_single_store(file: PipelineFile, name: str) -> bool:
 
 def is_read_once(file: PipelineFile, name: str) -> bool:
     """
-    Tell whether a join of two streams reads one source for both of its inputs.
+    Return whether a join of two streams reads its source once for both inputs.
 
     Args:
         file: The pipeline file.
@@ -195,7 +196,7 @@ def is_read_once(file: PipelineFile, name: str) -> bool:
 
 
 def single_store_self_join(topology: Topology) -> Rewritten:
-    """Read a stream that an inner join joins with itself once, and keep its rows once (KIP-862)."""
+    """Read a stream that an inner join joins with itself only once, and buffer its rows only once (KIP-862)."""
     done = []
     for join in topology.joins:
         if not join.is_self_join or join.how != ("inner",):
@@ -209,21 +210,21 @@ def single_store_self_join(topology: Topology) -> Rewritten:
             reads=_read_once(topology.reads, reads),
             stores=tuple(one if store == stores[0] else store for store in topology.stores if store not in stores[1:]),
         )
-        text = f"{' and '.join(aliases)} are one table: it is read once and its rows wait once"
+        text = f"{' and '.join(aliases)} are the same table, which is read and buffered once"
         done.append(Applied("single_store_self_join", join.name, text))
     return topology, tuple(done)
 
 
 def shared_reads(file: PipelineFile, names: Sequence[str]) -> dict[str, frozenset[str] | None]:
     """
-    Name the sources whose changes several joins read that run together.
+    Find the sources whose changes are read by several joins that run together.
 
     Args:
         file: The pipeline file.
         names: The joins, in the order in which they run.
 
     Returns:
-        For each source the columns that the joins may use, in lower case; None for all of them.
+        For each of these sources the columns that the joins may use, in lower case; None if they may use all columns.
     """
     found, _ = optimized(topology(file, names), file)
     shared = {read.source: _joins_of(read) for read in found.reads if read.form != "whole table"}
@@ -231,13 +232,13 @@ def shared_reads(file: PipelineFile, names: Sequence[str]) -> dict[str, frozense
 
 
 def share_change_reads(topology: Topology) -> Rewritten:
-    """Read the changes of a source once for all inputs that want them, of a join and of those that run with it."""
+    """Read the changes of a source once for all inputs that need them, in a join and across joins that run together."""
     done = []
     for join in topology.joins:
         by_source: dict[str, list[Read]] = {}
         for read in topology.reads:
             if read.form == "changes" and any(reader.join == join.name for reader in read.readers):
-                # Of a self-join two names may be one table.
+                # In a self-join, two names may be the same table.
                 by_source.setdefault("" if join.is_self_join else read.source, []).append(read)
         for reads in by_source.values():
             if len(reads) > 1:
@@ -250,7 +251,7 @@ def share_change_reads(topology: Topology) -> Rewritten:
         joins = list(dict.fromkeys(name for read in reads for name in _joins_of(read)))
         if len(joins) > 1 and form != "whole table":
             topology = replace(topology, reads=_read_once(topology.reads, reads))
-            text = f"the changes of {source} are read once for {' and '.join(joins)}, where they take the same versions"
+            text = f"the changes of {source} are read once for {' and '.join(joins)}, if they read the same versions"
             done += [Applied("share_change_reads", name, text) for name in joins]
     return topology, tuple(done)
 
@@ -262,7 +263,7 @@ REWRITES: Mapping[Rule, Callable[[Topology], Rewritten]] = {
 
 
 def _read_once(reads: Sequence[Read], together: Sequence[Read]) -> tuple[Read, ...]:
-    """Put one read, for all their readers, in the place of the first of several."""
+    """Replace several reads with one read for all their readers, at the index of the first."""
     first, *others = together
     one = replace(first, readers=tuple(reader for read in together for reader in read.readers))
     return tuple(one if read == first else read for read in reads if read not in others)
@@ -272,7 +273,7 @@ def _reads(file: PipelineFile, statement: Statement) -> tuple[Read, ...]:
     reads: dict[tuple[str, str], Read] = {}
     for side in statement.sides:
         read = Read(side.source, _form(file, statement, side), (Reader(statement.name, side.alias),))
-        # Of two streams each input reads for itself.
+        # Each input of a join of two streams is a separate read.
         known = reads.setdefault((side.source, side.alias if statement.is_windowed else ""), read)
         if known is not read:
             reads[side.source, ""] = replace(known, readers=(*known.readers, *read.readers))
@@ -295,12 +296,17 @@ def _columns(statement: Statement) -> tuple[str, ...]:
 
 
 def _joins_of(read: Read) -> tuple[str, ...]:
-    """Name the joins that a read feeds, each once."""
+    """List the joins that a read feeds, each once."""
     return tuple(dict.fromkeys(reader.join for reader in read.readers))
 
 
 def _named_by(file: PipelineFile, source: str, joins: Sequence[str]) -> frozenset[str] | None:
-    """Name the columns that statements may use of a source, in lower case: all that they write; None for a star."""
+    """
+    Return the columns of a source that statements may use, in lower case.
+
+    Returns:
+        All column names in the statements, and the columns in the options of the source; None if a SELECT has a star.
+    """
     known = file.sources.get(source)
     names = {*known.key, *known.watermarks, known.order_by or ""} if known is not None else set()
     for statement in (statement_of(file, name) for name in joins):

@@ -1,7 +1,7 @@
 """
-What one epoch of a join will do, as a value: `plan` prints it and `run` executes it.
+The plan of one epoch of a join, as a value: `plan` prints it and `run` executes it.
 
-Pure: the facts are gathered elsewhere, nothing here reads a table.
+This module reads no table; other modules gather the facts.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from lakehouse.commit_identity import UNKNOWN, CommitIdentity
 from lakehouse.entries import SourceVersions, StreamPosition, UsedColumn
 
 APPENDED = "appended"
-"""The count of rows that an epoch adds to the result of a join with a stream."""
+"""The name of the count of rows that an epoch appends to the result of a join with a stream."""
 
 BUFFERED_UNCHANGED = "buffered_kept"
-"""The count of rows that wait on as they were, of an epoch that writes all rows that wait anew."""
+"""The name of the count of buffered rows that stay unchanged, in an epoch that rewrites all buffered rows."""
 
 
 BUFFERED = {"insert": "buffered_inserted", "update": "buffered_updated", "delete": "buffered_deleted"}
-"""The operations on the rows that wait in a join of two streams, and what each is counted as."""
+"""For each operation on the buffered rows of a join of two streams, the name of its count."""
 
 Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile", "replay", "accept", "reset", "flush"]
 Refresh = Literal["auto", "incremental", "full"]
@@ -32,16 +32,18 @@ class SourceRange:
     The versions of a source that an epoch accounts for.
 
     Args:
-        name: The source.
+        name: The name of the source.
         id: Its table id.
-        from_version: Last version accounted for before, -1 at the load.
+        from_version: The last version that earlier epochs account for; -1 at the load.
         to_version: The pinned version.
-        read_after: Where reading the feed starts: commits without data at the front are not read. Equal to
-            `to_version` if nothing is to be read.
-        changed_rows: How many rows the commits to be read say they changed; None where one does not say.
-        epochs: Of a stream that another join makes: (from, to], the epochs of that join that are accounted for.
-        columns: Those of its columns that the join uses, as they are at `to_version`.
-        commit: The commit that made `to_version`.
+        read_after: The version after which the feed is read. Leading commits without data are not read. Equal to
+            `to_version` if the epoch does not read the feed.
+        changed_rows: The number of changed rows according to the commits to be read; None if a commit does not state
+            it.
+        epochs: The epochs (from, to] of the other join that the epoch accounts for, if the source is a stream that
+            another join writes.
+        columns: The columns that the join uses, as of `to_version`.
+        commit: The commit of `to_version`.
     """
 
     name: str
@@ -56,12 +58,12 @@ class SourceRange:
 
     @property
     def has_changes(self) -> bool:
-        """Tell whether the feed is read at all."""
+        """Whether the epoch reads the feed."""
         return self.read_after < self.to_version
 
     @staticmethod
     def recorded(read: SourceVersions) -> "SourceRange":
-        """Give what an epoch read, to read it once more."""
+        """Return the range that an epoch read, to read it again."""
         epochs = (read.from_epoch, read.to_epoch)
         after, at = read.from_version, read.to_version
         return SourceRange(
@@ -70,7 +72,7 @@ class SourceRange:
 
     @staticmethod
     def nothing_after(read: SourceVersions) -> "SourceRange":
-        """Give the range of an epoch that reads nothing after what one before it read."""
+        """Return the empty range after the range that an earlier epoch read."""
         at, epochs = read.to_version, (read.to_epoch, read.to_epoch)
         return SourceRange(read.name, read.id, at, at, at, epochs=epochs, columns=read.columns, commit=read.commit)
 
@@ -81,23 +83,23 @@ class EpochPlan:
     One epoch of one join.
 
     Args:
-        join: The join.
-        epoch: Its number.
-        strategy: nothing, resume, load, incremental or reconcile; of a join with a stream also replay (what it lacks is
-            appended), accept (it is taken as it is), reset (it is loaded anew in its place) and flush (what waits
-            leaves).
-        reason: A stable code, a colon, and words.
-        sources: What is read, left before right.
-        result_id: Table id of the result; empty before the load.
+        join: The name of the join.
+        epoch: The number of the epoch.
+        strategy: nothing, resume, load, incremental or reconcile. For a join with a stream also replay (append the
+            missing rows), accept (take the result as it is), reset (load the result again in place) and flush (close
+            all buffered rows).
+        reason: The reason for the strategy: a stable code, a colon, and a description.
+        sources: The versions that are read, left before right.
+        result_id: The table id of the result; empty before the load.
         base_version: The version of the result that the epoch is computed against; -1 before the load.
-        changelog_id: Table id of the changelog; empty where none is kept, or before it is there.
-        changelog_version: Its version; -1 where there is none.
-        state_id: Table id of the rows that wait, in a join of two streams; else empty.
-        state_version: Its version; -1 where there is none.
-        clocks: Of a join with a stream: for each source the greatest time in its order so far, as the ledger has them.
-        state_bytes: How many bytes the files of that version have.
-        stream_bytes: How many bytes the files have that came to its streams.
-        more: Whether its sources are further on than the epoch goes.
+        changelog_id: The table id of the changelog; empty if the join keeps none, or if it does not exist yet.
+        changelog_version: The version of the changelog; -1 without a changelog.
+        state_id: The table id of the buffered rows of a join of two streams; else empty.
+        state_version: The version of that table; -1 without it.
+        clocks: For a join with a stream: the greatest time of each source in its order so far, from the ledger.
+        state_bytes: The size of the files of `state_version` in bytes.
+        stream_bytes: The size of the new files of its streams in bytes.
+        more: Whether the sources have further commits beyond this epoch.
     """
 
     join: str
@@ -118,7 +120,7 @@ class EpochPlan:
 
     @property
     def via_driver(self) -> bool:
-        """Tell whether the changes of an incremental epoch seem so few that they may pass through the driver."""
+        """Whether the changes of an incremental epoch are expected to be small enough for the driver."""
         changed = [source.changed_rows for source in self.sources if source.has_changes]
         return (
             self.strategy == "incremental"
@@ -128,13 +130,20 @@ class EpochPlan:
 
     @property
     def rewrites_state(self) -> bool:
-        """Tell whether the rows that wait are written anew as a whole, which costs less than a MERGE of a few."""
+        """Whether the epoch rewrites all buffered rows, which costs less than a MERGE if the state is small."""
         return self.strategy != "incremental" or self.state_bytes + self.stream_bytes <= limits.REWRITTEN_STATE_BYTES
 
 
 @dataclass(frozen=True)
 class Computed:
-    """What an epoch was computed to: its counts, and of a join with a stream the clocks after it, and its positions."""
+    """
+    The outcome of computing an epoch.
+
+    Args:
+        counts: The counts of the epoch.
+        clocks: For a join with a stream: the clocks after the epoch.
+        positions: For a join with a stream: the positions of the epoch.
+    """
 
     counts: dict[str, int]
     clocks: Mapping[str, int] = field(default_factory=dict)

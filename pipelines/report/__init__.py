@@ -1,4 +1,4 @@
-"""What commands report: values, each rendered as text for a person and as JSON for a machine."""
+"""The reports of commands: values that each render as text and as JSON."""
 
 from pipelines.report.document import Command, Part, Report, report_schema
 from pipelines.report.explanation import JoinExplanation, SourceExplanation

@@ -1,7 +1,8 @@
 """
-All that a command prints: one value for text and JSON.
+The whole output of a command: one value that renders as text and as JSON.
 
-Its schema is published as `conf/report.schema.json`, made from these classes with the descriptions of their fields.
+Its schema is published as `conf/report.schema.json`. It is generated from these classes and from the descriptions of
+their fields.
 """
 
 import json
@@ -23,47 +24,47 @@ Part = JoinReport | PlanReport | JoinExplanation | JoinStatus | JoinHistoryRepor
 
 
 class Report(Facts):
-    """All that a command has to say."""
+    """The whole output of a command."""
 
     command: Command
     """The command."""
     pipeline: str = ""
-    """The pipeline's name; empty if its file could not be read."""
+    """The pipeline's name; empty if the pipeline file could not be read."""
     joins: tuple[Part, ...] = ()
-    """One part for each join: of the kind that the command reports, or its error. They are in the order of the file,
-    but a join comes after those that it reads."""
+    """One part for each join: the kind of part that the command reports, or the join's error. The parts are in the
+    order of the file, except that a join comes after the joins that it reads."""
     query: QueryReport | None = None
-    """The answer to `sql`."""
+    """The answer to the query of `sql`."""
     error: Failure | None = None
-    """What kept the whole command from its work; an error of one join is in that join's part."""
+    """The error that stopped the whole command. The error of a single join is in that join's part."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def exit_code(self) -> int:
-        """The exit code: of the command's error, else of the first join that failed, else 0."""
+        """The exit code of the command's error, else of the first join that failed, else 0."""
         parts = (part.error for part in self.joins if isinstance(part, JoinReport))
         return next((error.exit_code for error in (self.error, *parts) if error is not None), 0)
 
     def text(self) -> str:
-        """Render for a person."""
+        """Render as text."""
         if self.command == "check" and self.error is None:
             return f"{self.pipeline}: no faults; joins: {', '.join(part.join for part in self.joins)}"
         parts = [part.text() for part in self.joins]
         return "\n".join([*parts, *([self.query.text()] if self.query else [])])
 
     def line(self) -> str:
-        """Render a run in one line."""
+        """Render the report of a run in one line."""
         parts = [part.line() for part in self.joins if isinstance(part, JoinReport)]
         return f"{self.pipeline}: {' | '.join(parts)}"
 
     def machine(self) -> dict[str, Any]:
-        """Render for a machine."""
+        """Render as values for JSON."""
         return self.model_dump(mode="json")
 
 
 def report_schema() -> str:
     """
-    Write the schema of a report.
+    Return the JSON schema of a report.
 
     Returns:
         A JSON document with a final line break.

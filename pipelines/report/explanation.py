@@ -1,4 +1,4 @@
-"""What a join is, as far as its statement and the pipeline file say."""
+"""The explanation of a join, from its statement and the pipeline file alone."""
 
 from collections.abc import Iterator
 from textwrap import indent, wrap
@@ -7,73 +7,74 @@ from pipelines.report.facts import Facts
 from pipelines.spec.statement.definition import How, JoinType
 
 WIDTH = 100
-"""Lines are wrapped to so many characters, but for the statement, which stays as it was written."""
+"""The number of characters at which lines wrap. The statement is not wrapped."""
 
 LABEL = 13
-"""Where the second column begins."""
+"""The number of characters before the second column."""
 
 
 class SourceExplanation(Facts):
     """One input of a join."""
 
     name: str
-    """The source or join."""
+    """The name of the source or join."""
     alias: str
-    """What the statement calls it."""
+    """Its alias in the statement."""
     kind: str
-    """Its kind in the pipeline file; `join` for another join of it."""
+    """Its kind in the pipeline file; `join` for another join of the file."""
     key: tuple[str, ...]
-    """Its key columns; of all inputs that key the result in one order."""
+    """Its key columns. All inputs that key the result list theirs in the same order."""
     address: str
-    """The table or folder, relative to the pipeline file where the file says it so."""
+    """The table or folder; a path is relative to the pipeline file if the file states it that way."""
     change: str
-    """What a change of it does to the result."""
+    """How a change of this input affects the result."""
 
     def text(self) -> str:
-        """Render for a person, as one line without the change."""
+        """Render as one line of text, without `change`."""
         alias = "" if self.alias.lower() == self.name.lower() else f" as {self.alias}"
         key = f", key ({', '.join(self.key)})" if self.key else ""
         return f"{self.kind} {self.name}{alias}{key}, in {self.address}"
 
 
 class JoinExplanation(Facts):
-    """What kind of join it is, why, and what follows."""
+    """The kind of a join, the reasons for it, and its consequences."""
 
     join: str
-    """The join."""
+    """The name of the join."""
     kind: JoinType
-    """The kind."""
+    """The kind of join."""
     how: tuple[How, ...]
     """The type of each JOIN, in the order of the statement."""
     why: tuple[str, ...]
-    """Why it is of this kind: what keys the result, and what each reference is."""
+    """The reasons for this kind: what keys the result, and what each reference is."""
     sources: tuple[SourceExplanation, ...]
     """Its inputs, in the order of FROM."""
     key: tuple[str, ...]
-    """The parts of the result's key, over the inputs that hold it; none of a stream."""
+    """The parts of the result's key, named by the inputs that hold them; empty if the result is a stream."""
     result: str
-    """The table or folder of the result."""
+    """The result table or its folder."""
     semantics: str
     """strict, kafka, kafka-0.10.2 or kafka-0.10.0."""
     refresh: str
     """auto, incremental or full."""
     plan: tuple[str, ...]
-    """What it reads and keeps without the optimiser: a line for each read, with what it fills, and one for the join."""
+    """What the join reads and stores without the optimizer: a line for each read, with the stores that it fills, and a
+    line for the join."""
     optimised: tuple[str, ...]
-    """The same after the rules of the optimiser; empty if these change nothing for this join."""
+    """The same after the rules of the optimizer; empty if the rules change nothing for this join."""
     rules: tuple[str, ...]
-    """What each of them did for it: its name, a colon, and words."""
+    """What each rule changed for this join: the name of the rule, a colon, and a description."""
     sql: str
     """The statement."""
     gated: tuple[str, ...] = ()
-    """Your own expectations that gate each epoch: those that judge each row by itself."""
+    """Your own expectations that gate each epoch: the expectations that judge each row by itself."""
     validated: tuple[str, ...] = ()
-    """Your own expectations about the whole result, which say nothing about a change set."""
+    """Your own expectations that judge the result as a whole; they do not apply to a change set."""
     notes: tuple[str, ...] = ()
-    """What a reader should know about this join."""
+    """Notes about this join for the reader."""
 
     def text(self) -> str:
-        """Render for a person."""
+        """Render as text."""
         lines = [f"{self.join}: {self.kind}, {self.types()}"]
         for number, reason in enumerate(self.why):
             lines += _labelled("" if number else "why", reason)
@@ -95,14 +96,14 @@ class JoinExplanation(Facts):
         return "\n".join([*lines, "  sql", indent(self.sql, "    ")])
 
     def types(self) -> str:
-        """Put the types of its JOINs into words."""
+        """Describe the types of its JOINs."""
         if len(self.how) == 1:
             return f"{self.how[0]} join"
         return f"{len(self.sources)} inputs, {' and '.join(dict.fromkeys(self.how))} joins"
 
 
 def _labelled(label: str, words: str, bullet: str = "") -> Iterator[str]:
-    """Wrap words into the second column."""
+    """Wrap words in the second column, with the label in the first."""
     lead = " " * (LABEL + len(bullet))
     yield from wrap(
         words,

@@ -1,4 +1,4 @@
-"""What all parts of a report are made of, and how an error is told to a machine."""
+"""The base class of all parts of a report, and the JSON form of an error."""
 
 from typing import Annotated
 
@@ -8,51 +8,52 @@ from lakehouse.errors import LakejoinError, PipelineFileError
 
 
 class Facts(BaseModel):
-    """A value that a command reports; the texts below its fields are the descriptions in the published schema."""
+    """A value that a command reports. The docstrings of its fields are the descriptions in the published schema."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True, use_attribute_docstrings=True)
 
 
 class FaultReport(Facts):
-    """One fault of a pipeline file."""
+    """One error in a pipeline file."""
 
     path: str
-    """Where in the file, as dotted keys: `joins.flight_status.sql`."""
+    """The place in the file, as dotted keys: `joins.flight_status.sql`."""
     line: int | None
-    """Line of the file, from 1, if it is known."""
+    """The line of the file, counted from 1; null if it is not known."""
     problem: str
-    """What is wrong there."""
+    """What is wrong."""
     hint: str
-    """What would be right; may be empty."""
+    """How to correct it; may be empty."""
     excerpt: str
-    """The line of the statement, and below it the clause underlined; empty if the fault is not in a statement."""
+    """The line of the statement, with the clause underlined in the next line; empty if the error is not in a
+    statement."""
 
 
 class ErrorReport(Facts):
-    """What went wrong."""
+    """An error of a command or of a join."""
 
     code: str
-    """Stable name of the kind of error; the README lists them."""
+    """The stable code of the kind of error; the documentation lists the codes."""
     exit_code: int
-    """The exit code that goes with it."""
+    """The exit code of the command for this kind of error."""
     where: str
-    """The pipeline file, join or table that it is about."""
+    """The pipeline file, join or table that the error is about."""
     problem: str
     """What is wrong."""
     expected: str
-    """What would have been right; may be empty."""
+    """What was expected; may be empty."""
     found: str
-    """What was there instead; may be empty."""
+    """What was found instead; may be empty."""
     hint: str
     """What to do next; may be empty."""
     retryable: bool
-    """Whether the same command may succeed later with nothing changed."""
+    """Whether the same command may succeed later without any change by the user."""
     faults: tuple[FaultReport, ...] = ()
-    """All faults of a pipeline file, of an error with the code BAD_PIPELINE_FILE."""
+    """All errors in the pipeline file; only for the code BAD_PIPELINE_FILE."""
 
     @staticmethod
     def of(error: LakejoinError) -> "ErrorReport":
-        """Take an error's fields."""
+        """Build the report of an error from its fields."""
         faults = error.faults if isinstance(error, PipelineFileError) else ()
         return ErrorReport(
             code=error.code,
@@ -70,4 +71,4 @@ class ErrorReport(Facts):
 
 
 Failure = Annotated[LakejoinError, PlainSerializer(ErrorReport.of, return_type=ErrorReport)]
-"""An error inside a report: the exception itself in Python, its fields for a machine."""
+"""An error inside a report: the exception itself in Python, its fields in JSON."""

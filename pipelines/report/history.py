@@ -1,4 +1,4 @@
-"""The epochs of a join."""
+"""The history of a join: its epochs."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,33 +13,33 @@ NUMBERS = ("epoch", "inserted", "updated", "deleted")
 
 
 class EpochReport(Facts):
-    """One epoch, or an attempt at one, at the last step that it took."""
+    """One epoch, or one attempt at an epoch, with the last step that it reached."""
 
     epoch: int
-    """Its number."""
+    """The number of the epoch."""
     step: Step
     """publishing (open), committed, rejected, abandoned or broken."""
     at: datetime
-    """When the step was taken."""
+    """The time of the step."""
     run_id: str
-    """The run."""
+    """The id of the run."""
     strategy: str
     """load, incremental or reconcile."""
     reason: str
-    """Why this strategy: a stable code, a colon, and words."""
+    """The reason for this strategy: a stable code, a colon, and a description."""
     sources: tuple[SourceVersions, ...]
-    """The versions that it accounts for."""
+    """The versions of the sources that the epoch accounts for."""
     result_version: int | None
-    """The version of the result that it made."""
+    """The version of the result that the epoch created."""
     counts: Mapping[str, int]
     """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files read for look-ups."""
     seconds: Mapping[str, float]
-    """Seconds of each step."""
+    """The seconds that each step took."""
     message: str = ""
-    """Why it was rejected, abandoned or broken; may be empty."""
+    """Why the epoch was rejected, abandoned or broken; may be empty."""
 
     def cells(self) -> tuple[str, ...]:
-        """Render for a person, as the cells of a row; what is long goes below it."""
+        """Render as the cells of a table row, without `seconds` and `message`."""
         shown = {"inserted": self.counts.get("appended"), **self.counts}
         counts = (
             f"{shown[name]:,}" if shown.get(name) is not None else "-" for name in ("inserted", "updated", "deleted")
@@ -48,17 +48,17 @@ class EpochReport(Facts):
 
 
 class JoinHistoryReport(Facts):
-    """The newest epochs of one join, newest first."""
+    """The latest epochs of one join, newest first."""
 
     join: str
-    """The join."""
+    """The name of the join."""
     epochs: tuple[EpochReport, ...]
-    """Its epochs."""
+    """The epochs."""
     more: bool
-    """Whether there are older ones."""
+    """Whether older epochs exist."""
 
     def text(self) -> str:
-        """Render for a person: a table; below each row the seconds, and the message of an epoch that went wrong."""
+        """Render as a table, with the seconds and the message of each epoch below its row."""
         if not self.epochs:
             return f"{self.join}: no epochs yet; `lakejoin run` makes the first"
         cells = [epoch.cells() for epoch in self.epochs]
@@ -70,5 +70,5 @@ class JoinHistoryReport(Facts):
             below = [*took, *epoch.message.splitlines()]
             lines.extend(f"         {line}" for line in below)
         if self.more:
-            lines.append("  there are older ones: --limit shows more")
+            lines.append("  older epochs exist: --limit shows more")
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What happened to one join, and what would."""
+"""The report of a run for one join, and the report of a plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
@@ -12,85 +12,86 @@ Outcome = Literal["done", "nothing", "failed", "skipped"]
 COUNTED = ("inserted", "updated", "deleted")
 APPENDED, BUFFERED = "appended", "buffered"
 LOOKS = {"verify": "verified", "validate": "validated", "maintain": "maintained"}
-"""What commands did that change no row, by their strategy."""
+"""For each strategy of a command that changes no row, the word that reports it."""
 SKIPPED_ROWS = {
     "null_values": (
-        "row of the stream has no value and took no part",
-        "rows of the stream have no value and took no part",
+        "row of the stream has a null value and was ignored",
+        "rows of the stream have a null value and were ignored",
     ),
     "ignored_changes": (
-        "row of the stream was updated or deleted, and passed over",
-        "rows of the stream were updated or deleted, and passed over",
+        "row of the stream was updated or deleted and was ignored",
+        "rows of the stream were updated or deleted and were ignored",
     ),
     "behind_cut": (
-        "row or change came later than its time, behind what an earlier epoch had read",
-        "rows or changes came later than their time, behind what an earlier epoch had read",
+        "row or change arrived after an earlier epoch had read past its time",
+        "rows or changes arrived after an earlier epoch had read past their time",
     ),
 }
 
 
 class JoinReport(Facts):
     """
-    What run, backfill or verify did with one join, or the error that any command met with it.
+    The report of run, backfill, verify, validate or maintain for one join, or the error that any command met with it.
 
-    The table that lakejoin keeps of a changelog source has epochs like a join and is reported like one.
+    The table that lakejoin maintains for a changelog source has epochs like a join and is reported like one.
     """
 
     join: str
-    """The join, or the changelog source."""
+    """The name of the join or of the changelog source."""
     outcome: Outcome
-    """done, nothing (there was nothing to do), failed, or skipped: what it reads failed or was skipped, or, of plan,
-    has to run first."""
+    """done, nothing (no work was necessary), failed or skipped. A join is skipped if an input of it failed or was
+    skipped; `plan` skips a join if an input of it has to run first."""
     epoch: int = 0
-    """The epoch's number; of a join without news the number that the next will have."""
+    """The number of the epoch; the number of the next epoch if the strategy is nothing."""
     strategy: str = ""
-    """nothing, resume, load, incremental, reconcile, verify, validate or maintain, of a join with a stream also replay,
-    accept, reset or flush; empty for an error."""
+    """nothing, resume, load, incremental, reconcile, verify, validate or maintain; for a join with a stream also
+    replay, accept, reset or flush; empty for an error."""
     reason: str = ""
-    """Why this strategy, or why it was skipped: a stable code, a colon, and words. Of verify and validate: what was
-    looked at."""
+    """The reason for this strategy, or for skipping the join: a stable code, a colon, and a description. For verify and
+    validate: what was examined."""
     counts: Mapping[str, int] = {}
-    """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys and files read for look-ups; of a
-    changelog source also late, ties and tombstones; of a join with a stream appended, null_values, ignored_changes and
-    behind_cut; of a join of two streams also late, buffered (rows that wait after the epoch), buffered_inserted,
-    buffered_updated and buffered_deleted; of verify the rows expected, missing and surplus, and the epochs replayed; of
-    validate rows and expectations; of maintain files_removed, files_added, files_deleted and stages_deleted."""
+    """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys, and files read for look-ups. For
+    a changelog source also late, ties and tombstones. For a join with a stream appended, null_values, ignored_changes
+    and behind_cut. For a join of two streams also late, buffered (the buffered rows after the epoch),
+    buffered_inserted, buffered_updated and buffered_deleted. For verify the rows expected, missing and surplus, and the
+    epochs replayed. For validate rows and expectations. For maintain files_removed, files_added, files_deleted and
+    stages_deleted."""
     seconds: Mapping[str, float] = {}
-    """Seconds of each step."""
+    """The seconds that each step took."""
     error: Failure | None = None
-    """What went wrong."""
+    """The error of this join; null if none."""
     warnings: tuple[str, ...] = ()
-    """Which of your own expectations rows did not meet, where `on_failed_gate: warn` lets them be published."""
+    """Your own expectations that rows do not meet, if `on_failed_gate: warn` lets the rows be published."""
     details: tuple[str, ...] = ()
-    """Further lines for a reader."""
+    """Further lines for the reader."""
     dry_run: bool = False
-    """Whether this is what would be done: nothing was written."""
+    """Whether this is the report of a dry run, which writes nothing."""
 
     @property
     def changed(self) -> int:
-        """How many rows of the result changed."""
+        """The number of changed rows of the result."""
         return sum(self.counts.get(name, 0) for name in (*COUNTED, APPENDED))
 
     def text(self) -> str:
-        """Render for a person."""
+        """Render as text."""
         if self.error is not None:
-            told = self.error.message.removeprefix(f"{self.join}: ")
-            return "\n".join([f"{self.join}: FAILED  {told}", *(f"  {line}" for line in self.details)])
+            message = self.error.message.removeprefix(f"{self.join}: ")
+            return "\n".join([f"{self.join}: FAILED  {message}", *(f"  {line}" for line in self.details)])
         lines = [f"{self.join}: {self._headline()}"]
         if BUFFERED in self.counts:
-            lines += list(self._waiting())
+            lines += list(self._buffered())
         elif self.counts.get("null_keys"):
             lines.append(f"  warning: {self._skipped(self.counts['null_keys'])}")
         if self.counts.get("ties"):
-            one = "source row has the order of another one of its commit"
-            many = "source rows have the order of another one of their commit"
+            one = "source row has the same `order_by` value as another row of its commit"
+            many = "source rows have the same `order_by` value as another row of their commit"
             lines.append(f"  warning: {number_of(self.counts['ties'], one, many)}")
         if self.counts.get("late") and BUFFERED not in self.counts:
-            one = "source row came late and is older than what is held"
-            many = "source rows came late and are older than what is held"
+            one = "source row arrived late: it is older than the stored row of its key"
+            many = "source rows arrived late: they are older than the stored rows of their keys"
             lines.append(f"  {number_of(self.counts['late'], one, many)}")
-        passed_over = ((self.counts.get(name), words) for name, words in SKIPPED_ROWS.items())
-        lines += [f"  {number_of(number, *words)}" for number, words in passed_over if number]
+        ignored = ((self.counts.get(name), words) for name, words in SKIPPED_ROWS.items())
+        lines += [f"  {number_of(number, *words)}" for number, words in ignored if number]
         lines += [f"  warning: {finding}" for finding in self.warnings]
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
 
@@ -101,23 +102,22 @@ class JoinReport(Facts):
         return f"{self.join} {self._headline()}"
 
     def _skipped(self, number: int) -> str:
-        """Say which rows were skipped for a null: of an inner join of a stream also those that look up by a null."""
+        """Describe the rows skipped for a null key; an inner join with a stream also skips null look-up keys."""
         if APPENDED in self.counts:
             rows = number_of(number, "row was", "rows were")
-            return f"{rows} skipped: of the stream with a null where it looks up a table, or of a table without a key"
-        return (
-            f"{number_of(number, 'source row', 'source rows')} without a key {'was' if number == 1 else 'were'} skipped"
-        )
+            return f"{rows} skipped: rows of the stream with a null look-up key, or table rows with a null key"
+        verb = "was" if number == 1 else "were"
+        return f"{number_of(number, 'source row', 'source rows')} with a null key {verb} skipped"
 
-    def _waiting(self) -> Iterator[str]:
-        """Say what a join of two streams holds, and which rows had no part in it."""
-        waiting = number_of(self.counts[BUFFERED], "row waits", "rows wait")
-        yield f"  {waiting} for rows of the other stream"
+    def _buffered(self) -> Iterator[str]:
+        """Describe the buffered rows of a join of two streams, the late rows and the rows with a null key."""
+        buffered = number_of(self.counts[BUFFERED], "row is", "rows are")
+        yield f"  {buffered} buffered, waiting for matching rows of the other stream"
         if self.counts.get("late"):
-            one, many = "row came later than its watermark", "rows came later than their watermark"
+            one, many = "row arrived behind its watermark", "rows arrived behind their watermark"
             yield f"  warning: {number_of(self.counts['late'], f'{one} and was dropped', f'{many} and were dropped')}"
         if self.counts.get("null_keys"):
-            one, many = "row has a null key or time and meets nothing", "rows have a null key or time and meet nothing"
+            one, many = "row has a null key or time and has no match", "rows have a null key or time and have no match"
             yield f"  {number_of(self.counts['null_keys'], one, many)}"
 
     def _headline(self) -> str:
@@ -130,12 +130,17 @@ class JoinReport(Facts):
         counted = (APPENDED,) if APPENDED in self.counts else COUNTED
         changes = ", ".join(f"{self.counts.get(name, 0):,} {name}" for name in counted)
         took = f"{sum(self.seconds.values()):.1f} s"
-        told = f"epoch {self.epoch} ({self.strategy}): {changes}; {took}"
-        return f"would be {told}; nothing was written" if self.dry_run else told
+        headline = f"epoch {self.epoch} ({self.strategy}): {changes}; {took}"
+        return f"would be {headline}; nothing was written" if self.dry_run else headline
 
 
 def joined_reports(reports: Sequence[JoinReport]) -> JoinReport:
-    """Report the epochs that a run took for one join as one: the last, with the counts of all."""
+    """
+    Combine the reports of all epochs of a run for one join.
+
+    Returns:
+        The report of the last epoch, with the counts, seconds and warnings of all epochs.
+    """
     last = reports[-1]
     if len(reports) == 1:
         return last
@@ -144,35 +149,35 @@ def joined_reports(reports: Sequence[JoinReport]) -> JoinReport:
     counts |= {name: last.counts[name] for name in (BUFFERED,) if name in last.counts}
     steps = dict.fromkeys(name for report in reports for name in report.seconds)
     seconds = {name: round(sum(report.seconds.get(name, 0.0) for report in reports), 3) for name in steps}
-    took = f"{len(reports)} epochs, from {reports[0].epoch} on, for the bounds that the pipeline file gives"
+    epochs = f"{len(reports)} epochs, starting at epoch {reports[0].epoch}, by the limits in the pipeline file"
     warnings = tuple(warning for report in reports for warning in report.warnings)
-    told = {"counts": counts, "seconds": seconds, "warnings": warnings, "details": (*last.details, took)}
-    return last.model_copy(update=told)
+    combined = {"counts": counts, "seconds": seconds, "warnings": warnings, "details": (*last.details, epochs)}
+    return last.model_copy(update=combined)
 
 
 class PlanReport(Facts):
-    """What `run` would do for one join: the very plan that it would execute."""
+    """The plan that `run` would execute for one join."""
 
     join: str
-    """The join."""
+    """The name of the join."""
     epoch: int
     """The number of the epoch."""
     strategy: Strategy
-    """nothing, resume, load, incremental or reconcile; of a join with a stream also replay, accept or reset."""
+    """nothing, resume, load, incremental or reconcile; for a join with a stream also replay, accept or reset."""
     reason: str
-    """Why: a stable code, a colon, and words."""
+    """The reason for this strategy: a stable code, a colon, and a description."""
     sources: tuple[SourceRange, ...]
-    """What is read of each source, left before right."""
+    """The versions that the epoch reads of each source, left before right."""
     base_version: int
     """The version of the result that the epoch is computed against; -1 before the load."""
     after: tuple[str, ...] = ()
-    """The joins that it reads and that run first: the plan is made from what they have committed so far."""
+    """The joins that it reads and that run first. The plan is based on the epochs that they have committed so far."""
     details: tuple[str, ...] = ()
-    """Further lines for a reader."""
+    """Further lines for the reader."""
 
     @staticmethod
     def of(plan: EpochPlan, after: tuple[str, ...] = (), details: tuple[str, ...] = ()) -> "PlanReport":
-        """Report a plan, with the joins that run first, and further lines."""
+        """Build the report of a plan, with the joins that run first, and further lines."""
         return PlanReport(
             join=plan.join,
             epoch=plan.epoch,
@@ -185,10 +190,10 @@ class PlanReport(Facts):
         )
 
     def text(self) -> str:
-        """Render for a person."""
+        """Render as text."""
         lines = [f"{self.join}: {self.strategy}, epoch {self.epoch} ({self.reason})"]
         lines += [f"  {source.name}: {self._reads(source)}" for source in self.sources]
-        lines += [f"  {name} runs first; this is planned from what it has committed so far" for name in self.after]
+        lines += [f"  {name} runs first; this plan is based on its last committed epoch" for name in self.after]
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
 
     def _reads(self, source: SourceRange) -> str:

@@ -1,4 +1,4 @@
-"""What a run tells while it is at work, to whoever shows it; what is shown, and how, is decided elsewhere."""
+"""The progress events of a run. Listeners decide what to show and how."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,9 +17,9 @@ STEPS: Mapping[str, tuple[str, ...]] = {
     "resume": ("plan", "load", "gate", "merge", "ledger", "plan"),
 }
 """
-The steps of an epoch in their order, by strategy.
+The steps of an epoch in order, for each strategy.
 
-An epoch whose change set nets to nothing passes over `merge`, and what is resumed is either a load or a MERGE.
+An epoch without a net change skips `merge`. A resumed epoch is either a load or a MERGE.
 """
 
 ORDER = (
@@ -37,20 +37,20 @@ ORDER = (
     "validate",
     "maintain",
 )
-"""All steps that are timed, in the order in which a reader is told their seconds."""
+"""All timed steps, in the order in which reports list their seconds."""
 
 
 @dataclass(frozen=True)
 class Sliced:
     """
-    How far a backfill is that goes slice by slice.
+    The progress of a backfill that runs slice by slice.
 
     Args:
-        number: The slice that begins, from 0.
-        of: How many there are.
-        rows: How many rows of the result were in the slices before it.
-        of_rows: How many there are in all.
-        left: About how many seconds the rest takes; None until a slice of this run is through.
+        number: The number of the slice that begins, from 0.
+        of: The number of slices.
+        rows: The number of rows of the result in the slices before this one.
+        of_rows: The number of rows of the result in all slices.
+        left: The estimated seconds until the end; None until this run has finished a slice.
     """
 
     number: int
@@ -60,61 +60,62 @@ class Sliced:
     left: float | None
 
     def __str__(self) -> str:
-        """Write it for a person."""
+        """Return the progress as text."""
         left = "" if self.left is None else f", about {timedelta(seconds=round(self.left))} left"
         return f"slice {self.number + 1} of {self.of}, {self.rows:,} of {self.of_rows:,} rows done{left}"
 
 
 class Progress:
-    """The listener of a run; this one hears everything and shows nothing."""
+    """The listener of a run. This base class ignores all events."""
 
     def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """
-        Take note that an epoch begins.
+        Handle the start of an epoch.
 
         Args:
-            join: The join.
-            epoch: Its number.
+            join: The name of the join.
+            epoch: The number of the epoch.
             strategy: resume, load, incremental or reconcile.
-            reason: Why: a stable code, a colon, and words.
+            reason: The reason for this strategy: a stable code, a colon, and a description.
         """
 
     def step(self, join: str, name: str) -> None:
-        """Take note that a step begins; `plan` begins before its epoch does."""
+        """Handle the start of a step; `plan` starts before its epoch does."""
 
     def slice(self, join: str, at: Sliced) -> None:
-        """Take note that a slice of a backfill begins."""
+        """Handle the start of a slice of a backfill."""
 
     def finished(self, join: str, outcome: str) -> None:
-        """Take note that a join is through: done, nothing, failed or skipped."""
+        """Handle the end of a join; the outcome is done, nothing, failed or skipped."""
 
 
 SILENT = Progress()
-"""For callers that want to hear nothing."""
+"""A listener for callers that show no progress."""
 
 
 def position(steps: tuple[str, ...], name: str, after: int) -> int:
     """
-    Find the place of a step that begins.
+    Find the index of a step that begins.
 
     Args:
-        steps: The steps in their order; one may be there twice.
-        name: The step that begins.
-        after: The place of the step before, -1 if there was none.
+        steps: The steps in order; a step may occur twice.
+        name: The name of the step that begins.
+        after: The index of the previous step, -1 before the first.
 
     Returns:
-        The next place with this name; else, as for an attempt that is made again, the first; else the place it was at.
+        The next index with this name. If it does not occur after `after`, as in a repeated attempt, the first index
+        with this name. If the name is unknown, `after`, at least 0.
     """
-    later = (place for place in range(after + 1, len(steps)) if steps[place] == name)
+    later = (index for index in range(after + 1, len(steps)) if steps[index] == name)
     return next(later, steps.index(name) if name in steps else max(after, 0))
 
 
 class Stopwatch:
     """
-    Seconds of the steps of an epoch, to the millisecond.
+    A stopwatch for the steps of an epoch, in seconds to the millisecond.
 
     Args:
-        listener: Called with the name of each step as it begins.
+        listener: Called with the name of each step when it begins.
     """
 
     def __init__(self, listener: Callable[[str], None] | None = None) -> None:
@@ -123,7 +124,7 @@ class Stopwatch:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time one step; a step taken twice adds up."""
+        """Time one step; the times of a repeated step add up."""
         if self._listener is not None:
             self._listener(name)
         start = time.monotonic()

@@ -13,13 +13,13 @@ class ColumnReport(Facts):
     """One column of an answer."""
 
     name: str
-    """What the query calls it."""
+    """The name of the column in the query."""
     type: str
     """Its type in Spark SQL."""
 
     @property
     def is_number(self) -> bool:
-        """Tell whether it holds numbers."""
+        """Whether the column holds numbers."""
         return self.type.split("(")[0] in NUMBERS
 
 
@@ -27,15 +27,15 @@ class QueryReport(Facts):
     """The first rows of the answer to a query."""
 
     columns: tuple[ColumnReport, ...]
-    """Its columns."""
+    """The columns."""
     rows: tuple[tuple[Any, ...], ...]
-    """Its rows: numbers, texts, lists and mappings as such, a variant as the JSON that it holds, binary values as
-    hexadecimal digits; everything else as Spark writes it as a string."""
+    """The rows. Numbers, strings, lists and mappings keep their form, a variant is the JSON that it holds, a binary
+    value is a string of hexadecimal digits. Any other value is Spark's conversion to a string."""
     more: bool
-    """Whether there are further rows."""
+    """Whether the answer has further rows."""
 
     def text(self) -> str:
-        """Render for a person."""
+        """Render as text."""
         header = [column.name for column in self.columns]
         right = [column.is_number for column in self.columns]
         rows = [[_cell(value) for value in row] for row in self.rows]

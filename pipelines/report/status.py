@@ -1,4 +1,4 @@
-"""Where a join stands."""
+"""The status of a join and of its sources."""
 
 from datetime import datetime
 from typing import Literal
@@ -10,40 +10,40 @@ State = Literal["current", "behind", "not loaded", "open", "broken", "unreadable
 
 
 class SourceStatus(Facts):
-    """How far a source has moved on, and how long that can still be read."""
+    """How far the result is behind a source, and how long the pending changes stay readable."""
 
     name: str
-    """The source."""
+    """The name of the source."""
     version: int | None
-    """Its newest version; null if the table cannot be looked at."""
+    """The newest version of the source; null if the table cannot be read."""
     accounted: int | None
-    """Its version that the result accounts for; null before the load."""
+    """The version of the source that the result accounts for; null before the load."""
     commits_behind: int | None
-    """Commits with data that the result does not have yet; null before the load, or if that cannot be told."""
+    """The number of commits with data that the result does not include yet; null before the load, or if unknown."""
     seconds_behind: float | None
-    """Age of the oldest of these commits; 0 if there is none, null where `commits_behind` is."""
+    """The age of the oldest of these commits in seconds; 0 if `commits_behind` is 0, null if it is null."""
     retention_seconds: float | None
-    """How long a change stays readable: the table's `delta.deletedFileRetentionDuration`, or its
-    `delta.logRetentionDuration` if that is shorter; null if that cannot be told."""
+    """How long a change stays readable, in seconds: the smaller of the table's `delta.deletedFileRetentionDuration` and
+    `delta.logRetentionDuration`; null if unknown."""
     readable_until: datetime | None
-    """When the oldest of these commits stops being readable; null if there is none, or if that cannot be told."""
+    """The time until which the oldest of these commits stays readable; null without such commits, or if unknown."""
     warning: str = ""
-    """What a person should know; may be empty."""
+    """A warning about the source; may be empty."""
 
     def text(self) -> str:
-        """Render for a person, as one line without the warning."""
+        """Render as one line of text, without the warning."""
         return f"{self.name}: {self._where()}"
 
     def _where(self) -> str:
         if self.version is None:
-            return "not there"
+            return "does not exist"
         if self.accounted is None:
             return f"at version {self.version}"
         if self.commits_behind is None:
             return f"at version {self.version}; the result has it up to version {self.accounted}"
         if not self.commits_behind:
-            stays = self.retention_seconds
-            readable = "" if stays is None else f"; changes stay readable for {duration(stays)}"
+            retention = self.retention_seconds
+            readable = "" if retention is None else f"; changes stay readable for {duration(retention)}"
             return f"nothing new since version {self.accounted}{readable}"
         behind = f"{number_of(self.commits_behind, 'commit', 'commits')} behind"
         age = f"the oldest {duration(self.seconds_behind or 0)} old"
@@ -52,19 +52,19 @@ class SourceStatus(Facts):
 
 
 class GateStatus(Facts):
-    """The last gate that a change set of the join went through."""
+    """The result of the last gate of the join."""
 
     passed: bool
-    """Whether it passed."""
+    """Whether the gate passed."""
     epoch: int
-    """The epoch."""
+    """The number of the epoch."""
     at: datetime
-    """When."""
+    """The time of the gate."""
     findings: str = ""
-    """What it found, if it failed or warned."""
+    """The findings of the gate, if it failed or warned; else empty."""
 
     def text(self) -> str:
-        """Render for a person, as one line."""
+        """Render as one line of text."""
         if self.passed:
             warned = f", warned: {self.findings}" if self.findings else ""
             return f"last gate: passed, epoch {self.epoch}{warned}"
@@ -72,27 +72,27 @@ class GateStatus(Facts):
 
 
 class JoinStatus(Facts):
-    """Where one join stands."""
+    """The status of one join."""
 
     join: str
-    """The join."""
+    """The name of the join."""
     state: State
-    """current, behind, not loaded, open (an epoch waits to be finished), broken or unreadable."""
+    """current, behind, not loaded, open (an epoch is not finished), broken or unreadable."""
     epoch: int
-    """Its last committed epoch; 0 before the load."""
+    """The number of the last committed epoch; 0 before the load."""
     committed_at: datetime | None
-    """When that epoch was committed."""
+    """The time at which that epoch was committed; null before the load."""
     result_version: int | None
-    """The version of the result that it made."""
+    """The version of the result that this epoch created; null before the load."""
     sources: tuple[SourceStatus, ...]
-    """Its sources, left before right."""
+    """The sources, left before right."""
     last_gate: GateStatus | None
-    """Its last gate; null before the first."""
+    """The last gate; null before the first."""
     note: str = ""
-    """What a person should know, with the command that helps; may be empty."""
+    """A warning about the join, with the command that resolves it; may be empty."""
 
     def text(self) -> str:
-        """Render for a person."""
+        """Render as text."""
         warnings = [f"{source.name}: {source.warning}" for source in self.sources if source.warning]
         lines = [
             *(source.text() for source in self.sources),

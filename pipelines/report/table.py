@@ -1,4 +1,4 @@
-"""Rows of text as a table for a terminal."""
+"""Tables of text for a terminal."""
 
 from collections.abc import Sequence
 
@@ -7,20 +7,20 @@ from rich.cells import cell_len
 from lakehouse.errors import printable
 
 LONGEST = 80
-"""A text of more characters is cut."""
+"""The number of characters beyond which a text is truncated."""
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """
-    Align texts in columns.
+    Format rows of text as a table with aligned columns.
 
     Args:
         header: The name of each column.
-        rows: For each row a text for each column; long ones are cut, and what a terminal would obey is written out.
+        rows: For each row the text of each column. Long texts are truncated, and control characters are escaped.
         right: For each column whether it is aligned to the right.
 
     Returns:
-        The header, a rule and the rows, a line each.
+        One line each for the header, the rule below it, and each row.
     """
     lines = [[_shown(text) for text in line] for line in (header, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]

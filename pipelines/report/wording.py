@@ -1,4 +1,4 @@
-"""How numbers, lengths of time and points in time are put to a person."""
+"""Format numbers, durations and timestamps for readers."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -10,13 +10,13 @@ UNITS = ((86_400, "day", "days"), (3_600, "h", "h"), (60, "min", "min"), (1, "s"
 
 def duration(seconds: float) -> str:
     """
-    Put a length of time into words: `2 h 5 min`, `3 days`, `40 s`.
+    Format a duration: `2 h 5 min`, `3 days`, `40 s`.
 
     Args:
-        seconds: Its seconds; less than none is none.
+        seconds: The seconds; a negative number counts as 0.
 
     Returns:
-        Its largest unit and the one below, cut off there; the smaller one is left out where it is zero.
+        The largest unit and the next smaller one, rounded down; the smaller one is left out if it is zero.
     """
     left = max(int(seconds), 0)
     parts: list[tuple[int, str]] = []
@@ -28,26 +28,26 @@ def duration(seconds: float) -> str:
 
 
 def moment(at: datetime) -> str:
-    """Put a point in time into words, to the minute: `2026-11-21 18:20 UTC`."""
+    """Format a timestamp to the minute, in UTC: `2026-11-21 18:20 UTC`."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def number_of(things: int, one: str, many: str) -> str:
-    """Count things: `1 commit`, `3 commits`."""
+    """Format a number with its noun in the singular or plural: `1 commit`, `3 commits`."""
     return f"{things:,} {one if things == 1 else many}"
 
 
 def in_order(seconds: Mapping[str, float]) -> Iterable[tuple[str, float]]:
-    """Sort the seconds of steps as the steps come; the ledger's map has no order."""
+    """Sort the seconds of steps by the order of the steps, because the map in the ledger has no order."""
     return [(name, seconds[name]) for name in steps_in_order(seconds)]
 
 
 def steps_in_order(names: Iterable[str]) -> list[str]:
-    """Give each step once, as they come; those that are not known last."""
-    there = set(names)
-    return [name for name in ORDER if name in there] + sorted(there - set(ORDER))
+    """Return each step once, in the order of `ORDER`; unknown steps come last."""
+    found = set(names)
+    return [name for name in ORDER if name in found] + sorted(found - set(ORDER))
 
 
 def steps(seconds: Mapping[str, float]) -> str:
-    """Put the seconds of steps into words: `plan 2.1  compute 3.0  gate 0.4`."""
+    """Format the seconds of steps: `plan 2.1  compute 3.0  gate 0.4`."""
     return "  ".join(f"{name} {took:.1f}" for name, took in in_order(seconds))

@@ -63,4 +63,4 @@ def test_of_a_stream_it_tells_what_would_be_appended(lake: Lake) -> None:
 
 def test_a_decision_is_no_dry_run(loaded: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["backfill", "--dry-run", "--reset", "-f", str(loaded.file)]) == 2
-    assert "it goes without --reset" in capsys.readouterr().err
+    assert "it cannot be combined with --reset" in capsys.readouterr().err

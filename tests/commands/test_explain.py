@@ -186,9 +186,9 @@ def test_the_plan_is_drawn_before_and_after_the_optimiser(tmp_path: Path, capsys
              join consecutive (stream-stream, inner) -> consecutive
   optimised  read departures as a, b (for seats too) -> store a, b
              join consecutive (stream-stream, inner) -> consecutive
-             single_store_self_join: a and b are one table: it is read once and its rows wait once
+             single_store_self_join: a and b are the same table, which is read and buffered once
              share_change_reads: the changes of departures are read once for consecutive and seats,
-             where they take the same versions
+             if they read the same versions
 """
         in text
     )

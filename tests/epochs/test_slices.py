@@ -285,7 +285,7 @@ def test_the_command_goes_slice_by_slice_and_says_so(drifted: Lake, capsys: pyte
     told = capsys.readouterr()
     assert "result: slice 2 of 2, " in told.err
     assert "1 inserted, 1 updated, 1 deleted" in told.out
-    assert lake.ledger()[-1]["reason"] == "backfill: asked for by a person, in 2 slices"
+    assert lake.ledger()[-1]["reason"] == "backfill: requested by the user, in 2 slices"
     assert lake.rows() == RIGHT
 
 
@@ -297,7 +297,7 @@ def test_the_command_goes_slice_by_slice_and_says_so(drifted: Lake, capsys: pyte
         ({"slices": 1_001}, "from 1 to 1,000"),
         ({"where": " "}, "is empty"),
         ({"where": "k = 1", "remedy": "reset"}, "for joins of tables"),
-        ({"dry_run": True, "remedy": "accept"}, "goes without --accept"),
+        ({"dry_run": True, "remedy": "accept"}, "cannot be combined with --accept"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(loaded: Lake, options: dict[str, object], why: str) -> None:

@@ -41,9 +41,9 @@ def test_ours_are_known_by_name_too() -> None:
     assert (fault.argument, fault.problem, "key_columns" in fault.known) == ("mostly", "no such argument", True)
     answered = {"reference_columns": ["k"], "answer_columns": ["v"], "partner_columns": ["w", "x"], "found_column": "f"}
     assert columns_of(answered) == ("k", "v", "w", "x", "f")
-    with pytest.raises(GateErrored, match="do not go together") as caught:
+    with pytest.raises(GateErrored, match="are inconsistent") as caught:
         made([{"expect_foreign_key_to_be_answered": answered}])
-    assert "not as many columns" in caught.value.found
+    assert "does not name as many columns" in caught.value.found
 
 
 @pytest.mark.parametrize("name", ["missing", "V"])
@@ -58,7 +58,7 @@ def test_a_column_that_the_result_does_not_have_is_a_fault_of_the_file(priced: L
 @pytest.mark.slow
 def test_a_loaded_result_that_does_not_meet_them_is_dropped(priced: Lake) -> None:
     priced.sql("UPDATE {right} SET v = -1 WHERE k = 2")
-    with pytest.raises(GateFailed, match=r"min_value: 0.0\): 1 of 2 rows, as -1"):
+    with pytest.raises(GateFailed, match=r"min_value: 0.0\): 1 of 2 rows, for example -1"):
         declared(priced, BETWEEN).run(priced.spark)
     assert not Path(priced.path("result")).exists()
 
@@ -73,7 +73,7 @@ def test_rows_that_do_not_meet_them_are_not_published(priced: Lake) -> None:
     before = priced.version("result")
     priced.sql("UPDATE {right} SET v = -5 WHERE k = 1")
     priced.sql("DELETE FROM {left} WHERE k = 2")
-    with pytest.raises(GateFailed, match="1 of 1 rows, as -5") as caught:
+    with pytest.raises(GateFailed, match="1 of 1 rows, for example -5") as caught:
         join.run(priced.spark)
     assert caught.value.exit_code == 3
     assert priced.version("result") == before
@@ -112,9 +112,9 @@ def test_a_pipeline_may_be_warned_only(priced: Lake) -> None:
     report = only(join.run(priced.spark))
     assert (report.outcome, report.counts["updated"]) == ("done", 1)
     (warning,) = report.warnings
-    assert warning.endswith("1 of 1 rows, as -5")
+    assert warning.endswith("1 of 1 rows, for example -5")
     assert f"warning: {warning}" in report.text()
-    with pytest.raises(GateFailed, match="1 of 2 rows, as -5"):
+    with pytest.raises(GateFailed, match="1 of 2 rows, for example -5"):
         join.validate(priced.spark)
     assert priced.ledger()[-1]["message"] == warning
     gate = last_gate(Workspace.open(priced.spark, join.file, join.folder).ledger.of("result"))
@@ -141,7 +141,7 @@ def test_rows_added_to_a_stream_are_held_to_them(lake: Lake) -> None:
     assert (waits.counts["appended"], waits.counts["buffered"]) == (0, 1), "of no row of the result is anything asked"
     lake.sql("INSERT INTO {left} VALUES (2, -1, TIMESTAMP'2026-01-01 00:01:00')", "left")
     lake.sql("INSERT INTO {right} VALUES (9, 0, TIMESTAMP'2026-01-01 00:01:00')", "right")
-    with pytest.raises(GateFailed, match="1 of 2 rows, as -1"):
+    with pytest.raises(GateFailed, match="1 of 2 rows, for example -1"):
         join.run(lake.spark)
     assert lake.rows() == []
 

@@ -17,7 +17,7 @@ from tests.epochs.lookup.test_streams import JOIN, Clicks, begin, commit_at
 from tests.lake import KEYED, Lake, only
 
 HOLDS = "the literal predicate misses the key"
-FINDS = "that a join on the key finds"
+FINDS = "and a join on the key find different rows"
 
 
 def _by_literals(monkeypatch: pytest.MonkeyPatch) -> None:

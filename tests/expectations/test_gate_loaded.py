@@ -14,7 +14,7 @@ from pipelines import Pipeline
 from pipelines.epochs.tables import load
 from tests.lake import KEYED, Lake, only
 
-MISSING, SURPLUS, DIFFERS = "has every row", "does not make", "a row of the result is"
+MISSING, SURPLUS, DIFFERS = "has every row", "does not compute", "a row of the result equals"
 FAULTS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "a wrong value": (lambda rows: rows.withColumn("w", F.expr("IF(k = 2, 'wrong', w)")), DIFFERS),
     "no value": (lambda rows: rows.withColumn("w", F.expr("IF(k = 2, NULL, w)")), DIFFERS),

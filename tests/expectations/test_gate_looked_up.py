@@ -14,7 +14,7 @@ from tests.epochs.lookup.test_streams import JOIN, Clicks, begin, commit_at
 from tests.lake import only
 from tests.planted import planted
 
-MISSING, SURPLUS = "the partner that it had at its position", "no row that nothing caused"
+MISSING, SURPLUS = "the partner that it had at its position", "every row of the result has a cause"
 
 
 def named(name: str) -> Callable[[DataFrame], DataFrame]:

@@ -183,7 +183,7 @@ def test_a_source_with_many_changes_does_not_crowd_out_another(
 def test_what_fails_is_not_published(lake: Lake) -> None:
     pipeline = _loaded(lake, KINDS["foreign-key"])
     before = lake.version()
-    with planted(FAULTS["wrong partner"]), pytest.raises(GateFailed, match="what the join makes of its sources"):
+    with planted(FAULTS["wrong partner"]), pytest.raises(GateFailed, match="the row that the join computes"):
         pipeline.run(lake.spark)
     assert lake.ledger()[-1]["step"] == "rejected"
     assert lake.version() == before

@@ -267,7 +267,7 @@ def test_a_missing_column_is_an_error(judge: Judge, engine: str) -> None:
 def test_two_columns_of_one_name_are_an_error(judge: Judge) -> None:
     frame = pd.DataFrame([[1, 2]], columns=["k", "k"])
     (result,) = judge.judge("pandas", frame, [ExpectKeyToBePresent(key_columns=["k"])], "BOOLEAN_ONLY")
-    assert "is there more than once" in _raised(result)[0]
+    assert "exists more than once" in _raised(result)[0]
 
 
 FAULTS: list[tuple[type[RowsExpectation], dict[str, Any], str]] = [
@@ -276,15 +276,15 @@ FAULTS: list[tuple[type[RowsExpectation], dict[str, Any], str]] = [
     (ExpectKeyToBePresent, {"key_columns": "k"}, "key_columns\n  value is not a valid list"),
     (ExpectKeyToBePresent, {"key_columns": ["k", "k"]}, "key_columns names a column twice: k"),
     (ExpectKeyToBePresent, {"key_columns": ["k"], "keys": ["k"]}, "keys\n  extra fields not permitted"),
-    (ExpectKeyToBePresent, {"key_columns": ["k"], "mostly": 0.9}, "mostly stays 1"),
-    (ExpectKeyToBePresent, {"key_columns": ["k"], "ignore_row_if": "any_value_is_missing"}, "stays 'never'"),
+    (ExpectKeyToBePresent, {"key_columns": ["k"], "mostly": 0.9}, "mostly must be 1"),
+    (ExpectKeyToBePresent, {"key_columns": ["k"], "ignore_row_if": "any_value_is_missing"}, "must be 'never'"),
     (ExpectKeyToBePresent, {"key_columns": ["k"], "column_list": ["k", "l"]}, "leave it out"),
     (ExpectNoUnnecessaryTombstone, {**CHANGE, "tombstones": []}, "tombstones names no value"),
     (ExpectNoTombstoneAfterTombstone, CHANGE, "order_columns\n  field required"),
-    (ExpectNoRepeatedValue, CHANGE | VALUE | {"before_columns": ["b"]}, "not as many columns as value_columns"),
-    (ExpectNoRepeatedValue, CHANGE | VALUE | THERE, "says nothing without before_columns"),
+    (ExpectNoRepeatedValue, CHANGE | VALUE | {"before_columns": ["b"]}, "not name as many columns as value_columns"),
+    (ExpectNoRepeatedValue, CHANGE | VALUE | THERE, "has no effect without before_columns"),
     (ExpectForeignKeyToBeAnswered, ANSWERED | {"how": "full"}, "how\n  unexpected value"),
-    (ExpectForeignKeyToBeAnswered, ANSWERED | {"answer_columns": ["a"]}, "not as many columns as answer_columns"),
+    (ExpectForeignKeyToBeAnswered, ANSWERED | {"answer_columns": ["a"]}, "not name as many columns as answer_columns"),
 ]
 
 

@@ -90,7 +90,7 @@ def test_a_self_join_reads_once_and_has_one_store(name: str) -> None:
     assert found.reads == (read("departures", f"{name}.a", f"{name}.b"),)
     assert found.stores == (Store(name, ("a", "b")),)
     assert applied(name) == (
-        Applied("single_store_self_join", name, "a and b are one table: it is read once and its rows wait once"),
+        Applied("single_store_self_join", name, "a and b are the same table, which is read and buffered once"),
     )
     assert is_single_store(file(), name)
 

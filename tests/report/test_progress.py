@@ -15,7 +15,7 @@ from pipelines.report.progress import ORDER, SILENT, STEPS, Progress, Stopwatch,
 def epoch(progress: Progress, join: str, strategy: str, *, outcome: str = "done") -> None:
     """Tell of an epoch as the driver does: it plans before it knows what the epoch is."""
     progress.step(join, "plan")
-    progress.begun(join, 5, strategy, "changes: the feeds have what changed since the last epoch")
+    progress.begun(join, 5, strategy, "changes: the feeds hold all changes since the last epoch")
     for step in STEPS[strategy][1:]:
         progress.step(join, step)
     progress.finished(join, outcome)
@@ -52,7 +52,7 @@ def test_a_bar_shows_join_epoch_and_the_place_of_the_step_and_is_full_at_the_end
         assert "epoch 5, incremental" in shown_now
         assert display.tasks[0].finished
         bars.step("other", "plan")
-        bars.begun("other", 2, "load", "first-load: there is no result yet")
+        bars.begun("other", 2, "load", "first-load: the result does not exist yet")
         bars.step("other", "check")
         bars.step("other", "ledger")
         bars.step("other", "load")
@@ -103,7 +103,7 @@ def test_off_a_terminal_there_are_plain_lines_without_control_characters(capsys:
     assert captured.out == ""
     assert captured.err.splitlines() == [
         "a: finishing epoch 5",
-        "b: epoch 5, incremental (changes: the feeds have what changed since the last epoch)",
+        "b: epoch 5, incremental (changes: the feeds hold all changes since the last epoch)",
     ]
     assert all(character.isprintable() for line in captured.err.splitlines() for character in line)
 

@@ -169,7 +169,7 @@ def test_one_of_two_rows_of_equal_order_in_one_commit_is_taken_and_the_other_cou
     land(lake, "(10, 1, 1, 'u', 7)", "(10, 2, 3, 'u', 7)", "(10, 2, 2, 'u', 7)")
     source, _ = run(lake)
     assert source.counts["ties"] == 2
-    assert "2 source rows have the order of another one" in source.text()
+    assert "2 source rows have the same `order_by` value" in source.text()
     assert (10, 3, "Bob") in lake.rows()
 
 
@@ -393,7 +393,7 @@ def test_before_the_first_run_plan_and_status_say_what_is_not_loaded_yet(
     assert main(["status", *file]) == 0
     told = capsys.readouterr().out
     assert "orders_raw: not loaded" in told
-    assert "orders_raw: not there" in told
+    assert "orders_raw: does not exist" in told
     with pytest.raises(NotLoaded):
         Pipeline.load(lake.file).verify(lake.spark)
     assert set(lake.versions()) == {"customers", "orders_raw"}, "nothing was written"
