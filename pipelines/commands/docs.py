@@ -107,7 +107,9 @@ def changelog_facts(
 ) -> JoinFacts:
     """Collect the facts of the KTable of a changelog source, and its epochs."""
     source = file.sources[name]
-    deletes = f"a row for which `{source.tombstone}` deletes its key" if source.tombstone else "no row deletes its key"
+    deletes = (
+        f"a row that satisfies `{source.tombstone}` deletes its key" if source.tombstone else "no row deletes its key"
+    )
     state, note = standing(history, changelog_fingerprint(file, name, settings))
     epochs = newest(name, history, limits.EPOCHS_SHOWN)
     return JoinFacts(
