@@ -70,7 +70,7 @@ def check(chosen: FileOptions) -> "Report":
 @SELECT
 @reporting("explain")
 def explain(chosen: FileOptions, select: str | None) -> "Report":
-    """Explain the kind of each join, what it reads and what it stores, without Spark."""
+    """Explain what each join is, reads and stores, without Spark."""
     from pipelines.commands.explain import explain
     from pipelines.report import Report
     from pipelines.spec import selected
@@ -103,7 +103,7 @@ def plan(chosen: FileOptions, select: str | None) -> "Report":
 )
 @reporting("run")
 def run(chosen: FileOptions, select: str | None, every: float | None) -> "Report":
-    """Bring the results up to date; load those that do not exist yet."""
+    """Apply source changes to the results; load missing results."""
     return _run("run", chosen, select) if every is None else _watch(chosen, select, every)
 
 
@@ -207,10 +207,10 @@ def validate(
     chosen: FileOptions, select: str | None, epochs: str, versions: str, write_suites: bool, docs: Path | None
 ) -> "Report":
     """
-    Validate published tables against their gates and your expectations about the whole result.
+    Validate published tables against their expectations.
 
-    Without a range the tables are validated at their newest versions. If they do not meet their expectations, the exit
-    code is 3. No table is written.
+    These are the gates, and your expectations about rows and the whole result. Without a range the tables are validated
+    at their newest versions. If they do not meet their expectations, the exit code is 3. No table is written.
     """
     from pipelines.commands.version_ranges import read_range
 
@@ -261,11 +261,10 @@ def history(chosen: FileOptions, select: str | None, limit: int) -> "Report":
 @reporting("maintain")
 def maintain(chosen: FileOptions, select: str | None) -> "Report":
     """
-    Optimize and vacuum the tables of joins and the ledger, and delete old stages.
+    Optimize and vacuum tables of lakejoin; delete old stages.
 
     Small files are compacted and clustered. Files that no readable version needs are deleted, unless a join has yet to
-    read the changes of the table. Stages of closed epochs are deleted, and after a day those of unfinished attempts.
-    No row changes.
+    read the changes of the table. Stages of unfinished attempts are deleted after a day. No row changes.
     """
     workspace = chosen.open()
     from pipelines.commands.maintain import maintain_joins

@@ -52,7 +52,7 @@ class Pipeline:
 
     def run(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """
-        Bring the joins up to date with the caller's session. Its settings are not changed.
+        Update the joins with the caller's session. The settings of the session are not changed.
 
         Returns:
             A report for each join.
@@ -72,7 +72,7 @@ class Pipeline:
         patience: int = PATIENCE,
     ) -> Iterator[list[JoinReport]]:
         """
-        Bring the joins up to date repeatedly: `for reports in pipeline.watch(spark, 30): ...`.
+        Update the joins repeatedly: `for reports in pipeline.watch(spark, 30): ...`.
 
         Args:
             spark: The caller's session; its settings are not changed.

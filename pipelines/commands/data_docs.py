@@ -59,28 +59,30 @@ def validate_joins(
         tables = [table for one in found for table in _tables(one)]
         write_files(docs, quality_pages(workspace.file.pipeline, tables, datetime.now(UTC)), own_folder=FOLDER)
         write_docs(workspace, docs)
-    return [_with(one, workspace.folder / SUITES if write_suites else None, docs) for one in found]
+    return [_with_written(one, workspace.folder / SUITES if write_suites else None, docs) for one in found]
 
 
-def _with(validation: Validation, suites: Path | None, docs: Path | None) -> JoinReport:
+def _with_written(validation: Validation, suites: Path | None, docs: Path | None) -> JoinReport:
     """Write the suites, and add the paths of suites and pages to the report."""
     report = validation.report
-    written = [] if suites is None else [_suite_written(suites, held) for held in validation.suites]
+    written = [] if suites is None else [_write_suite(suites, published) for published in validation.suites]
     if docs is not None and validation.judged:
         written += [f"page: {docs / FOLDER / table}.html" for table in _by_table(validation.judged)]
     return report.model_copy(update={"details": (*report.details, *written)})
 
 
-def _suite_written(folder: Path, held: TableSuite) -> str:
+def _write_suite(folder: Path, published: TableSuite) -> str:
     """Write the suite of a table, unless the file is unchanged, and return a line for the report."""
-    path, text = folder / f"{held.table.label}.json", as_json(held.table.label, held.suite)
+    path, text = folder / f"{published.table.label}.json", as_json(published.table.label, published.suite)
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else None
         if before == text:
             return f"suite: {path}, unchanged"
-        if before is not None and not _is_suite(before, held.table.label):
+        if before is not None and not _is_suite(before, published.table.label):
             hint = "move it away: lakejoin writes the suite of this table to this path"
-            raise FilesExist("validate", f"{path} exists already and is not a suite of {held.table.label}", hint=hint)
+            raise FilesExist(
+                "validate", f"{path} exists already and is not a suite of {published.table.label}", hint=hint
+            )
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:

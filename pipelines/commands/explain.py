@@ -98,14 +98,14 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
     for link in statement.keys.links:
         side = statement.sides[link.side]
         if statement.reads_stream:
-            held = (
+            as_of = (
                 "at its newest version when the epoch is planned"
                 if side.kind == "global_table"
                 else "as of the row's time"
             )
             yield (
                 f"{_reference(statement, link.side)} looks up {side.source} by its whole key, ({', '.join(side.key)}), "
-                f"{held}"
+                f"{as_of}"
             )
             continue
         yield (
@@ -151,11 +151,11 @@ def _distance(bound: Bound) -> str:
 
 def _key(statement: Statement) -> Iterator[str]:
     """Format each part of the result's key: a column of an input, or the coalesced columns of several."""
-    held = statement.keys.holders if statement.key else []
-    if not held:
+    holders = statement.keys.holders if statement.key else []
+    if not holders:
         return
-    for position in range(len(statement.sides[held[0]].key)):
-        parts = [f"{statement.sides[place].alias}.{statement.sides[place].key[position]}" for place in held]
+    for position in range(len(statement.sides[holders[0]].key)):
+        parts = [f"{statement.sides[place].alias}.{statement.sides[place].key[position]}" for place in holders]
         yield parts[0] if len(parts) == 1 else f"coalesce({', '.join(parts)})"
 
 

@@ -162,12 +162,12 @@ def _why_kept(address: Address, retention: float | None, unread: tuple[str, date
     reader, since = unread
     if retention is not None and (datetime.now(UTC) - since).total_seconds() < retention:
         return ""
-    kept = (
+    retained = (
         "the retention of the table is unknown" if retention is None else f"changes are kept for {duration(retention)}"
     )
     return (
         f"{address.label}: old files are kept, because {reader} has yet to read changes since {moment(since)}"
-        f" and {kept}: run `lakejoin run --select {reader}`, or raise {FILE_RETENTION}"
+        f" and {retained}: run `lakejoin run --select {reader}`, or raise {FILE_RETENTION}"
     )
 
 
@@ -177,7 +177,7 @@ def _stale(workspace: Workspace, name: str, history: JoinHistory) -> Iterator[St
 
     The stage of a rejected attempt is kept until its epoch is closed.
     """
-    kept = {entry.stage for entry in history.recent if entry.step == REJECTED and entry.epoch >= history.next_epoch}
+    rejected = {entry.stage for entry in history.recent if entry.step == REJECTED and entry.epoch >= history.next_epoch}
     stages = Path(workspace.stages)
     own = [stages / workspace.ledger.id / name] if history.recent else []  # without rows the ledger may not exist
     for folder in (*own, stages / REHEARSALS / name):
@@ -185,5 +185,5 @@ def _stale(workspace: Workspace, name: str, history: JoinHistory) -> Iterator[St
             epoch = attempt.name.partition("-")[0]
             is_closed = folder.parent.name != REHEARSALS and epoch.isdecimal() and int(epoch) < history.next_epoch
             is_old = time.time() - attempt.stat().st_mtime > YOUNG
-            if attempt.is_dir() and (is_closed or (is_old and str(attempt) not in kept)):
+            if attempt.is_dir() and (is_closed or (is_old and str(attempt) not in rejected)):
                 yield Stage(str(attempt))

@@ -1,4 +1,4 @@
-"""Bring joins up to date, each after the joins that it reads."""
+"""Update joins, each after the joins that it reads."""
 
 import logging
 from collections.abc import Callable, Collection, Sequence
@@ -26,7 +26,7 @@ def run_joins(
     progress: Progress = SILENT,
 ) -> list[JoinReport]:
     """
-    Bring joins up to date with the current versions of their sources, each after the joins that it reads.
+    Update the results of joins to the newest versions of their sources, each after the joins that it reads.
 
     Args:
         workspace: The workspace of the pipeline.

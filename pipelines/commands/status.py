@@ -165,7 +165,7 @@ def retention_warning(retention: float | None, until: datetime | None, between: 
         The warning; empty if no change is at risk.
     """
     if until is not None and until <= now:
-        return f"its oldest unread change may be gone since {moment(until)}: run now"
+        return f"its oldest unread change may have been deleted since {moment(until)}: run now"
     if between is None:
         return ""
     if until is not None and (until - now).total_seconds() < between:

@@ -60,8 +60,8 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
         if last is not None and last.result.version is not None:
             bound = at_recorded(bound, last.sources)
             address, version = bound.result, last.result.version
-            held = read(workspace.spark, address, version).schema
-            check_columns(name, "result", bound.columns, held, bound.reshaped)
+            schema = read(workspace.spark, address, version).schema
+            check_columns(name, "result", bound.columns, schema, bound.reshaped)
             which = f"epoch {last.epoch}"
         else:
             address = _address(workspace, against) if against else bound.result
@@ -117,12 +117,12 @@ def _address(workspace: Workspace, against: str) -> Address:
 
 def _select_columns(found: DataFrame, bound: BoundJoin, address: Address) -> DataFrame:
     """Select the columns of the join, and raise SchemaBroken if the table lacks one or has it with another type."""
-    held = {field.name.lower(): field for field in found.schema}
+    existing = {field.name.lower(): field for field in found.schema}
     wrong = [
         f"{field.name} {field.dataType.simpleString()}"
         for field in bound.columns
-        if field.name.lower() not in held
-        or held[field.name.lower()].dataType.simpleString().lower() != field.dataType.simpleString().lower()
+        if field.name.lower() not in existing
+        or existing[field.name.lower()].dataType.simpleString().lower() != field.dataType.simpleString().lower()
     ]
     if wrong:
         raise SchemaBroken(

@@ -90,9 +90,9 @@ def find_range(name: str, requested: RequestedRange, history: JoinHistory, resul
         BadRange: The epochs or versions do not exist.
         FeedUnavailable: The epochs wrote to an earlier table of this name.
     """
-    made = JoinHistory(tuple(e for e in history.entries if e.step == COMMITTED and e.result.id == result.id))
+    current = JoinHistory(tuple(e for e in history.entries if e.step == COMMITTED and e.result.id == result.id))
     if requested.unit == "epochs":
-        return _of_epochs(name, requested, history, made)
+        return _of_epochs(name, requested, history, current)
     last = result.version if requested.last is None else requested.last
     if max(requested.first, last) > result.version:
         raise BadRange(
@@ -100,11 +100,11 @@ def find_range(name: str, requested: RequestedRange, history: JoinHistory, resul
             f"the range does not exist: {requested}",
             expected=f"versions of the result from 0 to {result.version}",
         )
-    epochs = made.between(_number(made.at_result(requested.first - 1)), _number(made.at_result(last)))
+    epochs = current.between(_number(current.at_result(requested.first - 1)), _number(current.at_result(last)))
     return VersionRange(requested.first - 1, last, tuple(entry.epoch for entry in epochs))
 
 
-def _of_epochs(name: str, requested: RequestedRange, history: JoinHistory, made: JoinHistory) -> VersionRange:
+def _of_epochs(name: str, requested: RequestedRange, history: JoinHistory, current: JoinHistory) -> VersionRange:
     newest = _number(history.committed)
     last = newest if requested.last is None else requested.last
     entries = history.between(requested.first - 1, last)
@@ -115,14 +115,14 @@ def _of_epochs(name: str, requested: RequestedRange, history: JoinHistory, made:
             expected=f"committed epochs from 1 to {newest}",
             hint=f"`lakejoin history --select {name}` lists them",
         )
-    held = [entry.epoch for entry in made.entries]
-    gone = [str(entry.epoch) for entry in entries if entry.epoch not in held]
-    if gone:
+    written = [entry.epoch for entry in current.entries]
+    replaced = [str(entry.epoch) for entry in entries if entry.epoch not in written]
+    if replaced:
         raise FeedUnavailable(
             name,
-            "the result was dropped and created again: what earlier epochs published is gone",
+            "the result was dropped and created again: the rows of earlier epochs are no longer readable",
             expected="epochs of the current table",
-            found=f"epoch {', '.join(gone)} of an earlier table",
+            found=f"epoch {', '.join(replaced)} of an earlier table",
         )
     version = entries[-1].result.version
     assert version is not None, "a committed epoch has the version of its result"

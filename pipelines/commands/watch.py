@@ -25,7 +25,7 @@ def watch_joins(
     progress: Progress = SILENT,
 ) -> Iterator[list[JoinReport]]:
     """
-    Bring joins up to date in rounds.
+    Update joins in rounds.
 
     Rounds begin at a fixed interval; after a round that takes longer, the next one begins at once. If a join fails with
     a retryable error, the pause doubles with each further failed round. An error that is not retryable ends the watch.

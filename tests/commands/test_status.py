@@ -97,7 +97,7 @@ def test_a_warning_comes_before_changes_are_gone() -> None:
     assert warning(HOUR, at(1), None) == "", "nobody knows how often it runs"
     assert "stay readable for 7 days, less than twice the time between runs, 4 days" in warning(7 * DAY, None, 4 * DAY)
     assert "and runs are 1 day apart: run before then" in warning(7 * DAY, at(23), DAY)
-    assert "may be gone since 2026-11-21 12:00 UTC: run now" in warning(7 * DAY, now, None)
+    assert "may have been deleted since 2026-11-21 12:00 UTC: run now" in warning(7 * DAY, now, None)
 
 
 def test_the_last_gate_is_that_of_the_highest_epoch_and_there_of_the_newest_attempt() -> None:

@@ -57,10 +57,10 @@ def fitted(text: str, width: float, size: float) -> str:
     """
     if length(text, size) <= width:
         return text
-    kept = text
-    while kept and length(f"{kept}…", size) > width:
-        kept = kept[:-1]
-    return f"{kept}…"
+    cut = text
+    while cut and length(f"{cut}…", size) > width:
+        cut = cut[:-1]
+    return f"{cut}…"
 
 
 def _written(value: str | float) -> str:
