@@ -48,7 +48,7 @@ def suites(workspace: Workspace, bound: BoundJoin) -> Iterator[TableSuite]:
     """
     List the published tables of a join, each with the suite of its kind and, for the result, those of the file.
 
-    The kafka semantics repeat rows by intent; the suite of their changelog does not forbid that.
+    Under kafka semantics that repeat rows by intent, the rules against repeated rows are left out.
     """
     yield TableSuite(bound.result, [*_of_kind(bound), *workspace.file.joins[bound.join.name].expectations])
     if bound.changelog is not None:
@@ -64,7 +64,8 @@ def whole(workspace: Workspace, bound: BoundJoin) -> Iterator[Part]:
 
 def between(workspace: Workspace, bound: BoundJoin, published: VersionRange) -> Iterator[Part]:
     """
-    Return what was published in a range: the changes of a result with a key, or the rows that epochs added to a stream.
+    Return what was published in a range: the changes of a result with a key or the rows added to a stream, and the rows
+    added to the changelog.
 
     Expectations of the file about a whole table are left out, and so are tables without published rows in the range.
     """
