@@ -1,4 +1,4 @@
-"""The command line. Nothing of Spark is imported before a command needs it."""
+"""The command line. No module of it imports Spark before a command needs it."""
 
 import logging
 import os
@@ -22,8 +22,8 @@ def main(argv: list[str] | None = None) -> int:
         argv: The arguments; those of the process if None.
 
     Returns:
-        The exit code: 0 done, 1 failed, 2 usage or bad pipeline file, 3 gate failed, 4 cannot go on from the recorded
-        versions, 5 another run is active.
+        The exit code: 0 done, 1 failed, 2 wrong usage or bad pipeline file, 3 gate failed, 4 cannot continue from the
+        recorded versions, 5 another run is active.
     """
     try:
         code = cli.main(argv, prog_name="lakejoin", standalone_mode=False)
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     except click.Abort:
         click.echo("stopped", err=True)
         return 1
-    except BrokenPipeError:  # whoever read our output has read enough
+    except BrokenPipeError:  # the reader of stdout has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -51,10 +51,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def job() -> None:
     """
-    Run a command as a task of a job, whose scheduler calls this function and looks at no exit code of it.
+    Run a command as a task of a job, whose scheduler calls this function and ignores its return value.
 
     Raises:
-        SystemExit: The command did not end well; with its exit code.
+        SystemExit: The command failed; with its exit code.
     """
     if code := main():
         raise SystemExit(code)

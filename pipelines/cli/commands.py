@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class InOrder(click.Group):
-    """A group that lists its commands in the order in which one comes to need them."""
+    """A group that lists its commands in the order of their definition, which is the order of their typical use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands as they are defined."""
+        """List the commands in the order of their definition."""
         return list(self.commands)
 
 
@@ -35,7 +35,7 @@ class InOrder(click.Group):
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Form of all that goes to stderr; as JSON an object a line.",
+    help="Format of stderr; json writes one object per line.",
 )
 def cli(verbose: bool, log_format: str) -> None:
     """Keep joins between Delta tables up to date from their change feeds."""
@@ -48,7 +48,7 @@ def init(folder: Path) -> None:
     """
     Write a first pipeline, ready to run.
 
-    It goes into FOLDER, made if need be, or into this one; no file is overwritten.
+    The files go into FOLDER, which is created if needed. Default: the current folder. No file is overwritten.
     """
     from pipelines.commands.init import write_example
 
@@ -58,7 +58,7 @@ def init(folder: Path) -> None:
 @cli.command()
 @reporting("check")
 def check(chosen: FileOptions) -> "Report":
-    """Check the pipeline file alone, without Spark."""
+    """Check the pipeline file, without Spark."""
     from pipelines.commands.explain import explain
     from pipelines.report import Report
 
@@ -70,7 +70,7 @@ def check(chosen: FileOptions) -> "Report":
 @SELECT
 @reporting("explain")
 def explain(chosen: FileOptions, select: str | None) -> "Report":
-    """Say what kind each join is and why, and what it reads and keeps, without Spark."""
+    """Explain what each join is, reads and stores, without Spark."""
     from pipelines.commands.explain import explain
     from pipelines.report import Report
     from pipelines.spec import selected
@@ -84,7 +84,7 @@ def explain(chosen: FileOptions, select: str | None) -> "Report":
 @SELECT
 @reporting("plan")
 def plan(chosen: FileOptions, select: str | None) -> "Report":
-    """Say what `run` would do and why; write nothing."""
+    """Show what `run` would do and why; write nothing."""
     from pipelines.commands.plan import preview
 
     return _each(
@@ -99,32 +99,32 @@ def plan(chosen: FileOptions, select: str | None) -> "Report":
     "every",
     metavar="TIME",
     callback=lambda _context, _option, chosen: seconds(chosen),
-    help="Run again and again, so far apart (30s, 5m), until SIGTERM or Ctrl+C; a line for each run.",
+    help="Run repeatedly at this interval (30s, 5m) until SIGTERM or Ctrl+C, and print a line for each run.",
 )
 @reporting("run")
 def run(chosen: FileOptions, select: str | None, every: float | None) -> "Report":
-    """Bring the results up to date; the first time, load them."""
+    """Apply source changes to the results; load missing results."""
     return _run("run", chosen, select) if every is None else _watch(chosen, select, every)
 
 
 @cli.command()
 @SELECT
 @click.option(
-    "--accept", "remedy", flag_value="accept", default="", help="Of a join with a stream: take its result as it is."
+    "--accept", "remedy", flag_value="accept", default="", help="For a join with a stream: accept its result as it is."
 )
-@click.option("--reset", "remedy", flag_value="reset", help="Of a join with a stream: begin its result anew.")
+@click.option("--reset", "remedy", flag_value="reset", help="For a join with a stream: recreate its result.")
 @click.option(
     "--where",
     metavar="CONDITION",
-    help="Mend only rows that meet it, with the sources as the last epoch read them; for one join of tables.",
+    help="Reconcile only rows that meet it, at the source versions of the last epoch; for one join of tables.",
 )
 @click.option(
     "--slices",
     type=click.IntRange(1, 1_000),
     default=None,
-    help="Cut the key space of a result into so many; without it by size.",
+    help="Number of slices of the key space of a result. Default: by its size.",
 )
-@click.option("--dry-run", is_flag=True, help="Say how many rows would change; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Count the rows that would change; write nothing.")
 @reporting("backfill")
 def backfill(
     chosen: FileOptions, select: str | None, remedy: "Remedy", where: str | None, slices: int | None, dry_run: bool
@@ -132,10 +132,10 @@ def backfill(
     """
     Load results, or reconcile them with their sources.
 
-    The sources are read as they are now, and only rows that differ are written. A large result is reconciled slice by
-    slice of its key space; a backfill that was stopped goes on where it was. The result of a join with a stream gets
-    the rows that its recorded epochs lack; where it holds others, or an epoch can no longer be read, you decide by
-    `--accept` or `--reset`.
+    The sources are read at their newest versions, and only rows that differ are written. A large result is reconciled
+    slice by slice of its key space; a stopped backfill resumes where it stopped. For a join with a stream, the backfill
+    replays the recorded epochs and appends the missing rows. If the result holds other rows, or an epoch is no longer
+    readable, choose `--accept` or `--reset`.
     """
     from pipelines.plan.request import Backfill
 
@@ -148,10 +148,10 @@ def backfill(
 @reporting("flush")
 def flush(chosen: FileOptions, select: str | None) -> "Report":
     """
-    Let the rows go that wait in joins of two streams.
+    Flush the buffered rows of joins of two streams.
 
-    Each leaves once and for all, null-padded where its stream is kept and it has met none, as an epoch of its own.
-    Watermarks stay: later rows are taken as ever, and meet none of these.
+    An epoch of its own removes all buffered rows; an unmatched row of an outer side is added to the result with nulls.
+    Watermarks do not change: later rows are processed as before, and do not meet the flushed rows.
     """
     workspace = chosen.open()
     from pipelines.commands.flush import flush_joins
@@ -168,14 +168,14 @@ def flush(chosen: FileOptions, select: str | None) -> "Report":
     "--against",
     default="",
     metavar="TABLE",
-    help="Compare this table, not the result: a name, or a path with a slash, relative to the pipeline file.",
+    help="Table to compare instead of the result: a name, or a path with a slash, relative to the pipeline file.",
 )
 @reporting("verify")
 def verify(chosen: FileOptions, select: str | None, against: str) -> "Report":
     """
     Recompute the joins and compare them with the results.
 
-    Rows that are missing and rows too many are counted, with examples; either makes the exit code 1.
+    The report counts missing and surplus rows, with examples; either makes the exit code 1.
     """
     from pipelines.commands.verify import verify_join
 
@@ -188,29 +188,29 @@ def verify(chosen: FileOptions, select: str | None, against: str) -> "Report":
     "--epochs",
     default="",
     metavar="RANGE",
-    help="Look at what these epochs published: 3..7, or 3.. up to the newest, or 3 alone.",
+    help="Validate what these epochs published: 3..7, 3.. (to the newest) or 3.",
 )
-@click.option("--versions", default="", metavar="RANGE", help="The same by versions of the result: 10..20.")
+@click.option("--versions", default="", metavar="RANGE", help="Validate these versions of the result: 10..20.")
 @click.option(
     "--write-suites",
     is_flag=True,
-    help="Write what each table is held to into `expectations` beside the file.",
+    help="Write the suite of each table into `expectations` beside the pipeline file.",
 )
 @click.option(
     "--docs",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Write the site of `lakejoin docs` into this folder, with pages about what was found.",
+    help="Write the site of `lakejoin docs` into this folder, with pages about data quality.",
 )
 @reporting("validate")
 def validate(
     chosen: FileOptions, select: str | None, epochs: str, versions: str, write_suites: bool, docs: Path | None
 ) -> "Report":
     """
-    Hold what is published to its gates, and to your expectations about the whole result.
+    Validate published tables against their expectations.
 
-    Without a range the tables are looked at as they are. If they do not meet what is expected the exit code is 3; no
-    table is written.
+    These are the gates, and your expectations about rows and the whole result. Without a range the tables are validated
+    at their newest versions. If they do not meet their expectations, the exit code is 3. No table is written.
     """
     from pipelines.commands.version_ranges import read_range
 
@@ -225,7 +225,7 @@ def validate(
         requested,
         docs=docs,
         write_suites=write_suites,
-        looking_at=lambda name: spinner(f"looking at {name}"),
+        looking_at=lambda name: spinner(f"validating {name}"),
     )
     return Report(command="validate", pipeline=workspace.file.pipeline, joins=tuple(reports))
 
@@ -235,9 +235,10 @@ def validate(
 @reporting("status")
 def status(chosen: FileOptions, select: str | None) -> "Report":
     """
-    Say where each join stands.
+    Show the state of each join.
 
-    How far its sources have moved on, in commits and time, how long these can be read, and the last gate.
+    The report has how far the result is behind its sources, in commits and time, how long these commits stay readable,
+    and the last gate.
     """
     from pipelines.commands.status import status_of
 
@@ -260,10 +261,10 @@ def history(chosen: FileOptions, select: str | None, limit: int) -> "Report":
 @reporting("maintain")
 def maintain(chosen: FileOptions, select: str | None) -> "Report":
     """
-    Keep the tables of joins, the ledger and the stages in shape.
+    Optimize and vacuum tables of lakejoin; delete old stages.
 
-    Small files become few clustered ones, and files that no readable version needs are deleted, but for those of
-    changes that a join has yet to read. Stages of runs that came to nothing are deleted after a day. No row changes.
+    Small files are compacted and clustered. Files that no readable version needs are deleted, unless a join has yet to
+    read the changes of the table. Stages of unfinished attempts are deleted after a day. No row changes.
     """
     workspace = chosen.open()
     from pipelines.commands.maintain import maintain_joins
@@ -280,13 +281,13 @@ def maintain(chosen: FileOptions, select: str | None) -> "Report":
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the pages; without it `docs` beside the pipeline file.",
+    help="Folder for the pages. Default: `docs` beside the pipeline file.",
 )
 def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> None:
     """
     Write a static site about the joins and their epochs.
 
-    It needs no server and no network: open the page that is printed. Of the tables only the ledger is read.
+    The site needs no server and no network: open the page that is printed. The ledger is the only table that is read.
     """
     workspace = FileOptions(path, variables).open()
     from pipelines.commands.docs import write_docs
@@ -316,7 +317,7 @@ def sql(chosen: FileOptions, query: str, limit: int) -> "Report":
 
 
 @cli.command()
-@click.option("--report", is_flag=True, help="Print the schema of what `--output json` prints instead.")
+@click.option("--report", is_flag=True, help="Print the schema of the reports of `--output json` instead.")
 def schema(report: bool) -> None:
     """Print the JSON schema of the pipeline file, for editors."""
     from pipelines.report import report_schema
@@ -331,7 +332,7 @@ def schema(report: bool) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("lakejoin-demo"),
     show_default=True,
-    help="Where the demo's lake goes; one from an earlier demo is replaced.",
+    help="Folder for the lake of the demo; the lake of an earlier demo is replaced.",
 )
 def demo(folder: Path) -> None:
     """Watch lakejoin keep a join of real flights up to date."""
@@ -362,7 +363,7 @@ def _rehearse(chosen: FileOptions, select: str | None, asked: "Backfill") -> "Re
 
 
 def _watch(chosen: FileOptions, select: str | None, every: float) -> "Report":
-    """Run until a signal or an error ends it, and print a line for each run."""
+    """Run joins repeatedly until a signal or an error, and print a line for each run."""
     workspace, context = chosen.open(), click.get_current_context()
     from pipelines.commands.watch import watch_joins
     from pipelines.report import Report
@@ -385,14 +386,14 @@ def _watch(chosen: FileOptions, select: str | None, every: float) -> "Report":
 def _each(
     command: "Command", chosen: FileOptions, select: str | None, report: Callable[["Workspace", str], "Part"]
 ) -> "Report":
-    """Report on each join and KTable; the error of one does not keep the others from being looked at."""
+    """Report on each join and KTable; an error of one goes into its report, and the others follow."""
     workspace = chosen.open()
     from pipelines.report import JoinReport, Report
 
     parts: list[Part] = []
     for name in workspace.joins(names(select)) if command == "verify" else workspace.nodes(names(select)):
         try:
-            with spinner(f"looking at {name}"):
+            with spinner(f"reading {name}"):
                 parts.append(report(workspace, name))
         except LakejoinError as error:
             parts.append(JoinReport(join=name, outcome="failed", error=error))

@@ -1,4 +1,4 @@
-"""Logs on stderr: lines for a person, or one JSON object a line for a machine."""
+"""Logs on stderr: plain lines for a user, or one JSON object per line for a machine."""
 
 import json
 import logging
@@ -9,38 +9,42 @@ import click
 
 PACKAGES = ("lakehouse", "pipelines", "expectations")
 FACTS = ("join", "epoch", "strategy", "reason", "step", "outcome", "code", "exit_code")
-"""What a record may say besides its message."""
+"""The fields that a JSON record may have besides its message."""
 
 log = logging.getLogger("pipelines.cli")
 
 
 class ToStderr(logging.Handler):
-    """Log to what is `sys.stderr` when the line comes: while bars are shown, they have it go above them."""
+    """
+    A handler that looks up `sys.stderr` for each record.
+
+    While progress bars are shown, `rich` replaces `sys.stderr` and prints the record above the bars.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one line."""
+        """Print a record as one line."""
         print(self.format(record), file=sys.stderr)
 
 
 class AsJson(logging.Formatter):
-    """Write a record as a JSON object: `at` (UTC), `level`, `logger`, `message`, and the facts that it has."""
+    """Formats a record as a JSON object: `at` (UTC), `level`, `logger`, `message`, and those of `FACTS` that it has."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write it in one line."""
+        """Format a record as one line."""
         known = {name: getattr(record, name) for name in FACTS if hasattr(record, name)}
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        told = {"at": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        fixed = {"at": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
         raised = {"exception": self.formatException(record.exc_info)} if record.exc_info else {}
-        return json.dumps({**told, **known, **raised}, default=str)
+        return json.dumps({**fixed, **known, **raised}, default=str)
 
 
 def log_to_stderr(*, verbose: bool, as_json: bool) -> None:
     """
-    Set up the logs of our packages.
+    Set up the loggers of the packages of lakejoin.
 
     Args:
-        verbose: Whether each write is logged.
-        as_json: Whether they are JSON, all that goes to stderr with them.
+        verbose: Whether to log each write.
+        as_json: Whether to write records, and everything else that goes to stderr, as JSON.
     """
     handler = ToStderr()
     handler.setFormatter(AsJson() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -53,12 +57,12 @@ def log_to_stderr(*, verbose: bool, as_json: bool) -> None:
 
 
 def is_json() -> bool:
-    """Tell whether logs are asked for as JSON."""
+    """Return whether logs are written as JSON."""
     return any(isinstance(handler.formatter, AsJson) for handler in logging.getLogger("pipelines").handlers)
 
 
 def tell(message: str, level: int = logging.INFO, **facts: object) -> None:
-    """Say something on stderr: as it is, or as a record of the log."""
+    """Print a message on stderr: as plain text, or as a JSON log record with the facts."""
     if is_json():
         log.log(level, message, extra=facts)
     else:

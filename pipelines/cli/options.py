@@ -1,4 +1,4 @@
-"""What the commands share: their options, the pipeline file that these name, and the printing of a report."""
+"""What the commands share: common options, loading the pipeline file, and printing the report."""
 
 import functools
 import json
@@ -28,7 +28,7 @@ FILE = click.option(
     "path",
     type=click.Path(path_type=Path, dir_okay=False),
     callback=lambda _context, _option, value: _named(value),
-    help="Pipeline file; without it lakejoin.yml in this folder or one above.",
+    help="Pipeline file. Default: lakejoin.yml in the current folder or one above it.",
 )
 VAR = click.option(
     "--var",
@@ -36,15 +36,15 @@ VAR = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=lambda _context, _option, value: _variables(value),
-    help="Value of ${var.NAME} in the pipeline file; may be given several times.",
+    help="Value of ${var.NAME} in the pipeline file. Repeatable.",
 )
 SELECT = click.option(
     "--select",
     metavar="NAMES",
-    help="Joins to work on, separated by commas, without it all; `+name` also takes the joins that it reads.",
+    help="Joins to work on, separated by commas. Default: all. `+name` also selects the joins that it reads.",
 )
 OUTPUT = click.option(
-    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form of the report."
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the report."
 )
 
 
@@ -62,12 +62,12 @@ class Unexpected(LakejoinError):
         super().__init__(
             f"unexpected {type(error).__name__}",
             lines[0],
-            hint="`lakejoin -v` before the command prints where it came from",
+            hint="run `lakejoin -v COMMAND ...` to print the traceback",
         )
 
 
 class WrongUse(LakejoinError):
-    """A command was called in a way that it does not know."""
+    """A command was called with wrong arguments or options."""
 
     exit_code = 2
     code = "USAGE"
@@ -79,9 +79,9 @@ class FileOptions:
     The pipeline file that a command was given.
 
     Args:
-        path: The file, if it was named.
-        variables: The values for its variables.
-        pipeline: The pipeline's name, once the file was read.
+        path: The file, if `--file` names it.
+        variables: The values of its variables.
+        pipeline: The pipeline's name, after the file is loaded; before that empty.
     """
 
     path: Path | None
@@ -93,10 +93,10 @@ class FileOptions:
         Read the file.
 
         Returns:
-            It, and the folder that its relative paths are relative to.
+            The file, and the folder that its relative paths are relative to.
 
         Raises:
-            PipelineFileError: With all its faults.
+            PipelineFileError: The file is wrong; the error lists all faults.
         """
         from pipelines.spec import find, load
 
@@ -106,7 +106,7 @@ class FileOptions:
         return file, path.resolve().parent
 
     def open(self) -> "Workspace":
-        """Read the file, then start Spark."""
+        """Read the file, then start Spark and open a workspace."""
         file, folder = self.load()
         announce("Starting Spark takes some seconds ...")
         from lakehouse.session import local_session
@@ -117,9 +117,9 @@ class FileOptions:
 
 def reporting(command: "Command") -> Callable[[Callable[..., "Report"]], Callable[..., None]]:
     """
-    Give a command -f, --var and --output, and print the report that it returns.
+    Add -f, --var and --output to a command, and print the report that it returns.
 
-    An error becomes a report too, so that with `--output json` stdout is one document whatever happens.
+    An error becomes a report too, so that with `--output json` stdout is always one document.
     """
 
     def decorate(function: Callable[..., "Report"]) -> Callable[..., None]:
@@ -150,38 +150,38 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Report"]], Callabl
 
 
 def seconds(text: str | None) -> float | None:
-    """Read a length of time: `30s`, `5m`, `1h`, `500ms`; without a unit seconds."""
+    """Parse a duration: `30s`, `5m`, `1h`, `500ms`. The default unit is seconds."""
     if text is None:
         return None
     parts = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|)\s*", text)
     length = float(parts[1]) * LENGTHS[parts[2]] if parts else 0.0
     if not length:
-        raise click.BadParameter(f"`{text}` is no length of time; `30s`, `5m` and `1h` are")
+        raise click.BadParameter(f"`{text}` is not a duration, such as `30s`, `5m` or `1h`")
     return length
 
 
 def in_one_line(report: "Report", output: str) -> str:
-    """Write the report of one run of many as a line: for a person with the time, or as JSON."""
+    """Format the report of one run of a watch as a line: as text with the current time, or as JSON."""
     if output == "json":
         return json.dumps(report.machine(), allow_nan=False)
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  {report.line()}"
 
 
 def names(select: str | None) -> list[str] | None:
-    """Take the value of --select apart."""
+    """Split the value of --select into names."""
     return None if select is None else [name.strip() for name in select.split(",") if name.strip()]
 
 
 def misused(error: click.ClickException, argv: Sequence[str]) -> str:
     """
-    Put wrong use into a report, where one was asked for as JSON.
+    Convert a usage error into a JSON report, if `--output json` is among the arguments.
 
     Args:
-        error: What click found, before the command ran.
+        error: The error that click raised before the command ran.
         argv: The arguments.
 
     Returns:
-        The document; empty if the command reports nothing, or as text.
+        The document; empty if the command has no report or prints it as text.
     """
     context = error.ctx if isinstance(error, click.UsageError) else None
     asked = "--output=json" in argv or ("--output", "json") in pairwise(argv)
@@ -212,7 +212,7 @@ def _shown(report: "Report", output: str) -> str:
 
 def _named(path: Path | None) -> Path | None:
     if path == Path():
-        raise click.BadParameter("the name of the file is empty")
+        raise click.BadParameter("the file name is empty")
     return path
 
 
@@ -221,9 +221,9 @@ def _variables(texts: tuple[str, ...]) -> dict[str, str]:
     for item in texts:
         name, equals, value = item.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            hint = "a name has letters, digits and `_`, and begins with no digit"
+            hint = "a name consists of letters, digits and `_`, and does not begin with a digit"
             raise click.BadParameter(f"`{item}` is not NAME=VALUE; {hint}", param_hint="'--var'")
         if name in variables:
-            raise click.BadParameter(f"`{name}` is given twice", param_hint="'--var'")
+            raise click.BadParameter(f"`{name}` is set twice", param_hint="'--var'")
         variables[name] = value
     return variables

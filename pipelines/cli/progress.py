@@ -1,7 +1,7 @@
 """
-What a command shows on stderr while it is at work: bars on a terminal, plain lines elsewhere.
+What a command shows on stderr while it runs: bars on a terminal, plain lines elsewhere.
 
-`rich` is imported only where a bar is drawn, for help must not wait for it.
+`rich` is imported only when a bar is drawn, so that `--help` does not wait for it.
 """
 
 import os
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class Lines(Progress):
-    """A line for each epoch that begins, for logs; as JSON one for each join that is through, too."""
+    """Prints a line for each epoch that begins; with JSON logs also one for each join that ends."""
 
     def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
-        """Print the epoch."""
+        """Print the epoch that begins."""
         what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy} ({reason})"
         tell(f"{join}: {what}", join=join, epoch=epoch, strategy=strategy, reason=reason)
 
     def slice(self, join: str, at: Sliced) -> None:
-        """Print the slice."""
+        """Print the slice that begins."""
         tell(f"{join}: {at}", join=join, slice=at.number + 1, slices=at.of, rows=at.rows, of_rows=at.of_rows)
 
     def finished(self, join: str, outcome: str) -> None:
-        """Say how a join ended, where a machine reads it: a person has the report."""
+        """Print how a join ended, with JSON logs only: the report on stdout says it to a user."""
         if is_json():
             tell(f"{join}: {outcome}", join=join, outcome=outcome)
 
@@ -42,7 +42,7 @@ class Bars(Progress):
     A bar for each join, over the steps that its strategy takes.
 
     Args:
-        display: The bars of rich, started; each task has the fields `step` and `steps`.
+        display: The started display of rich; each task has the fields `what` and `step`.
     """
 
     def __init__(self, display: "Display") -> None:
@@ -53,13 +53,18 @@ class Bars(Progress):
         self._sliced: dict[str, Sliced] = {}
 
     def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
-        """Give the bar its length; the first step, `plan`, was taken to learn it."""
+        """Set the length of the bar. The first step, `plan`, is done: it determined the strategy."""
         self._steps[join], self._at[join] = STEPS[strategy], 0
         what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy}"
         self._display.update(self._task(join), total=len(STEPS[strategy]), completed=1, what=what)
 
     def step(self, join: str, name: str) -> None:
-        """Move the bar to the step; until the epoch is known, and over slices, its length is another."""
+        """
+        Move the bar to a step.
+
+        Before the epoch is known the bar has no length. During a sliced backfill it counts rows, and only its text
+        changes.
+        """
         if join in self._sliced:
             self._display.update(self._task(join), step=f"{self._sliced[join]}: {name}")
             return
@@ -69,12 +74,12 @@ class Bars(Progress):
         self._display.update(self._task(join), completed=self._at[join], step=f"{place}{name}")
 
     def slice(self, join: str, at: Sliced) -> None:
-        """Let the bar show how many rows of the result are through."""
+        """Show how many rows of the result the backfill has processed."""
         self._sliced[join] = at
         self._display.update(self._task(join), total=at.of_rows, completed=at.rows, step=str(at))
 
     def finished(self, join: str, outcome: str) -> None:
-        """Fill the bar, or leave it where the join failed or was skipped, and stop its clock."""
+        """Fill the bar, unless the join failed or was skipped, and stop its clock."""
         task = self._task(join)
         if outcome in ("failed", "skipped"):
             self._display.update(task, step=outcome)
@@ -92,7 +97,7 @@ class Bars(Progress):
 
 @contextmanager
 def shown() -> Iterator[Progress]:
-    """Show the progress of joins as long as the block runs; bars are gone afterwards, lines stay."""
+    """Show the progress of joins while the block runs. Bars are removed afterwards; lines stay."""
     if not _on_terminal():
         yield Lines()
         return
@@ -102,7 +107,7 @@ def shown() -> Iterator[Progress]:
 
 @contextmanager
 def spinner(what: str) -> Iterator[None]:
-    """Show on a terminal what is waited for as long as the block runs; elsewhere nothing."""
+    """Show a spinner with a text while the block runs; only on a terminal."""
     if not _on_terminal():
         yield
         return
@@ -113,9 +118,10 @@ def spinner(what: str) -> Iterator[None]:
 
 def announce(what: str) -> None:
     """
-    Print on a terminal a line about what is waited for, which stays; elsewhere nothing.
+    Print a line about what the command waits for; only on a terminal.
 
-    It is for the start of Spark: its JVM writes to the terminal by itself, and would tear what moves there.
+    It is used for the start of Spark instead of a spinner: the JVM writes to the terminal directly and would garble
+    an animated display.
     """
     if _on_terminal():
         tell(what)
@@ -133,9 +139,9 @@ def _stderr() -> "Console":
 
 def _display(console: "Console", *, bar: bool = True) -> "Display":
     """
-    Make a display that clears itself away; what others write to `sys.stderr` meanwhile goes above it.
+    Create a display that is removed when it ends; output to `sys.stderr` appears above it meanwhile.
 
-    stdout is left alone: it belongs to the report, and need not be the same terminal.
+    stdout is not redirected: it carries the report and may go elsewhere.
     """
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Display

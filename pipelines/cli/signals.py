@@ -1,4 +1,4 @@
-"""A clean stop: what a service manager or Ctrl+C asks for is done once the work at hand is through."""
+"""A clean stop on SIGTERM or Ctrl+C: the current run finishes first."""
 
 import signal
 from collections.abc import Iterator
@@ -12,10 +12,12 @@ from pipelines.cli.logs import tell
 @contextmanager
 def stopped_by_signals() -> Iterator[Event]:
     """
-    Take SIGTERM and SIGINT as the wish to stop, as long as the block runs; a second SIGINT stops at once.
+    Handle SIGTERM and SIGINT as a request to stop while the block runs.
+
+    A second SIGINT raises KeyboardInterrupt at once.
 
     Yields:
-        An event that is set as soon as one came.
+        An event that the first signal sets.
     """
     stop = Event()
 

@@ -1,1 +1,1 @@
-"""What each command does, the same for every kind of join. Nothing here knows the command line."""
+"""What each command does, the same for every kind of join. No module here depends on the command line."""

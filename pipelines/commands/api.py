@@ -1,4 +1,4 @@
-"""The Python face of lakejoin: load a pipeline file, run it with your own session."""
+"""The Python API of lakejoin: load a pipeline file, and run it with your own Spark session."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Pipeline:
     A pipeline file, ready to run.
 
     Args:
-        file: What the file says.
+        file: The content of the file.
         folder: The folder that its relative paths are relative to.
     """
 
@@ -42,17 +42,17 @@ class Pipeline:
 
         Args:
             path: The file.
-            variables: The values of `${var.name}` in it.
+            variables: The values of `${var.name}` in the file.
 
         Raises:
-            PipelineFileError: With all faults of the file.
+            PipelineFileError: The file is wrong; the error lists all faults.
         """
         path = Path(path)
         return Pipeline(load(path, variables), path.resolve().parent)
 
     def run(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """
-        Bring the joins up to date with the caller's session, whose settings are not touched.
+        Update the joins with the caller's session. The settings of the session are not changed.
 
         Returns:
             A report for each join.
@@ -72,20 +72,21 @@ class Pipeline:
         patience: int = PATIENCE,
     ) -> Iterator[list[JoinReport]]:
         """
-        Bring the joins up to date again and again: `for reports in pipeline.watch(spark, 30): ...`.
+        Update the joins repeatedly: `for reports in pipeline.watch(spark, 30): ...`.
 
         Args:
-            spark: The caller's session, whose settings are not touched.
-            every: Seconds from the beginning of a round to that of the next.
-            select: The joins; all without it.
-            stop: Ends the loop once the round at work is through.
-            patience: How many rounds in a row may fail with an error that may pass, such as AnotherRun.
+            spark: The caller's session; its settings are not changed.
+            every: The seconds from the beginning of one round to the beginning of the next.
+            select: The names of joins; all joins of the file if None.
+            stop: Ends the loop after the current round.
+            patience: The number of rounds in a row that may fail with a retryable error, such as AnotherRun.
 
         Yields:
-            The reports of each round, with its errors.
+            The reports of each round, including errors.
 
         Raises:
-            LakejoinError: An error that does not pass by itself, or one too many, after the reports of its round.
+            LakejoinError: An error that is not retryable, or that exceeds `patience`; raised after the reports of its
+                round.
         """
         return watch_joins(self._open(spark), every, select, stop=stop, patience=patience)
 
@@ -100,16 +101,17 @@ class Pipeline:
         slices: int = 0,
     ) -> list[JoinReport]:
         """
-        Load results that are not there and reconcile those that are with the sources as they are now.
+        Load results that do not exist, and reconcile existing ones with the newest versions of their sources.
 
-        The result of a join with a stream gets the rows that its recorded epochs lack; with `remedy` `accept` it is
-        taken as it is, with `reset` begun anew. A dry run writes nothing, and reports what would be written.
-        With `where`, a condition on the columns of one result, only rows that meet it are mended, and the sources are
-        read as the last epoch read them. A large result is reconciled slice by slice of its key space, each as one
-        commit, and a backfill that was stopped goes on with the slices that are left; `slices` says into how many.
+        For a join with a stream, the backfill replays the recorded epochs and appends the missing rows; with `remedy`
+        `accept` it accepts the result as it is, with `reset` it recreates the result. A dry run writes nothing and
+        counts what would change. With `where`, a condition on the columns of one result, only rows that meet it are
+        reconciled, at the source versions of the last epoch. A large result is reconciled slice by slice of its key
+        space, with one commit for each slice; a stopped backfill resumes with the remaining slices. `slices` is their
+        number; 0 chooses it by the size of the result.
 
         Raises:
-            WrongOptions: They do not go together.
+            WrongOptions: The options cannot be combined.
             LakejoinError: As `run`.
         """
         asked = Backfill(remedy, where, dry_run, slices)
@@ -119,7 +121,9 @@ class Pipeline:
 
     def flush(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """
-        Let all rows go that wait in joins of two streams, null-padded where they are kept; no row meets them any more.
+        Flush all buffered rows of joins of two streams.
+
+        Unmatched rows of an outer side are added to the result with nulls. Later rows do not meet the flushed rows.
 
         Raises:
             LakejoinError: As `run`.
@@ -128,7 +132,7 @@ class Pipeline:
 
     def verify(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """
-        Recompute the joins at the recorded versions and compare, both ways.
+        Recompute the joins at the recorded versions, and compare them with the results.
 
         Raises:
             Drifted: A result differs from its join.
@@ -147,19 +151,20 @@ class Pipeline:
         write_suites: bool = False,
     ) -> list[JoinReport]:
         """
-        Hold what is published to its gates, and to the expectations of the file, also those about a whole result.
+        Validate published tables against their gates and the expectations of the file, also those about a whole result.
 
         Args:
             spark: The caller's session.
-            select: The joins; all without it.
-            epochs: Look at what these epochs published, `3..7`, `3..` or `3`, and not at the tables as they are.
-            versions: The same by versions of the result.
-            docs: Write the site of `docs` into this folder, with pages about what was found.
-            write_suites: Write what each table is held to into `expectations` beside the pipeline file, as JSON.
+            select: The names of joins; all joins of the file if None.
+            epochs: Validate what these epochs published, `3..7`, `3..` or `3`, instead of the whole tables.
+            versions: Validate the changes of these versions of the result instead of the whole tables.
+            docs: If given, write the site of `docs` into this folder, with pages about data quality.
+            write_suites: Whether to write the suite of each table, as JSON, into `expectations` beside the pipeline
+                file.
 
         Raises:
-            LakejoinError: The error of the first join that failed, after all were looked at; GateFailed if a result
-                does not meet them.
+            LakejoinError: The error of the first join that failed, after all were validated; GateFailed if a table does
+                not meet its expectations.
         """
         requested = read_range(epochs, versions)
         folder = None if docs is None else Path(docs)
@@ -167,7 +172,7 @@ class Pipeline:
 
     def maintain(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """
-        Make the files of what lakejoin keeps few and clustered, and delete those and the stages that nothing needs.
+        Compact and cluster the files of the tables of joins and the ledger, and delete unneeded files and stages.
 
         Raises:
             LakejoinError: The error of the first join that failed, after all were maintained.
@@ -176,17 +181,17 @@ class Pipeline:
 
     def docs(self, spark: SparkSession, folder: str | Path | None = None) -> Path:
         """
-        Write a static site about the joins and their epochs; of the tables only the ledger is read.
+        Write a static site about the joins and their epochs. The ledger is the only table that is read.
 
         Args:
             spark: The caller's session.
-            folder: Where to; without it `docs` beside the pipeline file.
+            folder: The folder of the site; `docs` beside the pipeline file if None.
 
         Returns:
-            Its first page.
+            The path of the first page.
 
         Raises:
-            FilesExist: A file that is not of such a site is in the way; nothing was written.
+            FilesExist: A file that lakejoin did not write has the path of a page; nothing was written.
         """
         return write_docs(self._open(spark), None if folder is None else Path(folder))
 

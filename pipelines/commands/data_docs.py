@@ -1,4 +1,4 @@
-"""Validate joins, and write down what they are held to and what was found: suites as JSON, Data Docs as pages."""
+"""Validate joins, and write their suites as JSON and the results as pages (Data Docs)."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from pipelines.commands.version_ranges import RequestedRange
 from pipelines.report import JoinReport
 
 SUITES = "expectations"
-"""Where suites go, beside the pipeline file."""
+"""The folder of the suites, beside the pipeline file."""
 
 
 def validate_joins(
@@ -31,22 +31,22 @@ def validate_joins(
     looking_at: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> list[JoinReport]:
     """
-    Validate joins; the error of one does not keep the others from being looked at.
+    Validate joins; an error of one goes into its report, and the others follow.
 
     Args:
-        workspace: Where to work.
-        select: The joins; all without it.
-        requested: The range of what was published; without it the tables as they are.
-        docs: Write the site of `docs` into this folder, with pages about what was found.
-        write_suites: Write what each table is held to into `expectations` beside the pipeline file.
-        looking_at: Shows that a join is being looked at.
+        workspace: The workspace of the pipeline.
+        select: The names of joins; all joins of the file if None.
+        requested: The range to validate; if None the tables at their newest versions.
+        docs: If given, write the site of `docs` into this folder, with pages about data quality.
+        write_suites: Whether to write the suite of each table into `expectations` beside the pipeline file.
+        looking_at: Returns a context manager that shows which join is being validated.
 
     Returns:
-        A report for each join, with its error.
+        A report for each join, with its error if it failed.
 
     Raises:
-        FilesExist: A file that is not ours is where one of ours belongs.
-        LakejoinError: A folder cannot be written to.
+        FilesExist: A file that lakejoin did not write has the path of one that it would write.
+        LakejoinError: A folder is not writable.
     """
     found = []
     for name in workspace.joins(select):
@@ -59,28 +59,30 @@ def validate_joins(
         tables = [table for one in found for table in _tables(one)]
         write_files(docs, quality_pages(workspace.file.pipeline, tables, datetime.now(UTC)), own_folder=FOLDER)
         write_docs(workspace, docs)
-    return [_with(one, workspace.folder / SUITES if write_suites else None, docs) for one in found]
+    return [_with_written(one, workspace.folder / SUITES if write_suites else None, docs) for one in found]
 
 
-def _with(validation: Validation, suites: Path | None, docs: Path | None) -> JoinReport:
-    """Add to a report what was written."""
+def _with_written(validation: Validation, suites: Path | None, docs: Path | None) -> JoinReport:
+    """Write the suites, and add the paths of suites and pages to the report."""
     report = validation.report
-    written = [] if suites is None else [_suite_written(suites, held) for held in validation.suites]
+    written = [] if suites is None else [_write_suite(suites, published) for published in validation.suites]
     if docs is not None and validation.judged:
         written += [f"page: {docs / FOLDER / table}.html" for table in _by_table(validation.judged)]
     return report.model_copy(update={"details": (*report.details, *written)})
 
 
-def _suite_written(folder: Path, held: TableSuite) -> str:
-    """Write the suite of a table, unless it is there as it is, and say so."""
-    path, text = folder / f"{held.table.label}.json", as_json(held.table.label, held.suite)
+def _write_suite(folder: Path, published: TableSuite) -> str:
+    """Write the suite of a table, unless the file is unchanged, and return a line for the report."""
+    path, text = folder / f"{published.table.label}.json", as_json(published.table.label, published.suite)
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else None
         if before == text:
-            return f"suite: {path}, as it was"
-        if before is not None and not _is_suite(before, held.table.label):
-            hint = "move it away: the suite of this table goes there"
-            raise FilesExist("validate", f"{path} is there already, and not a suite of {held.table.label}", hint=hint)
+            return f"suite: {path}, unchanged"
+        if before is not None and not _is_suite(before, published.table.label):
+            hint = "move it away: lakejoin writes the suite of this table to this path"
+            raise FilesExist(
+                "validate", f"{path} exists already and is not a suite of {published.table.label}", hint=hint
+            )
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -97,7 +99,7 @@ def _is_suite(text: str, name: str) -> bool:
 
 
 def _tables(validation: Validation) -> Iterator[TableFacts]:
-    """Tell what was found of the tables of a join, or why none was looked at."""
+    """Convert the validation of a join into facts for the pages: one for each table, or the error."""
     report = validation.report
     if report.error is not None and not validation.judged:
         yield TableFacts(report.join, error=report.error.message)

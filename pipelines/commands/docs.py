@@ -1,7 +1,7 @@
 """
-The documentation of a pipeline: what the file says of each join, beside what the ledger says of its epochs.
+The documentation of a pipeline: each join as the pipeline file defines it, and its epochs from the ledger.
 
-    pipeline file, ledger ─► SiteFacts ─► pages ─► a folder        (what is right of the first arrow is `site`)
+    pipeline file, ledger ─► SiteFacts ─► pages ─► a folder        (the steps after the first arrow are in `site`)
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from pipelines.spec import PipelineFile, changelog_fingerprint, fingerprint
 from pipelines.spec.join.fingerprint import NO_SETTINGS
 
 FOLDER = "docs"
-"""Where the pages go, beside the pipeline file, if nobody says otherwise."""
+"""The default folder of the pages, beside the pipeline file."""
 
 
 def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
@@ -30,15 +30,15 @@ def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     Write the pages about a pipeline.
 
     Args:
-        workspace: Where to look; only its ledger is read, once.
-        folder: Where the pages go; without it `docs` beside the pipeline file.
+        workspace: The workspace of the pipeline. The ledger is the only table that is read, once.
+        folder: The folder of the pages; `docs` beside the pipeline file if None.
 
     Returns:
-        The overview.
+        The path of the overview.
 
     Raises:
-        FilesExist: A file that is not ours is where a page belongs; nothing was written.
-        LakejoinError: The folder cannot be written to.
+        FilesExist: A file that lakejoin did not write has the path of a page; nothing was written.
+        LakejoinError: The folder is not writable.
     """
     folder = folder or workspace.folder / FOLDER
     ledger = workspace.ledger.of_all()
@@ -59,15 +59,15 @@ def site_of(
     data_docs: bool = False,
 ) -> SiteFacts:
     """
-    Gather what the pages tell.
+    Collect the facts for the pages.
 
     Args:
         file: The pipeline file.
-        nodes: All that has epochs: changelog sources and joins, each after what it reads.
-        ledger: What the ledger knows of each.
-        now: The present, aware.
-        settings: Settings of Spark that the runtime keeps at other values than lakejoin fixes.
-        data_docs: Whether there is a page about data quality.
+        nodes: The changelog sources and joins, which have epochs of their own; each after those that it reads.
+        ledger: The history of each node.
+        now: The current time, with a time zone.
+        settings: The Spark settings that the runtime keeps at other values than lakejoin sets.
+        data_docs: Whether the pages about data quality exist.
     """
     sources = tuple((name, source.kind) for name, source in file.sources.items())
     joins = tuple(
@@ -80,23 +80,23 @@ def site_of(
 def join_facts(
     file: PipelineFile, name: str, history: JoinHistory, settings: Mapping[str, str] = NO_SETTINGS
 ) -> JoinFacts:
-    """Tell what a join is, as `explain` does, and what its epochs did."""
-    told = explain(file, name)
+    """Collect the facts of a join: its explanation, as in `explain`, and its epochs."""
+    explained = explain(file, name)
     state, note = standing(history, fingerprint(file, name, settings), name)
     epochs = newest(name, history, limits.EPOCHS_SHOWN)
     return JoinFacts(
         name=name,
-        kind=told.kind,
-        sources=_sources(file, told, history),
+        kind=explained.kind,
+        sources=_sources(file, explained, history),
         state=state,
         note=note,
-        types=told.types(),
-        why=told.why,
-        key=told.key,
-        result=told.result,
-        semantics=told.semantics,
+        types=explained.types(),
+        why=explained.why,
+        key=explained.key,
+        result=explained.result,
+        semantics=explained.semantics,
         sql=file.joins[name].sql,
-        notes=told.notes,
+        notes=explained.notes,
         epochs=epochs.epochs,
         more=epochs.more,
     )
@@ -105,9 +105,11 @@ def join_facts(
 def changelog_facts(
     file: PipelineFile, name: str, history: JoinHistory, settings: Mapping[str, str] = NO_SETTINGS
 ) -> JoinFacts:
-    """Tell what is kept of a changelog source, and what its epochs did."""
+    """Collect the facts of the KTable of a changelog source, and its epochs."""
     source = file.sources[name]
-    deletes = f"a row for which `{source.tombstone}` deletes its key" if source.tombstone else "no row deletes its key"
+    deletes = (
+        f"a row that satisfies `{source.tombstone}` deletes its key" if source.tombstone else "no row deletes its key"
+    )
     state, note = standing(history, changelog_fingerprint(file, name, settings))
     epochs = newest(name, history, limits.EPOCHS_SHOWN)
     return JoinFacts(
@@ -119,15 +121,15 @@ def changelog_facts(
                 source.kind,
                 source.key,
                 source.table or source.path or "",
-                change=f"counts if it has a greater {source.order_by} than the row that is held for its key",
+                change=f"replaces the row of its key in the KTable if its {source.order_by} is greater",
                 read=_read(history).get(name),
             ),
         ),
         state=state,
         note=note,
         why=(
-            f"rows are only added to it: of each key the one with the greatest {source.order_by} is held, {deletes}",
-            "joins read what is held, its KTable, in its place",
+            f"it is append-only: its KTable has for each key the row with the greatest {source.order_by}; {deletes}",
+            "joins read the KTable instead of the source",
         ),
         key=source.key,
         result=name + STATE,
@@ -138,21 +140,21 @@ def changelog_facts(
 
 def standing(history: JoinHistory, definition: str, join: str = "") -> tuple[State, str]:
     """
-    Say where a join stands, as far as its ledger tells.
+    Determine the state of a join from its ledger and the pipeline file.
 
     Args:
         history: Its ledger.
-        definition: The fingerprint of how the file defines it now.
-        join: The join that commands select; empty for the table kept of a changelog source, which none selects.
+        definition: The fingerprint of its definition in the pipeline file.
+        join: The name for `--select`; empty for a changelog source, which cannot be selected.
 
     Returns:
-        The state, and what a reader should know about it.
+        The state, and an explanation for the user; empty if the state needs none.
     """
     select = f" --select {join}" if join else ""
     if history.broken is not None:
         return "broken", f"Epoch {history.broken.epoch} is broken: {history.broken.message}"
     if history.open is not None:
-        return "open", f"Epoch {history.open.epoch} waits to be finished by `lakejoin run{select}`."
+        return "open", f"Epoch {history.open.epoch} is not finished: run `lakejoin run{select}`."
     gate = last_gate(history)
     if gate is not None and not gate.passed:
         return "rejected", f"The gate stopped epoch {gate.epoch}: {gate.findings}"
@@ -163,25 +165,25 @@ def standing(history: JoinHistory, definition: str, join: str = "") -> tuple[Sta
     return "committed", ""
 
 
-def _sources(file: PipelineFile, told: JoinExplanation, history: JoinHistory) -> tuple[SourceFacts, ...]:
+def _sources(file: PipelineFile, explained: JoinExplanation, history: JoinHistory) -> tuple[SourceFacts, ...]:
     read = _read(history)
-    return tuple(_source(file, source, read.get(source.name)) for source in told.sources)
+    return tuple(_source(file, source, read.get(source.name)) for source in explained.sources)
 
 
-def _source(file: PipelineFile, told: SourceExplanation, read: SourceVersions | None) -> SourceFacts:
-    source = file.sources.get(told.name)
+def _source(file: PipelineFile, explained: SourceExplanation, read: SourceVersions | None) -> SourceFacts:
+    source = file.sources.get(explained.name)
     return SourceFacts(
-        name=told.name,
-        kind=told.kind,
-        key=told.key or (source.key if source else ()),
-        address=told.address,
-        alias=told.alias if told.alias.lower() != told.name.lower() else "",
-        change=told.change,
+        name=explained.name,
+        kind=explained.kind,
+        key=explained.key or (source.key if source else ()),
+        address=explained.address,
+        alias=explained.alias if explained.alias.lower() != explained.name.lower() else "",
+        change=explained.change,
         watermarks=tuple(source.watermarks.items()) if source else (),
         read=read,
     )
 
 
 def _read(history: JoinHistory) -> dict[str, SourceVersions]:
-    """Give what the last committed epoch read of each source."""
+    """Return the versions of each source that the last committed epoch read."""
     return {source.name: source for source in history.committed.sources} if history.committed else {}

@@ -1,4 +1,4 @@
-"""What a backfill would change: computed as it would be, and thrown away."""
+"""Count what a backfill would change: compute it as the backfill would, and discard the rows."""
 
 import uuid
 from collections.abc import Collection
@@ -26,16 +26,18 @@ def rehearse_joins(
     workspace: Workspace, select: Collection[str] | None = None, where: str | None = None
 ) -> list[JoinReport]:
     """
-    Say what a backfill of joins would change; no table, no ledger and no file that stays is written.
+    Count what a backfill of joins would change.
+
+    No table and no ledger is written. The computed rows go into a stage that is deleted.
 
     Args:
-        workspace: Where to work.
-        select: Names of joins; all of the file if None.
-        where: A condition on the columns of one result, to which the backfill would be limited.
+        workspace: The workspace of the pipeline.
+        select: The names of joins; all joins of the file if None.
+        where: A condition on the columns of one result that limits the backfill; None for no limit.
 
     Returns:
-        A report for each join, with the counts that a backfill would have. A join is looked at with those that it reads
-        as they are, not as their own backfill would make them.
+        A report for each join, with the counts that a backfill would have. A join is computed from the current results
+        of the joins that it reads, not from what their own backfill would write.
     """
     names = workspace.joins(select)
     if where is not None:
@@ -49,7 +51,7 @@ def _rehearsed(workspace: Workspace, name: str, where: str | None) -> JoinReport
         with watch.step("plan"), reading(name):
             prepared = prepare_node(workspace, name, backfill=True)
         if prepared.plan.strategy == "resume":
-            reason = f"{prepared.plan.reason}; that is finished before anything else is looked at"
+            reason = f"{prepared.plan.reason}; a backfill finishes this epoch first"
             return JoinReport(join=name, outcome="nothing", epoch=prepared.plan.epoch, reason=reason, dry_run=True)
         with watch.step("compute"), reading(name):
             plan, counts = _computed(workspace, prepared, where)
@@ -68,7 +70,7 @@ def _rehearsed(workspace: Workspace, name: str, where: str | None) -> JoinReport
 
 
 def _computed(workspace: Workspace, prepared: Prepared, where: str | None) -> tuple[EpochPlan, dict[str, int]]:
-    """Compute what would be written into a stage that is deleted; give the plan, and what it would count."""
+    """Compute what a backfill would write, into a stage that is deleted, and return the plan and the counts."""
     plan, bound, subset = prepared.plan, must_be_bound(prepared), None
     if where is not None:
         plan, bound, subset = plan_subset(workspace, prepared, where)
@@ -79,7 +81,7 @@ def _computed(workspace: Workspace, prepared: Prepared, where: str | None) -> tu
         if bound.streams:
             plan, bound = plan_replay(workspace, plan.join, "")
             return plan, dict(compute_replay(workspace, bound, plan, stage).counts)
-        if not plan.changelog_id:  # it would be made first
+        if not plan.changelog_id:  # the backfill would create the changelog first
             bound = replace(bound, changelog=None)
         return plan, compute_reconciliation(workspace, bound, plan, stage, subset)
     finally:

@@ -1,4 +1,4 @@
-"""The example pipelines, wherever they were installed."""
+"""The example pipelines, in a wheel or a checkout."""
 
 import importlib.resources
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 
 def example(name: str) -> str:
     """
-    Read a file of `conf`, which a wheel has inside the package and a checkout beside it.
+    Read a file of the folder `conf`, which is inside the package in a wheel and beside it in a checkout.
 
     Args:
-        name: Its path below `conf`.
+        name: The path of the file below `conf`.
 
     Returns:
-        Its text.
+        The text of the file.
     """
     installed = importlib.resources.files("pipelines") / "conf"
     folder = installed if installed.is_dir() else Path(__file__).parents[2] / "conf"

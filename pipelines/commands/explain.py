@@ -1,4 +1,4 @@
-"""What a join is and why, told from the pipeline file alone: no Spark, no table is looked at."""
+"""The explanation of a join from the pipeline file unmatched, without Spark and without reading a table."""
 
 from collections.abc import Iterator
 from textwrap import dedent
@@ -29,30 +29,30 @@ OUTER_SIDES: dict[How, tuple[bool, bool]] = {
     "right": (False, True),
     "full": (True, True),
 }
-"""Whether a row of the left, and one of the right, is in the result without a row on the other side."""
+"""Whether unmatched rows of the left side, and of the right side, are in the result."""
 
 REFRESH = {
-    "auto": "refresh auto: an epoch reads the change feeds of its sources; across a gap in one the join is computed in "
-    "full, and only the rows that differ are written",
-    "incremental": "refresh incremental: `lakejoin run` never computes the join in full; the first load, and a gap in "
-    "a change feed, wait for `lakejoin backfill --select {join}`",
+    "auto": "refresh auto: an epoch reads the change feeds of its sources; if a feed has a gap, the epoch computes the "
+    "join in full and writes only the rows that differ",
+    "incremental": "refresh incremental: `lakejoin run` never computes the join in full; the first load and a gap in a "
+    "change feed require `lakejoin backfill --select {join}`",
     "full": "refresh full: an epoch computes the join from its whole sources and writes only the rows that differ",
 }
 
 
 def explain(file: PipelineFile, name: str) -> JoinExplanation:
     """
-    Say what kind a join is, why, and what follows for its result.
+    Explain the kind of a join, the reasons for it, and the consequences for its result.
 
     Args:
         file: The pipeline file.
-        name: A join of it.
+        name: A join of the file.
 
     Returns:
-        The explanation; addresses are as the file says them.
+        The explanation, with addresses as they are written in the file.
 
     Raises:
-        PipelineFileError: The statement is not one that is supported.
+        PipelineFileError: The statement is not supported.
     """
     plain = topology(file, reading_alike(file, name))
     after, applied = optimized(plain, file)
@@ -89,21 +89,23 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
     for other in others:
         clause, and_with = ("USING names", "and") if statement.using else ("ON equates", "with")
         keys = [f"the whole key of {side.source}, ({', '.join(side.key)})" for side in (first, other)]
-        yield f"{clause} {keys[0]}, {and_with} {keys[1]}: a row meets at most one row"
+        yield f"{clause} {keys[0]}, {and_with} {keys[1]}: a row matches at most one row"
     if statement.is_windowed:
         yield from _why_windowed(statement)
         return
     if statement.reads_stream:
-        yield f"{statement.sides[0].source} is a stream: the result is one too, and each of its rows looks up"
+        yield f"{statement.sides[0].source} is a stream, and so is the result: each new row looks up the other inputs"
     for link in statement.keys.links:
         side = statement.sides[link.side]
         if statement.reads_stream:
-            held = (
-                "as it is when the epoch is planned" if side.kind == "global_table" else "as it was at the row's time"
+            as_of = (
+                "at its newest version when the epoch is planned"
+                if side.kind == "global_table"
+                else "as of the row's time"
             )
             yield (
                 f"{_reference(statement, link.side)} looks up {side.source} by its whole key, ({', '.join(side.key)}), "
-                f"{held}"
+                f"{as_of}"
             )
             continue
         yield (
@@ -113,33 +115,33 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
 
 
 def _why_split(file: PipelineFile, name: str) -> Iterator[str]:
-    """Say of which statement a join is a part, and why its result is kept."""
+    """Explain of which statement a join is a part, and why its result is stored."""
     whole = file.part_of(name)
     parts = file.parts(whole)
     if len(parts) > 1:
         place = f"part {parts.index(name) + 1} of {len(parts)} of {whole}"
-        yield f"{place}, whose statement has several streams: of these two meet at a time"
+        yield f"{place}, whose statement has several streams: they are joined two at a time"
     if name != whole:
-        yield "its result is stored for the next part: only joins with streams make stored intermediates"
+        yield "its result is stored for the next part: only joins with streams store intermediate results"
 
 
 def _why_windowed(statement: Statement) -> Iterator[str]:
-    """Name the bounds of time between two streams, as far as the statement tells them."""
+    """Explain the time bounds between two streams that follow from the statement."""
     left, right = statement.sides
     both = f"{left.source} and {right.source} are streams: their"
     if statement.is_self_join:
         both = f"{left.alias} and {right.alias} are one stream: its"
-    yield f"{both} rows meet within bounds of time, and the result is one"
+    yield f"{both} rows match within time bounds, and the result is a stream"
     for bound in bounds_of(statement):
         greater, lesser = (
             f"{statement.sides[time.input].alias}.{time.column}" for time in (bound.greater, bound.lesser)
         )
-        yield f"ON asks that {greater} lie {_apart(bound)} {lesser}"
-    yield "a row waits until the watermark of the other stream says that none can come any more that it may meet"
+        yield f"ON requires that {greater} is {_distance(bound)} {lesser}"
+    yield "a row is buffered until the watermark of the other stream excludes further matches"
 
 
-def _apart(bound: Bound) -> str:
-    """Say how far one time may lie before another one, or must lie after it."""
+def _distance(bound: Bound) -> str:
+    """Describe how far one time may be before another, or must be after it."""
     allowance = abs(bound.allowance)
     amount = f"{allowance:,}" if bound.unit == "number" else spelled_out(allowance)
     if not allowance:
@@ -148,12 +150,12 @@ def _apart(bound: Bound) -> str:
 
 
 def _key(statement: Statement) -> Iterator[str]:
-    """Write each part of the result's key over the inputs that hold it between them."""
-    held = statement.keys.holders if statement.key else []
-    if not held:
+    """Format each part of the result's key: a column of an input, or the coalesced columns of several."""
+    holders = statement.keys.holders if statement.key else []
+    if not holders:
         return
-    for position in range(len(statement.sides[held[0]].key)):
-        parts = [f"{statement.sides[place].alias}.{statement.sides[place].key[position]}" for place in held]
+    for position in range(len(statement.sides[holders[0]].key)):
+        parts = [f"{statement.sides[place].alias}.{statement.sides[place].key[position]}" for place in holders]
         yield parts[0] if len(parts) == 1 else f"coalesce({', '.join(parts)})"
 
 
@@ -186,48 +188,46 @@ def _change(statement: Statement, place: int) -> str:
         return before + _change_of_referenced(statement, place)
     if statement.kind == "table-table":
         side, other = statement.sides[place], statement.sides[1 - place]
-        kept = OUTER_SIDES[statement.steps[0].how]
-        return before + _change_of_pair(side, other, kept[place], kept[1 - place])
+        outer = OUTER_SIDES[statement.steps[0].how]
+        return before + _change_of_pair(side, other, outer[place], outer[1 - place])
     return f"{before}inserts, updates or deletes the result row of its key"
 
 
 def _change_with_stream(statement: Statement, place: int) -> str:
     if statement.is_windowed:
-        kept = OUTER_SIDES[statement.steps[0].how][place]
-        alone = "; one that met none is added once nothing can meet it any more, with nulls" if kept else ""
-        return f"adds a row to the result for each row of the other stream that it meets{alone}"
+        outer = OUTER_SIDES[statement.steps[0].how][place]
+        unmatched = "; an unmatched row is added with nulls once no other row can match it" if outer else ""
+        return f"adds a row to the result for each matching row of the other stream{unmatched}"
     if place:
-        return "adds nothing to the result: later rows of the stream meet it"
-    kept = all(step.how == "left" for step in statement.steps) and statement.where is None
-    adds = f"adds {'one row' if kept else 'a row, or none,'} to the result for each new row"
+        return "adds nothing to the result: later rows of the stream look up the changed row"
+    adds_each = all(step.how == "left" for step in statement.steps) and statement.where is None
+    adds = f"adds {'one row' if adds_each else 'at most one row'} to the result for each new row"
     if statement.sides[0].is_result:
         return adds
-    return f"{adds}; updates and deletes are refused, unless `ignore_changes` passes them over"
+    return f"{adds}; updates and deletes are refused, unless `ignore_changes` skips them"
 
 
-def _change_of_pair(side: Side, other: Side, kept: bool, other_kept: bool) -> str:
+def _change_of_pair(side: Side, other: Side, outer: bool, other_outer: bool) -> str:
     """
-    Say what a change of one side of a table-table join does.
+    Describe the effect of a change of one side of a table-table join.
 
     Args:
         side: The side that changes.
         other: The other side.
-        kept: Whether a row of this side is in the result alone.
-        other_kept: Whether a row of the other side is.
+        outer: Whether this side is an outer side, whose unmatched rows are in the result.
+        other_outer: Whether the other side is one.
     """
     mine, theirs = side.source, other.source
-    if kept and other_kept:
+    if outer and other_outer:
         return (
-            f"inserts or updates the result row of its key, with nulls for {theirs} while that lacks the key; a delete "
+            f"inserts or updates the result row of its key, with nulls for {theirs} while it lacks the key; a delete "
             f"leaves nulls for {mine} while {theirs} has the key, else it deletes the row"
         )
-    if kept:
+    if outer:
+        return f"inserts, updates or deletes the result row of its key, with nulls for {theirs} while it lacks the key"
+    if other_outer:
         return (
-            f"inserts, updates or deletes the result row of its key, with nulls for {theirs} while that lacks the key"
-        )
-    if other_kept:
-        return (
-            f"updates the result row of its key, if {theirs} has the key: fills in what {mine} holds, or nulls after a "
+            f"updates the result row of its key, if {theirs} has the key: sets the columns of {mine}, to nulls after a "
             f"delete"
         )
     return f"inserts, updates or deletes the result row of its key, if {theirs} has the key; else it changes nothing"
@@ -240,11 +240,11 @@ def _change_of_referenced(statement: Statement, place: int) -> str:
         return f"alters {rows}"
     if how == "inner":
         return f"inserts, updates or deletes {rows}"
-    return f"updates {rows}: fills in what {name} holds, or nulls after a delete"
+    return f"updates {rows}: sets the columns of {name}, to nulls after a delete"
 
 
 def _how_joined(statement: Statement, place: int) -> How:
-    """Give the type of join between a referenced input and the one that refers to it, that one first."""
+    """Return the type of join between the input that refers (left) and the referenced input (right)."""
     how = statement.steps[max(place, 1) - 1].how
     return "left" if how in ("left", "right") else "inner"
 
@@ -256,13 +256,13 @@ def _reference(statement: Statement, place: int) -> str:
 
 
 def _ktables(file: PipelineFile, statement: Statement) -> Iterator[str]:
-    """Say of each changelog source what the join reads in its place."""
+    """Explain for each changelog source that the join reads its KTable."""
     for name in statement.sources:
         source = file.sources.get(name)
         if source is not None and source.kind == "changelog":
-            deletes = f"; a row for which `{source.tombstone}` deletes its key" if source.tombstone else ""
+            deletes = f"; a row that satisfies `{source.tombstone}` deletes its key" if source.tombstone else ""
             yield (
-                f"{name} is read through its KTable, {_stored(file, name + STATE)}: of each key the row with the "
+                f"{name} is read through its KTable, {_stored(file, name + STATE)}: for each key the row with the "
                 f"greatest {source.order_by}{deletes}"
             )
 
@@ -273,78 +273,78 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
         return
     for place, step in enumerate(statement.steps, start=1):
         for condition in step.further:
-            yield f"ON also asks for `{as_written(condition)}`: {_unmet(statement, place)}"
+            yield f"ON also requires `{as_written(condition)}`: {_unmet(statement, place)}"
     if statement.where is not None:
         where = as_written(statement.where)
-        yield f"WHERE `{where}`: a result row that leaves it is deleted, one that enters it is inserted"
+        yield f"WHERE `{where}`: result rows that no longer satisfy it are deleted; those that newly do are inserted"
     if statement.keys.links:
-        yield "a reference that is null, or to a row that is not there, meets nothing"
-    yield "a source row whose key holds a null takes no part; each run counts those that it meets"
+        yield "a reference that is null or refers to a missing row matches nothing"
+    yield "source rows with a null in their key are skipped; each run counts those that it reads"
     for name in statement.sources:
         if name in file.joins:
-            yield f"{name} runs first, and where it fails this join is skipped, which reads what {name} has committed"
+            yield f"{name} runs first; this join reads what {name} has committed, and is skipped if {name} fails"
     yield REFRESH[file.joins[statement.name].refresh].format(join=statement.name)
 
 
 def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
     for place, step in enumerate(statement.steps, start=1):
         for condition in step.further:
-            yield f"ON also asks for `{as_written(condition)}`: {_unmet(statement, place)}"
+            yield f"ON also requires `{as_written(condition)}`: {_unmet(statement, place)}"
     if statement.where is not None:
-        yield f"WHERE `{as_written(statement.where)}`: other rows are not added"
+        yield f"WHERE `{as_written(statement.where)}`: rows that do not satisfy it are not added"
     if statement.is_windowed:
         for side in statement.sides:
             if side.is_result:
                 listed = ", ".join(f"{side.alias}.{name}" for name, _ in side.times)
-                yield f"{side.source} says with each epoch how far its watermarks are: {listed}"
+                yield f"each epoch of {side.source} records its watermarks: {listed}"
                 continue
             listed = ", ".join(f"{side.alias}.{name} by {late}" for name, late in side.times)
-            yield f"rows of {side.source} may come late: {listed}; later ones are dropped and counted"
+            yield f"rows of {side.source} may be late: {listed}; later rows are dropped and counted"
         if statement.is_self_join:
-            yield "a row also meets itself, where ON is true of it and itself"
-        yield "a null in a key, or in a time that ON bounds, meets nothing; such rows are counted"
-        yield f"what waits is kept in {_stored(file, statement.name + STATE)}"
+            yield "a row also matches itself if it satisfies ON with itself"
+        yield "rows with a null in a key, or in a time that ON bounds, match nothing; they are counted"
+        yield f"buffered rows are stored in {_stored(file, statement.name + STATE)}"
     else:
-        yield "a key that is null looks nothing up: a left join keeps the row, an inner one drops and counts it"
+        yield "a null key matches nothing: a left join adds the row with nulls, an inner join drops and counts it"
     streams = [file.sources[side.source] for side in statement.sides if side.kind == "stream" and not side.is_result]
     for null_value in dict.fromkeys(stream.null_value for stream in streams if stream.null_value is not None):
-        yield f"a row for which `{null_value}` has no value: it takes no part, and is counted"
+        yield f"a row that satisfies `{null_value}` has no value: it is skipped and counted"
     if is_ordered_by_column(statement, file.sources):
         timed = dict.fromkeys(side.source for side in statement.sides if side.kind != "global_table")
         listed = ", ".join(f"{name}.{file.sources[name].order_by}" for name in timed)
-        yield f"the time of rows and changes is their own: {listed}"
+        yield f"rows and changes are ordered by their own time: {listed}"
     else:
         first = f"{_called(statement, 0)} comes" if statement.is_windowed else "a table's change comes"
-        yield f"the time of rows and changes is that of their commits; at the same time {first} first"
-    yield f"the result also has {' and '.join(STREAM_COLUMNS)}: the epoch that added a row, and its place in it"
+        yield f"rows and changes are ordered by the time of their commits; at the same time {first} first"
+    yield f"the result also has {' and '.join(STREAM_COLUMNS)}: the epoch that added a row, and its position"
     if statement.is_windowed:
-        yield f"and {' and '.join(ROW_COLUMNS)}: which rows a row is made of, by version, hash and number"
+        yield f"it also has {' and '.join(ROW_COLUMNS)}: the source rows of a row, by version, hash and number"
     join = file.joins[statement.name]
     bounds = [
         f"{number:,} {what}" for number, what in ((join.max_versions, "commits"), (join.max_bytes, "bytes")) if number
     ]
     if bounds:
-        yield f"an epoch reads at most {' and '.join(bounds)} of each source; a run takes as many as it needs"
+        yield f"an epoch reads at most {' and '.join(bounds)} of each source; a run takes as many epochs as it needs"
     for name in statement.sources:
         if name in file.joins:
-            yield f"{name} runs first, and where it fails this join is skipped, which reads what {name} has committed"
+            yield f"{name} runs first; this join reads what {name} has committed, and is skipped if {name} fails"
 
 
 def _unmet(statement: Statement, place: int) -> str:
-    """Say what becomes of a pair with the same key that a further condition keeps apart."""
+    """Explain the effect of a further condition of ON on pairs that do not satisfy it."""
     how = statement.steps[place - 1].how
     if how == "inner":
-        return "a pair of rows for which that is not true is not in the result"
+        return "pairs that do not satisfy it are not in the result"
     if how == "full":
-        return "a row for which that is not true meets nothing, and has nulls for the other stream"
+        return "pairs that do not satisfy it do not match; an unmatched row has nulls for the other stream"
     other = _called(statement, place)
-    kept = _called(statement, 0) if place == 1 else "the inputs before it"
+    outer = _called(statement, 0) if place == 1 else "the inputs before it"
     if how == "right":
-        kept, other = other, kept
-    return f"a row of {kept} for which that is not true meets nothing and has nulls for {other}"
+        outer, other = other, outer
+    return f"pairs that do not satisfy it do not match; an unmatched row of {outer} has nulls for {other}"
 
 
 def _called(statement: Statement, place: int) -> str:
-    """Name an input: by its alias if its source is another one, too."""
+    """Name an input by its source, or by its alias if several inputs have the same source."""
     side = statement.sides[place]
     return side.source if [other.source for other in statement.sides].count(side.source) == 1 else side.alias

@@ -1,4 +1,4 @@
-"""What waits in joins of two streams is let go, as an epoch of its own."""
+"""Flush the buffered rows of joins of two streams, as an epoch of its own."""
 
 from collections.abc import Collection, Mapping
 
@@ -19,26 +19,27 @@ def flush_joins(
     workspace: Workspace, select: Collection[str] | None = None, *, progress: Progress = SILENT
 ) -> list[JoinReport]:
     """
-    Let all rows go that wait in joins of two streams, as an epoch of its own: null-padded where they are kept.
+    Flush all buffered rows of joins of two streams, as an epoch of its own.
 
-    Each join is brought up to date before that, and so are joins with a stream that read what left one of them.
+    Unmatched rows of an outer side are added to the result with nulls. Each join is brought up to date before its
+    flush; joins with a stream that read the result of a flushed join are brought up to date after it.
 
     Args:
-        workspace: Where to work.
-        select: Names of joins; all joins of two streams of the file if None.
-        progress: Hears of each epoch and step as it begins, and of each join that is through.
+        workspace: The workspace of the pipeline.
+        select: The names of joins; if None all joins of two streams of the file.
+        progress: The listener for epochs and steps that begin, and joins that end.
 
     Returns:
-        A report for each join. One that reads what failed is skipped, and says so.
+        A report for each join. A join that reads a failed or skipped join is skipped.
 
     Raises:
-        LakejoinError: The selection is wrong.
+        LakejoinError: The selection is invalid.
     """
     file, names, reading = workspace.file, workspace.joins(select), set[str]()
     goal = common_goal(workspace, names)
     for name in names:
-        goes_on = is_stream(file, name) and any(other in reading for other in reads(file, name))
-        if statement_of(file, name).is_windowed or goes_on:
+        reads_flushed = is_stream(file, name) and any(other in reading for other in reads(file, name))
+        if statement_of(file, name).is_windowed or reads_flushed:
             reading.add(name)
 
     def flush(name: str) -> JoinReport:
@@ -46,14 +47,19 @@ def flush_joins(
             return _flush(workspace, name, goal, progress)
         if name in reading:
             return run_join(workspace, name, progress=progress, goal=goal)
-        raise LakejoinError(name, "nothing waits in it", expected="a join of two streams", hint="leave it out")
+        raise LakejoinError(
+            name,
+            "only joins of two streams buffer rows",
+            expected="a join of two streams",
+            hint="remove it from --select",
+        )
 
     todo = [name for name in names if select is not None or name in reading]
     return one_after_the_other(workspace, todo, flush, progress)
 
 
 def _flush(workspace: Workspace, name: str, goal: Mapping[str, int], progress: Progress) -> JoinReport:
-    # What has come is taken first: else the rows that it would meet were gone.
+    # New rows are processed first: after the flush they could no longer meet the buffered rows.
     run_join(workspace, name, progress=progress, goal=goal)
     watch = Stopwatch(lambda step: progress.step(name, step))
     with planning(workspace, name, watch):

@@ -1,4 +1,4 @@
-"""What the epochs of a join did, from its ledger. Reads only."""
+"""The newest epochs of a join, from its ledger. Read-only."""
 
 from lakehouse.entries import CLOSING, PUBLISHING, REJECTED, Entry, JoinHistory
 from pipelines.binding.workspace import Workspace
@@ -11,23 +11,23 @@ def history_of(workspace: Workspace, name: str, limit: int) -> JoinHistoryReport
     List the newest epochs of a join.
 
     Args:
-        workspace: Where to look.
-        name: The join.
-        limit: List at most so many, rejected attempts among them.
+        workspace: The workspace of the pipeline.
+        name: The join, or a changelog source.
+        limit: The maximal number of epochs, including rejected attempts.
     """
     return newest(name, workspace.ledger.of(name), limit)
 
 
 def newest(name: str, history: JoinHistory, limit: int) -> JoinHistoryReport:
     """
-    List the newest epochs of a ledger, newest first, each at the last step that it took.
+    List the newest epochs of a ledger, newest first, each at its last step.
 
-    A rejected attempt uses up no number: it is listed by itself, below the epoch that took the number after it.
+    A rejected attempt does not use up an epoch number: it has its own row, below the later epoch with this number.
 
     Args:
         name: The join.
         history: Its ledger.
-        limit: List at most so many.
+        limit: The maximal number of rows.
     """
     rejected = [entry for entry in history.entries if entry.step == REJECTED]
     epochs: dict[int, Entry] = {}
@@ -56,7 +56,7 @@ def _epoch_report(entry: Entry) -> EpochReport:
 
 
 def _progress(entry: Entry) -> int:
-    """Rank a step by how far it is along the way; clocks of two machines could tell it otherwise."""
+    """Rank a step by its order within an epoch. Timestamps do not decide: the clocks of two machines may differ."""
     return 0 if entry.step == PUBLISHING else 2 if entry.step in CLOSING else 1
 
 

@@ -1,4 +1,4 @@
-"""A first pipeline of the user's own, ready to run: the pipeline file, its schema for editors, and two tables."""
+"""A first pipeline, ready to run: the pipeline file, its schema for editors, and a script that creates two tables."""
 
 import os
 import shlex
@@ -14,8 +14,8 @@ SCHEMA, SOURCES = "lakejoin.schema.json", "sources.py"
 
 WHAT = {
     FILE_NAME: "the pipeline: orders joined with their payments",
-    SCHEMA: "its options, for an editor that checks and completes YAML",
-    SOURCES: "makes the two tables, and changes them when it runs again",
+    SCHEMA: "its schema, for editors that check and complete YAML",
+    SOURCES: "creates the two tables, and changes them when it runs again",
 }
 
 
@@ -24,13 +24,13 @@ def write_example(folder: Path) -> str:
     Write a first pipeline.
 
     Args:
-        folder: Where to; made if it is not there.
+        folder: The folder for the files; created if it does not exist.
 
     Returns:
-        What to print: the files, and the commands to go on with.
+        The text to print: the files, and the next commands.
 
     Raises:
-        FilesExist: One of the files is there already.
+        FilesExist: One of the files exists already.
         LakejoinError: The folder cannot be written to.
     """
     contents = {
@@ -38,19 +38,20 @@ def write_example(folder: Path) -> str:
         SCHEMA: schema(),
         SOURCES: example(f"example/{SOURCES}"),
     }
-    there = [name for name in contents if os.path.lexists(folder / name)]
-    if there:
+    existing = [name for name in contents if os.path.lexists(folder / name)]
+    if existing:
         raise FilesExist(
             "init",
-            f"{', '.join(str(folder / name) for name in there)} {'is' if len(there) == 1 else 'are'} there already",
-            hint="move what is there away, or name another folder: `lakejoin init FOLDER`",
+            f"{', '.join(str(folder / name) for name in existing)} "
+            f"{'exists' if len(existing) == 1 else 'exist'} already",
+            hint="move existing files away, or choose another folder: `lakejoin init FOLDER`",
         )
     _write(folder, contents)
-    return "\n".join(["Made", *_files(folder), "", "Go on with", *_commands(folder)])
+    return "\n".join(["Created", *_files(folder), "", "Next steps", *_commands(folder)])
 
 
 def _write(folder: Path, contents: dict[str, str]) -> None:
-    """Write all of the files or none."""
+    """Write all files; after an error remove those already written."""
     written: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,14 +71,14 @@ def _files(folder: Path) -> list[str]:
 
 
 def _commands(folder: Path) -> list[str]:
-    """List the next commands as they are typed in the folder."""
+    """List the next commands as the user types them in the folder."""
     lakejoin, sources = program(folder), f"{python(folder)} {SOURCES}"
     commands = [
-        (sources, "makes the two tables"),
+        (sources, "creates the two tables"),
         (f"{lakejoin} run", "loads orders_paid"),
         (sources, "changes both tables"),
-        (f"{lakejoin} plan", "says what run would do, and why"),
-        (f"{lakejoin} run", "moves what changed, nothing else"),
+        (f"{lakejoin} plan", "shows what run would do, and why"),
+        (f"{lakejoin} run", "applies only what changed"),
         (f'{lakejoin} sql "SELECT * FROM orders_paid"', "shows the result"),
         (f"{lakejoin} verify", "computes the join from scratch and compares"),
     ]

@@ -1,11 +1,11 @@
 """
-Upkeep of what lakejoin keeps: files made few and clustered, files and stages that nothing needs removed.
+Maintenance of the tables of joins, the ledger and the stages.
 
     tables of each join ─► OPTIMIZE ─► VACUUM, unless a join has yet to read what it would remove
     the ledger          ─► OPTIMIZE ─► VACUUM
-    stages              ─► those that no epoch needs
+    stages              ─► delete those that no epoch needs
 
-No row of any table changes, and runs go on beside it.
+No row of any table changes. Runs may proceed at the same time.
 """
 
 import time
@@ -28,7 +28,7 @@ from pipelines.report.wording import duration, moment
 from pipelines.spec import changelogs_of, reads
 
 YOUNG = 86_400.0
-"""A stage of so many seconds may be that of a run at work."""
+"""Age in seconds up to which a stage of an unclosed epoch may belong to an active run."""
 
 
 def maintain_joins(workspace: Workspace, select: Collection[str] | None = None) -> list[JoinReport]:
@@ -36,13 +36,13 @@ def maintain_joins(workspace: Workspace, select: Collection[str] | None = None) 
     Maintain the tables of joins, the ledger, and the stages.
 
     Args:
-        workspace: Where to work.
-        select: Names of joins; all of the file if None.
+        workspace: The workspace of the pipeline.
+        select: The names of joins; all joins of the file if None.
 
     Returns:
-        A report for each join, for each changelog source that they read, and for the ledger, with `counts` files_added,
-        files_removed (of the newest version), files_deleted (of the storage) and stages_deleted; an error of one does
-        not keep the others from being maintained.
+        A report for each changelog source that the joins read, for each join, and for the ledger. `counts` has
+        files_added and files_removed (of the newest version), files_deleted (from the storage) and stages_deleted. The
+        report of a failed join has its error; the others are maintained.
     """
     histories = workspace.ledger.of_all()
     reports = [_report(workspace, name, histories) for name in workspace.nodes(select)]
@@ -62,7 +62,7 @@ def _report(workspace: Workspace, name: str, histories: Mapping[str, JoinHistory
         outcome="done" if last else "nothing",
         epoch=last.epoch if last else 0,
         strategy="maintain",
-        reason=_told(counts) if last else "not-loaded: it has no tables yet",
+        reason=_summary(counts) if last else "not-loaded: its tables do not exist yet",
         counts=counts,
         seconds=dict(watch.seconds),
         details=details,
@@ -72,29 +72,29 @@ def _report(workspace: Workspace, name: str, histories: Mapping[str, JoinHistory
 def _maintained(
     workspace: Workspace, name: str, history: JoinHistory, histories: Mapping[str, JoinHistory]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Maintain the tables of a join; say what was left undone, and why."""
+    """Maintain the tables of a join, and return the counts and what was not done, with the reason."""
     if history.open is not None:
         raise AnotherRun(
             name,
             f"epoch {history.open.epoch} is being published, or was left open",
-            hint=f"let that run finish, or run `lakejoin run --select {name}`; then maintain again",
+            hint=f"wait for that run, or run `lakejoin run --select {name}`; then run `lakejoin maintain` again",
         )
     counts = {"files_removed": 0, "files_added": 0, "files_deleted": 0, "stages_deleted": 0}
     details = []
     targets = () if history.committed is None else history.committed.targets
     unread = _oldest_unread(workspace, name, history, histories)
     for target in targets:
-        # Where the file says that it lies: a lake may have been moved since.
+        # By its address in the pipeline file: the storage may have been moved since the epoch.
         address = workspace.table(target.address.label)
         table = find(workspace.spark, address)
         if table is None or table.id != target.id:
             raise LakejoinError(
                 address.label,
-                "it is not the table that the last epoch wrote",
-                hint=f"`lakejoin status --select {name}` says more",
+                "the table is missing, or is not the one that the last epoch wrote",
+                hint=f"run `lakejoin status --select {name}` for details",
             )
         counts |= {part: counts[part] + files for part, files in optimize(workspace.spark, address).items()}
-        left = _left_undone(address, retention_seconds(table.properties), unread)
+        left = _why_kept(address, retention_seconds(table.properties), unread)
         if left:
             details.append(left)
         else:
@@ -107,21 +107,23 @@ def _maintained(
 
 
 def _of_ledger(workspace: Workspace) -> JoinReport:
-    """Maintain the ledger; it keeps its rows, of which a run reads those of its joins."""
+    """Maintain the ledger. Its rows are never deleted; a run reads only those of its joins."""
     watch, address = Stopwatch(), workspace.table(LEDGER)
     if find(workspace.spark, address) is None:
-        return JoinReport(join=LEDGER, outcome="nothing", strategy="maintain", reason="not-loaded: there is none yet")
+        return JoinReport(
+            join=LEDGER, outcome="nothing", strategy="maintain", reason="not-loaded: it does not exist yet"
+        )
     try:
         with watch.step("maintain"):
             files = optimize(workspace.spark, address)
             counts = {**files, "files_deleted": vacuum(workspace.spark, address)}
     except LakejoinError as error:
         return JoinReport(join=LEDGER, outcome="failed", error=error)
-    told = {"reason": _told(counts), "counts": counts, "seconds": dict(watch.seconds)}
-    return JoinReport(join=LEDGER, outcome="done", strategy="maintain", **told)
+    fields = {"reason": _summary(counts), "counts": counts, "seconds": dict(watch.seconds)}
+    return JoinReport(join=LEDGER, outcome="done", strategy="maintain", **fields)
 
 
-def _told(counts: Mapping[str, int]) -> str:
+def _summary(counts: Mapping[str, int]) -> str:
     words = f"{counts['files_removed']:,} files rewritten as {counts['files_added']:,}"
     words += f", {counts['files_deleted']:,} deleted"
     return words + (f", {counts['stages_deleted']:,} stages deleted" if counts.get("stages_deleted") else "")
@@ -130,8 +132,8 @@ def _told(counts: Mapping[str, int]) -> str:
 def _oldest_unread(
     workspace: Workspace, name: str, history: JoinHistory, histories: Mapping[str, JoinHistory]
 ) -> tuple[str, datetime] | None:
-    """Find, of all joins that read this one, the one that is furthest behind, and since when its changes wait."""
-    waiting = []
+    """Return the reader of a join that is furthest behind, with the time of its oldest unread changes, if any."""
+    unread_changes = []
     for reader in workspace.file.joins:
         last = histories.get(reader, JoinHistory(())).committed
         if last is None or name not in (*reads(workspace.file, reader), *changelogs_of(workspace.file, reader)):
@@ -139,12 +141,12 @@ def _oldest_unread(
         seen = min((_epoch_read(history, name, last)), default=0)
         after = (entry for entry in history.since(seen) if entry.epoch > seen)
         later = [entry.at for entry in after if entry.step == PUBLISHING and entry.at]
-        waiting += [(min(later), reader)] if later else []
-    return (min(waiting)[1], min(waiting)[0]) if waiting else None
+        unread_changes += [(min(later), reader)] if later else []
+    return (min(unread_changes)[1], min(unread_changes)[0]) if unread_changes else None
 
 
 def _epoch_read(history: JoinHistory, name: str, reader: Entry) -> Iterator[int]:
-    """Give up to which epoch of a join another one has read its tables."""
+    """Return for each table of a join the epoch up to which another join has read it."""
     for source in reader.sources:
         if source.name == name:
             known = history.at_result(source.to_version)
@@ -153,29 +155,35 @@ def _epoch_read(history: JoinHistory, name: str, reader: Entry) -> Iterator[int]
             yield history.epoch_of_changelog(source.to_version)
 
 
-def _left_undone(address: Address, retention: float | None, unread: tuple[str, datetime] | None) -> str:
-    """Say why files of a table may not be removed; empty if they may."""
+def _why_kept(address: Address, retention: float | None, unread: tuple[str, datetime] | None) -> str:
+    """Explain why files of a table may not be removed; empty if they may."""
     if unread is None:
         return ""
     reader, since = unread
     if retention is not None and (datetime.now(UTC) - since).total_seconds() < retention:
         return ""
-    kept = "its retention is not known" if retention is None else f"changes are kept for {duration(retention)}"
+    retained = (
+        "the retention of the table is unknown" if retention is None else f"changes are kept for {duration(retention)}"
+    )
     return (
-        f"{address.label}: old files are kept, for {reader} has yet to read changes since {moment(since)} and {kept}:"
-        f" run `lakejoin run --select {reader}`, or raise {FILE_RETENTION}"
+        f"{address.label}: old files are kept, because {reader} has yet to read changes since {moment(since)}"
+        f" and {retained}: run `lakejoin run --select {reader}`, or raise {FILE_RETENTION}"
     )
 
 
 def _stale(workspace: Workspace, name: str, history: JoinHistory) -> Iterator[Stage]:
-    """Find the stages that no epoch needs: of closed epochs, and old ones of attempts that came to nothing."""
-    kept = {entry.stage for entry in history.recent if entry.step == REJECTED and entry.epoch >= history.next_epoch}
+    """
+    Find the stages that no epoch needs: those of closed epochs, and old ones of unfinished attempts.
+
+    The stage of a rejected attempt is kept until its epoch is closed.
+    """
+    rejected = {entry.stage for entry in history.recent if entry.step == REJECTED and entry.epoch >= history.next_epoch}
     stages = Path(workspace.stages)
-    own = [stages / workspace.ledger.id / name] if history.recent else []  # without rows there may be no ledger
+    own = [stages / workspace.ledger.id / name] if history.recent else []  # without rows the ledger may not exist
     for folder in (*own, stages / REHEARSALS / name):
         for attempt in sorted(folder.iterdir()) if folder.is_dir() else ():
             epoch = attempt.name.partition("-")[0]
             is_closed = folder.parent.name != REHEARSALS and epoch.isdecimal() and int(epoch) < history.next_epoch
             is_old = time.time() - attempt.stat().st_mtime > YOUNG
-            if attempt.is_dir() and (is_closed or (is_old and str(attempt) not in kept)):
+            if attempt.is_dir() and (is_closed or (is_old and str(attempt) not in rejected)):
                 yield Stage(str(attempt))

@@ -1,4 +1,4 @@
-"""What `run` would do for one join, as far as that is known before the joins that it reads have run."""
+"""The plan of the next epoch of a join, from what the joins that it reads have committed so far."""
 
 from collections.abc import Collection
 from contextlib import nullcontext
@@ -21,13 +21,13 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
     Plan the next epoch of a join, or of the KTable of a changelog source, and write nothing.
 
     Args:
-        workspace: Where to look.
-        name: The join, or the source.
-        selected: All joins that the run would work on.
+        workspace: The workspace of the pipeline.
+        name: The join, or the changelog source.
+        selected: All joins that the run would include.
 
     Returns:
-        The plan, from what the joins that it reads have committed; a join that cannot be planned before one of these
-        has run for the first time is reported as skipped.
+        The plan, from what the joins that it reads have committed. A join whose plan depends on the first run of one of
+        these is reported as skipped.
 
     Raises:
         LakejoinError: The run would fail.
@@ -41,19 +41,19 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
     except NotYetRun as error:
         if error.where not in before:
             raise
-        reason = f"upstream-not-run: {error.where} has no committed epoch yet; `lakejoin run` makes one first"
+        reason = f"upstream-not-run: {error.where} has no committed epoch yet; `lakejoin run` runs it first"
         return JoinReport(join=name, outcome="skipped", reason=reason)
 
 
 def _readable(workspace: Workspace, prepared: Prepared) -> Prepared:
     """
-    Begin to read the feeds of an incremental epoch, for only Delta knows whether it reads them.
+    Read one row of each change feed of an incremental epoch: only Delta knows whether a feed is readable.
 
     Returns:
-        The plan, or where a feed cannot be read the one that the run would make in its place.
+        The plan; if a feed is not readable, the plan that replaces it in a run.
 
     Raises:
-        FeedUnavailable, SchemaBroken: The run would stop at a feed, which the error names.
+        FeedUnavailable, SchemaBroken: The run would fail at a feed, which the error names.
     """
     plan, bound = prepared.plan, prepared.bound
     if plan.strategy != "incremental" or not isinstance(bound, BoundJoin):

@@ -1,4 +1,4 @@
-"""What a join has published, with what is expected of it: whole tables, or what was published in a range."""
+"""The published rows of a join with their suites: whole tables, or what was published in a range."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from pipelines.spec import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
 
 
 class TableSuite(NamedTuple):
-    """A published table, and what it is held to."""
+    """A published table and its suite."""
 
     table: Address
     suite: Declared
@@ -29,13 +29,13 @@ class TableSuite(NamedTuple):
 
 class Part(NamedTuple):
     """
-    Rows of a published table, and what they are held to.
+    Rows of a published table and the suite to validate them against.
 
     Args:
         table: The table.
-        what: Which of its rows, in words.
+        what: A description of the rows.
         rows: The rows.
-        suite: What is expected of them.
+        suite: The expectations.
     """
 
     table: Address
@@ -46,9 +46,9 @@ class Part(NamedTuple):
 
 def suites(workspace: Workspace, bound: BoundJoin) -> Iterator[TableSuite]:
     """
-    Give the tables of a join that readers see, each with what is expected of it by its kind and by the file.
+    List the published tables of a join, each with the suite of its kind and, for the result, those of the file.
 
-    Under semantics that repeat rows by intent the rules against that are left out.
+    Under kafka semantics that repeat rows by intent, the rules against repeated rows are left out.
     """
     yield TableSuite(bound.result, [*_of_kind(bound), *workspace.file.joins[bound.join.name].expectations])
     if bound.changelog is not None:
@@ -56,7 +56,7 @@ def suites(workspace: Workspace, bound: BoundJoin) -> Iterator[TableSuite]:
 
 
 def whole(workspace: Workspace, bound: BoundJoin) -> Iterator[Part]:
-    """Give the tables as their readers see them now, whoever wrote them."""
+    """Return the whole tables at their newest versions, including foreign writes."""
     for table, suite in suites(workspace, bound):
         version = get(workspace.spark, table).version
         yield Part(table, f"{table.label} at version {version}", read(workspace.spark, table, version), suite)
@@ -64,9 +64,10 @@ def whole(workspace: Workspace, bound: BoundJoin) -> Iterator[Part]:
 
 def between(workspace: Workspace, bound: BoundJoin, published: VersionRange) -> Iterator[Part]:
     """
-    Give what was published in a range: the changes of a result with a key, else the rows that its epochs added.
+    Return what was published in a range: the changes of a result with a key or the rows added to a stream, and the rows
+    added to the changelog.
 
-    What the file expects of a whole table is left out. A table to which nothing was published is left out, too.
+    Expectations of the file about a whole table are left out, and so are tables without published rows in the range.
     """
     declared = of_rows(workspace.file.joins[bound.join.name].expectations)
     if not bound.streams and published.after < published.to:
@@ -86,7 +87,11 @@ def between(workspace: Workspace, bound: BoundJoin, published: VersionRange) -> 
 
 
 def _changes(workspace: Workspace, bound: BoundJoin, published: VersionRange, declared: Declared) -> Iterator[Part]:
-    """Give the changes of a result with a key; and those of its rows that were written, as the file expects them."""
+    """
+    Return the changes of a result with a key, with the suite of its kind.
+
+    If the file has expectations about rows, also return the rows that were inserted or updated, with these.
+    """
     names, key = bound.columns.fieldNames(), bound.join.key
     operation, version, _ = FEED_COLUMNS
     before = before_of([*key, *_comparable(bound)], [*names, *FEED_COLUMNS])
@@ -106,7 +111,7 @@ def _newest(workspace: Workspace, table: Address) -> DataFrame:
 
 
 def _of_kind(bound: BoundJoin) -> Suite:
-    """Give what is expected of a result by its kind."""
+    """Return the suite of a result by its kind."""
     join = bound.join
     kind = of_stream(STREAM_COLUMNS) if bound.streams else of_table(join.key)
     if join.window is not None and not is_eager(bound.semantics):
@@ -115,7 +120,7 @@ def _of_kind(bound: BoundJoin) -> Suite:
 
 
 def _of_log(bound: BoundJoin, before: Before | None = None) -> Suite:
-    """Give what is expected of a changelog, from its beginning or from a time on."""
+    """Return the suite of a changelog: of the whole table, or of a range if the rows before it are given."""
     operation, position = CHANGELOG_COLUMNS[0], (CHANGELOG_COLUMNS[3], CHANGELOG_COLUMNS[2])
     is_strict = bound.semantics == "strict"
     values, known = (before.values, before.known) if before is not None else (None, "")
@@ -131,6 +136,6 @@ def _of_log(bound: BoundJoin, before: Before | None = None) -> Suite:
 
 
 def _comparable(bound: BoundJoin) -> list[str]:
-    """Name the columns of a result beside its key that can be compared."""
+    """List the columns of a result, other than its key, whose types can be compared."""
     kinds = {field.name: field.dataType for field in bound.columns if field.name not in bound.join.key}
     return [name for name, kind in kinds.items() if not contains(kind, (MapType, *INCOMPARABLE))]

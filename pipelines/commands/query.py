@@ -1,4 +1,4 @@
-"""A query over the tables of a pipeline file, each by its name there; nothing else than a query is executed."""
+"""Answers to queries over the tables of a pipeline file, by their names there. Only queries are executed."""
 
 import json
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ from pipelines.report import ColumnReport, QueryReport
 
 ONLY_A_QUERY = "SELECT * FROM (WITH lakejoin_asked AS (\n{query}\n) SELECT * FROM lakejoin_asked)"
 """
-What is analysed before the query itself is run, so that no command ever is.
+The statement that is analysed before the query is run, so that commands are refused.
 
-It begins with SELECT, so that it is no command, whatever stands in it. Spark accepts it only if the query's first word
-begins a query; of the commands that begin like one, none (WITH ... INSERT, FROM ... INSERT) may stand in brackets.
+It begins with SELECT, so it is not a command itself. Spark accepts it only if the text in parentheses is a query: the
+commands that begin like a query (WITH ... INSERT, FROM ... INSERT) are not allowed in parentheses.
 """
 
 PLAIN: tuple[type[T.DataType], ...] = (
@@ -39,30 +39,30 @@ PLAIN: tuple[type[T.DataType], ...] = (
     T.BinaryType,
     T.VariantType,
 )
-"""Types whose values reach the driver as they are; a value of any other is written as a string by Spark."""
+"""Types whose values are collected as they are; Spark casts values of all other types to strings."""
 
 
 def answer(workspace: Workspace, query: str, limit: int) -> QueryReport:
     """
-    Answer a query.
+    Run a query and return its first rows.
 
     Args:
-        workspace: Where to work.
-        query: One query. It may name the sources, the results and `lakejoin_ledger`.
-        limit: How many rows to give; one more is fetched, to know whether there are more.
+        workspace: The workspace of the pipeline.
+        query: One query. It may name the sources, the results, their changelogs and `lakejoin_ledger`.
+        limit: The maximal number of rows; one more is fetched, to know whether more rows exist.
 
     Returns:
-        The first rows. Decimals, dates, times and intervals are strings as Spark writes them in the time zone of the
-        pipeline file, binary values their hexadecimal digits, variants the JSON that they hold; NaN and infinities are
-        strings, and so are the keys of maps. The fields of a struct that has a name twice are called col1, col2, ...
+        The first rows. Decimals, dates, times and intervals are strings as Spark formats them in the time zone of the
+        pipeline file; binary values are hexadecimal strings; variants are JSON values. NaN, infinities and keys of maps
+        are strings. If a struct has two fields of one name, its fields are named col1, col2, ...
 
     Raises:
-        BadQuery: It is no query, names what is not there, or fails.
+        BadQuery: The text is not a query, refers to an unknown table or column, or fails.
     """
     query = bare_query(query)
     with _views(workspace, query):
         try:
-            # The schema is asked for because Spark Connect would analyse nothing without.
+            # Reading the schema triggers the analysis under Spark Connect.
             _ = workspace.spark.sql(ONLY_A_QUERY.format(query=query)).schema
         except PySparkException as error:
             raise refusal(workspace.file, query, error, lines_before=1) from error
@@ -80,7 +80,7 @@ def answer(workspace: Workspace, query: str, limit: int) -> QueryReport:
 
 
 def _named(workspace: Workspace, query: str) -> Iterator[Address]:
-    """Give the tables whose names are words of the query, and maybe are meant."""
+    """List the tables whose names occur as words in the query; all tables if the query cannot be tokenized."""
     written = words_in(query)
     file = workspace.file
     addresses = {
@@ -94,7 +94,7 @@ def _named(workspace: Workspace, query: str) -> Iterator[Address]:
 
 @contextmanager
 def _views(workspace: Workspace, query: str) -> Iterator[None]:
-    """Let the query name the tables that are there, each by a temporary view; one that is not has no view."""
+    """Create a temporary view for each existing table that the query names, and drop the views afterwards."""
     made = []
     try:
         for address in _named(workspace, query):
@@ -117,9 +117,9 @@ def _make_view(spark: SparkSession, address: Address) -> bool:
 
 
 def _plain(frame: DataFrame) -> DataFrame:
-    """Cast what JSON has no value for to strings, also inside of arrays, maps and structs."""
+    """Cast values without a JSON equivalent to strings, also inside arrays, maps and structs."""
     fields = list(frame.schema)
-    named = frame.toDF(*(f"c{n}" for n in range(len(fields))))  # names may be there twice
+    named = frame.toDF(*(f"c{n}" for n in range(len(fields))))  # names may occur twice
     return named.select(*(named[f"c{n}"].cast(_plain_type(field.dataType)) for n, field in enumerate(fields)))
 
 
@@ -139,13 +139,13 @@ def _plain_type(kind: T.DataType) -> T.DataType:
 
 
 def _distinct(struct: T.StructType) -> list[str]:
-    """Name the fields of a struct; by their places where a name is there twice, for a mapping would lose one."""
+    """Return the field names of a struct; positional names if a name occurs twice, because a mapping would lose one."""
     names = struct.fieldNames()
     return names if len(set(names)) == len(names) else [f"col{n}" for n in range(1, len(names) + 1)]
 
 
 def _value(value: Any) -> Any:
-    """Give a value as JSON knows it."""
+    """Convert a value to its JSON equivalent."""
     if isinstance(value, Row):
         return {name: _value(part) for name, part in zip(value.__fields__, value, strict=True)}
     if isinstance(value, dict):

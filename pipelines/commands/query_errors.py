@@ -1,4 +1,4 @@
-"""The text of a query, and why Spark did not take it, in words."""
+"""The text of a query, and errors of Spark about it as readable messages."""
 
 import re
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from pipelines.spec.names import nearest
 from pipelines.spec.sql.dialect import Verbatim
 
 BEGINS_A_QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "(")
-"""The words that a query of Spark begins with."""
+"""The words that a Spark query may begin with."""
 
-ONE_QUERY = "one query is answered, which changes nothing: SELECT, WITH, FROM, VALUES or TABLE ..."
+ONE_QUERY = "enter one read-only query: SELECT, WITH, FROM, VALUES or TABLE ..."
 
 
 class BadQuery(LakejoinError):
-    """The text is no query, names what is not there, or fails."""
+    """The text is not a query, refers to an unknown table or column, or fails."""
 
     exit_code = 2
     code = "BAD_QUERY"
@@ -32,42 +32,42 @@ class BadQuery(LakejoinError):
 
 def bare_query(query: str) -> str:
     """
-    Take off the semicolons at the end, and the comments after them.
+    Remove the semicolons at the end of a query, with the comments after them.
 
     Args:
-        query: The text as given.
+        query: The text as the user entered it.
 
     Returns:
-        A text that can stand in brackets if it is a query; whether it is one is for Spark to say.
+        A text that can be put into parentheses if it is a query. Spark decides whether it is one.
 
     Raises:
-        BadQuery: It is empty, holds several statements, or is a command by its first word.
+        BadQuery: The text is empty, has several statements, or begins with the word of a command.
     """
     try:
         tokens = list(sqlglot.tokenize(query, read=Verbatim))
     except SqlglotError:
-        return query  # a quote or comment left open; Spark says it better
+        return query  # a quote or comment is not closed; the error of Spark is clearer
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         query = query[: tokens.pop().start]
     if not tokens:
         raise BadQuery("the query is empty", ONE_QUERY)
     first = tokens[0].text
     if first.upper() not in BEGINS_A_QUERY:
-        raise BadQuery(f"`{first}` begins no query", ONE_QUERY)
+        raise BadQuery(f"a query cannot begin with `{first}`", ONE_QUERY)
     if any(token.token_type == TokenType.SEMICOLON for token in tokens):
-        raise BadQuery("several statements", ONE_QUERY)
+        raise BadQuery("the text has several statements", ONE_QUERY)
     return query
 
 
 def words_in(query: str) -> frozenset[str] | None:
     """
-    Take a query apart.
+    Tokenize a query.
 
     Args:
         query: The query.
 
     Returns:
-        Its words in small letters, names in backticks without these; None if only Spark can tell.
+        Its words in lower case, quoted names without backticks; None if the text cannot be tokenized.
     """
     try:
         return frozenset(token.text.lower() for token in sqlglot.tokenize(query, read=Verbatim))
@@ -77,27 +77,27 @@ def words_in(query: str) -> frozenset[str] | None:
 
 def unreadable(name: str, error: Exception) -> BadQuery:
     """
-    Say in words why a table that a query names cannot be read.
+    Build the error for a table that a query names and that cannot be read.
 
     Args:
         name: The table.
-        error: What Spark raised.
+        error: The error of Spark.
 
     Returns:
         The error to raise.
     """
-    return BadQuery(f"{name} cannot be read: {_telling_part(str(error))}")
+    return BadQuery(f"{name} cannot be read: {_short_message(str(error))}")
 
 
 def refusal(file: PipelineFile, query: str, error: PySparkException, lines_before: int = 0) -> BadQuery:
     """
-    Say in words why Spark did not take a query.
+    Build the error for a query that Spark refused or that failed.
 
     Args:
         file: The pipeline file, whose names the query may use.
         query: The query.
-        error: What Spark raised.
-        lines_before: How many lines stood before the query in the text that Spark was given.
+        error: The error of Spark.
+        lines_before: The number of lines before the query in the text that Spark received.
 
     Returns:
         The error to raise.
@@ -110,8 +110,8 @@ def refusal(file: PipelineFile, query: str, error: PySparkException, lines_befor
     if condition.startswith("UNRESOLVED_COLUMN") and "objectName" in parameters:
         offered = list(dict.fromkeys(re.split(r", (?=`)", parameters.get("proposal", ""))))
         hint = f"did you mean {' or '.join(offered)}?" if any(offered) else ""
-        return BadQuery(f"there is no column {parameters['objectName']}{place}", hint)
-    return BadQuery(f"{_telling_part(str(error))}{place}", ONE_QUERY if isinstance(error, ParseException) else "")
+        return BadQuery(f"unknown column {parameters['objectName']}{place}", hint)
+    return BadQuery(f"{_short_message(str(error))}{place}", ONE_QUERY if isinstance(error, ParseException) else "")
 
 
 def _unknown_table(file: PipelineFile, parts: list[str], place: str) -> BadQuery:
@@ -119,22 +119,22 @@ def _unknown_table(file: PipelineFile, parts: list[str], place: str) -> BadQuery
     name = known.get(parts[0].lower()) if len(parts) == 1 else None
     if name in file.sources:
         return BadQuery(
-            f"the source {name} is not there", "create it, or correct `table:` or `path:` in the pipeline file"
+            f"the source {name} does not exist", "create it, or correct `table:` or `path:` in the pipeline file"
         )
     if name is not None:
-        return BadQuery(f"{name} is not there yet", "`lakejoin run` makes it")
-    hint = nearest(parts[-1], known.values()) or f"there are {', '.join(known.values())}"
-    return BadQuery(f"there is no table `{'.'.join(parts)}`{place}", hint)
+        return BadQuery(f"{name} does not exist yet", "run `lakejoin run` to create it")
+    hint = nearest(parts[-1], known.values()) or f"known tables: {', '.join(known.values())}"
+    return BadQuery(f"unknown table `{'.'.join(parts)}`{place}", hint)
 
 
 def _parts(name: str) -> list[str]:
-    """Take a quoted name apart: `a`.`b`."""
+    """Split a quoted name such as `a`.`b` into its parts."""
     return [part.replace("``", "`") for part in re.findall(r"`((?:[^`]|``)+)`", name)] or [name]
 
 
-def _telling_part(message: str) -> str:
-    """Give Spark's first line without the name of the condition, the SQLSTATE and advice about settings."""
-    first = next(_lines(message), "Spark refuses it")
+def _short_message(message: str) -> str:
+    """Return the first line of a Spark message without error condition, SQLSTATE and advice about settings."""
+    first = next(_lines(message), "Spark refused the query")
     words = re.sub(r"^\[[A-Z][A-Z0-9_.]*\] ", "", first)
     return re.split(r" If necessary set | Please, fix | SQLSTATE: |; line \d+", words)[0].strip().rstrip(".")
 

@@ -1,4 +1,4 @@
-"""Bring joins up to date, each after the joins that it reads."""
+"""Update joins, each after the joins that it reads."""
 
 import logging
 from collections.abc import Callable, Collection, Sequence
@@ -26,23 +26,22 @@ def run_joins(
     progress: Progress = SILENT,
 ) -> list[JoinReport]:
     """
-    Bring joins up to date, each as far as its sources are now, and after the joins that it reads.
+    Update the results of joins to the newest versions of their sources, each after the joins that it reads.
 
     Args:
-        workspace: Where to work.
-        select: Names of joins; all of the file if None.
-        backfill: Reconcile with the sources as they are now, whatever the record says; a join with a stream gets the
-            rows that its recorded epochs lack. With a condition only that part of one result is mended, with the
-            sources at the versions that the last epoch read.
-        progress: Hears of each epoch and step as it begins, and of each join that is through.
+        workspace: The workspace of the pipeline.
+        select: The names of joins; all joins of the file if None.
+        backfill: Reconcile the results with the current sources, independent of the ledger. For a join with a stream,
+            replay the recorded epochs and append the missing rows. With a condition, reconcile only the rows of one
+            result that meet it, at the source versions of the last epoch.
+        progress: The listener for epochs and steps that begin, and joins that end.
 
     Returns:
-        A report for each changelog source that they read, which comes first, then for each join, in the order in which
-        they ran. An error of one is in its report and does not keep the others from running, but for the joins that
-        read what failed: these are skipped, and say so.
+        A report for each changelog source that the joins read, then for each join, in the order in which they ran. The
+        report of a failed join has its error. Joins that read a failed or skipped join are skipped; the others run.
 
     Raises:
-        LakejoinError: The selection is wrong.
+        LakejoinError: The selection is invalid.
     """
     names = workspace.joins(select)
     nodes = workspace.nodes(select)
@@ -62,7 +61,7 @@ def run_joins(
         except LedgerForgot:
             if backfill is None:
                 raise
-            return run(name)  # the next epoch has a number that was never used
+            return run(name)  # the retry gets an epoch number that was never used
 
     with workspace.feeds.shared(shared_reads(workspace.file, names)):
         return one_after_the_other(workspace, nodes, run_on, progress)
@@ -71,7 +70,11 @@ def run_joins(
 def one_after_the_other(
     workspace: Workspace, names: Sequence[str], run: Callable[[str], JoinReport], progress: Progress
 ) -> list[JoinReport]:
-    """Run joins in their order; one that reads what failed is skipped. An error is in the report."""
+    """
+    Run joins in the given order, with errors in their reports.
+
+    A join is skipped if one that it reads failed or was skipped.
+    """
     reports: dict[str, JoinReport] = {}
     for name in names:
         behind = (reports[other] for other in _read_by(workspace, name) if other in reports)
@@ -86,12 +89,12 @@ def one_after_the_other(
 
 
 def _read_by(workspace: Workspace, name: str) -> tuple[str, ...]:
-    """Name what must run before a join: the changelog sources and the joins that it reads."""
+    """List what must run before a join: the changelog sources and the joins that it reads."""
     return (*changelogs_of(workspace.file, name), *reads(workspace.file, name)) if name in workspace.file.joins else ()
 
 
 def _skipped(name: str, upstream: JoinReport) -> JoinReport:
-    """Report on a join that cannot run, for one that it reads did not."""
+    """Report on a join that is skipped because one that it reads failed or was skipped."""
     error = upstream.error
     if error is None:
         reason = f"upstream-skipped: {upstream.join} was skipped ({upstream.reason})"

@@ -1,4 +1,4 @@
-"""Commands as a reader can type them, also where the environment's folder is not on the path."""
+"""Commands that a user can type, also if the folder of the Python environment is not on the PATH."""
 
 import os
 import shlex
@@ -9,38 +9,42 @@ from pathlib import Path
 
 def program(folder: Path | None = None) -> str:
     """
-    Name lakejoin.
+    Return the shell command for lakejoin.
 
     Args:
-        folder: Where the reader will type it; the working directory if None.
+        folder: The folder in which the user types it; the working directory if None.
 
     Returns:
-        `lakejoin` if the path has it, else the way to it, quoted for a shell.
+        `lakejoin` if it is on the PATH, else its path, quoted for a shell.
     """
-    return "lakejoin" if shutil.which("lakejoin") else _way("lakejoin", folder)
+    return "lakejoin" if shutil.which("lakejoin") else _path_of("lakejoin", folder)
 
 
 def python(folder: Path | None = None) -> str:
     """
-    Name the Python that runs now.
+    Return the shell command for the Python that runs now.
 
     Args:
-        folder: Where the reader will type it; the working directory if None.
+        folder: The folder in which the user types it; the working directory if None.
 
     Returns:
-        `python` if the path has that of this environment first, else the way to it, quoted for a shell.
+        `python` if the first one on the PATH is that of this environment, else its path, quoted for a shell.
     """
     found = shutil.which("python")
-    if found and Path(found).parent.resolve() == _programs():
+    if found and Path(found).parent.resolve() == _scripts_folder():
         return "python"
-    return _way(Path(sys.executable).name, folder)
+    return _path_of(Path(sys.executable).name, folder)
 
 
-def _programs() -> Path:
+def _scripts_folder() -> Path:
     return (Path(sys.prefix) / "bin").resolve()
 
 
-def _way(name: str, folder: Path | None) -> str:
-    """Give the shorter of the relative and the whole path; a link in the folder's own path would lead it astray."""
-    whole = str(_programs() / name)
-    return shlex.quote(min(whole, os.path.relpath(whole, (folder or Path()).resolve()), key=len))
+def _path_of(name: str, folder: Path | None) -> str:
+    """
+    Return the shorter of the relative and the absolute path of a program.
+
+    The relative path starts at the resolved folder, so a symbolic link in the path of the folder does not break it.
+    """
+    absolute = str(_scripts_folder() / name)
+    return shlex.quote(min(absolute, os.path.relpath(absolute, (folder or Path()).resolve()), key=len))

@@ -1,7 +1,9 @@
 """
-Where each join stands: its last epoch, how far its sources have moved on and how long that can be read. Reads only.
+The state of each join: its last epoch, how far it is behind its sources, and how long their changes stay readable.
 
-    tables, ledger ─► sightings ─► JoinStatus        (what is right of the first arrow is pure)
+    tables, ledger ─► ObservedSource ─► JoinStatus        (the functions after the first arrow are pure)
+
+The module only reads.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -31,16 +33,16 @@ from pipelines.spec import changelog_fingerprint, fingerprint, is_stream, statem
 @dataclass(frozen=True)
 class ObservedSource:
     """
-    A source as it was found.
+    A source at the time of the command.
 
     Args:
         name: The source.
-        table: It, None where there is no such table.
-        recorded: What the last epoch accounts for; None before the load.
+        table: The table; None if it does not exist.
+        recorded: The versions that the last epoch accounts for; None before the load.
         commits: The commits with data since then, oldest first.
-        problem: Why the result cannot go on from what is recorded; empty if it can, as far as its log tells.
-        moved: Whether another join, which makes it, has passed positions since then, with rows or without.
-        changed: Which columns are others than then, where the next run reconciles the result for that.
+        problem: Why the result cannot continue from the recorded versions; empty if, by the log of the table, it can.
+        moved: Whether the source is the result of a join that has committed positions since then, with or without rows.
+        changed: The columns that differ from the recorded ones, if the next run reconciles the result because of them.
     """
 
     name: str
@@ -54,10 +56,10 @@ class ObservedSource:
 
 def status_of(workspace: Workspace, name: str) -> JoinStatus:
     """
-    Look at one join's ledger and sources.
+    Return the state of a join, or of a changelog source, from its ledger and sources.
 
     Raises:
-        PipelineFileError: The join's statement cannot be used.
+        PipelineFileError: The statement of the join is wrong.
     """
     file = workspace.file
     if name in file.sources:
@@ -69,19 +71,19 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
     has_stream = is_stream(file, name)
     reconciles = not has_stream and file.joins[name].refresh != "incremental"
     with ThreadPoolExecutor() as side_by_side:
-        look = partial(_sight, workspace, reconciles=reconciles)
+        look = partial(_observe_input, workspace, reconciles=reconciles)
         observations = tuple(side_by_side.map(look, names, map(recorded.get, names)))
     redefined = last is not None and last.definition != fingerprint(file, name, workspace.deviations)
-    remedy = f"`lakejoin backfill --reset --select {name}` begins the result anew" if has_stream else ""
+    remedy = f"`lakejoin backfill --reset --select {name}` recreates the result" if has_stream else ""
     return judge(name, history, observations, datetime.now(UTC), redefined=redefined, remedy=remedy)
 
 
 def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
-    """Look at the ledger of a changelog source and at its own table, which is what its epochs read."""
+    """Return the state of a changelog source, from its ledger and its own table, which its epochs read."""
     history = workspace.ledger.of(name)
     last = history.committed
     table = find(workspace.spark, workspace.source(name))
-    observed = _sighted(workspace, name, table, last.sources[0] if last else None, reconciles=False)
+    observed = _observe(workspace, name, table, last.sources[0] if last else None, reconciles=False)
     definition = changelog_fingerprint(workspace.file, name, workspace.deviations)
     redefined = last is not None and last.definition != definition
     found = judge(name, history, (observed,), datetime.now(UTC), redefined=redefined)
@@ -98,15 +100,15 @@ def judge(
     remedy: str = "",
 ) -> JoinStatus:
     """
-    Say where a join stands.
+    Determine the state of a join.
 
     Args:
         name: The join.
         history: Its ledger.
         observations: Its sources, left before right.
-        now: The present, aware.
-        redefined: Whether the pipeline file defines it otherwise than when its last epoch ran.
-        remedy: What helps where the next run cannot go on; a backfill if it is empty.
+        now: The current time, with a time zone.
+        redefined: Whether its definition in the pipeline file has changed since its last epoch.
+        remedy: What to do if the next run cannot continue; if empty, a backfill.
     """
     last = history.committed
     between = seconds_between_runs(history)
@@ -125,12 +127,12 @@ def judge(
 
 def source_status(observed: ObservedSource, between: float | None, now: datetime) -> SourceStatus:
     """
-    Say how far a source has moved on.
+    Determine how far the result is behind a source.
 
     Args:
-        observed: The source as it was found.
-        between: Seconds between two runs, None if nobody knows.
-        now: The present, aware.
+        observed: The source.
+        between: The seconds between two runs; None if unknown.
+        now: The current time, with a time zone.
     """
     table, recorded, commits = observed.table, observed.recorded, observed.commits
     retention = None if table is None else retention_seconds(table.properties)
@@ -151,24 +153,24 @@ def source_status(observed: ObservedSource, between: float | None, now: datetime
 
 def retention_warning(retention: float | None, until: datetime | None, between: float | None, now: datetime) -> str:
     """
-    Say whether changes could be gone before a run reads them.
+    Warn if changes may be deleted before a run reads them.
 
     Args:
-        retention: Seconds that a change stays readable, None if nobody knows.
-        until: When the oldest change that the result does not have stops being readable, None if there is none.
-        between: Seconds between two runs, None if nobody knows.
-        now: The present, aware.
+        retention: The seconds for which a change stays readable; None if unknown.
+        until: When the oldest unread change stops being readable; None if all changes are read.
+        between: The seconds between two runs; None if unknown.
+        now: The current time, with a time zone.
 
     Returns:
-        The warning; empty if there is nothing to fear.
+        The warning; empty if no change is at risk.
     """
     if until is not None and until <= now:
-        return f"its oldest change that the result does not have may be gone since {moment(until)}: run now"
+        return f"its oldest unread change may have been deleted since {moment(until)}: run now"
     if between is None:
         return ""
     if until is not None and (until - now).total_seconds() < between:
         return (
-            f"its oldest change that the result does not have stops being readable at {moment(until)},"
+            f"its oldest unread change stops being readable at {moment(until)},"
             f" and runs are {duration(between)} apart: run before then"
         )
     if retention is not None and retention < 2 * between:
@@ -180,20 +182,24 @@ def retention_warning(retention: float | None, until: datetime | None, between: 
 
 
 def seconds_between_runs(history: JoinHistory) -> float | None:
-    """Give the median of the seconds from one recent epoch to the next; None where there are no two."""
+    """Return the median of the seconds from one recent epoch to the next; None with fewer than two epochs."""
     moments = sorted(entry.at for entry in history.recent if entry.step == COMMITTED and entry.at is not None)
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(moments) if later > earlier]
     return median(gaps) if gaps else None
 
 
 def last_gate(history: JoinHistory) -> GateStatus | None:
-    """Give the outcome of the last gate: of the highest epoch that has one, and there of the newest attempt."""
+    """Return the outcome of the last gate: that of the newest attempt at the highest epoch with a gate."""
     gates = (gate for gate in map(_gate, history.recent) if gate is not None)
     return max(gates, key=lambda gate: (gate.epoch, gate.at), default=None)
 
 
 def _gate(entry: Entry) -> GateStatus | None:
-    """Tell what a row of the ledger says of a gate; a load is published before its gate, everything else after it."""
+    """
+    Return the gate that a row of the ledger reports, if any.
+
+    A load is published before its gate, all other epochs after it.
+    """
     assert entry.at is not None
     if entry.step == COMMITTED or (entry.step == PUBLISHING and entry.strategy != "load"):
         warned = "; ".join(entry.message.splitlines())
@@ -204,13 +210,13 @@ def _gate(entry: Entry) -> GateStatus | None:
     return None
 
 
-def _sight(workspace: Workspace, name: str, recorded: Recorded | None, *, reconciles: bool) -> ObservedSource:
-    """Look at what a join reads."""
+def _observe_input(workspace: Workspace, name: str, recorded: Recorded | None, *, reconciles: bool) -> ObservedSource:
+    """Observe a source of a join, which may be the result of another join."""
     try:
         table = find_input(workspace, name)
     except LakejoinError as error:
         return ObservedSource(name, None, recorded, problem=error.problem)
-    observed = _sighted(workspace, name, table, recorded, reconciles=reconciles)
+    observed = _observe(workspace, name, table, recorded, reconciles=reconciles)
     if recorded is None or not recorded.to_epoch:
         return observed
     history = workspace.ledger.of(name)
@@ -218,16 +224,16 @@ def _sight(workspace: Workspace, name: str, recorded: Recorded | None, *, reconc
     return replace(observed, moved=any(entry.positions for entry in later))
 
 
-def _sighted(
+def _observe(
     workspace: Workspace, name: str, table: Table | None, recorded: Recorded | None, *, reconciles: bool
 ) -> ObservedSource:
     if table is None:
-        return ObservedSource(name, None, recorded, problem="there is no such Delta table")
+        return ObservedSource(name, None, recorded, problem="the Delta table does not exist")
     if recorded is not None and table.id != recorded.id:
         return ObservedSource(name, table, recorded, problem="it was dropped and created again")
     source = workspace.file.sources.get(name)
     if source is not None and source.kind == "global_table":
-        return ObservedSource(name, table, recorded)  # its changes cause nothing
+        return ObservedSource(name, table, recorded)  # its changes do not trigger an epoch
     if not table.feed_on:
         return ObservedSource(name, table, recorded, problem=f"its change feed is off: set {CHANGE_FEED} = true")
     if recorded is None:
@@ -261,14 +267,14 @@ def _note(name: str, state: State, history: JoinHistory, *, redefined: bool, rem
     if state == "broken" and history.broken is not None:
         return f"epoch {history.broken.epoch} is broken: {history.broken.message}; {backfill}"
     if state == "open" and history.open is not None:
-        return f"epoch {history.open.epoch} waits to be finished by `lakejoin run --select {name}`"
+        return f"epoch {history.open.epoch} is not finished: run `lakejoin run --select {name}`"
     if redefined:
-        return f"it is defined otherwise than when its last epoch ran; {remedy or backfill}"
+        return f"its definition has changed since its last epoch; {remedy or backfill}"
     return (remedy or backfill) if state == "unreadable" else ""
 
 
 def _later(at: datetime, seconds: float | None) -> datetime | None:
-    """Add seconds to a point in time; None if there are none, or so many that the calendar ends before."""
+    """Add seconds to a point in time; return None without seconds, or if the sum is beyond the last date."""
     try:
         return None if seconds is None else at + timedelta(seconds=seconds)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Hold what is published to the suites of its kind, and to what the file expects of it; write no table."""
+"""Validate published tables against the suites of their kind and the expectations of the file; write no table."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,12 +23,12 @@ from pipelines.report.wording import number_of
 
 class Judged(NamedTuple):
     """
-    Rows of a table that were held to a suite.
+    Rows of a table that were validated against a suite.
 
     Args:
         table: The table's name.
-        what: Which of its rows.
-        results: What was found, expectation by expectation.
+        what: A description of the rows.
+        results: The result of each expectation.
     """
 
     table: str
@@ -38,12 +38,12 @@ class Judged(NamedTuple):
 
 class Validation(NamedTuple):
     """
-    What came of validating a join.
+    The outcome of validating a join.
 
     Args:
-        report: The report, with the error if something was not met.
-        suites: The suites of its tables as wholes.
-        judged: What was found, where that is told.
+        report: The report, with the error if an expectation is not met.
+        suites: The suites of its whole tables.
+        judged: The results, one for each part of a table that was validated.
     """
 
     report: JoinReport
@@ -55,29 +55,33 @@ def validate_join(
     workspace: Workspace, name: str, requested: RequestedRange | None = None, *, with_results: bool = False
 ) -> Validation:
     """
-    Validate the tables of a join as their readers see them, or what was published in a range; whoever wrote it.
+    Validate the tables of a join at their newest versions, or what was published in a range.
+
+    Foreign writes are validated too.
 
     Args:
-        workspace: Where to work.
+        workspace: The workspace of the pipeline.
         name: The join.
-        requested: The range; without it the tables as they are at their newest versions.
-        with_results: Whether to tell what was found of expectations that were met, too.
+        requested: The range; if None the tables at their newest versions.
+        with_results: Whether to return the results of expectations that are met, too.
 
     Returns:
-        The report, with a GateFailed if a table does not meet them; `counts` has rows (of the result, in a range its
-        changes) and expectations (of all tables).
+        The outcome. Its report has a GateFailed if a table does not meet its expectations; `counts` has rows (of the
+        result, or of its changes for a range) and expectations (of all tables).
 
     Raises:
         GateErrored: An expectation could not be evaluated.
         NotLoaded: The join has no committed epoch.
-        BadRange: There is no such range.
+        BadRange: The range does not exist.
         FeedUnavailable: What was published in the range is no longer readable.
         LakejoinError: A table is missing.
     """
     watch, history = Stopwatch(), workspace.ledger.of(name)
     last = history.committed
     if last is None:
-        raise NotLoaded(name, "nothing is published: it has not run yet", hint=f"run `lakejoin run --select {name}`")
+        raise NotLoaded(
+            name, "the result does not exist yet: the join has not run", hint=f"run `lakejoin run --select {name}`"
+        )
     with watch.step("validate"), reading(name) if requested is None else _reading_back(name):
         bound = bind_join(workspace, name)
         parts = [*_parts(workspace, bound, history, requested)]
@@ -117,11 +121,13 @@ def _parts(
     if requested is None:
         yield from whole(workspace, bound)
     else:
-        yield from between(workspace, bound, _stretch(workspace, bound, history, requested))
+        yield from between(workspace, bound, _published_range(workspace, bound, history, requested))
 
 
-def _stretch(workspace: Workspace, bound: BoundJoin, history: JoinHistory, requested: RequestedRange) -> VersionRange:
-    """Find the range, and see that no commit of it is missing: a feed would pass over it in silence."""
+def _published_range(
+    workspace: Workspace, bound: BoundJoin, history: JoinHistory, requested: RequestedRange
+) -> VersionRange:
+    """Resolve the range, and check that no commit of it is missing: the change feed would silently skip it."""
     result = get(workspace.spark, bound.result)
     published = find_range(bound.join.name, requested, history, result)
     if not bound.streams:
@@ -131,21 +137,21 @@ def _stretch(workspace: Workspace, bound: BoundJoin, history: JoinHistory, reque
 
 @contextmanager
 def _reading_back(name: str) -> Iterator[None]:
-    """Say of earlier versions that are gone what can still be looked at."""
+    """Add to errors about versions that are gone a hint about what is still readable."""
     try:
         with reading(name):
             yield
     except FeedUnavailable as error:
-        hint = "give a later range; without one `lakejoin validate` looks at what is there now"
+        hint = "choose a later range, or run `lakejoin validate` without a range to validate the newest versions"
         raise FeedUnavailable(name, error.problem, expected=error.expected, found=error.found, hint=hint) from error
 
 
 def _failed(name: str, reason: str, findings: Sequence[str]) -> GateFailed:
     return GateFailed(
         name,
-        f"what is published does not meet its expectations: {reason}",
+        f"the published rows do not meet their expectations: {reason}",
         found="; ".join(findings),
-        hint="correct the sources and run; of a result that is wrong itself `lakejoin verify` says more",
+        hint="correct the sources and run again; `lakejoin verify` finds out whether the result itself is wrong",
     )
 
 
@@ -157,5 +163,5 @@ def _details(
     left_out = 0 if requested is None else len([*each(of_whole(workspace.file.joins[name].expectations))])
     if left_out:
         one = number_of(left_out, "expectation about the whole result was", "expectations about the whole result were")
-        details.append(f"{one} left out: a range says nothing about it")
+        details.append(f"{one} left out: they do not apply to a range")
     return tuple(details)

@@ -1,4 +1,4 @@
-"""Compare a table with the meaning of its join, both ways, by recomputing it."""
+"""Compare a table with its recomputed join, and count missing and surplus rows."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -25,27 +25,28 @@ from pipelines.spec import is_stream
 
 def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinReport:
     """
-    Recompute a join and compare; of a join with a stream, replay its recorded epochs.
+    Recompute a join and compare it with its result; for a join with a stream replay the recorded epochs instead.
 
     Args:
-        workspace: Where to work.
+        workspace: The workspace of the pipeline.
         name: The join.
-        against: A table to compare instead of the result, by its dotted name or by its path, which holds a slash and
-            is relative to the pipeline file. It is compared with the sources as they are now; so is a result that has
-            no epoch yet. Otherwise result and sources are read at the versions of the last committed epoch.
+        against: A table to compare instead of the result: its dotted name, or its path, which contains a slash and is
+            relative to the pipeline file. It is compared with the join of the newest versions of the sources; so is a
+            result without a committed epoch. Otherwise result and sources are read at the versions of the last
+            committed epoch.
 
     Returns:
-        The report; `counts` has expected (rows of the join), missing and surplus (rows, both 0 if the table is right).
+        The report; `counts` has the rows expected (of the join), missing and surplus (both 0 if the table is correct).
 
     Raises:
-        Drifted: Rows differ; the message gives the numbers and examples.
-        LakejoinError: A table is missing or versions are no longer readable.
+        Drifted: Rows differ; the message has the numbers and examples.
+        LakejoinError: A table does not exist, or versions are no longer readable.
     """
     if is_stream(workspace.file, name):
         if against:
             raise LakejoinError(
                 name,
-                "the result of a join with a stream depends on what had arrived when: no other table can be compared",
+                "no other table can be compared: the result of a join with a stream depends on the order of arrival",
                 hint=f"`lakejoin verify --select {name}` replays its recorded epochs",
             )
         return verify_stream(workspace, name)
@@ -59,15 +60,15 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
         if last is not None and last.result.version is not None:
             bound = at_recorded(bound, last.sources)
             address, version = bound.result, last.result.version
-            held = read(workspace.spark, address, version).schema
-            check_columns(name, "result", bound.columns, held, bound.reshaped)
+            schema = read(workspace.spark, address, version).schema
+            check_columns(name, "result", bound.columns, schema, bound.reshaped)
             which = f"epoch {last.epoch}"
         else:
             address = _address(workspace, against) if against else bound.result
             version = get(workspace.spark, address).version
             which = "the sources as they are now"
         expected = expected_rows(workspace, bound)
-        found = _as_expected(read(workspace.spark, address, version), bound, address)
+        found = _select_columns(read(workspace.spark, address, version), bound, address)
         counts, examples = _compare(expected, found)
         logged = None if last is None else last.changelog
         replayed = None
@@ -87,7 +88,7 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
     if replayed is not None and (replayed["missing"] or replayed["surplus"]):
         raise Drifted(
             name,
-            f"its changelog leads elsewhere: {replayed['missing']:,} rows of the result are missing, "
+            f"the last changelog rows differ from the result: {replayed['missing']:,} rows of the result are missing, "
             f"{replayed['surplus']:,} are not in it",
             expected=f"the rows of {address.label} at version {version}",
             found="; ".join(replay_examples),
@@ -102,8 +103,8 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
         counts=counts,
         seconds=dict(watch.seconds),
         details=(
-            f"{counts['expected']:,} rows are as the join says",
-            *(["the changelog leads to them"] if replayed is not None else []),
+            f"{counts['expected']:,} rows equal the recomputed join",
+            *(["the changelog agrees with them"] if replayed is not None else []),
         ),
     )
 
@@ -114,19 +115,19 @@ def _address(workspace: Workspace, against: str) -> Address:
     return Address.by_name(against, against)
 
 
-def _as_expected(found: DataFrame, bound: BoundJoin, address: Address) -> DataFrame:
-    """Pick the join's columns; a table that lacks one, or holds it as another type, cannot be compared row by row."""
-    held = {field.name.lower(): field for field in found.schema}
+def _select_columns(found: DataFrame, bound: BoundJoin, address: Address) -> DataFrame:
+    """Select the columns of the join, and raise SchemaBroken if the table lacks one or has it with another type."""
+    existing = {field.name.lower(): field for field in found.schema}
     wrong = [
         f"{field.name} {field.dataType.simpleString()}"
         for field in bound.columns
-        if field.name.lower() not in held
-        or held[field.name.lower()].dataType.simpleString().lower() != field.dataType.simpleString().lower()
+        if field.name.lower() not in existing
+        or existing[field.name.lower()].dataType.simpleString().lower() != field.dataType.simpleString().lower()
     ]
     if wrong:
         raise SchemaBroken(
             address.label,
-            "its columns are not those of the join",
+            "its columns differ from those of the join",
             expected=", ".join(wrong),
             found=", ".join(f"{field.name} {field.dataType.simpleString()}" for field in found.schema),
             hint="compare a table that has the columns of the SELECT list",

@@ -1,4 +1,4 @@
-"""Which part of what was published is looked at: the changes of some epochs, or of some versions of the result."""
+"""The range to validate: what some epochs published, or the changes of some versions of the result."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from lakehouse.tables import Table
 
 
 class BadRange(LakejoinError):
-    """A range of epochs or versions is not one, or holds some that there are not."""
+    """A range of epochs or versions is malformed, or contains epochs or versions that do not exist."""
 
     exit_code = 2
     code = "BAD_RANGE"
@@ -19,12 +19,12 @@ class BadRange(LakejoinError):
 @dataclass(frozen=True)
 class RequestedRange:
     """
-    A range as it was asked for.
+    A range as the user wrote it.
 
     Args:
-        unit: What is numbered.
-        first: The first one.
-        last: The last one; None for the newest.
+        unit: Whether the numbers are epochs or versions.
+        first: The first number.
+        last: The last number; None for the newest.
     """
 
     unit: Literal["epochs", "versions"]
@@ -38,7 +38,7 @@ class RequestedRange:
 
 
 class VersionRange(NamedTuple):
-    """What a range is in a result: its versions (after, to], and its committed epochs in their order."""
+    """The range of a result: its versions (after, to], and its committed epochs in ascending order."""
 
     after: int
     to: int
@@ -47,20 +47,20 @@ class VersionRange(NamedTuple):
 
 def read_range(epochs: str, versions: str) -> RequestedRange | None:
     """
-    Read a range.
+    Parse a range.
 
     Args:
-        epochs: `3..7`, `3..` to the newest, or `3` alone; empty if epochs are not asked for.
-        versions: The same of the versions of a result.
+        epochs: `3..7`, `3..` (to the newest) or `3`; empty for no range of epochs.
+        versions: The same for versions of the result.
 
     Returns:
-        The range; None if neither is asked for.
+        The range; None if both are empty.
 
     Raises:
-        BadRange: It cannot be read, or both are given.
+        BadRange: The range is malformed, or both are given.
     """
     if epochs and versions:
-        raise BadRange("validate", "a range is of epochs or of versions, not of both", hint="give one of them")
+        raise BadRange("validate", "--epochs and --versions exclude each other", hint="choose one of them")
     if not (epochs or versions):
         return None
     unit: Literal["epochs", "versions"] = "epochs" if epochs else "versions"
@@ -70,60 +70,62 @@ def read_range(epochs: str, versions: str) -> RequestedRange | None:
     if not parts or (last is not None and int(last) < first):
         raise BadRange(
             "validate",
-            f"`{given}` is no range of {unit}",
-            expected="the first and the last: 3..7, or 3.. up to the newest, or 3 alone",
+            f"`{given}` is not a range of {unit}",
+            expected="3..7, 3.. (to the newest) or 3",
         )
     return RequestedRange(unit, first, None if last is None else int(last))
 
 
 def find_range(name: str, requested: RequestedRange, history: JoinHistory, result: Table) -> VersionRange:
     """
-    Find a range in a result.
+    Resolve a range to the versions and epochs of a result.
 
     Args:
         name: The join.
         requested: The range.
         history: The join's ledger.
-        result: The result as it is now.
+        result: The result at its newest version.
 
     Raises:
-        BadRange: There are no such epochs or versions.
-        FeedUnavailable: The epochs wrote to an earlier table of that name.
+        BadRange: The epochs or versions do not exist.
+        FeedUnavailable: The epochs wrote to an earlier table of this name.
     """
-    made = JoinHistory(tuple(e for e in history.entries if e.step == COMMITTED and e.result.id == result.id))
+    current = JoinHistory(tuple(e for e in history.entries if e.step == COMMITTED and e.result.id == result.id))
     if requested.unit == "epochs":
-        return _of_epochs(name, requested, history, made)
+        return _of_epochs(name, requested, history, current)
     last = result.version if requested.last is None else requested.last
     if max(requested.first, last) > result.version:
         raise BadRange(
-            name, f"no such range: {requested}", expected=f"versions of the result from 0 to {result.version}"
+            name,
+            f"the range does not exist: {requested}",
+            expected=f"versions of the result from 0 to {result.version}",
         )
-    epochs = made.between(_number(made.at_result(requested.first - 1)), _number(made.at_result(last)))
+    epochs = current.between(_number(current.at_result(requested.first - 1)), _number(current.at_result(last)))
     return VersionRange(requested.first - 1, last, tuple(entry.epoch for entry in epochs))
 
 
-def _of_epochs(name: str, requested: RequestedRange, history: JoinHistory, made: JoinHistory) -> VersionRange:
+def _of_epochs(name: str, requested: RequestedRange, history: JoinHistory, current: JoinHistory) -> VersionRange:
     newest = _number(history.committed)
     last = newest if requested.last is None else requested.last
     entries = history.between(requested.first - 1, last)
     if requested.first < 1 or max(requested.first, last) > newest or not entries:
         raise BadRange(
             name,
-            f"no such range: {requested}",
+            f"the range does not exist: {requested}",
             expected=f"committed epochs from 1 to {newest}",
             hint=f"`lakejoin history --select {name}` lists them",
         )
-    held = [entry.epoch for entry in made.entries]
-    gone = [str(entry.epoch) for entry in entries if entry.epoch not in held]
-    if gone:
+    written = [entry.epoch for entry in current.entries]
+    replaced = [str(entry.epoch) for entry in entries if entry.epoch not in written]
+    if replaced:
         raise FeedUnavailable(
             name,
-            "the result was dropped and made again since: what earlier epochs published is gone",
-            expected="epochs of the result that is there now",
-            found=f"epoch {', '.join(gone)} of an earlier one",
+            "the result was dropped and created again: the rows of earlier epochs are no longer readable",
+            expected="epochs of the current table",
+            found=f"epoch {', '.join(replaced)} of an earlier table",
         )
     version = entries[-1].result.version
-    assert version is not None, "a committed epoch knows what its targets became"
+    assert version is not None, "a committed epoch has the version of its result"
     return VersionRange(entries[0].result.base_version, version, tuple(entry.epoch for entry in entries))
 
 

@@ -1,4 +1,4 @@
-"""Joins run again and again, until somebody stops it or an error needs a person."""
+"""Run joins repeatedly until the caller stops or an error that is not retryable occurs."""
 
 import time
 from collections.abc import Collection, Iterator
@@ -10,7 +10,7 @@ from pipelines.report import JoinReport
 from pipelines.report.progress import SILENT, Progress
 
 PATIENCE = 8
-"""So many rounds in a row may fail; the next failure ends the watch."""
+"""The number of rounds in a row that may fail; the next failure ends the watch."""
 LONGEST = 300.0
 """The longest pause after a failure, in seconds."""
 
@@ -25,21 +25,21 @@ def watch_joins(
     progress: Progress = SILENT,
 ) -> Iterator[list[JoinReport]]:
     """
-    Bring joins up to date in rounds.
+    Update joins in rounds.
 
-    Rounds begin a fixed time apart; one that takes longer is followed at once. After a round in which a join failed
-    and may be tried again, the pause doubles with each further failure. Another error ends the watch.
+    Rounds begin at a fixed interval; after a round that takes longer, the next one begins at once. If a join fails with
+    a retryable error, the pause doubles with each further failed round. An error that is not retryable ends the watch.
 
     Args:
-        workspace: Where to work; the pipeline file is not read again.
-        every: Seconds from the beginning of a round to that of the next.
-        select: Names of joins; all of the file if None.
-        stop: Ends the watch once the round at work is through; it may be set by another thread or a signal.
-        patience: How many rounds in a row may fail.
-        progress: Hears of each epoch and step as it begins, and of each join that is through.
+        workspace: The workspace of the pipeline; the pipeline file is not read again.
+        every: The seconds from the beginning of one round to the beginning of the next.
+        select: The names of joins; all joins of the file if None.
+        stop: Ends the watch after the current round; another thread or a signal handler may set it.
+        patience: The number of rounds in a row that may fail.
+        progress: The listener for epochs and steps that begin, and joins that end.
 
     Yields:
-        The reports of each round, with its errors.
+        The reports of each round, including errors.
 
     Raises:
         LakejoinError: The error that ended the watch, after the reports of its round.

@@ -62,10 +62,10 @@ def test_the_commands_tell_the_same_story(standard: Lake, capsys: pytest.Capture
     assert (report["outcome"], report["counts"]["updated"]) == ("done", 1)
     assert "nothing to do" in call("run")
     assert "current (epoch 2" in call("status")
-    assert "3 rows are as the join says" in call("verify")
+    assert "3 rows equal the recomputed join" in call("verify")
     (verified,) = json.loads(call("verify", "--output", "json", "--against", "lake/result"))["joins"]
     assert verified["counts"] == {"missing": 0, "surplus": 0, "expected": 3}
-    assert "3 rows are as the join says" in call("verify", "--against", f"file:{lake.path('result')}")
+    assert "3 rows equal the recomputed join" in call("verify", "--against", f"file:{lake.path('result')}")
     lake.sql("DELETE FROM {result} WHERE k = 1")
     (failed,) = json.loads(call("run", "--output", "json", code=4))["joins"]
     assert failed["error"]["code"] == "FOREIGN_WRITER"

@@ -42,7 +42,7 @@ def test_it_says_why_the_join_is_of_its_kind(tmp_path: Path) -> None:
     assert (found.kind, found.how, found.key) == ("table-table", ("left",), ("o.shop", "o.no"))
     assert found.why == (
         "ON equates the whole key of orders, (shop, no), with the whole key of payments, (store, id): "
-        "a row meets at most one row",
+        "a row matches at most one row",
     )
 
 
@@ -52,10 +52,10 @@ def test_it_says_why_the_join_is_of_its_kind(tmp_path: Path) -> None:
         ("INNER", "if payments has the key; else it changes nothing", "if orders has the key; else it changes nothing"),
         (
             "LEFT",
-            "with nulls for payments while that lacks the key",
+            "with nulls for payments while it lacks the key",
             "updates the result row of its key, if orders has",
         ),
-        ("RIGHT", "updates the result row of its key, if payments has", "with nulls for orders while that lacks"),
+        ("RIGHT", "updates the result row of its key, if payments has", "with nulls for orders while it lacks"),
         ("FULL", "leaves nulls for orders while payments has the key", "leaves nulls for payments while orders has"),
     ],
 )
@@ -69,28 +69,28 @@ def test_it_says_what_a_change_of_either_side_does(tmp_path: Path, how: str, lef
 @pytest.mark.parametrize(
     ("how", "consequence"),
     [
-        ("INNER", "a pair of rows for which that is not true is not in the result"),
-        ("LEFT", "a row of orders for which that is not true meets nothing and has nulls for payments"),
-        ("RIGHT", "a row of payments for which that is not true meets nothing and has nulls for orders"),
+        ("INNER", "pairs that do not satisfy it are not in the result"),
+        ("LEFT", "pairs that do not satisfy it do not match; an unmatched row of orders has nulls for payments"),
+        ("RIGHT", "pairs that do not satisfy it do not match; an unmatched row of payments has nulls for orders"),
     ],
 )
 def test_conditions_of_on_besides_the_key_are_told_one_by_one(tmp_path: Path, how: str, consequence: str) -> None:
     """Those that equate the keys are the reason for the kind, and no note; the same columns crosswise are one."""
     notes = explained(tmp_path, how, f"{ON} AND (p.amount > 0 AND o.shop = p.id)").notes
     assert [note for note in notes if note.startswith("ON")] == [
-        f"ON also asks for `p.amount > 0`: {consequence}",
-        f"ON also asks for `o.shop = p.id`: {consequence}",
+        f"ON also requires `p.amount > 0`: {consequence}",
+        f"ON also requires `o.shop = p.id`: {consequence}",
     ]
 
 
 def test_where_null_keys_and_refresh_are_told(tmp_path: Path) -> None:
     """Each with what follows from it."""
     plain = explained(tmp_path)
-    assert [note.split()[0] for note in plain.notes] == ["a", "refresh"]
-    assert "key holds a null takes no part" in plain.notes[0]
+    assert [note.split()[0] for note in plain.notes] == ["source", "refresh"]
+    assert "null in their key are skipped" in plain.notes[0]
     filtered = explained(tmp_path, where="WHERE p.method <> 'x'", refresh="incremental")
     assert filtered.notes[0] == (
-        "WHERE `p.method <> 'x'`: a result row that leaves it is deleted, one that enters it is inserted"
+        "WHERE `p.method <> 'x'`: result rows that no longer satisfy it are deleted; those that newly do are inserted"
     )
     assert "lakejoin backfill" in filtered.notes[-1]
     assert "whole sources" in explained(tmp_path, refresh="full").notes[-1]
@@ -236,7 +236,7 @@ def test_a_star_says_which_inputs_are_referred_to_and_by_what(star: JoinExplanat
     assert flights == "inserts, updates or deletes the result row of its key"
     assert planes == "alters every result row that refers to it by `f.tail`"
     assert makers == "alters every result row that refers to it by `p.maker`"
-    assert star.notes[0].startswith("ON also asks for `p.seats > 0`: a row of flights for which that is not true")
+    assert star.notes[0].startswith("ON also requires `p.seats > 0`: pairs that do not satisfy it do not match")
     assert star.text().startswith("j: star, 3 inputs, left and inner joins\n")
 
 
@@ -261,9 +261,7 @@ def test_a_join_that_reads_another_one_says_so_and_with_which_key(tmp_path: Path
     )
     assert found.sources[0].text() == "join paid as p, key (nr), in lake/paid"
     assert found.sources[0].change == "inserts, updates or deletes the result row of its key"
-    assert found.notes[-2] == (
-        "paid runs first, and where it fails this join is skipped, which reads what paid has committed"
-    )
+    assert found.notes[-2] == ("paid runs first; this join reads what paid has committed, and is skipped if paid fails")
     assert "paid is a join" not in explain(load(file), "paid").text()
 
 

@@ -43,7 +43,7 @@ def test_it_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
     here = write_example(Path())
     assert "cd " not in here
-    commands = [line.split("#")[0].split("/")[-1].strip() for line in here.split("Go on with")[1].splitlines() if line]
+    commands = [line.split("#")[0].split("/")[-1].strip() for line in here.split("Next steps")[1].splitlines() if line]
     assert [command.split(maxsplit=1)[1] for command in commands] == [
         "sources.py", "run", "sources.py", "plan", "run", 'sql "SELECT * FROM orders_paid"', "verify",
     ]  # fmt: skip
@@ -54,10 +54,10 @@ def test_the_command_prints_it_and_exits_with_2_where_files_are(
 ) -> None:
     """The refusal goes to stderr."""
     assert main(["init", str(tmp_path / "shop")]) == 0
-    assert "Go on with" in capsys.readouterr().out
+    assert "Next steps" in capsys.readouterr().out
     assert main(["init", str(tmp_path / "shop")]) == 2
     said = capsys.readouterr()
-    assert (said.out, "are there already" in said.err) == ("", True)
+    assert (said.out, "exist already" in said.err) == ("", True)
 
 
 def test_files_that_are_there_are_all_named_and_nothing_is_written(tmp_path: Path) -> None:

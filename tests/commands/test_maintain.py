@@ -54,7 +54,7 @@ def test_old_files_stay_while_a_join_has_yet_to_read_their_changes(
     joins.run(lake.spark, ["result"])
     monkeypatch.setattr(maintain, "retention_seconds", lambda _: 0.0)
     (left_undone,) = joins.maintain(lake.spark, ["result"])[0].details
-    assert left_undone.startswith("result: old files are kept, for further has yet to read changes since ")
+    assert left_undone.startswith("result: old files are kept, because further has yet to read changes since ")
     joins.run(lake.spark)
     monkeypatch.undo()
     lake.sql("ALTER TABLE {result} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 hours')")

@@ -118,12 +118,12 @@ def test_a_query_names_sources_results_and_the_ledger(loaded: Lake) -> None:
 def test_what_is_not_there_is_named_with_what_helps(workspace: Workspace) -> None:
     """A result before the first run, a name that is near another, a column, a place in the text as it was given."""
     for query, problem, hint in (
-        ("SELECT * FROM Result", "result is not there yet", "`lakejoin run` makes it"),
-        ("SELECT * FROM lakejoin_ledger", "lakejoin_ledger is not there yet", "`lakejoin run` makes it"),
-        ("SELECT * FROM rigth", "there is no table `rigth` (line 1, column 15)", "did you mean `right`?"),
-        ("SELECT 1 FROM a.b", "there is no table `a.b` (line 1, column 15)", "there are left, right, result"),
-        ("SELECT k,\n vv\nFROM left", "there is no column `vv` (line 2, column 2)", "did you mean `v` or `k`?"),
-        ("SELECT 1 +", "Syntax error at or near ')' (at the end of the query)", "one query is answered"),
+        ("SELECT * FROM Result", "result does not exist yet", "run `lakejoin run` to create it"),
+        ("SELECT * FROM lakejoin_ledger", "lakejoin_ledger does not exist yet", "run `lakejoin run` to create it"),
+        ("SELECT * FROM rigth", "unknown table `rigth` (line 1, column 15)", "did you mean `right`?"),
+        ("SELECT 1 FROM a.b", "unknown table `a.b` (line 1, column 15)", "known tables: left, right, result"),
+        ("SELECT k,\n vv\nFROM left", "unknown column `vv` (line 2, column 2)", "did you mean `v` or `k`?"),
+        ("SELECT 1 +", "Syntax error at or near ')' (at the end of the query)", "enter one read-only query"),
         ("SELECT count(*), k FROM left", "The query does not include a GROUP BY clause", ""),
         ("SELECT k / 0 FROM left", "Division by zero. Use `try_divide`", ""),
     ):
@@ -139,7 +139,7 @@ def test_a_source_that_is_not_there_does_not_keep_others_from_being_asked(worksp
     sources = {**workspace.file.sources, "v": workspace.file.sources["left"]}
     workspace = replace(workspace, file=workspace.file.model_copy(update={"sources": sources}))
     assert answer(workspace, "SELECT max(v) FROM left", 5).rows == (("c",),)
-    with pytest.raises(BadQuery, match="the source v is not there"):
+    with pytest.raises(BadQuery, match="the source v does not exist"):
         answer(workspace, "SELECT * FROM v", 5)
 
 

@@ -141,7 +141,7 @@ def test_a_pipeline_that_never_ran_says_so_on_every_page() -> None:
     made = pages(site_of(FLIGHTS, list(FLIGHTS.joins), {}, NOW))
     assert "This pipeline has not run yet" in made["index.html"]
     for name in FLIGHTS.joins:
-        assert "There are no epochs yet" in made[f"joins/{name}.html"]
+        assert "No epochs yet" in made[f"joins/{name}.html"]
         assert f"{name} has never run." in made[f"joins/{name}.html"]
     assert "Data quality" not in made["index.html"]
 
@@ -149,7 +149,7 @@ def test_a_pipeline_that_never_ran_says_so_on_every_page() -> None:
 def test_the_page_of_a_join_tells_what_explain_tells_and_the_statement_as_written() -> None:
     page = Page(pages(site_of(FLIGHTS, list(FLIGHTS.joins), {}, NOW))["joins/returns.html"])
     assert "arrivals and departures are streams" in page.text
-    assert "arrived_at, late by 1 hour" in page.text
+    assert "arrived_at, up to 1 hour late" in page.text
     assert " ".join(FLIGHTS.joins["returns"].sql.split()) in page.text
 
 
@@ -267,7 +267,7 @@ def test_the_picture_has_every_node_every_arrow_and_the_kinds_in_words() -> None
     (cut,) = [text for text in texts if text and text.endswith("…")]
     assert long.startswith(cut[:-1])
     assert [link.get("href") for link in picture.iter("a")] == ["x.html"]
-    assert picture.get("aria-label") == f"What reads what: {long} reads clicks, left."
+    assert picture.get("aria-label") == f"Dependencies: {long} reads clicks, left."
 
 
 def test_a_text_is_cut_only_where_it_does_not_fit() -> None:
@@ -281,11 +281,11 @@ def plot(title: str, rows: Sequence[EpochReport]) -> Plot:
 
 
 def test_plots_without_anything_to_show_say_so_in_words() -> None:
-    assert all(found.empty == "No epoch was committed yet." for found in plots_of(()))
+    assert all(found.empty == "No epoch has been committed yet." for found in plots_of(()))
     assert all(found.empty for found in plots_of(epochs(entry(1, REJECTED, counts=COUNTS, seconds=SECONDS))))
-    assert plot("Late rows", many(3)).empty.startswith("None are counted")
-    assert plot("Late rows", many(3, late=0)).empty == "No row came late."
-    assert plot("Tombstones", many(3, appended=4)).empty.startswith("No epoch counts any")
+    assert plot("Late rows", many(3)).empty.startswith("Not counted: only")
+    assert plot("Late rows", many(3, late=0)).empty == "No row was late."
+    assert plot("Tombstones", many(3, appended=4)).empty.startswith("Not counted: rows")
     assert [found.title for found in plots_of(many(3)) if not found.empty] == [
         "Rows changed", "Tombstones", "Seconds by step",
     ]  # fmt: skip

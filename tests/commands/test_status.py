@@ -97,7 +97,7 @@ def test_a_warning_comes_before_changes_are_gone() -> None:
     assert warning(HOUR, at(1), None) == "", "nobody knows how often it runs"
     assert "stay readable for 7 days, less than twice the time between runs, 4 days" in warning(7 * DAY, None, 4 * DAY)
     assert "and runs are 1 day apart: run before then" in warning(7 * DAY, at(23), DAY)
-    assert "may be gone since 2026-11-21 12:00 UTC: run now" in warning(7 * DAY, now, None)
+    assert "may have been deleted since 2026-11-21 12:00 UTC: run now" in warning(7 * DAY, now, None)
 
 
 def test_the_last_gate_is_that_of_the_highest_epoch_and_there_of_the_newest_attempt() -> None:
@@ -126,7 +126,7 @@ def test_the_state_is_what_stands_in_the_way_of_the_next_run() -> None:
         return found.state, found.note
 
     load = [entry(1, PUBLISHING, 0), entry(1, COMMITTED, 1)]
-    gone = sighting(table=None, problem="there is no such Delta table")
+    gone = sighting(table=None, problem="the Delta table does not exist")
     assert state(seen=(sighting(recorded=None),)) == ("not loaded", "")
     assert state(entry(1, PUBLISHING))[0] == "open"
     assert state(*load, seen=(sighting(),)) == ("current", "")
@@ -134,9 +134,9 @@ def test_the_state_is_what_stands_in_the_way_of_the_next_run() -> None:
     unreadable, note = state(*load, seen=(gone, sighting("right", commit(7, 0))))
     assert (unreadable, "lakejoin backfill --select result" in note) == ("unreadable", True)
     current, note = state(*load, seen=(sighting(),), redefined=True)
-    assert (current, "defined otherwise" in note) == ("current", True)
+    assert (current, "definition has changed" in note) == ("current", True)
     waiting, note = state(*load, entry(2, PUBLISHING, 2), seen=(gone,))
-    assert (waiting, "epoch 2 waits" in note) == ("open", True)
+    assert (waiting, "epoch 2 is not finished" in note) == ("open", True)
     broken, note = state(*load, entry(2, PUBLISHING, 2), entry(2, BROKEN, 3, message="2 for 1"))
     assert (broken, "2 for 1" in note, "backfill" in note) == ("broken", True, True)
 

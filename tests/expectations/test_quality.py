@@ -32,7 +32,7 @@ def test_suites_are_written_once_and_read_back_by_great_expectations(
         os.utime(path, (1, 1))
     capsys.readouterr()
     assert main(asked) == 0
-    assert capsys.readouterr().out.count(".json, as it was") == 2
+    assert capsys.readouterr().out.count(".json, unchanged") == 2
     for table, path in files.items():
         assert path.stat().st_mtime == 1
         text = path.read_text()
@@ -92,7 +92,7 @@ def test_pages_say_what_was_found_and_refer_to_nothing_elsewhere(
 def test_a_join_that_cannot_be_validated_is_listed_with_the_reason(standard: Lake) -> None:
     site = standard.folder / "site"
     assert main(["validate", "-f", str(standard.file), "--docs", str(site)]) == 4
-    assert "nothing is published: it has not run yet" in (site / "data_docs" / "index.html").read_text()
+    assert "the result does not exist yet: the join has not run" in (site / "data_docs" / "index.html").read_text()
 
 
 def test_neither_the_gate_nor_validate_asks_the_network(logged: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

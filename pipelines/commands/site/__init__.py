@@ -1,4 +1,4 @@
-"""A static site about a pipeline: values in, HTML out. Nothing here reads a ledger or knows Spark."""
+"""A static site about a pipeline: values in, HTML out. No module here reads a ledger or depends on Spark."""
 
 from pipelines.commands.site.facts import JoinFacts, SiteFacts, SourceFacts
 from pipelines.commands.site.files import write_files

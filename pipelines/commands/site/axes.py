@@ -3,18 +3,18 @@
 from math import ceil, floor, log10
 
 TICKS = 4
-"""An axis has about so many marks above zero."""
+"""The approximate number of marks of an axis above zero."""
 ROUND = (1, 2, 5, 10)
 SHORT = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def ticks(top: float, *, whole: bool) -> tuple[float, ...]:
     """
-    Mark an axis from zero on.
+    Compute the marks of an axis that begins at zero.
 
     Args:
         top: The greatest value that must fit.
-        whole: Whether values are whole numbers, so that no mark may lie between two.
+        whole: Whether values are whole numbers, so that marks must be whole numbers too.
 
     Returns:
         Round numbers at equal distances, the last of them not below `top`.
@@ -26,7 +26,7 @@ def ticks(top: float, *, whole: bool) -> tuple[float, ...]:
 
 
 def shown(tick: float) -> str:
-    """Write a mark in few characters: `250`, `1,500`, `20k`, `1.5M`, `0.25`."""
+    """Format a mark in few characters: `250`, `1,500`, `20k`, `1.5M`, `0.25`."""
     if tick >= 10_000:
         size, letter = next((size, letter) for size, letter in SHORT if tick >= size)
         return f"{tick / size:g}{letter}"
@@ -34,12 +34,12 @@ def shown(tick: float) -> str:
 
 
 def every(number: int, labels: int) -> int:
-    """Give the round distance at which of many places at most so many are labelled."""
+    """Return the smallest round distance at which at most `labels` of `number` places are labelled."""
     return max(ceil(_step(number / labels)), 1)
 
 
 def _step(least: float) -> float:
-    """Give the smallest round number that is not below another one."""
+    """Return the smallest round number that is not below `least`."""
     if least <= 0:
         return 1.0
     size = 10.0 ** floor(log10(least))

@@ -1,4 +1,4 @@
-"""What the pages tell, as plain values."""
+"""The content of the pages, as plain values."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,7 @@ from lakehouse.entries import SourceVersions
 from pipelines.report import EpochReport
 
 State = Literal["committed", "rejected", "redefined", "open", "broken", "not loaded"]
-"""Where a join stands, as far as its ledger and the pipeline file tell; tables are not looked at."""
+"""The state of a join, from its ledger and the pipeline file; tables are not read."""
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class SourceFacts:
 
     Args:
         name: The source, or the other join.
-        kind: Its kind in the pipeline file; `join` for another join of it.
+        kind: Its kind in the pipeline file; `join` for another join of the file.
         key: Its key columns.
         address: The table or folder.
-        alias: What the statement calls it, where that is another name.
-        change: What a change of it does to the result; may be empty.
-        watermarks: Its time columns, each with the lateness that is allowed.
-        read: What the last committed epoch read of it; None before the load.
+        alias: Its alias in the statement, if different from its name; else empty.
+        change: The effect of a change of it on the result; may be empty.
+        watermarks: Its time columns, each with the allowed lateness.
+        read: The versions that the last committed epoch read; None before the load.
     """
 
     name: str
@@ -40,23 +40,23 @@ class SourceFacts:
 @dataclass(frozen=True)
 class JoinFacts:
     """
-    A join, or the table that is kept of a changelog source: all that has epochs of its own.
+    A join, or the KTable of a changelog source. Both have epochs of their own.
 
     Args:
         name: Its name.
         kind: Its kind.
         sources: What it reads, in the order of FROM.
-        state: Where it stands.
-        note: What a reader should know about the state; may be empty.
+        state: Its state.
+        note: An explanation of the state for the user; may be empty.
         types: The types of its JOIN clauses, in words.
-        why: Why it is of its kind.
-        key: The parts of the result's key; none of a stream.
+        why: The reasons for its kind.
+        key: The parts of the result's key; empty for a stream.
         result: The table or folder of the result.
         semantics: strict or one of the kafka modes; empty for a changelog source.
         sql: The statement as it was written; empty for a changelog source.
-        notes: What else follows from the statement.
-        epochs: Its newest epochs, newest first, each at the last step that it took.
-        more: Whether there are older ones.
+        notes: Further consequences of the statement.
+        epochs: Its newest epochs, newest first, each at its last step.
+        more: Whether older epochs exist.
     """
 
     name: str
@@ -82,10 +82,10 @@ class SiteFacts:
 
     Args:
         pipeline: Its name.
-        made_at: When the pages are written, aware.
+        made_at: When the pages are written, with a time zone.
         sources: The sources of the file by name, each with its kind.
-        joins: All that has epochs, each after what it reads.
-        data_docs: Whether there is a page about data quality to link to.
+        joins: The joins and KTables, each after those that it reads.
+        data_docs: Whether to link to the pages about data quality.
     """
 
     pipeline: str

@@ -1,4 +1,4 @@
-"""The pages in a folder: ours are written anew, nobody else's is touched."""
+"""Write pages into a folder: pages of lakejoin are replaced, other files are never changed."""
 
 import os
 from collections.abc import Mapping
@@ -7,30 +7,30 @@ from pathlib import Path
 from lakehouse.errors import FilesExist, LakejoinError
 
 GENERATOR = '<meta name="generator" content="lakejoin">'
-"""What is near the top of each page of ours, by which it is known again."""
+"""The element near the top of each page that marks it as written by lakejoin."""
 TOP = 1_000
 
 
 def write_files(folder: Path, pages: Mapping[str, str], own_folder: str = "") -> None:
     """
-    Write pages into a folder, each as a whole, in their order.
+    Write pages into a folder in the given order, each atomically.
 
     Args:
-        folder: The folder; made if it is not there.
-        pages: The pages by their paths in it.
-        own_folder: A folder below it in which no page of ours is left that is not one of these; may be empty.
+        folder: The folder; created if it does not exist.
+        pages: The pages by their paths in the folder.
+        own_folder: A folder below it from which other pages of lakejoin are deleted; empty for none.
 
     Raises:
-        FilesExist: A file that is not ours is where a page belongs; nothing was written.
-        LakejoinError: The folder cannot be written to.
+        FilesExist: A file that lakejoin did not write has the path of a page; nothing was written.
+        LakejoinError: The folder is not writable.
     """
     try:
-        strangers = [str(folder / path) for path in pages if not _is_free(folder / path)]
-        if strangers:
+        foreign = [str(folder / path) for path in pages if not _is_free(folder / path)]
+        if foreign:
             raise FilesExist(
                 "docs",
-                f"{', '.join(strangers)} {'is' if len(strangers) == 1 else 'are'} there already, and not lakejoin's",
-                hint="move what is there away, or name another folder: `lakejoin docs --folder FOLDER`",
+                f"{', '.join(foreign)} {'is' if len(foreign) == 1 else 'are'} not written by lakejoin and not replaced",
+                hint="move existing files away, or choose another folder: `lakejoin docs --folder FOLDER`",
             )
         for path, text in pages.items():
             _write(folder / path, text)
@@ -42,7 +42,7 @@ def write_files(folder: Path, pages: Mapping[str, str], own_folder: str = "") ->
 
 
 def _is_free(path: Path) -> bool:
-    """Tell whether there is nothing, or a page of ours."""
+    """Return whether the path does not exist, or is a page of lakejoin."""
     if not os.path.lexists(path):
         return True
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -50,14 +50,14 @@ def _is_free(path: Path) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a page beside its place and move it there: a reader sees the old page or the new one."""
+    """Write a page to a temporary file and move it to its path: a reader sees the old page or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.parent / f".lakejoin-{os.getpid()}.tmp"
-    beside.unlink(missing_ok=True)
+    temporary = path.parent / f".lakejoin-{os.getpid()}.tmp"
+    temporary.unlink(missing_ok=True)
     try:
-        with beside.open("x", encoding="utf-8", errors="replace") as file:
+        with temporary.open("x", encoding="utf-8", errors="replace") as file:
             file.write(text)
-        beside.replace(path)
+        temporary.replace(path)
     except OSError:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

@@ -1,4 +1,4 @@
-"""The graph of a pipeline as a picture: what reads what."""
+"""The graph of a pipeline, drawn as SVG: which join reads which sources and joins."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ KINDS = {
     "stream-global-table": "stream-global-table join",
     "stream-stream": "stream-stream join",
 }
-"""What each kind is called in the picture."""
+"""The label of each kind in the picture."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Node:
     Args:
         name: Its name.
         kind: Its kind.
-        reads: The names of what it reads; nothing for a source.
+        reads: The names of the nodes that it reads; empty for a source.
         page: The address of its page; empty if it has none.
-        state: Where it stands; empty for a source.
+        state: Its state; empty for a source.
     """
 
     name: str
@@ -52,10 +52,10 @@ def graph(nodes: Sequence[Node]) -> Markup:
     Draw the graph.
 
     Args:
-        nodes: Sources and joins, each after what it reads.
+        nodes: The sources and joins, each after those that it reads.
 
     Returns:
-        A picture in which each node that has a page leads there.
+        A picture in which each node with a page links to it.
     """
     layout = laid_out({node.name: node.reads for node in nodes}, node_width(nodes))
     size = {"width": layout.width, "height": layout.height}
@@ -74,13 +74,13 @@ def graph(nodes: Sequence[Node]) -> Markup:
 
 
 def in_words(nodes: Sequence[Node]) -> str:
-    """Tell what the picture shows to those who do not see it."""
+    """Describe the picture in words, for screen readers."""
     result = [f"{node.name} reads {', '.join(node.reads)}" for node in nodes if node.reads]
-    return f"What reads what: {'; '.join(result)}."
+    return f"Dependencies: {'; '.join(result)}."
 
 
 def node_width(nodes: Sequence[Node]) -> float:
-    """Make nodes as wide as the longest text in one, within bounds."""
+    """Compute the width of the nodes from their longest text, within bounds."""
     texts = [(node.name, NAME) for node in nodes] + [(_kind(node), KIND) for node in nodes]
     longest = max(length(text, size) for text, size in texts)
     return min(max(longest + 2 * PADDING, NARROWEST), WIDEST)
@@ -91,7 +91,7 @@ def _kind(node: Node) -> str:
 
 
 def _node(node: Node, layout: Layout) -> ET.Element:
-    """Draw a node: a box in the colour of its kind, with the name and the kind in words."""
+    """Draw a node: a box in the colour of its kind, with its name and its kind."""
     x, y = layout.nodes[node.name]
     room = layout.node_width - 2 * PADDING
     state = f", {node.state}" if node.state else ""
@@ -107,8 +107,8 @@ def _node(node: Node, layout: Layout) -> ET.Element:
     return element("a", *drawn, class_=shape, href=node.page) if node.page else element("g", *drawn, class_=shape)
 
 
-def _arrow(places: Sequence[Place], layout: Layout, said: str) -> ET.Element:
-    """Draw a curve between columns, and a straight line where a column is passed."""
+def _arrow(places: Sequence[Place], layout: Layout, label: str) -> ET.Element:
+    """Draw an arrow: a curve between columns, and a straight line across a column that it passes."""
     path = ""
     for start, end in pairwise(places):
         (left, above), (right, below) = layout.at[start], layout.at[end]
@@ -116,7 +116,7 @@ def _arrow(places: Sequence[Place], layout: Layout, said: str) -> ET.Element:
         middle = (left + right) / 2
         path += f"{'L' if path else 'M'}{left:.1f},{above:.1f} "
         path += f"C{middle:.1f},{above:.1f} {middle:.1f},{below:.1f} {right:.1f},{below:.1f} "
-    return element("path", element("title", said), class_="arrow", d=path.strip(), marker_end="url(#arrowhead)")
+    return element("path", element("title", label), class_="arrow", d=path.strip(), marker_end="url(#arrowhead)")
 
 
 def _arrowhead() -> ET.Element:

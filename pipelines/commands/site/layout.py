@@ -1,12 +1,12 @@
 """
-Where the nodes of a graph go: sources on the left, each join to the right of all that it reads.
+The layout of a graph: sources on the left, each join to the right of all nodes that it reads.
 
     column 0      column 1      column 2
     orders   ──►  paid     ──►  named
-    customers ──── lane ──────►            a way that passes a column has a place of its own in it
+    customers ──── lane ──────►            an arrow that passes a column has a place of its own in it
 
-Places in a column are ordered by the mean place of their neighbours, back and forth, as in the layered drawings of
-Sugiyama; of the orders that were tried the one with the fewest crossings counts.
+Places in a column are ordered by the mean position of their neighbours, from the left and from the right in turn, as in
+layered drawings by Sugiyama. The result is the order with the fewest crossings among those tried.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +24,9 @@ class Place:
     A place in a column.
 
     Args:
-        node: The node that stands there, or the one whose lane passes.
+        node: The node at this place, or the node at which the passing arrows begin.
         column: The column, from 0.
-        is_lane: Whether it is a lane.
+        is_lane: Whether arrows pass here, instead of a node.
     """
 
     node: str
@@ -35,13 +35,13 @@ class Place:
 
     @property
     def height(self) -> float:
-        """How high it is."""
+        """The height of the place."""
         return LANE_HEIGHT if self.is_lane else NODE_HEIGHT
 
 
 @dataclass(frozen=True)
 class Way:
-    """An arrow from what is read to what reads it, over the places that it passes; both ends are among them."""
+    """An arrow from a node that is read to its reader, with the places that it passes, including both ends."""
 
     read: str
     reader: str
@@ -54,11 +54,11 @@ class Layout:
     A graph with places.
 
     Args:
-        ways: Its arrows.
+        ways: The arrows.
         at: The upper left corner of each place.
-        node_width: How wide all places are.
-        width: How wide the whole is.
-        height: How high.
+        node_width: The width of all places.
+        width: The width of the graph.
+        height: The height of the graph.
     """
 
     ways: tuple[Way, ...]
@@ -78,8 +78,8 @@ def laid_out(reads: Mapping[str, Sequence[str]], node_width: float) -> Layout:
     Find a place for each node.
 
     Args:
-        reads: For each node the nodes that it reads, nothing for a source; each node after those that it reads.
-        node_width: How wide a node is.
+        reads: The nodes that each node reads; empty for a source. Each node comes after those that it reads.
+        node_width: The width of a node.
     """
     columns = columns_of(reads)
     ways = tuple(_way(read, reader, columns) for reader, others in reads.items() for read in dict.fromkeys(others))
@@ -87,7 +87,7 @@ def laid_out(reads: Mapping[str, Sequence[str]], node_width: float) -> Layout:
 
 
 def columns_of(reads: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Number the columns: 0 for what reads nothing, else the one after the last of what is read."""
+    """Return the column of each node: 0 for a source, else the one after the last column that it reads from."""
     columns: dict[str, int] = {}
     for name, others in reads.items():
         columns[name] = 1 + max((columns[other] for other in others), default=-1)
@@ -95,7 +95,7 @@ def columns_of(reads: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def crossings(columns: Sequence[Sequence[Place]], steps: Sequence[tuple[Place, Place]]) -> int:
-    """Count how often two arrows cross between neighbouring columns."""
+    """Count the crossings of arrows between neighbouring columns."""
     rank = {place: number for column in columns for number, place in enumerate(column)}
     met = 0
     for (a, b), (c, d) in combinations(steps, 2):
@@ -104,14 +104,14 @@ def crossings(columns: Sequence[Sequence[Place]], steps: Sequence[tuple[Place, P
 
 
 def _way(read: str, reader: str, columns: Mapping[str, int]) -> Way:
-    """Find the places on the way; what several joins read passes a column in one lane."""
+    """Build an arrow. Arrows from one node pass a column in the same lane."""
     first, last = Place(read, columns[read]), Place(reader, columns[reader])
     lanes = (Place(read, column, is_lane=True) for column in range(first.column + 1, last.column))
     return Way(read, reader, (first, *lanes, last))
 
 
 def _ordered(reads: Mapping[str, Sequence[str]], columns: Mapping[str, int], ways: Sequence[Way]) -> list[list[Place]]:
-    """Order the places of each column so that few arrows cross."""
+    """Order the places of each column to have few crossings."""
     nodes = [Place(name, columns[name]) for name in reads]
     places = dict.fromkeys([*nodes, *(place for way in ways for place in way.places)])
     order = [[place for place in places if place.column == number] for number in range(1 + max(columns.values()))]
@@ -120,7 +120,7 @@ def _ordered(reads: Mapping[str, Sequence[str]], columns: Mapping[str, int], way
 
 
 def _tried(order: list[list[Place]], steps: Sequence[tuple[Place, Place]]) -> Iterator[list[list[Place]]]:
-    """Give the order as it is, then sorted from the left and from the right in turn."""
+    """Yield the given order, then orders sorted by neighbours on the left and on the right in turn."""
     before: dict[Place, list[Place]] = {}
     after: dict[Place, list[Place]] = {}
     for start, end in steps:
@@ -141,7 +141,7 @@ def _mean(ranks: Sequence[float]) -> float:
 
 
 def _placed(order: Sequence[Sequence[Place]], ways: tuple[Way, ...], node_width: float) -> Layout:
-    """Stack the places of each column, and put the columns beside each other, their middles at one height."""
+    """Compute coordinates: places stacked in columns, and columns side by side, vertically centred."""
     heights = [sum(place.height + GAP_DOWN for place in column) - GAP_DOWN for column in order]
     at: dict[Place, tuple[float, float]] = {}
     for number, column in enumerate(order):

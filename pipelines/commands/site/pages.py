@@ -1,4 +1,4 @@
-"""The pages: an overview, and one for each join. Templates escape all that they are given but our own pictures."""
+"""The pages: an overview, and one for each join. Templates escape all values except the generated pictures."""
 
 import base64
 import hashlib
@@ -19,33 +19,33 @@ from pipelines.report.wording import moment
 
 INDEX = "index.html"
 DATA_DOCS = "data_docs/index.html"
-"""Where the pages about data quality begin, below the folder of the site; `lakejoin validate` writes them."""
+"""The overview of the pages about data quality, below the folder of the site; `lakejoin validate` writes them."""
 STEPS = {
     "committed": "its last epoch is published",
-    "rejected": "its gate stopped the last attempt; nothing of it was published",
-    "redefined": "it is defined otherwise than when its last epoch ran",
-    "open": "an epoch waits to be finished",
-    "broken": "an epoch did not become what it was meant to be; a person decides",
+    "rejected": "its gate rejected the last attempt; nothing was published",
+    "redefined": "its definition has changed since its last epoch",
+    "open": "an epoch is not finished",
+    "broken": "the commit of an epoch differs from what was staged; it needs your decision",
     "not loaded": "it has no epoch yet",
 }
-"""What the states of a join mean."""
+"""The meaning of the states of a join."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot and its picture; no picture where there is nothing to show."""
+    """A plot and its picture; None if the plot is empty."""
 
     plot: Plot
     picture: Markup | None
 
     @property
     def has_failures(self) -> bool:
-        """Whether a cross is among what is drawn."""
+        """Whether the picture has a cross for an attempt that failed."""
         return any(slot.wrong for slot in self.plot.slots)
 
     @property
     def cut(self) -> int | None:
-        """The epoch whose bar is cut off."""
+        """The epoch whose bar is cut off, if any."""
         return None if self.plot.cut is None else self.plot.slots[self.plot.cut].epoch
 
 
@@ -60,20 +60,21 @@ class Line:
 
 def pages(site: SiteFacts) -> dict[str, str]:
     """
-    Write all pages.
+    Render all pages.
 
     Args:
-        site: What they tell.
+        site: The content.
 
     Returns:
-        Each page by its path below the folder of the site; the overview last, so that it leads to what is there.
+        The pages by their paths below the folder of the site; the overview is last, so that its links exist when it is
+        written.
     """
     made = {f"joins/{join.name}.html": join_page(site, join) for join in site.joins}
     return {**made, INDEX: index_page(site)}
 
 
 def index_page(site: SiteFacts) -> str:
-    """Write the overview: the graph, and a table of the joins."""
+    """Render the overview: the graph, and a table of the joins."""
     known = {join.name for join in site.joins}
     nodes = [Node(name, kind) for name, kind in site.sources if name not in known]
     nodes += [
@@ -94,7 +95,7 @@ def index_page(site: SiteFacts) -> str:
 
 
 def join_page(site: SiteFacts, join: JoinFacts) -> str:
-    """Write the page of a join: what it is, what it reads, and what its epochs did."""
+    """Render the page of a join: its definition, its sources, and its epochs."""
     plots = plots_of(join.epochs)
     return render(
         "join.html",
@@ -114,12 +115,12 @@ def join_page(site: SiteFacts, join: JoinFacts) -> str:
 
 
 def page(name: str, folder: str = "joins/") -> str:
-    """Address the page of a join: its name is a name of a file, and quoted for an address."""
+    """Return the address of the page of a join: its file name, quoted for a URL."""
     return f"{folder}{quote(name, safe='')}.html"
 
 
 def words(text: str) -> Markup:
-    """Escape a sentence, and set what stands between backticks as code."""
+    """Escape a sentence, and format text between backticks as code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return escape(text)
@@ -128,7 +129,7 @@ def words(text: str) -> Markup:
 
 
 def versions(read: SourceVersions | None) -> str:
-    """Say which versions of a source the last epoch read."""
+    """Describe which versions of a source the last epoch read."""
     if read is None:
         return "never"
     first, last = read.from_version + 1, read.to_version
@@ -141,13 +142,13 @@ def versions(read: SourceVersions | None) -> str:
 
 def render(template: str, site: SiteFacts, root: str, **values: object) -> str:
     """
-    Fill a template; the only script that a browser may run is our own.
+    Render a template, with a policy that allows the browser to run only the script of the site.
 
     Args:
         template: The template.
-        site: What all pages tell.
-        root: The way from the page to the folder of the site.
-        values: What the template asks for besides.
+        site: The content that all pages share.
+        root: The relative path from the page to the folder of the site.
+        values: The further values of the template.
     """
     script = (files(__package__) / "templates" / "site.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""A plot as a picture: axes with marks, bars or a line, and words for each epoch where the reader points at it."""
+"""A plot, drawn as SVG: axes with marks, bars or a line, and a tooltip for each epoch."""
 
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
@@ -21,7 +21,7 @@ def drawn(plot: Plot) -> Markup:
     Draw a plot.
 
     Args:
-        plot: It, with something to show.
+        plot: The plot; it must not be empty.
     """
     frame = _Frame(plot)
     picture = element(
@@ -38,7 +38,7 @@ def drawn(plot: Plot) -> Markup:
 
 
 def in_words(plot: Plot) -> str:
-    """Tell what a plot shows to those who do not see it."""
+    """Describe a plot in words, for screen readers."""
     first, last = plot.slots[0].epoch, plot.slots[-1].epoch
     series = ", ".join(f"{one.name} up to {max(value or 0 for value in one.values):,.10g}" for one in plot.series)
     return f"{plot.title} in {plot.unit}, epochs {first} to {last}: {series}."
@@ -46,10 +46,10 @@ def in_words(plot: Plot) -> str:
 
 class _Frame:
     """
-    The room of a plot.
+    The coordinates of a plot.
 
     Args:
-        plot: What is drawn in it.
+        plot: The plot to draw.
     """
 
     def __init__(self, plot: Plot) -> None:
@@ -60,7 +60,7 @@ class _Frame:
         self._step = (WIDTH - LEFT - RIGHT) / len(plot.slots)
 
     def axes(self) -> Iterator[ET.Element]:
-        """Draw the lines of the marks with their numbers, some epochs below, and what both axes mean."""
+        """Draw the marks with their numbers, the numbers of some epochs, and the labels of both axes."""
         for tick in self._marks:
             y = self._y(tick)
             yield element("line", class_="mark" if tick else "axis", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
@@ -73,7 +73,7 @@ class _Frame:
                 yield element("text", str(slot.epoch), class_="across", x=self._x(place), y=HEIGHT - BOTTOM + 16)
 
     def slots(self) -> Iterator[ET.Element]:
-        """Draw each epoch: its bar, its point or the cross of an attempt that failed, over the area that tells it."""
+        """Draw each epoch: its bar, its point, or a cross for a failed attempt, over the area of its tooltip."""
         for place, slot in enumerate(self._plot.slots):
             area = element(
                 "rect",
@@ -88,7 +88,7 @@ class _Frame:
             yield element("g", element("title", slot.said), area, *inside, *bars, class_="slot")
 
     def line(self) -> Iterator[ET.Element]:
-        """Join the points of a level; attempts that failed changed nothing, the line goes on above them."""
+        """Draw the line of a level; failed attempts changed nothing, so the line passes them."""
         for one in self._plot.series:
             points = [(self._x(place), self._y(value)) for place, value in enumerate(one.values) if value is not None]
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
@@ -103,7 +103,7 @@ class _Frame:
                 )
 
     def _bars(self, place: int) -> Iterator[ET.Element]:
-        """Stack the values of a slot; what is there is never thinner than a hair."""
+        """Draw the stacked bars of a slot; a bar is at least one unit high."""
         width = min(self._step * 0.8, WIDEST_BAR)
         base = self._y(0)
         scale = self._marks[-1] / self._totals[place] if place == self._cut else 1.0
@@ -118,7 +118,7 @@ class _Frame:
             yield self._number(place)
 
     def _number(self, place: int) -> ET.Element:
-        """Write the height of a bar that is cut off above it, on the side where there is room."""
+        """Draw the value of a bar that is cut off above it, on the side with more room."""
         x, is_left = self._x(place), place < len(self._plot.slots) / 2
         number = f"{self._totals[place]:,.10g}"
         words = f"▲ {number}" if is_left else f"{number} ▲"

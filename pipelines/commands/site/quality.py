@@ -1,4 +1,4 @@
-"""The pages about data quality: an overview, and one for each table, with what was found of each expectation."""
+"""The pages about data quality: an overview, and one for each table with the result of each expectation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ FOLDER = DATA_DOCS.rpartition("/")[0]
 @dataclass(frozen=True)
 class PartFacts:
     """
-    Rows of a table, and what was found of them.
+    Rows of a table, and their validation.
 
     Args:
-        what: Which rows.
-        result: The expectations.
+        what: A description of the rows.
+        results: The result of each expectation.
     """
 
     what: str
@@ -28,12 +28,12 @@ class PartFacts:
 @dataclass(frozen=True)
 class TableFacts:
     """
-    A table that was validated, or why it could not be.
+    A table that was validated, or an error.
 
     Args:
         join: Its join.
         name: Its name; empty if its join could not be validated.
-        parts: What was looked at.
+        parts: The parts of the table that were validated.
         error: Why it could not be validated; may be empty.
     """
 
@@ -44,31 +44,31 @@ class TableFacts:
 
     @property
     def number(self) -> int:
-        """How many expectations it has."""
+        """The number of expectations."""
         return sum(len(part.results) for part in self.parts)
 
     @property
     def met(self) -> int:
-        """How many of them are met."""
+        """The number of expectations that are met."""
         return sum(result.is_met for part in self.parts for result in part.results)
 
     @property
     def page(self) -> str:
-        """The address of its page, from the overview on."""
+        """The address of its page, relative to the overview."""
         return page(self.name, "")
 
 
 def quality_pages(pipeline: str, tables: Sequence[TableFacts], now: datetime) -> dict[str, str]:
     """
-    Write the pages about data quality.
+    Render the pages about data quality.
 
     Args:
         pipeline: The pipeline's name.
         tables: The tables that were validated.
-        now: The present, aware.
+        now: The current time, with a time zone.
 
     Returns:
-        Each page by its path below the folder of the site; the overview last.
+        The pages by their paths below the folder of the site; the overview is last.
     """
     site = SiteFacts(pipeline, now, (), (), data_docs=True)
     made = {

@@ -1,4 +1,4 @@
-"""What there is to plot of the epochs of a join: which counts, in which order, and the words where there is none."""
+"""The plots of the epochs of a join: their series, and the texts of empty plots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from pipelines.report.join_report import APPENDED, COUNTED
 from pipelines.report.wording import moment, steps_in_order
 
 NEWEST = 120
-"""A plot has at most so many epochs."""
+"""The maximal number of epochs in a plot."""
 CHANGED = (*COUNTED, APPENDED)
 FAR = 4
-"""A bar so many times as high as the next one would leave the others flat: it is cut off, with its number."""
+"""The highest bar is cut off and labelled with its value if it is more than this many times as high as the next."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Slot:
 
     Args:
         epoch: The epoch's number.
-        said: What is told of the epoch where the reader points at it.
-        wrong: The step of an attempt that was not committed; empty for one that was.
+        said: The tooltip.
+        wrong: The step of an attempt that was not committed; empty for a committed epoch.
     """
 
     epoch: int
@@ -32,7 +32,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Series:
-    """One colour of a plot: its name, its class of style, and a value for each slot, None where there is none."""
+    """A series of a plot: its name, its CSS class, and its value for each slot, if any."""
 
     name: str
     style: str
@@ -46,11 +46,11 @@ class Plot:
 
     Args:
         title: Its title.
-        unit: What is counted: rows or seconds.
+        unit: The unit: rows or seconds.
         slots: The epochs, oldest first.
-        series: What is drawn; bars of several are stacked.
-        is_level: Whether the values are a level that lasts, drawn as a line, and not what each epoch did.
-        empty: The words for a plot that shows nothing; empty if it shows something.
+        series: The series; the bars of several are stacked.
+        is_level: Whether the values are a level after each epoch, drawn as a line, instead of amounts of each epoch.
+        empty: The text that replaces an empty plot; empty if the plot has values.
     """
 
     title: str
@@ -67,7 +67,7 @@ class Plot:
 
     @property
     def cut(self) -> int | None:
-        """The slot whose bar is cut off, if there is one."""
+        """The slot whose bar is cut off, if any."""
         totals = self.totals
         if self.is_level or len(totals) < 3:
             return None
@@ -78,33 +78,33 @@ class Plot:
 
 def plots_of(epochs: Sequence[EpochReport]) -> tuple[Plot, ...]:
     """
-    Choose what is plotted.
+    Build the plots.
 
     Args:
-        epochs: The epochs, newest first, each at the last step that it took.
+        epochs: The epochs, newest first, each at its last step.
 
     Returns:
-        Rows changed, tombstones, late rows, rows that wait, and seconds by step.
+        The plots of changed rows, tombstones, late rows, buffered rows, and seconds by step.
     """
     shown = list(reversed(epochs[:NEWEST]))
     tombstones = "tombstones" if any("tombstones" in epoch.counts for epoch in shown) else "deleted"
     steps = steps_in_order(name for epoch in shown for name in epoch.seconds)
     return (
-        _rows("Rows changed", shown, CHANGED, none="No epoch says how many rows it changed.", zero="No row changed."),
+        _rows("Rows changed", shown, CHANGED, none="No epoch counted changed rows.", zero="No row changed."),
         _rows(
             "Tombstones",
             shown,
             (tombstones,),
             called="tombstones",
-            none="No epoch counts any; to the result of a join with a stream rows are only added.",
+            none="Not counted: rows are only added to the result of a join with a stream.",
             zero="No key was deleted.",
         ),
         _rows(
             "Late rows",
             shown,
             ("late",),
-            none="None are counted: only changelog sources and joins of two streams have late rows.",
-            zero="No row came late.",
+            none="Not counted: only changelog sources and joins of two streams have late rows.",
+            zero="No row was late.",
         ),
         _rows(
             "Buffered rows",
@@ -112,7 +112,7 @@ def plots_of(epochs: Sequence[EpochReport]) -> tuple[Plot, ...]:
             ("buffered",),
             called="buffered",
             is_level=True,
-            none="None: only joins of two streams buffer rows.",
+            none="Not counted: only joins of two streams buffer rows.",
             zero="The buffer was empty after each epoch.",
         ),
         _plot(
@@ -120,8 +120,8 @@ def plots_of(epochs: Sequence[EpochReport]) -> tuple[Plot, ...]:
             "seconds",
             shown,
             [(name, f"step-{name}", [epoch.seconds.get(name) for epoch in shown]) for name in steps],
-            none="No epoch says how long it took.",
-            zero="No epoch took any time.",
+            none="No epoch recorded its seconds.",
+            zero="All epochs took 0 seconds.",
         ),
     )
 
@@ -136,7 +136,7 @@ def _rows(
     called: str = "",
     is_level: bool = False,
 ) -> Plot:
-    """Plot counts of rows; a plot of one may call it otherwise than the ledger does."""
+    """Build a plot of counts of rows; `called` replaces the name of a count in the ledger."""
     wanted = [
         (called or name, f"rows-{called or name}", [epoch.counts.get(name) for epoch in epochs]) for name in counts
     ]
@@ -154,9 +154,9 @@ def _plot(
     is_level: bool = False,
 ) -> Plot:
     """
-    Keep the series that have a value, and say in words where none is left, or nothing but zeros.
+    Build a plot of the series that have values, or with a text if no series has values or all values are zero.
 
-    Only committed epochs have values: what an attempt that failed had staged was not published.
+    Only committed epochs have values, because a failed attempt published nothing.
     """
     committed = [epoch.step == "committed" for epoch in epochs]
     found = (
@@ -166,7 +166,7 @@ def _plot(
     series = tuple(one for one in found if any(value is not None for value in one.values))
     words = "" if any(any(one.values) for one in series) else zero if series else none
     if not any(committed):
-        words = "No epoch was committed yet."
+        words = "No epoch has been committed yet."
     slots = tuple(_slot(epoch, place, series, unit) for place, epoch in enumerate(epochs))
     return Plot(title, unit, slots, series, is_level, words)
 

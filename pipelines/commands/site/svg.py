@@ -1,4 +1,4 @@
-"""Elements of a picture. Text and attributes are escaped when they are written, so any text may go in."""
+"""SVG elements. Text and attributes are escaped when an element is written, so they may contain any text."""
 
 from unicodedata import east_asian_width
 from xml.etree import ElementTree as ET
@@ -6,16 +6,16 @@ from xml.etree import ElementTree as ET
 from markupsafe import Markup
 
 LETTER = 0.64
-"""How wide a letter is on average, as a share of its height; a wide one is nearly twice that."""
+"""The average width of a letter, relative to its height; an East Asian wide letter has a width of 1.0."""
 
 
 def element(tag: str, *inside: ET.Element | str, **attributes: str | float) -> ET.Element:
     """
-    Make an element.
+    Create an element.
 
     Args:
-        tag: Its name.
-        inside: The elements in it, or its text.
+        tag: Its tag.
+        inside: Its child elements, or its text.
         attributes: Its attributes: `class_` stands for `class`, `stroke_width` for `stroke-width`.
     """
     made = ET.Element(tag, {name.rstrip("_").replace("_", "-"): _written(attributes[name]) for name in attributes})
@@ -28,13 +28,13 @@ def element(tag: str, *inside: ET.Element | str, **attributes: str | float) -> E
 
 
 def markup(made: ET.Element) -> Markup:
-    """Write an element for a page; no empty element but SVG's own is closed in itself."""
+    """Serialize an element for a page; only elements of SVG are self-closing, which HTML allows."""
     return Markup(ET.tostring(made, encoding="unicode"))
 
 
 def length(text: str, size: float) -> float:
     """
-    Estimate how wide a text is; the fonts of the reader are not known.
+    Estimate the width of a text; the fonts of the browser are unknown.
 
     Args:
         text: The text.
@@ -45,11 +45,11 @@ def length(text: str, size: float) -> float:
 
 def fitted(text: str, width: float, size: float) -> str:
     """
-    Cut a text off where it does not fit.
+    Cut a text to a width.
 
     Args:
         text: The text.
-        width: The room that there is.
+        width: The available width.
         size: The height of its letters.
 
     Returns:
@@ -57,10 +57,10 @@ def fitted(text: str, width: float, size: float) -> str:
     """
     if length(text, size) <= width:
         return text
-    kept = text
-    while kept and length(f"{kept}…", size) > width:
-        kept = kept[:-1]
-    return f"{kept}…"
+    cut = text
+    while cut and length(f"{cut}…", size) > width:
+        cut = cut[:-1]
+    return f"{cut}…"
 
 
 def _written(value: str | float) -> str:

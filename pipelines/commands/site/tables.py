@@ -1,4 +1,4 @@
-"""The rows of the tables, as cells of text."""
+"""The rows of the tables of the site, as cells of text."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from pipelines.report import EpochReport
 from pipelines.report.wording import in_order, moment
 
 COUNTS = (*CHANGED, "tombstones", "changelog", "late", "buffered")
-"""The counts that have a column of their own, where any epoch has them; the others share one."""
+"""The counts with a column of their own, if any epoch has them; all other counts share one column."""
 TITLES = {"changelog": "to the changelog"}
 WRONG = ("rejected", "broken", "abandoned")
 NONE = "–"  # noqa: RUF001
@@ -21,18 +21,18 @@ class EpochRow:
 
     Args:
         epoch: Its number.
-        at: When it took its last step.
-        machine_at: The same for a machine.
-        step: That step.
-        is_wrong: Whether it was not published, or not as it was meant.
+        at: The time of its last step.
+        machine_at: The same in ISO 8601.
+        step: Its last step.
+        is_wrong: Whether it was rejected, broken or abandoned.
         strategy: Its strategy.
-        code: Why this strategy, as a code.
+        code: The reason for the strategy, as a code.
         reason: The same in words.
-        counts: A number for each column of counts.
+        counts: The counts, one for each column of counts.
         further: The other counts.
-        seconds: How long it took.
-        steps: How long each step took.
-        message: What went wrong, or what a committed epoch was warned of; empty if nothing.
+        seconds: Its duration.
+        steps: The duration of each step.
+        message: Why it failed, or the warnings of a committed epoch; empty if neither.
     """
 
     epoch: int
@@ -59,13 +59,13 @@ class EpochTable:
 
     @property
     def wrong(self) -> int:
-        """How many rows are marked."""
+        """The number of rows that are marked as failed."""
         return sum(row.is_wrong for row in self.rows)
 
 
 @dataclass(frozen=True)
 class JoinRow:
-    """The last committed epoch of a join, as the overview has it; all is empty before the first."""
+    """The last committed epoch of a join in the overview; all cells are empty before the first one."""
 
     epoch: str = NONE
     at: str = ""
@@ -76,14 +76,14 @@ class JoinRow:
 
 
 def epoch_table(join: JoinFacts) -> EpochTable:
-    """Put the epochs of a join into a table."""
+    """Build the table of the epochs of a join."""
     names = tuple(name for name in COUNTS if any(name in epoch.counts for epoch in join.epochs))
     rows = tuple(_epoch_row(epoch, names) for epoch in join.epochs)
     return EpochTable(tuple(TITLES.get(name, name) for name in names), rows)
 
 
 def join_row(join: JoinFacts) -> JoinRow:
-    """Put the last committed epoch of a join into the cells of the overview."""
+    """Build the cells of a join in the overview, from its last committed epoch."""
     last = next((epoch for epoch in join.epochs if epoch.step == "committed"), None)
     if last is None:
         return JoinRow()

@@ -32,8 +32,8 @@ def test_a_join_takes_it_for_a_table_with_its_key():
     found = explain(file(), "j")
     assert (found.kind, found.key, found.sources[0].kind) == ("foreign-key", ("o.order_id",), "changelog")
     assert found.notes[0] == (
-        "orders is read through its KTable, lake/orders__state: of each key the row with the greatest seq; "
-        "a row for which `op = 'd'` deletes its key"
+        "orders is read through its KTable, lake/orders__state: for each key the row with the greatest seq; "
+        "a row that satisfies `op = 'd'` deletes its key"
     )
 
 

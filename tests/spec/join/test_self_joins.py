@@ -154,9 +154,9 @@ def test_explain_names_the_sides_by_their_aliases():
     """The source is the same, and told once."""
     source = stream(null_value="dest IS NULL", order_by="id")
     text = told(consecutive("LEFT JOIN", f"{ON} AND a.origin = 'JFK'"), {"departures": source})
-    assert "a and b are one stream: its rows meet within bounds of time, and the result is one" in text
-    assert "a row of a for which that is not true meets nothing and has nulls for b" in text
-    assert "a row also meets itself, where ON is true of it and itself" in text
-    assert text.count("a row for which `dest IS NULL` has no value") == 1
-    assert "the time of rows and changes is their own: departures.id -" in text
+    assert "a and b are one stream: its rows match within time bounds, and the result is a stream" in text
+    assert "pairs that do not satisfy it do not match; an unmatched row of a has nulls for b" in text
+    assert "a row also matches itself if it satisfies ON with itself" in text
+    assert text.count("a row that satisfies `dest IS NULL` has no value") == 1
+    assert "rows and changes are ordered by their own time: departures.id -" in text
     assert "at the same time a comes first" in told(consecutive(), ONE)

@@ -297,12 +297,12 @@ def test_explain_says_what_a_part_is(tmp_path):
     told = {name: " ".join(explain(file, name).text().split()) for name in file.joins}
     assert "part 1 of 2 of shop, whose statement has several streams" in told["shop__1"]
     assert (
-        "its result is stored for the next part: only joins with streams make stored intermediates" in told["shop__1"]
+        "its result is stored for the next part: only joins with streams store intermediate results" in told["shop__1"]
     )
     assert "part 2 of 2 of shop" in told["shop"]
     assert "is stored for the next part" not in told["shop"]
     assert "shop__1 is an earlier part of it: its result is a stream" in told["shop"]
-    assert "shop__1 says with each epoch how far its watermarks are: shop__1.d__at, shop__1.o__at" in told["shop"]
+    assert "each epoch of shop__1 records its watermarks: shop__1.d__at, shop__1.o__at" in told["shop"]
     assert "SELECT shop__1.o__id AS id" in told["shop"]
 
 

@@ -9,8 +9,8 @@
     const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
     let left = 0;
     for (const row of rows) {
-      const told = row.textContent.toLowerCase();
-      const stays = words.every((word) => told.includes(word)) && !(wrong?.checked && !row.classList.contains("wrong"));
+      const content = row.textContent.toLowerCase();
+      const stays = words.every((word) => content.includes(word)) && !(wrong?.checked && !row.classList.contains("wrong"));
       row.hidden = !stays;
       left += stays;
     }
