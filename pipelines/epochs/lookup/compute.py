@@ -140,14 +140,14 @@ class Lookups:
     @cached_property
     def _walked(self) -> tuple[tuple[StreamPosition, ...], dict[str, int]]:
         """The passed positions, and the greatest values of the watermarked columns after all of them."""
-        marks = self._bound.join.looking_up
-        clocks = [f"{self.new_rows.source}.{mark.time.column}" for mark in marks]
+        watermarks = self._bound.join.looking_up
+        clocks = [f"{self.new_rows.source}.{watermark.time.column}" for watermark in watermarks]
         far = [self._plan.clocks.get(clock, ALWAYS) for clock in clocks]
         found: list[StreamPosition] = []
         for step in self._steps():
             before, far = far, [max(one, step.newest_time.get(n, one)) for n, one in enumerate(far)]
             moved = {
-                name: far[n] - marks[n].lateness
+                name: far[n] - watermarks[n].lateness
                 for name, n in self._bound.join.carried
                 if far[n] > before[n] or (not found and far[n] != ALWAYS)  # the first position records all watermarks
             }
@@ -157,10 +157,10 @@ class Lookups:
     def _steps(self) -> list["_Step"]:
         """Return the positions of the stream in their order."""
         upstream = self.new_rows.upstream
-        columns = {mark.time.column.lower(): n for n, mark in enumerate(self._bound.join.looking_up)}
+        columns = {watermark.time.column.lower(): n for n, watermark in enumerate(self._bound.join.looking_up)}
 
         def numbered(watermarks: Mapping[str, int]) -> dict[int, int]:
-            return {columns[name]: mark for name, mark in watermarks.items() if name in columns}
+            return {columns[name]: watermark for name, watermark in watermarks.items() if name in columns}
 
         if self._plan.strategy != "incremental":
             return [
@@ -175,15 +175,17 @@ class Lookups:
 
     def _greatest_values(self) -> dict[int | None, dict[int, int]]:
         """Return the greatest values of the watermarked columns by commit; for a load, of all rows under None."""
-        marks = self._bound.join.looking_up
-        if not marks:
+        watermarks = self._bound.join.looking_up
+        if not watermarks:
             return {}
         kinds = self.new_rows.table.schema
-        names = [(mark.time.column, kinds[mark.time.column].dataType) for mark in marks]
+        names = [(watermark.time.column, kinds[watermark.time.column].dataType) for watermark in watermarks]
         greatest = [F.max(F.expr(as_number(quote(name), kind))).alias(f"m{n}") for n, (name, kind) in enumerate(names)]
         is_load = self._plan.strategy != "incremental"
         rows = self._new_rows.agg(F.lit(None), *greatest) if is_load else self._new_rows.groupBy(VERSION).agg(*greatest)
-        return {row[0]: {n: row[n + 1] for n in range(len(marks)) if row[n + 1] is not None} for row in rows.collect()}
+        return {
+            row[0]: {n: row[n + 1] for n in range(len(watermarks)) if row[n + 1] is not None} for row in rows.collect()
+        }
 
     def _refuse_twice(self) -> None:
         for place in range(1, len(self._bound.join.inputs)):

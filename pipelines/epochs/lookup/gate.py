@@ -108,8 +108,8 @@ def _has_other_order(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) ->
     """Return whether a changelog source or another join changed, whose changes are not those of their commits."""
     sources = [item.source for item in bound.join.inputs[1:]]
     logged = [name for source in sources if (log := bound.logs.get(source)) for name in (source, log.address.label)]
-    kept = [name for name in sources if name in workspace.file.sources]
-    landed = [name for name in kept if workspace.file.sources[name].kind == "changelog"]
+    declared = [name for name in sources if name in workspace.file.sources]
+    landed = [name for name in declared if workspace.file.sources[name].kind == "changelog"]
     return any(_has_changed(plan, name) for name in (*logged, *landed))
 
 

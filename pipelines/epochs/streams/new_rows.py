@@ -92,8 +92,8 @@ class NewRows:
     def newest_time(self) -> int | None:
         """The greatest time of the rows and of upstream positions; None if nothing is new."""
         reached: int | None = self._seen.get["reached"]
-        passed = [] if self.upstream is None else [position.time for position in self.upstream.positions]
-        return max([*passed, *([] if reached is None else [reached])], default=None)
+        upstream_times = [] if self.upstream is None else [position.time for position in self.upstream.positions]
+        return max([*upstream_times, *([] if reached is None else [reached])], default=None)
 
     def placed(self, name: str) -> DataFrame:
         """Return the columns of the stream that the join uses, and the position under the given name."""

@@ -70,7 +70,7 @@ def upstream_progress(
         earlier = {field.name.lower(): DAY for field in schema if isinstance(field.dataType, DateType)}
 
     def lowered(watermarks: Mapping[str, int]) -> dict[str, int]:
-        return {name.lower(): mark - earlier.get(name.lower(), 0) for name, mark in watermarks.items()}
+        return {name.lower(): watermark - earlier.get(name.lower(), 0) for name, watermark in watermarks.items()}
 
     positions: list[UpstreamPosition] = []
     floors: dict[int, int] = {}
@@ -79,7 +79,7 @@ def upstream_progress(
         version = entry.result.version
         assert version is not None
         floors.setdefault(version, time)
-        for passed in entry.positions:
-            time = max(time, passed.time)
-            positions.append(UpstreamPosition(time, version, lowered(passed.watermarks)))
+        for position in entry.positions:
+            time = max(time, position.time)
+            positions.append(UpstreamPosition(time, version, lowered(position.watermarks)))
     return UpstreamProgress(tuple(positions), tuple(sorted(floors.items())), lowered(history.watermarks_at(until)))

@@ -133,7 +133,7 @@ def _identity(version: str, hashed: str, number: str) -> str:
 def _meeting(bound: BoundJoin, plan: EpochPlan, known: list[DataFrame], share: int) -> Meeting:
     join = bound.join
     assert join.window is not None
-    is_from_upstream = any(mark.is_from_upstream for mark in join.window.watermarks)
+    is_from_upstream = any(watermark.is_from_upstream for watermark in join.window.watermarks)
     is_by_commit = plan.strategy == "incremental" and not bound.times
     return Meeting(
         statement_of(join),
@@ -147,20 +147,22 @@ def _meeting(bound: BoundJoin, plan: EpochPlan, known: list[DataFrame], share: i
     )
 
 
-def _clocks(bound: BoundJoin, reached: Mapping[str, int], known: list[DataFrame]) -> tuple[Clock, ...]:
+def _clocks(bound: BoundJoin, greatest: Mapping[str, int], known: list[DataFrame]) -> tuple[Clock, ...]:
     """Return the watermarked columns; under the kafka modes all share one stream time."""
     window, clocks = bound.join.window, []
     assert window is not None
-    names = [f"{bound.join.inputs[mark.time.input].source}.{mark.time.column}" for mark in window.watermarks]
-    newest = max((reached[name] for name in names if name in reached), default=None)
-    for name, mark in zip(names, window.watermarks, strict=True):
-        at = reached.get(name) if bound.semantics == "strict" else newest
-        place, column = mark.time
+    names = [
+        f"{bound.join.inputs[watermark.time.input].source}.{watermark.time.column}" for watermark in window.watermarks
+    ]
+    newest = max((greatest[name] for name in names if name in greatest), default=None)
+    for name, watermark in zip(names, window.watermarks, strict=True):
+        at = greatest.get(name) if bound.semantics == "strict" else newest
+        place, column = watermark.time
         alias = bound.join.inputs[place].alias
         struct = known[place].schema[alias].dataType
         assert isinstance(struct, StructType)
         time = _number(quote(alias, column), struct[column].dataType, by_date=window.by_date)
-        clocks.append(Clock(place, time, mark.lateness, None if at is None else at - mark.lateness))
+        clocks.append(Clock(place, time, watermark.lateness, None if at is None else at - watermark.lateness))
     return tuple(clocks)
 
 

@@ -189,7 +189,7 @@ class OrderedRows:
         """Return the watermarks of the result: no row that arrives or expires later lies before them."""
         carried = self._bound.join.carried
         far = {name: min(watermarks[n], lowest(self._window, n, watermarks)) for name, n in carried}
-        return {name: mark for name, mark in far.items() if mark != NOTHING_YET}
+        return {name: watermark for name, watermark in far.items() if watermark != NOTHING_YET}
 
     @property
     def task_widths(self) -> tuple[int, int]:
@@ -250,15 +250,15 @@ class OrderedRows:
 
         No row is then late, and none is expired at its own position.
         """
-        marks, streams = self._window.watermarks, self._bound.streams
+        watermarks, streams = self._window.watermarks, self._bound.streams
         return (
             self._plan.strategy in ("load", "reset")
             and not (self._bound.times or self._window.by_date or self._must_keep)
             and self._bound.semantics == "strict"
             and not self._is_from_upstream
-            and [(mark.time.input, mark.time.column) for mark in marks]
+            and [(watermark.time.input, watermark.time.column) for watermark in watermarks]
             == [(place, stream.event_time) for place, stream in enumerate(streams)]
-            and all(bound.allowance + marks[bound.lesser].lateness >= 0 for bound in self._window.bounds)
+            and all(bound.allowance + watermarks[bound.lesser].lateness >= 0 for bound in self._window.bounds)
         )
 
     @cached_property
@@ -276,9 +276,9 @@ class OrderedRows:
         """The watermark steps that upstream joins recorded, as `steps_at` returns them for rows."""
         for place, new_rows in enumerate(self.new_rows):
             for position in () if new_rows.upstream is None else new_rows.upstream.positions:
-                marks = self._by_place(place, position.watermarks)
+                watermarks = self._by_place(place, position.watermarks)
                 rank = 0 if self._window.is_self_join else place
-                yield (position.time, rank, position.version, *(marks.get(n) for n in self._numbers))
+                yield (position.time, rank, position.version, *(watermarks.get(n) for n in self._numbers))
 
     @property
     def _upstream_at_the_end(self) -> dict[int, int]:
@@ -321,9 +321,9 @@ class OrderedRows:
     @property
     def _floor(self) -> DataFrame:
         """The watermarks before the epoch, as a row that comes before all others."""
-        marks = [F.lit(floor).cast("bigint").alias(watermark_step(n)) for n, floor in self.floors.items()]
+        watermarks = [F.lit(floor).cast("bigint").alias(watermark_step(n)) for n, floor in self.floors.items()]
         place = (F.lit(NOTHING_YET).alias(TIME), F.lit(2).alias(RANK), F.lit(-1).cast("bigint").alias(VERSION))
-        return self._workspace.spark.range(1).select(F.lit(2).alias(SIDE), *place, *marks)
+        return self._workspace.spark.range(1).select(F.lit(2).alias(SIDE), *place, *watermarks)
 
     def _clock(self, number: int) -> str:
         """Return the name of the clock of a watermarked column."""
