@@ -228,7 +228,7 @@ def test_a_join_that_fails_holds_up_those_that_read_it_and_no_others(
         apart, paid, named, whole = report["joins"]
         assert paid["error"]["code"] == "DUPLICATE_KEY"
         assert (named["outcome"], whole["outcome"]) == ("skipped", "skipped")
-        assert named["reason"] == "upstream-failed: paid failed: payments: a key is there more than once"
+        assert named["reason"] == "upstream-failed: paid failed: payments: a key occurs more than once"
         assert whole["reason"] == f"upstream-skipped: named was skipped ({named['reason']})"
         assert (named["error"], apart["outcome"]) == (None, "failed" if command == "run" else "done")
     assert JoinReport.model_validate(named).text() == f"named: skipped ({named['reason']})"

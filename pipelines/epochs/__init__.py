@@ -1,1 +1,1 @@
-"""One epoch of one join, from the look at its tables to the committed row. No command, and no other join."""
+"""Run one epoch of one join, from the checks of its tables to the committed row. Knows no command and no other join."""

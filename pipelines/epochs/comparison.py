@@ -1,4 +1,4 @@
-"""What two tables differ by, in numbers and examples."""
+"""The differences between two tables, as counts and examples."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def counted(different: DataFrame) -> tuple[dict[str, int], list[Row]]:
     Count the rows of a `bag_difference`.
 
     Returns:
-        The numbers of rows missing and surplus, and some of them.
+        The numbers of missing and surplus rows, and examples of them.
     """
     totals = different.agg(
         F.sum(F.expr("IF(surplus < 0, -surplus, 0)")).alias("missing"),
@@ -24,7 +24,7 @@ def counted(different: DataFrame) -> tuple[dict[str, int], list[Row]]:
 
 
 def examples_of(rows: Sequence[Row]) -> list[str]:
-    """Write out a few rows of a `bag_difference`."""
+    """Format the first few rows of a `bag_difference`."""
     return [_example(row) for row in rows[:EXAMPLES]]
 
 

@@ -1,4 +1,4 @@
-"""The expectations that a pipeline file declares, held against what an epoch is about to publish."""
+"""Validate what an epoch is about to publish against the expectations that the pipeline file declares."""
 
 from collections.abc import Callable
 
@@ -12,15 +12,15 @@ from pipelines.binding.workspace import Workspace
 
 def gate_of_yours(workspace: Workspace, name: str, rows: Callable[[], DataFrame]) -> tuple[Verdict, Verdict]:
     """
-    Hold rows to what the pipeline file expects of each.
+    Validate rows against the row-level expectations that the pipeline file declares.
 
     Args:
         workspace: Where to work.
-        name: The join, or a changelog source, of which nothing is expected.
-        rows: Gives the rows; asked only where something is expected.
+        name: The join, or a changelog source, which has no expectations.
+        rows: Returns the rows; called only if expectations are declared.
 
     Returns:
-        What stops the epoch, and what its report and the ledger warn of.
+        The verdict that stops the epoch, and the verdict that becomes warnings in its report and in the ledger.
     """
     join = workspace.file.joins.get(name)
     declared = of_rows(join.expectations) if join is not None else ()

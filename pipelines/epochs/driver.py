@@ -1,11 +1,11 @@
 """
-The driver: executes the plan of one epoch. It knows the protocol and no join.
+Run the plan of one epoch. The driver knows the protocol; each kind of join has its own modules.
 
-    incremental, reconcile:  compute ─► stage ─► gate ─► ledger: publishing ─► MERGE ─► ledger: committed ─► stage gone
+    incremental, reconcile:  compute ─► stage ─► gate ─► ledger: publishing ─► MERGE ─► ledger: committed
     load:                    check ─► ledger: publishing ─► create, append ─► gate ─► ledger: committed
 
-A run that is killed leaves a stale stage before *publishing*, and after it an epoch that the next run finishes from the
-ledger's row and the stage alone.
+A run that is killed before *publishing* leaves only a stale stage. A run that is killed after it leaves an open epoch,
+which the next run finishes from the ledger's row and the stage alone.
 """
 
 import logging
@@ -31,7 +31,7 @@ from pipelines.epochs.replay import compute_replay, plan_replay
 from pipelines.epochs.run_epoch import counts_only, report_on, run_epoch
 from pipelines.epochs.slices import backfill_in_slices, refuse_open, resume_slices, slices_for
 from pipelines.epochs.stream_compute import compute_epoch
-from pipelines.epochs.streams.prepare import create_targets as stream_made_ready
+from pipelines.epochs.streams.prepare import create_targets as create_stream_targets
 from pipelines.epochs.streams.prepare import plan_reset, stream_remedy
 from pipelines.epochs.tables.compute import compute_changes
 from pipelines.epochs.tables.load import load
@@ -59,23 +59,23 @@ def run_join(
     goal: Mapping[str, int] | None = None,
 ) -> JoinReport:
     """
-    Bring one join, or the KTable of a changelog source, up to date; an open epoch is finished first.
+    Update one join, or the KTable of a changelog source, from its sources; finish an open epoch first.
 
-    With a goal, which has versions of streams, a join with a stream reads them no further.
+    `goal` holds versions of streams; a join with a stream reads these streams no further.
 
     Raises:
-        LakejoinError: A subclass says what stopped it; nothing is half applied.
+        LakejoinError: A subclass names what stopped the run; nothing is half applied.
     """
     watch = Stopwatch(lambda step: progress.step(name, step))
-    prepared, finished = _after_the_open_one(workspace, name, watch, progress, backfill=backfill, goal=goal)
+    prepared, finished = _finish_open_and_prepare(workspace, name, watch, progress, backfill=backfill, goal=goal)
     if finished is not None and finished.slices:
         return report_on(finished, watch, "resume")
     plan = prepared.plan
     if backfill is not None and backfill.where is not None:
-        return _mended_part(workspace, prepared, backfill.where, backfill.slices, watch, progress)
+        return _backfill_part(workspace, prepared, backfill.where, backfill.slices, watch, progress)
     is_stream = isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None
     if backfill is not None and is_stream and plan.strategy != "load":
-        return _mended(workspace, prepared, backfill.remedy, watch, progress)
+        return _repair_stream(workspace, prepared, backfill.remedy, watch, progress)
     if backfill is not None and backfill.remedy and not is_stream:
         raise LakejoinError(
             name,
@@ -96,10 +96,10 @@ def run_join(
         )
     tell_begun(progress, plan)
     if isinstance(prepared.bound, BoundKTable):
-        return _epoch_of_ktable(workspace, prepared, watch, progress, asked=backfill is not None)
+        return _run_ktable_epoch(workspace, prepared, watch, progress, asked=backfill is not None)
     if isinstance(prepared.bound, BoundJoin) and prepared.bound.stream is not None:
         with stream_remedy(name):
-            return _epochs_of_stream(workspace, prepared, watch, progress, goal or {})
+            return _run_stream_epochs(workspace, prepared, watch, progress, goal or {})
     if plan.strategy == "load":
         return report_on(load(workspace, plan, must_be_bound(prepared), watch), watch, plan.strategy)
     if backfill is not None:
@@ -108,10 +108,10 @@ def run_join(
         if number > 1:
             plan = _with_changelog(workspace, bound, plan)
             return report_on(backfill_in_slices(workspace, bound, plan, number, watch, progress), watch, plan.strategy)
-    return _change(workspace, prepared, watch)
+    return _run_table_epoch(workspace, prepared, watch)
 
 
-def _after_the_open_one(
+def _finish_open_and_prepare(
     workspace: Workspace,
     name: str,
     watch: Stopwatch,
@@ -120,18 +120,24 @@ def _after_the_open_one(
     backfill: Backfill | None,
     goal: Mapping[str, int] | None = None,
 ) -> tuple[Prepared, Entry | None]:
-    """Plan the next epoch, once that which a killed run left open is finished, and give that one's row if it is."""
+    """
+    Finish the epoch that a killed run left open, if any, then plan the next one.
+
+    Returns:
+        The plan, and the committed row of the finished epoch; None if no epoch was open or it was abandoned. After a
+        sliced backfill the plan is the one that resumed it.
+    """
     asked, is_whole = backfill is not None, backfill is not None and backfill.where is None
     with planning(workspace, name, watch):
         prepared = prepare_node(workspace, name, backfill=asked, goal=goal or None)
     if prepared.plan.strategy != "resume":
         return prepared, None
-    waiting = prepared.history.open
-    assert waiting is not None
+    open_entry = prepared.history.open
+    assert open_entry is not None
     if not is_whole:
-        refuse_open(waiting)
+        refuse_open(open_entry)
     tell_begun(progress, prepared.plan)
-    if waiting.slices:
+    if open_entry.slices:
         finished = resume_slices(workspace, prepared.history, watch, progress)
     else:
         with stream_remedy(name) if _is_stream(workspace, name) else nullcontext():
@@ -145,7 +151,7 @@ def _after_the_open_one(
 
 @contextmanager
 def planning(workspace: Workspace, name: str, watch: Stopwatch) -> Iterator[None]:
-    """Time the look at a join's tables, whose queries are small, and say of what cannot be read what helps."""
+    """Time the planning of a join, with settings for its small queries, and add remedies to read errors."""
     with watch.step("plan"), reading(name), settings(workspace.spark, INTERPRETED):
         yield
 
@@ -155,19 +161,19 @@ def _is_stream(workspace: Workspace, name: str) -> bool:
 
 
 def tell_begun(progress: Progress, plan: EpochPlan) -> None:
-    """Tell that an epoch begins."""
+    """Report to `progress` that an epoch begins."""
     progress.begun(plan.join, plan.epoch, plan.strategy, plan.reason)
 
 
-def _change(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinReport:
-    """Compute, gate and publish an epoch; a feed that turns out unreadable is planned around where that is allowed."""
+def _run_table_epoch(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinReport:
+    """Run an epoch of a join of tables; if a feed proves unreadable, plan the epoch in full where this is allowed."""
     name = prepared.plan.join
     try:
         return _attempt(workspace, prepared, watch)
     except (FeedUnavailable, SchemaBroken) as error:
         is_computing = workspace.ledger.of(name).open is None
         if prepared.plan.strategy == "incremental" and error.where == name and is_computing:
-            check_sources(workspace, must_be_bound(prepared))  # no feed failed, so it may be a source itself
+            check_sources(workspace, must_be_bound(prepared))  # no feed is named: it may be a source itself
         again = plan_around(workspace, prepared, error)
         log.warning("%s: %s; computing in full", name, again.plan.reason)
         return _attempt(workspace, again, watch)
@@ -180,10 +186,10 @@ def _attempt(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> Join
     return run_epoch(workspace, bound, plan, counts_only(compute), watch)
 
 
-def _epoch_of_ktable(
+def _run_ktable_epoch(
     workspace: Workspace, prepared: Prepared, watch: Stopwatch, progress: Progress, *, asked: bool
 ) -> JoinReport:
-    """Carry out an epoch of a KTable; where a person asked for a backfill, one that cannot go on is reconciled."""
+    """Run an epoch of a KTable; if the KTable cannot continue and the user asked for a backfill, reconcile it."""
     name, plan, bound = prepared.plan.join, prepared.plan, prepared.bound
     assert isinstance(bound, BoundKTable)
     try:
@@ -194,35 +200,35 @@ def _epoch_of_ktable(
         stopped = error
     with planning(workspace, name, watch):
         again = prepare_ktable(workspace, name, backfill=True, anew=True).plan
-    if again.strategy != "reconcile":  # it was stopped while it was published
+    if again.strategy != "reconcile":  # the epoch stopped while it was published
         raise stopped
     tell_begun(progress, again)
     return run_epoch(workspace, bound, again, counts_only(compute_ktable), watch)
 
 
-def _epochs_of_stream(
+def _run_stream_epochs(
     workspace: Workspace, prepared: Prepared, watch: Stopwatch, progress: Progress, goal: Mapping[str, int]
 ) -> JoinReport:
-    """Take the epochs of a join with a stream until it is where its sources were when the first was planned."""
+    """Run epochs of a join with a stream up to the source versions that were found when the first was planned."""
     name, reports = prepared.plan.join, []
     newest = {**must_be_bound(prepared).newest, **goal}
     while True:
         bound, plan = must_be_bound(prepared), prepared.plan
-        reports.append(run_epoch(workspace, bound, stream_made_ready(workspace, bound, plan), compute_epoch, watch))
+        reports.append(run_epoch(workspace, bound, create_stream_targets(workspace, bound, plan), compute_epoch, watch))
         if not plan.more:
             return joined_reports(reports)
         watch = Stopwatch(lambda step: progress.step(name, step))
         with planning(workspace, name, watch):
             prepared = prepare_node(workspace, name, goal=newest)
-        if prepared.plan.strategy != "incremental":  # another run was quicker, or what waits came out of order
+        if prepared.plan.strategy != "incremental":  # another run was faster, or the remaining commits are held back
             return joined_reports(reports)
         tell_begun(progress, prepared.plan)
 
 
-def _mended(
+def _repair_stream(
     workspace: Workspace, prepared: Prepared, remedy: Remedy, watch: Stopwatch, progress: Progress
 ) -> JoinReport:
-    """Append what the result of a join with a stream lacks of its recorded epochs, or do what a person decided."""
+    """Append missing rows of the recorded epochs to the result of a join with a stream, or apply the chosen remedy."""
     name = prepared.plan.join
     with planning(workspace, name, watch):
         if remedy == "reset":
@@ -233,24 +239,24 @@ def _mended(
     return run_epoch(workspace, bound, plan, compute_epoch if remedy == "reset" else compute_replay, watch)
 
 
-def _mended_part(
+def _backfill_part(
     workspace: Workspace, prepared: Prepared, where: str, slices: int, watch: Stopwatch, progress: Progress
 ) -> JoinReport:
-    """Reconcile the rows of a result that meet a condition, at the versions that its last epoch read."""
+    """Reconcile the rows of a result that meet a condition, at the source versions of its last epoch."""
     with planning(workspace, prepared.plan.join, watch):
         plan, bound, subset = plan_subset(workspace, prepared, where)
     tell_begun(progress, plan)
     number = slices_for(bound, slices)
     if number > 1:
-        made = backfill_in_slices(workspace, bound, plan, number, watch, progress, *subset.conditions)
-        return report_on(made, watch, plan.strategy)
+        entry = backfill_in_slices(workspace, bound, plan, number, watch, progress, *subset.conditions)
+        return report_on(entry, watch, plan.strategy)
     return run_epoch(workspace, bound, plan, counts_only(partial(compute_reconciliation, subset=subset)), watch)
 
 
 def _with_changelog(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
-    """Create the changelog of a result that is to keep one and has none; empty, a crash after this does no harm."""
+    """Create the changelog if the join keeps one and it does not exist; it is empty, so a crash here is harmless."""
     if bound.changelog is None or plan.changelog_id:
         return plan
     create(workspace.spark, bound.changelog, changelog_schema(bound.columns), bound.join.key)
-    made = get(workspace.spark, bound.changelog)
-    return replace(plan, changelog_id=made.id, changelog_version=made.version)
+    changelog = get(workspace.spark, bound.changelog)
+    return replace(plan, changelog_id=changelog.id, changelog_version=changelog.version)

@@ -1,4 +1,4 @@
-"""Keys that a table holds more than once, and the error that names them."""
+"""Find keys that a table holds more than once, and raise the error that names them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,20 +17,20 @@ REMOVE = "remove the surplus rows from the source; nothing was published"
 
 
 class Duplicate(NamedTuple):
-    """A key that a table holds more than once: its values, and how many rows have it, in words."""
+    """A key that a table holds more than once: its values, and the number of its rows in words."""
 
     key: Sequence[object]
     rows: str
 
 
 def duplicates_in_changes(changes: DataFrame) -> list[Duplicate]:
-    """Return examples of keys that changes make hold several rows; the table may hold more than the changes show."""
+    """Return examples of keys that have several rows after the changes; the table may hold more rows of them."""
     rows = changes.select("key", "copies").limit(EXAMPLES).collect()
     return [Duplicate(tuple(row["key"]), f"{row['copies']} rows or more") for row in rows]
 
 
 def duplicates_in_table(rows: DataFrame, key: Sequence[str]) -> list[Duplicate]:
-    """Return examples of keys that several rows of a table have; rows without a key do not count."""
+    """Return examples of keys that several rows of a table have; rows with a null key do not count."""
     parts = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
     twice = rows.where(f"NOT {null_key(key)}").groupBy(*parts).count().where("count > 1")
     return [Duplicate(tuple(row)[:-1], f"{row['count']} rows") for row in twice.limit(EXAMPLES).collect()]
@@ -38,21 +38,21 @@ def duplicates_in_table(rows: DataFrame, key: Sequence[str]) -> list[Duplicate]:
 
 def refuse_keys(label: str, key: Sequence[str], examples: Sequence[Duplicate], hint: str = REMOVE) -> None:
     """
-    Stop where keys were found that a table holds twice.
+    Raise an error if a table holds keys more than once.
 
     Args:
-        label: The table.
+        label: The table's name in the file.
         key: The names of its key columns.
-        examples: Keys that it holds twice.
-        hint: What helps.
+        examples: Keys that it holds more than once; may be empty.
+        hint: The remedy.
 
     Raises:
-        DuplicateKey: There is an example.
+        DuplicateKey: `examples` is not empty.
     """
     if examples:
         raise DuplicateKey(
             label,
-            "a key is there more than once",
+            "a key occurs more than once",
             expected="at most one row for each key",
             found=listed(key, examples),
             hint=hint,
@@ -60,7 +60,7 @@ def refuse_keys(label: str, key: Sequence[str], examples: Sequence[Duplicate], h
 
 
 def listed(key: Sequence[str], examples: Sequence[Duplicate]) -> str:
-    """Write keys for a message, each with the names of its columns and its rows: `k=3 (2 rows)`."""
+    """Format keys for a message, each with its column names and its number of rows: `k=3 (2 rows)`."""
     named = (
         ", ".join(f"{name}={value}" for name, value in zip(key, one.key, strict=True)) + f" ({one.rows})"
         for one in examples

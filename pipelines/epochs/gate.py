@@ -1,4 +1,4 @@
-"""What an epoch is about to publish, and how it is held against result and sources, by the kind of join."""
+"""Validate what an epoch is about to publish against its result and its sources, by the kind of join."""
 
 from dataclasses import dataclass
 
@@ -25,11 +25,11 @@ from pipelines.spec import STREAM_COLUMNS
 @dataclass(frozen=True)
 class Prefetched:
     """
-    What the gate of a join of tables has before the change set is known.
+    What the gate of a join of tables reads before the change set is known.
 
     Args:
-        sources: Its sources as the epoch pinned them.
-        rows: What was read of them and of the result already.
+        sources: The sources at the versions that the epoch pinned.
+        rows: The rows of the sources and of the result that are already read.
     """
 
     sources: Sources
@@ -38,22 +38,22 @@ class Prefetched:
 
 def prefetch(workspace: Workspace, bound: Bound, plan: EpochPlan) -> Prefetched | None:
     """
-    Find what an epoch of a join of tables will be held against, and read it of a small one, while it is computed.
+    Prefetch what the gate of a join of tables needs, while the epoch is computed; read rows only for a small epoch.
 
     Args:
-        workspace: Where both are.
+        workspace: Where the tables are.
         bound: The join, or the KTable.
         plan: The epoch.
 
     Returns:
-        What was found; None of other kinds, where the gate finds all itself.
+        The sources and rows; None for other kinds, whose gates read everything themselves.
     """
     if not isinstance(bound, BoundJoin) or bound.streams:
         return None
     sources = sources_of(workspace, bound, plan)
     if plan.strategy != "incremental" or not plan.via_driver:
         return Prefetched(sources)
-    kind = _kind_of_changes(bound)
+    kind = _change_set_schema(bound)
     return Prefetched(sources, prefetch_rows(workspace.spark, kind, bound.result, plan.base_version, sources))
 
 
@@ -66,15 +66,15 @@ def gate(
     prefetched: Prefetched | None = None,
 ) -> Verdict:
     """
-    Hold what an epoch has staged against the result, and what that is made of.
+    Validate what an epoch has staged against its result and its sources.
 
     Args:
-        workspace: Where both are.
+        workspace: Where the tables are.
         bound: The join, or the KTable.
         plan: The epoch.
-        stage: What it would write.
-        entry: Its row for the ledger, with its counts.
-        prefetched: What `prefetch` has found.
+        stage: The stage of the epoch.
+        entry: The epoch's row for the ledger, with its counts.
+        prefetched: What `prefetch` returned.
     """
     rows = staged_rows(entry)
     if isinstance(bound, BoundJoin) and bound.streams:
@@ -88,7 +88,7 @@ def gate(
 
 
 def _gate_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
-    """Gate the rows that an epoch adds to the result of a join with a stream."""
+    """Validate the rows that an epoch adds to the result of a join with a stream."""
     findings: tuple[str, ...] = ()
     appended = entry.counts.get(APPENDED, 0)
     if appended:
@@ -110,22 +110,22 @@ def _gate_tables(
     logged: int,
     prefetched: Prefetched | None,
 ) -> Verdict:
-    """Gate the change set of a join of tables, and its changelog where that follows the sources commit by commit."""
+    """Validate the change set of a join of tables and, in an incremental epoch, the rows of its changelog."""
     spark, base, is_incremental = workspace.spark, plan.base_version, plan.strategy == "incremental"
     if not rows and not logged and not is_incremental:
         return Verdict()
-    is_few = rows + logged <= limits.CHANGES_VIA_DRIVER and (plan.via_driver or not is_incremental)
-    kind = _kind_of_changes(bound)
+    is_small_epoch = rows + logged <= limits.CHANGES_VIA_DRIVER and (plan.via_driver or not is_incremental)
+    kind = _change_set_schema(bound)
     if prefetched is None:
         prefetched = Prefetched(sources_of(workspace, bound, plan))
     sources = prefetched.sources
-    # Plans over small sources are interpreted, which costs less than to compile them.
+    # Queries over small sources are interpreted, which costs less than compiling them.
     via_driver = {
         **(small_query_settings(0) if sources.are_small else NOT_ADAPTIVE),
         "spark.sql.shuffle.partitions": "2",
     }
-    with settings(spark, via_driver if is_few else {}):
-        # That nothing is to change is an answer too.
+    with settings(spark, via_driver if is_small_epoch else {}):
+        # An empty change set is validated, too.
         changes = stage.get(spark, "result", kind) if rows else spark.createDataFrame([], kind)
         findings = gate_change_set(spark, changes, rows, bound.result, base, sources, prefetched.rows).findings
         if (rows or logged) and bound.changelog is not None and is_incremental:
@@ -135,20 +135,18 @@ def _gate_tables(
     return Verdict(findings)
 
 
-def _kind_of_changes(bound: BoundJoin) -> StructType:
-    """Give the columns of a staged change set."""
+def _change_set_schema(bound: BoundJoin) -> StructType:
+    """Return the schema of a staged change set."""
     key = StructType([bound.columns[name] for name in bound.join.key])
     images = [StructField(name, bound.columns) for name in ("before", "after")]
     return StructType([StructField("op", StringType()), StructField("key", key), *images])
 
 
-OF_OURS = "`lakejoin backfill --select {join}` reconciles with the sources as they are now"
+OF_OURS = "run `lakejoin backfill --select {join}` to reconcile the result with the sources as they are now"
 
 
-OF_YOURS = (
-    "correct the sources and run again, correct what `expectations` of the join says, or set `on_failed_gate: warn`"
-)
-"""What to do next about findings."""
+OF_YOURS = "correct the sources and run again, correct the `expectations` of the join, or set `on_failed_gate: warn`"
+"""The hints for findings of the built-in gates, and of the expectations that the pipeline file declares."""
 
 
 def gated(
@@ -160,18 +158,18 @@ def gated(
     prefetched: Prefetched | None = None,
 ) -> tuple[Verdict, Verdict, str]:
     """
-    Hold a staged change set to its gates.
+    Run the gates of a staged change set: the built-in ones, then those that the pipeline file declares.
 
     Args:
         workspace: Where to work.
         bound: The join, or the KTable.
         plan: The epoch.
-        stage: What it would write.
-        entry: Its row for the ledger, with its counts.
-        prefetched: What was found for the gate while the epoch was computed.
+        stage: The stage of the epoch.
+        entry: The epoch's row for the ledger, with its counts.
+        prefetched: What `prefetch` returned while the epoch was computed.
 
     Returns:
-        What stops it, what is only warned of, and what to do about the first.
+        The verdict that stops the epoch, the verdict that becomes warnings, and the hint for the first.
     """
     verdict = gate(workspace, bound, plan, stage, entry, prefetched)
     if not verdict.passed or not (staged_rows(entry) or entry.counts.get(APPENDED)):
@@ -180,6 +178,6 @@ def gated(
 
 
 def _staged(workspace: Workspace, stage: Stage, entry: Entry) -> DataFrame:
-    """Give the rows that the epoch puts into the result."""
+    """Return the rows that the epoch writes into the result."""
     rows = stage.get(workspace.spark, "result")
     return rows if entry.counts.get(APPENDED) else rows.where("op <> 'delete'").select("after.*")

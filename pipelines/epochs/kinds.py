@@ -1,4 +1,4 @@
-"""All that has epochs of its own: joins of tables, joins with a stream, and the KTables of changelog sources."""
+"""The nodes that have epochs: joins of tables, joins with a stream, and the KTables of changelog sources."""
 
 from collections.abc import Mapping
 
@@ -14,13 +14,13 @@ def prepare_node(
     workspace: Workspace, name: str, *, backfill: bool = False, goal: Mapping[str, int] | None = None
 ) -> Prepared:
     """
-    Plan the next epoch of a join or, where the name is that of a changelog source, of its KTable.
+    Plan the next epoch of a join, or of the KTable of a changelog source.
 
     Args:
         workspace: Where to work.
-        name: The join, or the source.
-        backfill: A person asked for a reconciliation.
-        goal: Of a join with a stream: the versions beyond which nothing is read, by source.
+        name: The join, or the changelog source.
+        backfill: Whether the user asked for a backfill.
+        goal: The versions beyond which a join with a stream reads nothing, by source.
     """
     if name not in workspace.file.joins:
         return prepare_ktable(workspace, name, backfill=backfill)

@@ -1,4 +1,4 @@
-"""Gather the facts of a join and plan its next epoch; reads only."""
+"""Check the tables of a join and gather the facts for planning its next epoch; this module only reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from pipelines.plan.values import EpochPlan
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan with what it was made from; `bound` is None for an open epoch, which needs no source and no file."""
+    """A plan with its inputs; `bound` is None for an open epoch, which needs no source and no pipeline file."""
 
     plan: EpochPlan
     history: JoinHistory
@@ -35,21 +35,21 @@ NO_GAPS: Mapping[str, str] = {}
 
 
 def facts_of(table: Table | None) -> ResultFacts | None:
-    """Give what a plan needs to know of a table that is kept; None where there is none."""
+    """Return the facts that a plan needs about a target table; None if the table does not exist."""
     return None if table is None else ResultFacts(table.id, table.version)
 
 
 def used_columns(bound: Bound, result: Table | None) -> dict[str, tuple[str, ...]]:
     """
-    Name the columns of each source whose changes count for the next epoch.
+    Return the columns of each source whose changes matter to the next epoch.
 
     Args:
         bound: The join, or the KTable.
-        result: Its result; None where there is none.
+        result: Its result table; None if it does not exist.
 
     Returns:
-        The columns that it uses, by source. Nothing where the result lacks columns that the join makes, or has others:
-        `check_result` raises that with what helps, which a changed column of a source would hide.
+        The used columns, by source. Empty if the result has other columns than the join makes: `check_result` then
+        raises an error with the remedy, which an error about a source's column would hide.
     """
     if result is not None and differences(bound.columns, result.schema):
         return {}
@@ -67,16 +67,16 @@ def source_facts(
     gap: str = "",
 ) -> SourceFacts:
     """
-    Find out what has become of a source since the last epoch.
+    Gather what has happened to a source since the last epoch.
 
     Args:
         workspace: Where to look.
         join: The join, or the changelog source.
         table: The source's table, pinned.
-        history: What the ledger knows.
-        used: The columns whose changes count, by source.
-        backfill: What is recorded does not matter.
-        gap: Why its feed could not be read, when an attempt has just shown it.
+        history: The ledger's history of the join.
+        used: The columns whose changes matter, by source.
+        backfill: Whether to ignore the recorded versions.
+        gap: Why the feed could not be read, if an attempt has just shown it.
 
     Raises:
         FeedUnavailable: Its change feed is off.
@@ -116,7 +116,7 @@ def source_facts(
 def _check_changelog(
     workspace: Workspace, bound: BoundJoin, changelog: Table, history: JoinHistory, *, backfill: bool
 ) -> None:
-    """See that the changelog is as the last epoch left it and has the columns that it should."""
+    """Check that the changelog is unchanged since the last epoch and has the expected columns."""
     last = history.committed
     recorded = last.changelog if last is not None else None
     if recorded is not None and recorded.version is not None and not backfill:
@@ -127,7 +127,7 @@ def _check_changelog(
 def check_result(
     workspace: Workspace, name: str, bound: Bound, result: Table, history: JoinHistory, *, backfill: bool
 ) -> None:
-    """See that the result is as the last epoch left it and has the columns of the join."""
+    """Check that the result is unchanged since the last epoch and has the columns of the join."""
     last = history.committed
     if last is not None and last.result.version is not None and not backfill:
         check_owner(workspace.spark, result, last.result.version, history.run_ids())
@@ -141,42 +141,42 @@ def check_result(
     check_columns(name, "result", bound.columns, result.schema, bound.reshaped)
 
 
-def check_columns(join: str, which: str, columns: StructType, found: StructType, way: str) -> None:
+def check_columns(join: str, which: str, columns: StructType, found: StructType, hint: str) -> None:
     """
-    See that a table has the columns that belong there.
+    Check that a table has the expected columns.
 
     Args:
         join: The join, or the changelog source.
-        which: What the table is to it.
-        columns: The columns that belong there.
-        found: Those of the table.
-        way: What helps.
+        which: The name of the table in messages, such as "result".
+        columns: The expected columns.
+        found: The columns of the table.
+        hint: The remedy.
 
     Raises:
-        SchemaBroken: One is missing, too many, or of another type.
+        SchemaBroken: A column is missing, unexpected, or of another type.
     """
     differ = differences(columns, found)
     if differ:
         raise SchemaBroken(
             join,
-            f"the columns of the {which} are not those that belong there",
+            f"the {which} does not have the expected columns",
             expected=listed(columns),
             found="; ".join(differ),
-            hint=way,
+            hint=hint,
         )
 
 
 def seen_changes(bound: BoundJoin, result: Table | None, history: JoinHistory) -> Redefined | None:
     """
-    Say what a changed definition changes, as far as the result and the ledger show it, and what helps.
+    Describe what a changed definition changes, as far as the result and the ledger show it, with the remedy.
 
     Args:
         bound: The join as it is defined now.
-        result: Its result; None where there is none.
-        history: What the ledger knows.
+        result: Its result table; None if it does not exist.
+        history: The ledger's history of the join.
 
     Returns:
-        The changes; None where the last epoch had this definition, or there is nothing to compare.
+        The changes; None if the last epoch had this definition, or if no result or no epoch exists to compare with.
     """
     last = history.committed
     if result is None or last is None or last.definition == bound.definition:
@@ -184,13 +184,13 @@ def seen_changes(bound: BoundJoin, result: Table | None, history: JoinHistory) -
     columns = differences(bound.columns, result.schema)
     read = [table.address.label for table in (*bound.sources, *bound.logs.values())]
     before = [source.name for source in last.sources]
-    came = [f"it reads {name}, too" for name in read if name not in before]
-    went = [f"it reads {name} no more" for name in before if name not in read]
-    return Redefined((*columns, *came, *went), bound.reshaped if columns else "")
+    added = [f"it now reads {name}" for name in read if name not in before]
+    removed = [f"it no longer reads {name}" for name in before if name not in read]
+    return Redefined((*columns, *added, *removed), bound.reshaped if columns else "")
 
 
 def is_only_created(table: Table, history: JoinHistory) -> bool:
-    """Tell whether a run made the table and came no further: it is nobody's, and empty."""
+    """Return whether a run created the table and stopped there: it is empty, and no committed epoch wrote it."""
     last = history.committed
     is_ours = last is not None and last.result.id == table.id
     return (
@@ -201,7 +201,7 @@ def is_only_created(table: Table, history: JoinHistory) -> bool:
 
 
 def must_be_bound(prepared: Prepared) -> BoundJoin:
-    """Give the bound join of a plan that computes something."""
+    """Return the bound join of a plan that computes something; raise an error for an open epoch."""
     if not isinstance(prepared.bound, BoundJoin):
-        raise CannotContinue(prepared.plan.join, f"an open epoch has to be finished first: {prepared.plan.reason}")
+        raise CannotContinue(prepared.plan.join, f"an open epoch must be finished first: {prepared.plan.reason}")
     return prepared.bound

@@ -1,7 +1,7 @@
 """
-From a staged change set to a closed epoch: MERGE, a look at what it did, the committed row.
+Publish a staged change set and close its epoch: run the MERGE, check what it did, write the committed row.
 
-Everything comes from the ledger's *publishing* row and the stage, so that any later process can do the same again.
+Everything is read from the ledger's *publishing* row and the stage, so that any later process can do the same again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,11 +30,11 @@ from pipelines.spec.statement.added_columns import MATCHED
 T = TypeVar("T")
 
 RESET = "reset"
-"""The strategy of an epoch whose rows take the place of all that the result held."""
+"""The strategy of an epoch whose rows replace all rows of the result."""
 
 
 def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, computed: Computed) -> Entry:
-    """Make the *publishing* row of an epoch, from which alone it can be finished."""
+    """Build the *publishing* row of an epoch; this row and the stage suffice to finish the epoch."""
     targets = [TargetVersions(bound.result, plan.result_id, plan.base_version)]
     if isinstance(bound, BoundJoin) and bound.changelog is not None:
         targets.insert(0, TargetVersions(bound.changelog, plan.changelog_id, plan.changelog_version))
@@ -61,30 +61,30 @@ def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, com
 
 
 def staged_rows(entry: Entry) -> int:
-    """Give how many rows of the result the epoch's stage changes."""
+    """Count the rows of the result that the epoch's stage changes."""
     return sum(entry.counts.get(name, 0) for name in OPERATIONS.values())
 
 
 def written_rows(entry: Entry) -> int:
-    """Give how many rows an epoch writes at most into one of its tables."""
+    """Return the largest number of rows that an epoch writes into one of its tables."""
     counts = entry.counts
-    waiting = sum(counts.get(name, 0) for name in (BUFFERED_UNCHANGED, *BUFFERED.values()))
-    return max(staged_rows(entry), counts.get(APPENDED, 0), counts.get("changelog", 0), waiting)
+    buffered = sum(counts.get(name, 0) for name in (BUFFERED_UNCHANGED, *BUFFERED.values()))
+    return max(staged_rows(entry), counts.get(APPENDED, 0), counts.get("changelog", 0), buffered)
 
 
 def is_staged(entry: Entry) -> bool:
-    """Tell whether the epoch's stage holds anything to be written."""
+    """Return whether the epoch's stage holds anything to write."""
     parts = ("changelog", APPENDED, *BUFFERED.values())
     return bool(staged_rows(entry)) or any(entry.counts.get(part) for part in parts) or entry.strategy == RESET
 
 
 def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
     """
-    Publish an epoch from its publishing row and its stage; run twice it writes nothing twice.
+    Publish an epoch from its publishing row and its stage; a second call writes nothing twice.
 
     Raises:
-        BrokenEpoch: What the commit changed is not what was staged; the ledger says so too.
-        ForeignWriter: Somebody else wrote to the result since the epoch was computed.
+        BrokenEpoch: The commit changed other rows than were staged; the ledger records this, too.
+        ForeignWriter: A foreign write changed the result since the epoch was computed.
         AnotherRun: Another run finished the epoch meanwhile.
     """
     return close(workspace, entry, write_staged(workspace, entry, watch), watch)
@@ -92,26 +92,26 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
 
 def write_staged(workspace: Workspace, entry: Entry, watch: Stopwatch) -> tuple[TargetVersions, ...]:
     """
-    Write what an epoch, or one slice of it, has staged into its tables.
+    Write what an epoch, or one slice of it, has staged to its tables.
 
     Returns:
-        The tables, with the versions that they have now.
+        The tables, with their new versions.
 
     Raises:
-        BrokenEpoch, ForeignWriter, AnotherRun: As `publish`.
+        BrokenEpoch, ForeignWriter, AnotherRun: As `publish` raises them.
     """
     version = entry.result.base_version
-    besides = []
-    _must_be_ours(workspace, entry)
+    others = []
+    _check_result(workspace, entry)
     state = entry.state
     if state is not None:
         with watch.step("state"):
-            besides.append(replace(state, version=_publish_state(workspace, entry, state)))
+            others.append(replace(state, version=_publish_state(workspace, entry, state)))
     changelog = entry.changelog
     if changelog is not None:
         with watch.step("changelog"):
             logged = entry.counts.get("changelog", 0)
-            besides.append(replace(changelog, version=_append(workspace, entry, changelog, "changelog", logged)))
+            others.append(replace(changelog, version=_append(workspace, entry, changelog, "changelog", logged)))
     is_reset = entry.strategy == RESET
     if entry.counts.get(APPENDED) or is_reset:
         with watch.step("append"):
@@ -120,25 +120,25 @@ def write_staged(workspace: Workspace, entry: Entry, watch: Stopwatch) -> tuple[
     if staged_rows(entry):
         with watch.step("merge"):
             version = _merge(workspace, entry, entry.result, "result", OPERATIONS)
-    return (*besides, replace(entry.result, version=version))
+    return (*others, replace(entry.result, version=version))
 
 
-def _must_be_ours(workspace: Workspace, entry: Entry) -> None:
-    """See that the result is ours and has its feed, before anything of the epoch goes into the tables beside it."""
+def _check_result(workspace: Workspace, entry: Entry) -> None:
+    """Check the result for foreign writes and for its feed, before the epoch writes to the tables beside it."""
     if len(entry.targets) > 1:
         result = is_still(workspace, entry.result, entry.join)
         check_owner(workspace.spark, result, entry.result.base_version, {entry.run_id}, entry.join)
 
 
 def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) -> int:
-    """Bring the table of rows that wait up to date, unless that is done, and give its version afterwards."""
+    """Write the changes of the buffered rows, unless they are already written, and return the new version."""
     changed = {op: entry.counts.get(name, 0) for op, name in BUFFERED.items()}
     if not any(changed.values()) and entry.strategy != RESET:
         return state.base_version
     if BUFFERED_UNCHANGED not in entry.counts and entry.strategy != RESET:
         return _merge(workspace, entry, state, "state", BUFFERED, [MATCHED])
-    wait = entry.counts.get(BUFFERED_UNCHANGED, 0) + changed["insert"] + changed["update"]
-    return _append(workspace, entry, state, "state", wait, columns="after.*", overwrite=True)
+    buffered = entry.counts.get(BUFFERED_UNCHANGED, 0) + changed["insert"] + changed["update"]
+    return _append(workspace, entry, state, "state", buffered, columns="after.*", overwrite=True)
 
 
 def _append(
@@ -152,10 +152,10 @@ def _append(
     overwrite: bool = False,
 ) -> int:
     """
-    Append a part of the stage to a target, unless that is done, and give the target's version afterwards.
+    Append a part of the stage to a target, unless it is already appended, and return the target's new version.
 
-    Of a part with images of rows `columns` names those that are written, where there is one; with `overwrite` the rows
-    take the place of all that is there.
+    If the part holds row images, `columns` names the columns to write; deleted rows are left out. With `overwrite` the
+    rows replace all rows of the target.
     """
     if not staged and not overwrite:
         return target.base_version
@@ -168,7 +168,7 @@ def _append(
         return append_rows(workspace, entry, target, rows, overwrite=overwrite)
 
     with settings(workspace.spark, small_query_settings(0) if staged <= limits.CHANGES_VIA_DRIVER else {}):
-        version, written = _unless_finished(workspace, entry, target, appended)
+        version, written = _run_write(workspace, entry, target, appended)
     if written not in (staged, None):
         raise broken(workspace, entry, f"{staged} rows", f"{written} in version {version} of the {part}")
     return version
@@ -183,21 +183,21 @@ def append_rows(
     overwrite: bool = False,
 ) -> tuple[int, int | None]:
     """
-    Append an epoch's rows to a table, exactly once however often it is tried.
+    Append an epoch's rows to a table exactly once, however often it is called.
 
     Args:
         workspace: Where to work.
         entry: The epoch's publishing row.
-        target: The changelog, or the result of a join with a stream, and the version that the epoch was computed
-            against.
-        rows: Gives what is appended.
-        overwrite: Put the rows in the place of all that is there.
+        target: The table, with the version that the epoch was computed against: a changelog, the state, or the result
+            of a join with a stream.
+        rows: Returns the rows to append.
+        overwrite: Whether the rows replace all rows of the table.
 
     Returns:
-        The version of the table that has them, and how many rows they are; None where nothing tells.
+        The version of the table that holds the rows, and their number; None if the history does not record it.
 
     Raises:
-        ForeignWriter: Somebody else wrote to the table.
+        ForeignWriter: A foreign write changed the table.
         AnotherRun: Another run finished the epoch meanwhile.
         BrokenEpoch: The table was replaced.
     """
@@ -207,8 +207,8 @@ def append_rows(
     def own(table: Table) -> Commit | None:
         commits = check_owner(workspace.spark, table, target.base_version, {entry.run_id}, entry.join)
         ours = [commit for commit in commits if commit.metadata == fence.user_metadata and commit.changes_data]
-        if ours and ours[-1].operation == "RESTORE":  # it was being let go
-            raise broken(workspace, entry, "its rows", f"they were taken back in version {ours[-1].version}")
+        if ours and ours[-1].operation == "RESTORE":  # the epoch is being abandoned
+            raise broken(workspace, entry, "its rows", f"a RESTORE removed them in version {ours[-1].version}")
         return ours[-1] if ours else None
 
     table = is_still(workspace, target, entry.join, feed=target != entry.state)
@@ -220,7 +220,7 @@ def append_rows(
         except Exception as error:
             if not is_conflict(error):
                 raise
-            # Another run appended the same rows at the same time, or upkeep rewrote what is replaced: history tells.
+            # Another run appended the same rows, or maintenance rewrote the replaced files: the history shows which.
             is_beaten = True
         made = own(refresh(workspace.spark, table))
         if made is None and not (is_beaten and left and is_open(workspace, entry)):
@@ -229,27 +229,27 @@ def append_rows(
     return made.version, None if counts is None else counts["inserted"]
 
 
-def _unless_finished(workspace: Workspace, entry: Entry, target: TargetVersions, action: Callable[[], T]) -> T:
-    """Carry out a write of an open epoch; where it fails, say whether another run finished the epoch, or why."""
+def _run_write(workspace: Workspace, entry: Entry, target: TargetVersions, action: Callable[[], T]) -> T:
+    """Run a write of an open epoch; if it fails, raise an error that says whether another run finished the epoch."""
     try:
         return action()
     except LakejoinError:
         raise
     except Exception as error:
         if not is_open(workspace, entry):
-            raise another_run(entry) from error  # the stage went with the epoch
+            raise another_run(entry) from error  # the other run deleted the stage
         if not is_of_spark(error):
             raise
         raise refusal(error, target.address, entry.epoch, entry.join) from error
 
 
 def fence_of(workspace: Workspace, entry: Entry) -> Fence:
-    """Tell whose the commits of an epoch are, or those of one of its slices."""
+    """Return the fence that marks the commits of an epoch, or of one of its slices."""
     return Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id, entry.slice)
 
 
 def broken(workspace: Workspace, entry: Entry, staged: str, found: str) -> BrokenEpoch:
-    """Write into the ledger that a commit is not what was staged for it, and give the error to raise."""
+    """Record in the ledger that a commit differs from what was staged, and return the error to raise."""
     workspace.ledger.append(replace(entry, step=BROKEN, message=f"staged: {staged}; found: {found}"))
     return BrokenEpoch(
         entry.join,
@@ -261,11 +261,11 @@ def broken(workspace: Workspace, entry: Entry, staged: str, found: str) -> Broke
 
 
 def another_run(entry: Entry) -> AnotherRun:
-    """Give the error of a run that comes too late."""
+    """Return the error of a run whose epoch another run has finished."""
     return AnotherRun(
         entry.join,
         f"epoch {entry.epoch} was finished by another run meanwhile",
-        hint="run again for what came since",
+        hint="run again to process newer commits",
     )
 
 
@@ -275,9 +275,9 @@ def _merge(
     target: TargetVersions,
     part: str,
     operations: Mapping[str, str],
-    telling: Sequence[str] = (),
+    distinguishing: Sequence[str] = (),
 ) -> int:
-    """Merge a part of the stage into a target, unless that is done, and give the target's version afterwards."""
+    """Merge a part of the stage into a target, unless it is already merged, and return the target's new version."""
     table = is_still(workspace, target, entry.join, feed=target != entry.state)
     fence = fence_of(workspace, entry)
     staged = {name: entry.counts[name] for name in operations.values()}
@@ -286,12 +286,12 @@ def _merge(
     def merged() -> Commit | None:
         base, stage = target.base_version, Stage(entry.stage)
         still_open = partial(is_open, workspace, entry)
-        return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join, telling)
+        return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join, distinguishing)
 
     with settings(
         workspace.spark, small_query_settings(table.size) if sum(staged.values()) <= limits.CHANGES_VIA_DRIVER else {}
     ):
-        commit = _unless_finished(workspace, entry, target, merged)
+        commit = _run_write(workspace, entry, target, merged)
     counted = committed_counts(workspace.spark, table, commit) if commit else dict.fromkeys(OPERATIONS.values(), 0)
     made = staged if counted is None else {operations[op]: counted[name] for op, name in OPERATIONS.items()}
     if commit is None or made != staged:
@@ -301,7 +301,7 @@ def _merge(
 
 
 def close(workspace: Workspace, entry: Entry, targets: Sequence[TargetVersions], watch: Stopwatch) -> Entry:
-    """Write the committed row, with the versions that the targets have now, then let the stage go."""
+    """Write the committed row with the new versions of the targets, then delete the stage."""
     with watch.step("ledger"):
         committed = workspace.ledger.append(
             replace(entry, step=COMMITTED, targets=tuple(targets), seconds=dict(watch.seconds))
@@ -312,24 +312,24 @@ def close(workspace: Workspace, entry: Entry, targets: Sequence[TargetVersions],
 
 
 def is_open(workspace: Workspace, entry: Entry) -> bool:
-    """Tell whether the ledger still has an epoch open, for this run."""
-    waiting = workspace.ledger.of(entry.join).open
-    return waiting is not None and waiting.epoch == entry.epoch and waiting.run_id == entry.run_id
+    """Return whether the epoch is still open in the ledger, under the same run id."""
+    current = workspace.ledger.of(entry.join).open
+    return current is not None and current.epoch == entry.epoch and current.run_id == entry.run_id
 
 
 def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: bool = True) -> Table:
     """
-    Look a table up that an epoch writes.
+    Look up a table that an epoch writes, and check that it is still the same table.
 
     Args:
         workspace: Where to look.
-        target: The table, as the epoch knows it.
-        join: The join, or the changelog source, that keeps it.
-        feed: Whether it has a change feed.
+        target: The table, as the epoch recorded it.
+        join: The join, or the changelog source, that owns it.
+        feed: Whether the table must have a change feed.
 
     Raises:
-        BrokenEpoch: It is not the one that the epoch was computed against.
-        FeedUnavailable: It records no changes, which others read.
+        BrokenEpoch: The table is not the one that the epoch was computed against.
+        FeedUnavailable: Its change feed is off, which its readers need.
     """
     table = get(workspace.spark, target.address)
     if table.id != target.id:

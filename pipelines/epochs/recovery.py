@@ -1,8 +1,8 @@
 """
-An epoch that a killed run left open.
+Finish or abandon an epoch that a killed run left open.
 
-It is finished from the ledger's row and the stage alone, or let go: where a person asked for a backfill and it cannot
-be finished, or where its stage is gone before anything was written.
+The epoch is finished from the ledger's row and the stage alone. It is abandoned if the user asked for a backfill and it
+cannot be finished, or if its stage is gone before anything was written.
 """
 
 import logging
@@ -33,27 +33,27 @@ def finish_open(
 
     Args:
         workspace: Where to work.
-        prepared: What the ledger knows.
+        prepared: The plan, with the ledger's history of the join.
         watch: Times the steps.
-        abandon_broken: Let it go where it cannot be finished: a backfill follows.
-        resets: The backfill begins the result, and what waits, anew.
+        abandon_broken: Whether to abandon the epoch if it cannot be finished: a backfill follows.
+        resets: Whether that backfill recreates the result and the buffered rows.
 
     Returns:
-        The committed row; None if the epoch was let go.
+        The committed row; None if the epoch was abandoned.
 
     Raises:
-        CannotContinue: It cannot be finished.
+        CannotContinue: The epoch cannot be finished.
         AnotherRun: Another run finished it meanwhile.
     """
     entry = prepared.history.open
     assert entry is not None
     try:
         if abandon_broken and (prepared.history.broken is not None or is_gone(workspace, entry)):
-            raise BrokenEpoch(entry.join, "broken, or its table is gone")
-        return _finished(workspace, entry, watch)
+            raise BrokenEpoch(entry.join, "the epoch is broken, or a table of it is gone")
+        return _finish(workspace, entry, watch)
     except AnotherRun:
         raise
-    except Exception as error:  # whatever it is, a person who asked for a backfill wants to get beyond it
+    except Exception as error:  # an explicit backfill overrides any error
         if not abandon_broken:
             raise
         why = error.problem if isinstance(error, LakejoinError) else first_line(error)
@@ -61,29 +61,29 @@ def finish_open(
     return None
 
 
-def _finished(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | None:
-    """Finish an open epoch; None if it was let go because nothing of it was written and its stage is gone."""
+def _finish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | None:
+    """Finish an open epoch; return None if it was abandoned because its stage is gone and nothing was written."""
     refuse_elsewhere(workspace, entry)
     if entry.strategy == "load" and entry.result.base_version < 0:
         return resume_load(workspace, entry, watch)
     if is_staged(entry) and not Path(entry.stage).exists():
         if not is_open(workspace, entry):
-            raise another_run(entry)  # the stage went with the epoch
+            raise another_run(entry)  # the other run deleted the stage
         if _has_written(workspace, entry):
             raise CannotContinue(
                 entry.join,
                 f"the stage of open epoch {entry.epoch} is gone, and part of the epoch is written",
-                expected=f"the folder {entry.stage}, with what is still to be written",
-                hint=f"restore the folder, or run `lakejoin backfill --select {entry.join}`, which lets the epoch go",
+                expected=f"the folder {entry.stage}, with the rows that are still to be written",
+                hint=f"restore the folder, or run `lakejoin backfill --select {entry.join}`, which abandons the epoch",
             )
         log.warning("%s: the stage of epoch %s is gone before anything was written", entry.join, entry.epoch)
-        abandon(workspace, entry, "its stage is gone, and nothing of it was written")
+        abandon(workspace, entry, "the stage is gone, and nothing was written")
         return None
     return publish(workspace, entry, watch)
 
 
 def _has_written(workspace: Workspace, entry: Entry) -> bool:
-    """Tell whether a commit of an epoch is in one of its tables."""
+    """Return whether one of an epoch's tables holds a commit of it."""
     for target in entry.targets:
         table = is_still(workspace, target, entry.join, feed=False)
         if any(run_of(commit) == entry.run_id for commit in commits_since(workspace.spark, table, target.base_version)):
@@ -93,20 +93,20 @@ def _has_written(workspace: Workspace, entry: Entry) -> bool:
 
 def abandon(workspace: Workspace, entry: Entry, why: str, *, keeps_state: bool = True) -> None:
     """
-    Let an open epoch go; what it has written already is mended by the backfill that follows.
+    Abandon an open epoch; the backfill that follows corrects what it has already written.
 
-    What waits is as it was before, for the epoch that comes instead begins with that. No table and no stage of another
-    lake is touched.
+    The buffered rows are restored, because the next epoch starts from them. Tables and stages of another lake stay
+    untouched.
 
     Args:
         workspace: Where to work.
         entry: Its publishing row.
-        why: Why it is let go, for the ledger.
-        keeps_state: Whether what waits is needed afterwards.
+        why: The reason, for the ledger.
+        keeps_state: Whether the buffered rows are needed afterwards.
 
     Raises:
-        AnotherRun: Another run finished it meanwhile.
-        CannotContinue: What waits cannot be brought back.
+        AnotherRun: Another run finished the epoch meanwhile.
+        CannotContinue: The buffered rows cannot be restored.
     """
     if not is_open(workspace, entry):
         raise another_run(entry)
@@ -119,12 +119,12 @@ def abandon(workspace: Workspace, entry: Entry, why: str, *, keeps_state: bool =
 
 
 def is_gone(workspace: Workspace, entry: Entry) -> bool:
-    """Tell whether a table that an open epoch is to write was dropped; those of a first load need not be there yet."""
+    """Return whether a table that an open epoch writes was dropped; the tables of a first load may not exist yet."""
     return any(target.base_version >= 0 and find(workspace.spark, target.address) is None for target in entry.targets)
 
 
 def elsewhere(workspace: Workspace, entry: Entry) -> list[str]:
-    """Name the tables of an epoch, and its stage, that lie elsewhere than the pipeline file says: in another lake."""
+    """List the tables of an epoch, and its stage, that lie in another lake than the pipeline file says."""
     others = [target.address for target in entry.targets if not _is_here(workspace, target)]
     stage = [entry.stage] if entry.stage and not _is_own_stage(workspace, entry) else []
     return [*(address.path or address.table for address in others), *stage]
@@ -140,28 +140,28 @@ def _is_own_stage(workspace: Workspace, entry: Entry) -> bool:
 
 def refuse_elsewhere(workspace: Workspace, entry: Entry) -> None:
     """
-    Keep the epoch of one lake from being finished in the tables of another one.
+    Check that the tables and the stage of an open epoch lie in the lake of the pipeline file.
 
     Raises:
-        CannotContinue: Its tables or its stage lie elsewhere than the pipeline file says.
+        CannotContinue: They lie in another lake.
     """
     others = elsewhere(workspace, entry)
     if others:
         raise CannotContinue(
             entry.join,
-            f"open epoch {entry.epoch} was begun in another place: the lake was copied or moved",
-            expected=f"tables and a stage of {workspace.file.storage.path or workspace.file.storage.schema_name}",
+            f"open epoch {entry.epoch} belongs to another lake: this one was copied or moved",
+            expected=f"tables and a stage in {workspace.file.storage.path or workspace.file.storage.schema_name}",
             found=", ".join(others),
-            hint=f"run `lakejoin backfill --select {entry.join}`, which lets the epoch go and leaves these as they are",
+            hint=f"run `lakejoin backfill --select {entry.join}`, which abandons the epoch and leaves these alone",
         )
 
 
 def restore_table(workspace: Workspace, entry: Entry, target: TargetVersions) -> None:
     """
-    Bring a table back to what it was before an epoch that is let go; one that is gone or replaced stays so.
+    Restore a table to its version before an abandoned epoch; leave a dropped or replaced table as it is.
 
     Raises:
-        CannotContinue: Delta does not bring it back.
+        CannotContinue: Delta cannot restore the version.
     """
     table = find(workspace.spark, target.address)
     if table is not None and table.id == target.id and table.version > target.base_version:
@@ -174,7 +174,7 @@ def restore_table(workspace: Workspace, entry: Entry, target: TargetVersions) ->
                 raise
             raise CannotContinue(
                 target.address.label,
-                f"the table cannot be brought back to version {target.base_version}, as it was before an epoch",
+                f"the table cannot be restored to version {target.base_version}, its last before the abandoned epoch",
                 found=first_line(error),
-                hint=f"`lakejoin backfill --reset --select {entry.join}` begins it and the result anew",
+                hint=f"run `lakejoin backfill --reset --select {entry.join}` to recreate it and the result",
             ) from error

@@ -1,7 +1,7 @@
 """
-Joins with a stream, looked at once more: each recorded epoch is computed again from the versions that the ledger names.
+Replay a join with a stream: compute each recorded epoch again from the source versions in the ledger.
 
-`verify` compares what comes out with the rows of that epoch, `backfill` appends those that are missing.
+`verify` compares the replayed rows with the rows that the result holds of the epoch; `backfill` appends missing rows.
 """
 
 import logging
@@ -41,7 +41,7 @@ from pipelines.spec import STREAM_COLUMNS
 
 EPOCH = STREAM_COLUMNS[0]
 BEGINNINGS = ("load", "reset", "accept")
-"""Strategies of epochs behind which no replay looks."""
+"""Strategies of epochs before which no epoch is replayed."""
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Replayed:
 
     Args:
         entry: Its *committed* row.
-        different: What `bag_difference` found between what it says and what the result holds of it.
+        different: The `bag_difference` of the replayed rows and the rows that the result holds of the epoch.
     """
 
     entry: Entry
@@ -62,16 +62,16 @@ class Replayed:
 
 class Replay:
     """
-    The epochs of a join's result.
+    The recorded epochs of a join's result.
 
     Args:
         workspace: Where to work.
         name: The join.
-        version: The version of the result to look at; the newest if None.
+        version: The version of the result to compare; the newest if None.
 
     Raises:
         NotYetRun: Another join that it reads has no epoch.
-        CannotContinue: The join has no epoch, or another definition now.
+        CannotContinue: The join has no epoch, or its definition has changed.
     """
 
     def __init__(self, workspace: Workspace, name: str, version: int | None = None) -> None:
@@ -82,12 +82,12 @@ class Replay:
         if last is None:
             raise CannotContinue(
                 name,
-                "the ledger knows no epoch of it: there is nothing to replay",
+                "the ledger holds no epoch of this join, so nothing can be replayed",
                 expected="an epoch",
                 found="none",
-                hint=f"move the table away that lies where the result belongs, then run `lakejoin run --select {name}`",
+                hint=f"move the table at the address of the result away, then run `lakejoin run --select {name}`",
             )
-        hint = f"run `lakejoin backfill --reset --select {name}`, which begins the result anew"
+        hint = f"run `lakejoin backfill --reset --select {name}` to recreate the result"
         check_definition(name, self.bound.definition, last.definition, hint)
         self.last = last
         self.version = get(workspace.spark, self.bound.result).version if version is None else version
@@ -96,7 +96,7 @@ class Replay:
         self.names = self.bound.columns.fieldNames()
 
     def entries(self) -> list[Entry]:
-        """List the epochs that a replay takes, newest first: back to the load, or to where a person took the result."""
+        """List the epochs to replay, newest first, back to the load or reset, or to an acceptance of the result."""
         found = []
         committed = {entry.epoch: entry for entry in self.history.entries if entry.step == COMMITTED}
         for number in sorted(committed, reverse=True):
@@ -109,10 +109,10 @@ class Replay:
 
     def epochs(self) -> Iterator[Replayed]:
         """
-        Replay epoch by epoch, newest first; what comes of each is computed before the next one is asked for.
+        Replay epoch by epoch, newest first. Evaluate a difference before requesting the next, which deletes its stage.
 
         Raises:
-            FeedUnavailable: The sources of the next one are no longer readable; `conditions.reading` says so.
+            FeedUnavailable: The sources of the next epoch are no longer readable; `conditions.reading` raises it.
         """
         for entry in self.entries():
             with _scratch(self._workspace, entry) as stage:
@@ -121,12 +121,12 @@ class Replay:
                 yield Replayed(entry, bag_difference(expected, found.select(*map(quote, self.names))))
 
     def strangers(self) -> DataFrame:
-        """Give the rows that no epoch made since the result began, as `bag_difference` gives surplus rows."""
+        """Return the rows that no epoch since the last beginning made, as surplus rows of a `bag_difference`."""
         committed = [entry for entry in self.history.entries if entry.step == COMMITTED]
         begin = max((entry for entry in committed if entry.strategy in BEGINNINGS), key=lambda entry: entry.epoch)
         known = [entry.epoch for entry in committed if entry.epoch >= begin.epoch]
         rows = self.held.where(~F.coalesce(F.col(EPOCH), F.lit(0)).isin(known))
-        if begin.strategy == "accept":  # what was there then was taken, whoever made it
+        if begin.strategy == "accept":  # the user accepted all rows that existed then
             rows = rows.where(F.col(EPOCH) > begin.epoch)
         return bag_difference(rows.where("false").select(*map(quote, self.names)), rows)
 
@@ -152,7 +152,7 @@ class Replay:
         return kind(self._workspace, bound, plan, stage, via_driver=False).rows()
 
     def _inspect(self, bound: BoundJoin, plan: EpochPlan) -> None:
-        """Look through the feeds that an epoch read: what they do not show as it is, is read from the tables."""
+        """Inspect the feeds that an epoch read, so that distorted rows are read from the tables."""
         ranges = {part.name: part for part in plan.sources}
         for table in bound.sources if plan.strategy == "incremental" else ():
             part, name = ranges[table.address.label], table.address.label
@@ -162,15 +162,15 @@ class Replay:
 
 def verify_stream(workspace: Workspace, name: str) -> JoinReport:
     """
-    Replay the recorded epochs of a join with a stream and compare, both ways, as far back as its sources are readable.
+    Replay the recorded epochs of a join with a stream, as far back as its sources are readable, and compare both ways.
 
     Returns:
-        The report; `counts` has expected (rows of the epochs that were replayed), missing, surplus, and epochs.
+        The report; `counts` has expected (rows of the replayed epochs), missing, surplus, and epochs.
 
     Raises:
         Drifted: Rows differ; the message gives the numbers and examples.
-        FeedUnavailable: The sources of no epoch are readable any more.
-        CannotContinue: There was no epoch since a person took the result as it is.
+        FeedUnavailable: No epoch has sources that are still readable.
+        CannotContinue: No epoch was committed since the user accepted the result as it is.
     """
     watch = Stopwatch()
     with watch.step("verify"):
@@ -193,10 +193,10 @@ def verify_stream(workspace: Workspace, name: str) -> JoinReport:
         if not replayed:
             raise CannotContinue(
                 name,
-                "there is no epoch to replay",
-                expected="an epoch since the result was taken as it is",
+                "no epoch can be replayed",
+                expected="an epoch after the result was accepted as it is",
                 found=f"{replay.last.strategy} of epoch {replay.last.epoch}",
-                hint=f"`lakejoin run --select {name}` makes one",
+                hint=f"run `lakejoin run --select {name}` to make one when the sources have new rows",
             )
         expected = sum(entry.counts.get(APPENDED, 0) for entry in replayed)
     first, newest = replayed[-1].epoch, replayed[0].epoch
@@ -207,10 +207,10 @@ def verify_stream(workspace: Workspace, name: str) -> JoinReport:
             f"the result has drifted: {total['missing']:,} rows are missing, {total['surplus']:,} do not belong there",
             expected=f"the rows of {which}, replayed",
             found="; ".join(examples_of(examples)),
-            hint=f"run `lakejoin backfill --select {name}`, which appends what is missing; rows too many wait for "
-            "`--accept` or `--reset`",
+            hint=f"run `lakejoin backfill --select {name}` to append the missing rows; surplus rows need `--accept` or "
+            "`--reset`",
         )
-    details = [f"{expected:,} rows are as a replay of {which} says"]
+    details = [f"{expected:,} rows equal a replay of {which}"]
     if unreadable:
         details.append(f"epochs before {first} can no longer be read ({unreadable})")
     return JoinReport(
@@ -227,15 +227,15 @@ def verify_stream(workspace: Workspace, name: str) -> JoinReport:
 
 def plan_replay(workspace: Workspace, name: str, remedy: Remedy) -> tuple[EpochPlan, BoundJoin]:
     """
-    Plan the epoch that mends a result, or takes it as it is: it reads nothing that is not accounted for already.
+    Plan the epoch that repairs a result, or accepts it as it is; the epoch reads no new versions of the sources.
 
     Raises:
-        CannotContinue: As `Replay`.
+        CannotContinue: As `Replay` raises it.
     """
     replay = Replay(workspace, name)
     last, table = replay.last, get(workspace.spark, replay.bound.result)
     ranges = tuple(map(SourceRange.nothing_after, last.sources))
-    reason = "accept: a person took the result as it is" if remedy else BACKFILL
+    reason = "accept: the user accepted the result as it is" if remedy else BACKFILL
     plan = EpochPlan(
         name,
         replay.history.next_epoch,
@@ -254,10 +254,10 @@ def plan_replay(workspace: Workspace, name: str, remedy: Remedy) -> tuple[EpochP
 
 def compute_replay(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
     """
-    Find the rows that the result lacks into the stage's part `result`, each with the epoch that it belongs to.
+    Compute the rows that the result lacks into the stage's part `result`, each with the number of its epoch.
 
     Raises:
-        CannotContinue: The result holds rows that no epoch made, or an epoch can no longer be read: a person decides.
+        CannotContinue: The result holds rows that no epoch made, or an epoch can no longer be read; the user decides.
     """
     if plan.strategy == "accept":
         return Computed({APPENDED: 0}, plan.clocks)
@@ -276,31 +276,31 @@ def compute_replay(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stag
                     stage.put(part, rows.select("row", each).select("row.*"))
                     missing.append(stage.get(workspace.spark, part))
     except FeedUnavailable as error:
-        found_gone = f"{error.problem}: {error.found}"
-        raise _needs_a_person(plan.join, "an epoch can no longer be replayed", found_gone) from error
+        found_unreadable = f"{error.problem}: {error.found}"
+        raise _needs_decision(plan.join, "an epoch can no longer be replayed", found_unreadable) from error
     if surplus["surplus"]:
-        found_rows = f"{surplus['surplus']:,} rows too many: {'; '.join(examples_of(examples))}"
-        raise _needs_a_person(plan.join, "the result holds rows that no epoch made", found_rows)
+        found_surplus = f"{surplus['surplus']:,} surplus rows: {'; '.join(examples_of(examples))}"
+        raise _needs_decision(plan.join, "the result holds rows that no epoch made", found_surplus)
     if not missing:
         return Computed({APPENDED: 0}, plan.clocks)
     whole = reduce(DataFrame.unionAll, missing)
     return Computed(stage.put("result", whole, {APPENDED: "count(1)"}), plan.clocks)
 
 
-def _needs_a_person(join: str, problem: str, found: str) -> CannotContinue:
+def _needs_decision(join: str, problem: str, found: str) -> CannotContinue:
     return CannotContinue(
         join,
         problem,
-        expected="the rows of its recorded epochs, maybe less some",
+        expected="only rows of its recorded epochs, some of which may be missing",
         found=found,
-        hint=f"`lakejoin backfill --accept --select {join}` takes the result as it is; `--reset` begins it anew from "
+        hint=f"`lakejoin backfill --accept --select {join}` accepts the result as it is; `--reset` recreates it from "
         "the stream and the tables as they are now",
     )
 
 
 @contextmanager
 def _scratch(workspace: Workspace, entry: Entry) -> Iterator[Stage]:
-    """Give a stage for what a replay keeps meanwhile."""
+    """Create a stage for the intermediate rows of a replay, and delete it afterwards."""
     stage = workspace.rehearsal(entry.join, entry.epoch, uuid.uuid4().hex)
     try:
         yield stage

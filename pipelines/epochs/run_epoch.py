@@ -1,7 +1,7 @@
 """
-One epoch carried out, whatever it computes: into a stage, through its gate, into its tables.
+Run one epoch of any kind: compute it into a stage, run its gate, publish it to its tables.
 
-    compute ─► stage ─► gate ─► ledger: publishing ─► tables ─► ledger: committed ─► stage gone
+    compute ─► stage ─► gate ─► ledger: publishing ─► tables ─► ledger: committed ─► stage deleted
 """
 
 import uuid
@@ -31,7 +31,7 @@ Target = TypeVar("Target", BoundJoin, BoundKTable)
 def counts_only(
     compute: Callable[[Workspace, Target, EpochPlan, Stage], dict[str, int]],
 ) -> Callable[[Workspace, Target, EpochPlan, Stage], Computed]:
-    """Make of a function that counts one that gives what an epoch was computed to."""
+    """Wrap a function that returns the counts of an epoch so that it returns a `Computed`."""
 
     def computed(workspace: Workspace, bound: Target, plan: EpochPlan, stage: Stage) -> Computed:
         return Computed(compute(workspace, bound, plan, stage))
@@ -47,37 +47,37 @@ def run_epoch(
     watch: Stopwatch,
 ) -> JoinReport:
     """
-    Compute an epoch into a stage of its own, gate it and publish it.
+    Compute an epoch into a stage of its own, run its gate and publish it.
 
     Args:
         workspace: Where to work.
         bound: The join, or the KTable.
         plan: The epoch.
-        compute: Computes it into its stage.
+        compute: Computes the epoch into its stage.
         watch: Times the steps.
 
     Raises:
-        GateFailed: It did not pass; the ledger says so, and the stage is kept.
-        LakejoinError: As `compute` and `publish`.
+        GateFailed: The change set did not pass its gate; the ledger records this, and the stage is kept.
+        LakejoinError: As `compute` and `publish` raise it.
     """
     run_id = uuid.uuid4().hex
     stage = workspace.stage(plan.join, plan.epoch, run_id)
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        prefetched, repairs = beside.submit(prefetch, workspace, bound, plan), workspace.feeds.repairs
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        prefetched, repairs = executor.submit(prefetch, workspace, bound, plan), workspace.feeds.repairs
         try:
             with watch.step("compute"), reading(plan.join):
                 computed = compute(workspace, bound, plan, stage)
         except BaseException:
             stage.delete()
             raise
-        if workspace.feeds.repairs > repairs:  # what was looked up from a feed may be distorted, too
-            prefetched = beside.submit(prefetch, workspace, bound, plan)
+        if workspace.feeds.repairs > repairs:  # the prefetched rows may come from a distorted feed
+            prefetched = executor.submit(prefetch, workspace, bound, plan)
         entry = publishing_entry(bound, plan, run_id, stage.path, computed)
         with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= limits.CHANGES_VIA_DRIVER else {}):
-            return _published(workspace, bound, plan, stage, entry, watch, prefetched)
+            return _gate_and_publish(workspace, bound, plan, stage, entry, watch, prefetched)
 
 
-def _published(
+def _gate_and_publish(
     workspace: Workspace,
     bound: Bound,
     plan: EpochPlan,
@@ -86,7 +86,7 @@ def _published(
     watch: Stopwatch,
     prefetched: Future[Prefetched | None],
 ) -> JoinReport:
-    """Gate a staged change set and publish it."""
+    """Run the gate of a staged change set, and publish it if it passes."""
     with watch.step("gate"):
         verdict, warned, hint = gated(workspace, bound, plan, stage, entry, prefetched.result())
     if not verdict.passed:
@@ -97,7 +97,7 @@ def _published(
             plan.join,
             "the change set did not pass its gate; nothing was published",
             found="; ".join(verdict.findings),
-            hint=f"look at the stage in {stage.path}; {hint}",
+            hint=f"inspect the stage in {stage.path}; {hint}",
         )
     entry = replace(entry, message="\n".join(warned.findings))
     try:
@@ -110,7 +110,7 @@ def _published(
 
 
 def report_on(entry: Entry | None, watch: Stopwatch, strategy: str, details: tuple[str, ...] = ()) -> JoinReport:
-    """Report on an epoch that is committed."""
+    """Build the report of a committed epoch."""
     assert entry is not None
     return JoinReport(
         join=entry.join,

@@ -1,4 +1,4 @@
-"""Where an epoch keeps what lies between its feeds and its change set: on the driver, or in its stage."""
+"""Where an epoch keeps the rows between its feeds and its change set: on the driver, or in its stage."""
 
 import logging
 from collections.abc import Callable
@@ -17,19 +17,19 @@ def via_driver_or_stage(
     workspace: Workspace, plan: EpochPlan, size: int, stage: Stage, compute: Callable[[bool], dict[str, int]]
 ) -> dict[str, int]:
     """
-    Compute an epoch through the driver where few rows changed, and through the stage where that proves too much.
+    Compute an epoch through the driver if its plan says so, or through the stage if its rows do not fit on the driver.
 
-    Where a feed proves distorted the epoch is computed once more, with the feed repaired.
+    If a change feed proves distorted, compute the epoch again with the feed repaired.
 
     Args:
         workspace: Where to work.
         plan: The epoch.
-        size: The bytes of the tables that are looked at.
-        stage: Its stage.
-        compute: Computes it into its stage; told whether few rows changed.
+        size: The bytes of the tables that the epoch reads.
+        stage: The stage of the epoch.
+        compute: Computes the epoch into its stage; the argument is whether rows pass through the driver.
 
     Returns:
-        What it counted.
+        The counts of the epoch.
     """
     via_driver = plan.via_driver
     while True:
@@ -38,8 +38,8 @@ def via_driver_or_stage(
             with settings(workspace.spark, small if via_driver else {}):
                 return compute(via_driver)
         except TooMuch:
-            log.info("%s: what changed touches more than passes through the driver", plan.join)
+            log.info("%s: the epoch touches more rows than fit on the driver; taking the stage instead", plan.join)
             via_driver = False
         except Distorted:
-            log.info("%s: rows that a change feed does not show as they are, are read from the table", plan.join)
+            log.info("%s: a change feed distorts rows; computing again with these rows from the table", plan.join)
             stage.delete()

@@ -1,12 +1,12 @@
 """
-The backfill of a large result, slice by slice of its key space, each as one commit.
+Backfill a large result slice by slice of its key space, with one commit for each slice.
 
     check ─► ledger: publishing ─► slices ─► ledger: committed
     each slice: compute ─► stage ─► gate ─► changelog ─► MERGE ─► ledger: slice
 
-It is one epoch, at the versions to which it pinned the sources. Until it is committed the result is between two states:
-nothing else is run, and joins that read it stay at the epoch before. A backfill that was killed is taken up where it
-was, from the ledger's rows.
+A sliced backfill is one epoch, at the source versions that it pinned. Until it is committed, the result is between two
+states: nothing else runs for the join, and joins that read it stay at the epoch before. A killed backfill is resumed
+from the ledger's rows.
 """
 
 import logging
@@ -39,18 +39,18 @@ log = logging.getLogger(__name__)
 
 
 class BackfillOpen(AnotherRun):
-    """A backfill that goes slice by slice has begun and is not through."""
+    """A sliced backfill has begun and is not finished."""
 
     code = "BACKFILL_OPEN"
 
 
 def slices_for(bound: BoundJoin, asked: int) -> int:
     """
-    Tell into how many slices the backfill of a result is cut.
+    Return the number of slices for the backfill of a result.
 
     Args:
         bound: The join.
-        asked: How many a person asked for; by the size of the tables if 0.
+        asked: The number that the user asked for; if 0, the size of the sources decides.
     """
     return asked or 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_SLICE
 
@@ -69,20 +69,20 @@ def backfill_in_slices(
 
     Args:
         workspace: Where to work.
-        bound: The join, its sources at the versions of the plan.
-        plan: The backfill of all of it.
-        number: How many slices there should be.
+        bound: The join, with its sources at the versions of the plan.
+        plan: The backfill as one epoch.
+        number: The number of slices.
         watch: Times the steps.
-        progress: Hears of each slice as it begins.
-        where: Which rows it is about; all of them if None.
+        progress: Notified as each slice begins.
+        where: The condition that selects the rows to reconcile; all rows if None.
 
     Returns:
-        The committed row; its counts are those of all slices.
+        The committed row; its counts cover all slices.
 
     Raises:
         DuplicateKey: A source, or the result, holds a key twice.
-        GateFailed: A slice did not pass; those before it stay written.
-        ForeignWriter: Somebody else wrote to the result meanwhile.
+        GateFailed: A slice did not pass its gate; the slices before it stay written.
+        ForeignWriter: A foreign write changed the result meanwhile.
         AnotherRun: Another run began an epoch meanwhile.
     """
     with watch.step("check"), reading(plan.join):
@@ -95,18 +95,18 @@ def backfill_in_slices(
     entry = replace(entry, slices=slices, reason=f"{plan.reason}, in {len(slices)} slices")
     with watch.step("ledger"):
         workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
-    return _finished(workspace, bound, entry, set(), watch, progress)
+    return _write_slices(workspace, bound, entry, set(), watch, progress)
 
 
 def resume_slices(workspace: Workspace, history: JoinHistory, watch: Stopwatch, progress: Progress) -> Entry | None:
     """
-    Finish a backfill that was begun, at the versions that it was begun with.
+    Finish an open sliced backfill, at the versions that it recorded.
 
     Returns:
-        The committed row; None if it was let go, for it could not go on.
+        The committed row; None if the backfill could not continue and was abandoned.
 
     Raises:
-        LakejoinError: As `backfill_in_slices`.
+        LakejoinError: As `backfill_in_slices` raises it.
     """
     entry = history.open
     assert entry is not None
@@ -118,18 +118,18 @@ def resume_slices(workspace: Workspace, history: JoinHistory, watch: Stopwatch, 
             bound = bind_join(workspace, entry.join)
             check_definition(entry.join, bound.definition, entry.definition, "")
             bound, done = at_recorded(bound, entry.sources), workspace.ledger.slices_done(entry)
-        return _finished(workspace, bound, entry, done, watch, progress)
+        return _write_slices(workspace, bound, entry, done, watch, progress)
     except CannotContinue as error:
         why = error.problem
-    log.warning("%s: the backfill that was begun is let go: %s", entry.join, why)
-    _let_go(workspace, entry, why)
+    log.warning("%s: the open backfill is abandoned: %s", entry.join, why)
+    _abandon(workspace, entry, why)
     return None
 
 
-def _finished(
+def _write_slices(
     workspace: Workspace, bound: BoundJoin, entry: Entry, done: set[int], watch: Stopwatch, progress: Progress
 ) -> Entry:
-    """Write the slices that are not written yet, then the committed row."""
+    """Write the remaining slices, then the committed row."""
     start, rows = time.monotonic(), sum(part.rows for part in entry.slices)
     before = through = sum(part.rows for number, part in enumerate(entry.slices) if number in done)
     for number, part in enumerate(entry.slices):
@@ -141,15 +141,15 @@ def _finished(
         _write_slice(workspace, bound, entry, number, watch)
         through += part.rows
     with watch.step("ledger"):
-        made = [_made(workspace, entry, target) for target in entry.targets]
-    counts = {**entry.counts, **made[-1][1]}
+        written = [_written(workspace, entry, target) for target in entry.targets]
+    counts = {**entry.counts, **written[-1][1]}
     if entry.changelog is not None:
-        counts["changelog"] = made[0][1]["inserted"]
-    return close(workspace, replace(entry, counts=counts), [target for target, _ in made], watch)
+        counts["changelog"] = written[0][1]["inserted"]
+    return close(workspace, replace(entry, counts=counts), [target for target, _ in written], watch)
 
 
 def _write_slice(workspace: Workspace, bound: BoundJoin, entry: Entry, number: int, watch: Stopwatch) -> None:
-    """Compare one slice with what the tables hold now, and write what differs."""
+    """Compare one slice with the current tables, and write the differences."""
     name, key = entry.join, bound.join.key
     tables = [_own(workspace, entry, target)[0] for target in entry.targets]
     plan = _plan(entry, tables)
@@ -168,10 +168,10 @@ def _write_slice(workspace: Workspace, bound: BoundJoin, entry: Entry, number: i
             verdict, warned, hint = gated(workspace, bound, plan, stage, staged)
         if not verdict.passed:
             found = "; ".join(verdict.findings)
-            _let_go(workspace, entry, f"slice {number + 1} did not pass its gate: {found}")
+            _abandon(workspace, entry, f"slice {number + 1} did not pass its gate: {found}")
             raise GateFailed(
                 name,
-                f"slice {number + 1} of {len(entry.slices)} did not pass its gate; those before it are written",
+                f"slice {number + 1} of {len(entry.slices)} did not pass its gate; the slices before it are written",
                 found=found,
                 hint=hint,
             )
@@ -185,7 +185,7 @@ def _write_slice(workspace: Workspace, bound: BoundJoin, entry: Entry, number: i
 
 
 def _plan(entry: Entry, tables: list[Table]) -> EpochPlan:
-    """Plan one slice, against the tables as they are now."""
+    """Plan one slice against the current tables."""
     ranges = tuple(map(SourceRange.recorded, entry.sources))
     result = tables[-1]
     plan = EpochPlan(entry.join, entry.epoch, "reconcile", entry.reason, ranges, result.id, result.version)
@@ -195,14 +195,14 @@ def _plan(entry: Entry, tables: list[Table]) -> EpochPlan:
 
 
 def _own(workspace: Workspace, entry: Entry, target: TargetVersions) -> tuple[Table, list[Commit]]:
-    """Look a table up, and the commits of the backfill to it so far; nobody else may have written to it."""
+    """Return a table and the backfill's commits to it so far; raise an error if it has foreign writes."""
     table = is_still(workspace, target, entry.join)
     commits = check_owner(workspace.spark, table, target.base_version, {entry.run_id}, entry.join)
     return table, [commit for commit in commits if run_of(commit) == entry.run_id]
 
 
-def _made(workspace: Workspace, entry: Entry, target: TargetVersions) -> tuple[TargetVersions, dict[str, int]]:
-    """Give the version that all slices made of a table, and what their commits changed."""
+def _written(workspace: Workspace, entry: Entry, target: TargetVersions) -> tuple[TargetVersions, dict[str, int]]:
+    """Return a table with its version after all slices, and the counts of their commits."""
     table, commits = _own(workspace, entry, target)
     counts = dict.fromkeys(OPERATIONS.values(), 0)
     for commit in commits:
@@ -211,21 +211,21 @@ def _made(workspace: Workspace, entry: Entry, target: TargetVersions) -> tuple[T
     return replace(target, version=max([target.base_version, *(commit.version for commit in commits)])), counts
 
 
-def _let_go(workspace: Workspace, entry: Entry, why: str) -> None:
+def _abandon(workspace: Workspace, entry: Entry, why: str) -> None:
     message = f"{why}; a backfill reconciles the result"
     workspace.ledger.append(replace(entry, step=ABANDONED, message=message))
 
 
 def refuse_open(entry: Entry) -> None:
     """
-    Keep everything but a backfill of the whole result from a join whose backfill has begun.
+    Check that no sliced backfill is open, which only a backfill of the whole result may resume.
 
     Raises:
-        BackfillOpen: It has, and is not through.
+        BackfillOpen: A sliced backfill has begun and is not finished.
     """
     if entry.slices:
         raise BackfillOpen(
             entry.join,
-            f"the backfill of epoch {entry.epoch} has begun and is not through",
-            hint=f"`lakejoin backfill --select {entry.join}` goes on with it where it stopped; let it end if it runs",
+            f"the backfill of epoch {entry.epoch} has begun and is not finished",
+            hint=f"wait for it if it is running, or run `lakejoin backfill --select {entry.join}` to resume it",
         )

@@ -1,4 +1,4 @@
-"""Compute one epoch of a join with a stream, and where the clocks of its sources stand afterwards."""
+"""Compute one epoch of a join with a stream, and the clocks of its sources after the epoch."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,14 +19,14 @@ from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
 from pipelines.plan.values import Computed, EpochPlan
 
 WHOLE = ("load", "reset")
-"""Strategies that take the snapshot of the stream."""
+"""Strategies that read the snapshot of the stream."""
 
 
 def compute_epoch(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
-    """Compute an epoch of a join with a stream, as `compute_stream` or `compute_windowed` says."""
+    """Compute an epoch of a join with a stream by `compute_stream` or `compute_windowed`."""
     compute = compute_stream if bound.join.window is None else compute_windowed
     computed = compute(workspace, bound, plan, stage)
-    if not bound.is_read:  # nobody asks which positions it passed
+    if not bound.is_read:  # no other join reads the positions
         computed = replace(computed, positions=())
     if plan.strategy not in WHOLE:
         return computed
@@ -36,17 +36,18 @@ def compute_epoch(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage
 
 
 def _clocks_of_load(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, reached: Mapping[str, int]
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, computed: Mapping[str, int]
 ) -> dict[str, int]:
     """
-    Say how far the time of each source goes after a first load.
+    Return the clock of each source after a first load.
 
-    What it reads has times of its own, or none; the feed that follows has those of its commits. So that of the newest
-    commit with data counts, or of another join's result the last position, or the greatest value of what orders rows.
+    The rows that a load reads have times of their own, or none; the feed that follows has commit times. The clock of a
+    source is therefore the time of its newest commit with data; for another join's result it is the last position, and
+    for a source with an ordering column the greatest value of that column.
     """
-    clocks = dict(reached)
+    clocks = dict(computed)
     for table in bound.sources:
-        is_known = table.address.label in bound.times and table.address.label in reached
+        is_known = table.address.label in bound.times and table.address.label in computed
         if source_kind(workspace, table) != "global_table" and not is_known:
             newest = _newest_time(workspace, bound, plan, table)
             if newest is not None:
@@ -55,7 +56,7 @@ def _clocks_of_load(
 
 
 def _newest_time(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, table: Table) -> int | None:
-    """Say how far the time of a source goes that is read whole; None where that is not known."""
+    """Return the clock of a source that is read whole; None if it is unknown."""
     name = table.address.label
     column = bound.times.get(name)
     if column is not None:
@@ -67,11 +68,11 @@ def _newest_time(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, table:
         last = bound.made[name].last_committed(lambda entry: entry.epoch <= until)
         assert last is not None
         return last_position(workspace, last)
-    if name in bound.logs:  # its own commits come later than what they are made of
+    if name in bound.logs:  # its commits are later than the changes that they hold
         log = bound.logs[name]
         logged = read(workspace.spark, log.address, log.version).where(f"_cause <> '{BACKFILL_CAUSE}'")
-        reached: int | None = logged.agg(F.max(F.unix_micros("_at"))).collect()[0][0]
-        return reached
+        newest_change: int | None = logged.agg(F.max(F.unix_micros("_at"))).collect()[0][0]
+        return newest_change
     if source_kind(workspace, table) == "changelog":
         read_up_to = workspace.ledger.of(name).read_up_to(table.version)
         table = replace(get(workspace.spark, workspace.source(name)), version=read_up_to)

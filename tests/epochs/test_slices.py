@@ -193,7 +193,7 @@ def test_a_part_of_a_result_goes_slice_by_slice_as_well(drifted: Lake) -> None:
     assert backfill(lake, progress=heard).changed == 5
     assert [at.number for at in heard.slices] == [2]
     assert lake.rows() == RIGHT
-    assert lake.ledger()[-1]["reason"] == f"backfill-where: asked for by a person: {part}, in 3 slices"
+    assert lake.ledger()[-1]["reason"] == f"backfill-where: requested by the user: {part}, in 3 slices"
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Epochs of the tables kept of changelog sources."""
+"""Epochs of the KTables of changelog sources."""

@@ -2,10 +2,10 @@
 Plan and compute one epoch of the KTable of a changelog source.
 
     first:      snapshot of the source ─┐
-    later:      rows that were added ───┴─► offers ─► look-up of what is held ─► stage: result
-    reconciled: snapshot of the source ───► offers ─► compared with all that is held ─► stage: result
+    later:      new rows ───────────────┴─► candidates ─► look-up of existing rows ─► stage: result
+    reconciled: snapshot of the source ───► candidates ─► comparison with all existing rows ─► stage: result
 
-The rows of a snapshot do not say in which commit they came, so that all of it counts as one commit.
+The rows of a snapshot do not record their commits, so the whole snapshot counts as one commit.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -45,35 +45,35 @@ from pipelines.spec.names import DELETED
 from pipelines.spec.statement.added_columns import VERSION
 
 BACKFILL = "run `lakejoin backfill`"
-"""The hint that `ktable_remedy` replaces."""
+"""The hint of an error, which `ktable_remedy` replaces."""
 
 
 def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False, anew: bool = False) -> Prepared:
     """
-    Look at a changelog source, its KTable and the ledger, and plan the next epoch.
+    Read the state of a changelog source, its KTable and the ledger, and plan the next epoch.
 
     Args:
         workspace: Where to work.
         name: The source.
-        backfill: A person asked for it: a KTable whose own table is gone is loaded anew, one that cannot go on is
-            reconciled with its source, and any other just goes on.
-        anew: It is reconciled even if it could go on, as far as its log tells.
+        backfill: Whether the user asked for a backfill: a missing KTable is loaded again, a KTable that cannot continue
+            is reconciled with its source, and any other KTable continues.
+        anew: Whether to reconcile the KTable even if its source's log shows that it could continue.
 
     Raises:
-        CannotContinue: The recorded versions cannot be continued from.
+        CannotContinue: The next epoch cannot continue from the recorded versions.
         LakejoinError: The source is missing or a column unknown.
     """
-    with ktable_remedy(workspace, name), ThreadPoolExecutor(max_workers=1) as beside:
-        looked_at = beside.submit(find, workspace.spark, ktable_address(workspace, name))
+    with ktable_remedy(workspace, name), ThreadPoolExecutor(max_workers=1) as executor:
+        finding = executor.submit(find, workspace.spark, ktable_address(workspace, name))
         history = workspace.ledger.of(name)
-        found = looked_at.result()
+        found = finding.result()
         if history.open is not None:
             return Prepared(plan_epoch(name, "", "auto", history, (), None, backfill=backfill), history, None)
         bound = bind_ktable(workspace, name)
         if found is not None and is_only_created(found, history):
             found = None
         if found is not None:
-            check_columns(name, "table kept of this changelog source", bound.columns, found.schema, bound.reshaped)
+            check_columns(name, "KTable of this changelog source", bound.columns, found.schema, bound.reshaped)
         try:
             return _planned(workspace, bound, history, found, backfill=anew or (backfill and found is None))
         except CannotContinue:
@@ -85,9 +85,9 @@ def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False, a
 def _planned(
     workspace: Workspace, bound: BoundKTable, history: JoinHistory, found: Table | None, *, backfill: bool
 ) -> Prepared:
-    """Plan the next epoch from what is recorded; with `backfill` from the source as it is, whatever is recorded."""
+    """Plan the next epoch from the recorded versions; with `backfill`, from the source as it is, regardless of them."""
     name = bound.source.address.label
-    # What is held is not computed in full again unless a person asks: a gap in the feed is no reason to.
+    # Only the user may ask for a full computation of existing rows; a gap in the feed must not cause one.
     refresh: Refresh = "auto" if history.committed is None else "incremental"
     used = used_columns(bound, found)
     facts = source_facts(workspace, name, bound.source, history, used, backfill=backfill or found is None)
@@ -98,7 +98,7 @@ def _planned(
 
 
 def create_target(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> EpochPlan:
-    """Create the KTable's table before its first epoch, empty, and name it in the plan."""
+    """Create the empty table of the KTable before its first epoch, and name it in the plan."""
     if plan.strategy != "load":
         return plan
     create(workspace.spark, bound.result, bound.columns, bound.spec.key)
@@ -111,14 +111,14 @@ def compute_ktable(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, st
     Compute an epoch of a KTable into the stage's part `result`.
 
     Returns:
-        Counts: read (raw rows), null_keys (those of them without a key), late (those that are older than what is held),
-        ties (those passed over for another one of their commit and order), touched (keys of the others), inserted,
-        updated, deleted (none unless it is reconciled: a tombstone is a row), unchanged, and tombstones (among inserted
-        and updated).
+        Counts: read (raw rows), null_keys (raw rows without a key), late (raw rows that are older than the existing
+        row), ties (raw rows that lost to another one of their commit and order), touched (keys of the raw rows),
+        inserted, updated, deleted (only if the KTable is reconciled: a tombstone is a row), unchanged, and tombstones
+        (among inserted and updated).
 
     Raises:
         CannotContinue: A commit of the source changed or deleted rows.
-        FeedUnavailable, SchemaBroken: Its feed cannot be read, as `conditions.reading` says; it wraps this call.
+        FeedUnavailable, SchemaBroken: Its feed cannot be read; `conditions.reading`, which wraps this call, raises it.
     """
     return via_driver_or_stage(
         workspace, plan, bound.source.size, stage, partial(_compute, workspace, bound, plan, stage)
@@ -140,12 +140,12 @@ def _compute(
             "distorted"
         ),
     )
-    offered = candidates(rows, bound.spec)
+    candidate_rows = candidates(rows, bound.spec)
     if via_driver:
-        offered = to_driver(offered).frame
+        candidate_rows = to_driver(candidate_rows).frame
     else:
-        stage.put("offers", offered)
-        offered = stage.get(workspace.spark, "offers", offered.schema)
+        stage.put("candidates", candidate_rows)
+        candidate_rows = stage.get(workspace.spark, "candidates", candidate_rows.schema)
     facts = dict(seen.get)
     altered, distorted = facts.pop("altered"), facts.pop("distorted")
     if altered is not None:
@@ -155,19 +155,19 @@ def _compute(
         workspace.feeds.refuse_distorted(bound.source, versions.read_after, versions.to_version, distorted)
     held = read(workspace.spark, bound.result, plan.base_version)
     if plan.strategy == "incremental":
-        wanted = pruning(offered.select("key"))
+        wanted = pruning(candidate_rows.select("key"))
         predicate = wanted.predicate(key)
         held = held.where("false") if wanted.keys == 0 else held if predicate is None else held.where(predicate)
     judged = Observation()
     against = held.where("false") if plan.strategy == "reconcile" else held
-    changes = latest(offered, against, key).observe(
+    changes = latest(candidate_rows, against, key).observe(
         judged,
         F.count(F.lit(1)).alias("touched"),
         F.sum("late").alias("late"),
         F.sum("ties").alias("ties"),
     )
     if plan.strategy == "reconcile":
-        expected = changes.select("after.*").select(*map(quote, held.columns))  # the source may have another order
+        expected = changes.select("after.*").select(*map(quote, held.columns))  # the source may order them differently
         changes = differing(held, expected, key, None)
     result = changes.where("op IS NOT NULL").select("op", "key", "before", "after")
     staged = stage.put("result", result, {**STAGED_COUNTS, "tombstones": f"count_if(after.{DELETED})"})
@@ -176,7 +176,7 @@ def _compute(
 
 
 def _raw_rows(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> DataFrame:
-    """Read the source's columns, `_change_type` and the version of the commit: its snapshot, or what came since."""
+    """Read the source's columns, `_change_type` and the commit's version, from its snapshot or from its feed."""
     (versions,) = plan.sources
     columns = [F.col(quote(name)) for name in bound.spec.columns]
     if plan.strategy != "incremental":
@@ -195,7 +195,7 @@ def _altered(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, version:
     return CannotContinue(
         plan.join,
         "a commit of this changelog source changed or deleted rows",
-        expected="rows that are only added",
+        expected="only appended rows",
         found=f"{operation} in version {version}",
         hint=BACKFILL,
     )

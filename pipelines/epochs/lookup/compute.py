@@ -5,7 +5,7 @@ Compute one epoch of a join of a stream with tables.
                                    ▲
     feeds of the tables ─► changes of every commit, in the order of time ─► versions
 
-The first epoch takes the stream's snapshot, which meets the tables as they are; from there the feed takes over.
+The first epoch reads the stream's snapshot, which meets the tables as they are then; later epochs read the feed.
 """
 
 from collections.abc import Mapping
@@ -41,18 +41,17 @@ def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stag
     Compute an epoch of a join with a stream into the stage's part `result`.
 
     Returns:
-        The clocks after the epoch: of each source the greatest time of what was read, and where other joins read the
-        result, of each watermarked column, as `stream.column`, its greatest value. The positions that it passed, of a
-        load the end, at 0. Counts: read (rows that came to the stream, and feed rows of the tables),
-        null_values (rows of the stream without a value), null_keys (feed rows of tables without a key, and rows of the
-        stream that an inner join drops for a null key), ignored_changes (rows that were updated or deleted, and passed
-        over), behind_cut (rows and changes that came too late for the order that their time gives them), looked_up,
-        files, and appended.
+        The clocks after the epoch: for each source the greatest time that was read and, if other joins read the result,
+        for each watermarked column, as `stream.column`, its greatest value. The positions that the epoch passed; a load
+        passes one, the end, at 0. Counts: read (new rows of the stream, and feed rows of the tables), null_values (rows
+        of the stream without a value), null_keys (feed rows of tables without a key, and rows of the stream that an
+        inner join drops for a null key), ignored_changes (updated or deleted rows that were skipped), behind_cut (rows
+        and changes that came too late for their place in the order), looked_up, files, and appended.
 
     Raises:
-        CannotContinue: A commit of the stream changed or deleted rows, or rows lack what orders them.
+        CannotContinue: A commit of the stream changed or deleted rows, or the column that orders rows is null.
         DuplicateKey: A table holds a key twice.
-        FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
+        FeedUnavailable, SchemaBroken: A feed cannot be read; `conditions.reading`, which wraps this call, raises them.
     """
     assert plan.strategy in ("load", "incremental", "reset"), plan.strategy
     size = sum(table.size for table in bound.sources[1:])
@@ -73,14 +72,14 @@ class Lookups:
         self._new_rows = self.new_rows.frame
 
     def rows(self) -> DataFrame:
-        """Give the rows of the result, with `_epoch` and `_position`."""
+        """Return the rows of the result, with `_epoch` and `_position`."""
         bound, sources = self._bound, self.sources
         sources.read_changes()
         for source, changes in sources.twice.items():
             refuse_keys(source, sources.key_of(source), duplicates_in_changes(changes))
         new_rows = self.new_rows.frame.drop(HAS_VALUE)
         if self._via_driver or not all(sources.is_met_whole(link.input) for link in bound.join.links):
-            new_rows = self._new_rows = sources.materialize("arrived", new_rows)
+            new_rows = self._new_rows = sources.materialize("new_rows", new_rows)
             self.new_rows.facts()
         rows = as_rows(new_rows, bound.join.inputs[0])
         for number, link in enumerate(bound.join.links):
@@ -104,10 +103,10 @@ class Lookups:
 
     def counts(self) -> dict[str, int]:
         """
-        Count what was read; the rows have been.
+        Return the counts of the epoch; its rows have been read.
 
         Raises:
-            CannotContinue: As `Arrived.facts`.
+            CannotContinue: As `NewRows.facts` raises it.
             DuplicateKey: A table holds a key twice.
         """
         facts = self.new_rows.facts()
@@ -126,7 +125,7 @@ class Lookups:
         }
 
     def clocks(self) -> dict[str, int]:
-        """Say how far the times of sources and watermarked columns go once the epoch is through."""
+        """Return the clocks of sources and watermarked columns after the epoch; its rows have been read."""
         clocks, new_rows = {**self._plan.clocks, **self.sources.newest_time}, self.new_rows.newest_time
         if new_rows is not None:
             clocks[self.new_rows.source] = new_rows
@@ -140,47 +139,53 @@ class Lookups:
 
     @cached_property
     def _walked(self) -> tuple[tuple[StreamPosition, ...], dict[str, int]]:
-        """Walk the positions: what they passed, and how far the watermarked columns are after all of them."""
-        marks = self._bound.join.looking_up
-        clocks = [f"{self.new_rows.source}.{mark.time.column}" for mark in marks]
+        """The passed positions, and the greatest values of the watermarked columns after all of them."""
+        watermarks = self._bound.join.looking_up
+        clocks = [f"{self.new_rows.source}.{watermark.time.column}" for watermark in watermarks]
         far = [self._plan.clocks.get(clock, ALWAYS) for clock in clocks]
         found: list[StreamPosition] = []
         for step in self._steps():
             before, far = far, [max(one, step.newest_time.get(n, one)) for n, one in enumerate(far)]
             moved = {
-                name: far[n] - marks[n].lateness
+                name: far[n] - watermarks[n].lateness
                 for name, n in self._bound.join.carried
-                if far[n] > before[n] or (not found and far[n] != ALWAYS)  # the first position tells all
+                if far[n] > before[n] or (not found and far[n] != ALWAYS)  # the first position records all watermarks
             }
             found.append(StreamPosition(step.time, moved))
         return tuple(found), dict(zip(clocks, far, strict=True))
 
     def _steps(self) -> list["_Step"]:
-        """Give the positions of the stream in their order."""
-        given = self.new_rows.upstream
-        columns = {mark.time.column.lower(): n for n, mark in enumerate(self._bound.join.looking_up)}
+        """Return the positions of the stream in their order."""
+        upstream = self.new_rows.upstream
+        columns = {watermark.time.column.lower(): n for n, watermark in enumerate(self._bound.join.looking_up)}
 
         def numbered(watermarks: Mapping[str, int]) -> dict[int, int]:
-            return {columns[name]: mark for name, mark in watermarks.items() if name in columns}
+            return {columns[name]: watermark for name, watermark in watermarks.items() if name in columns}
 
         if self._plan.strategy != "incremental":
-            return [_Step(0, numbered(given.watermarks) if given is not None else self._reached().get(None, {}))]
-        if given is not None:
-            return [_Step(position.time, numbered(position.watermarks)) for position in given.positions]
-        told = self._reached()
-        return [_Step(time, told.get(commit.version, {})) for commit, time in self.new_rows.commits()]
+            return [
+                _Step(
+                    0, numbered(upstream.watermarks) if upstream is not None else self._greatest_values().get(None, {})
+                )
+            ]
+        if upstream is not None:
+            return [_Step(position.time, numbered(position.watermarks)) for position in upstream.positions]
+        greatest = self._greatest_values()
+        return [_Step(time, greatest.get(commit.version, {})) for commit, time in self.new_rows.commits()]
 
-    def _reached(self) -> dict[int | None, dict[int, int]]:
-        """Find the greatest values of the watermarked columns: of each commit, of a first load of all rows."""
-        marks = self._bound.join.looking_up
-        if not marks:
+    def _greatest_values(self) -> dict[int | None, dict[int, int]]:
+        """Return the greatest values of the watermarked columns by commit; for a load, of all rows under None."""
+        watermarks = self._bound.join.looking_up
+        if not watermarks:
             return {}
         kinds = self.new_rows.table.schema
-        names = [(mark.time.column, kinds[mark.time.column].dataType) for mark in marks]
+        names = [(watermark.time.column, kinds[watermark.time.column].dataType) for watermark in watermarks]
         greatest = [F.max(F.expr(as_number(quote(name), kind))).alias(f"m{n}") for n, (name, kind) in enumerate(names)]
         is_load = self._plan.strategy != "incremental"
         rows = self._new_rows.agg(F.lit(None), *greatest) if is_load else self._new_rows.groupBy(VERSION).agg(*greatest)
-        return {row[0]: {n: row[n + 1] for n in range(len(marks)) if row[n + 1] is not None} for row in rows.collect()}
+        return {
+            row[0]: {n: row[n + 1] for n in range(len(watermarks)) if row[n + 1] is not None} for row in rows.collect()
+        }
 
     def _refuse_twice(self) -> None:
         for place in range(1, len(self._bound.join.inputs)):
@@ -191,7 +196,7 @@ class Lookups:
             self._bound.join.name,
             "a row of the stream met more than one row of a table",
             expected="at most one row for each key of a table",
-            found=f"{self._made.get['rows']} rows for {self.new_rows.number} of the stream",
+            found=f"{self._made.get['rows']} rows for {self.new_rows.number} rows of the stream",
         )
 
 
@@ -205,7 +210,7 @@ def _compute(
 
 
 class _Step(NamedTuple):
-    """A position of the stream: its time, and the greatest values of watermarked columns by their places."""
+    """A position of the stream: its time, and the greatest values of the watermarked columns, by their places."""
 
     time: int
     newest_time: Mapping[int, int]

@@ -1,4 +1,4 @@
-"""What an epoch of a join of a stream with tables is held against: the stream and the tables, read once more."""
+"""Validate an epoch of a join of a stream with tables: read the stream and the tables once more."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -22,28 +22,28 @@ from pipelines.plan.values import APPENDED, EpochPlan
 from pipelines.spec import STREAM_COLUMNS, Link
 
 PLACE = "_lakejoin_place"
-"""The column with the position of a stream's row; beside it are the user's columns."""
+"""The column with the position of a stream's row, beside the user's columns."""
 
 
 def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
     """
-    Look the rows of the stream up once more, in the tables as they were, and hold the staged rows against that.
+    Check the staged rows against a second look-up of the stream's rows in the tables as they were.
 
-    Of many rows a sample is taken, by the columns of the stream that the result shows, of very many none. Nothing is
-    looked up once more where the epoch is a replay, which has done that, and where a table that changed is a changelog
-    source or another join: their changes are not those of their commits.
+    The gate checks a sample of many rows, chosen by the columns of the stream that the result shows, and none of very
+    many rows. It does not check a replay, which has looked up the rows again itself, nor an epoch in which a changelog
+    source or another join changed: their changes are not those of their commits.
 
     Args:
         workspace: Where the sources are.
         bound: The join.
         plan: The epoch.
         stage: Its stage.
-        entry: Its *publishing* row, whose counts tell how much there is to read.
+        entry: Its *publishing* row, whose counts give the number of rows to read.
     """
     is_load = plan.strategy in ("load", "reset")
     if not is_load and (plan.strategy != "incremental" or _has_other_order(workspace, bound, plan)):
         return Verdict()
-    if not is_load and not _came(plan, bound.join.inputs[0].source) and not entry.counts.get(APPENDED):
+    if not is_load and not _has_changed(plan, bound.join.inputs[0].source) and not entry.counts.get(APPENDED):
         return Verdict()
     number = entry.counts.get("read", 0)
     if number > limits.MOST_LOOKUPS:
@@ -56,34 +56,36 @@ def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
         if number <= limits.CHANGES_VIA_DRIVER
         else {},
     ):
-        came = NewRows(workspace, bound, plan).placed(PLACE)
+        new_rows = NewRows(workspace, bound, plan).placed(PLACE)
         staged = stage.get(workspace.spark, "result", bound.columns)
         if number > limits.LOOKUPS_CHECKED:
-            came, staged = _sample(bound, came, staged, number // limits.LOOKUPS_CHECKED + 1)
-        came = _kept(workspace, stage, came, via_driver=number <= limits.CHANGES_VIA_DRIVER)
+            new_rows, staged = _sample(bound, new_rows, staged, number // limits.LOOKUPS_CHECKED + 1)
+        new_rows = _materialize(workspace, stage, new_rows, via_driver=number <= limits.CHANGES_VIA_DRIVER)
         links = sorted(bound.join.links, key=lambda link: link.input)
         tables = [_table(workspace, bound, plan, link) for link in links]
-        return gate_looked_up(staged, came, PLACE, _statement(bound, plan.epoch), tables)
+        return gate_looked_up(staged, new_rows, PLACE, _statement(bound, plan.epoch), tables)
 
 
 def _statement(bound: BoundJoin, epoch: int) -> Statement:
-    """Give the statement of the join, with the columns that the result has besides."""
+    """Return the statement of the join, with the columns that lakejoin adds to the result."""
     join = bound.join
     own = dict(zip(STREAM_COLUMNS, (str(epoch), quote(join.inputs[0].alias, PLACE)), strict=True))
-    given = own | {output.name: output.expression for output in join.outputs}
-    outputs = ((field.name, f"CAST({given[field.name]} AS {type_sql(field.dataType)})") for field in bound.columns)
+    expressions = own | {output.name: output.expression for output in join.outputs}
+    outputs = (
+        (field.name, f"CAST({expressions[field.name]} AS {type_sql(field.dataType)})") for field in bound.columns
+    )
     return replace(statement_of(join), outputs=tuple(outputs))
 
 
 def _table(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, link: Link) -> LookedUp:
-    """Read a table at its pinned version and, unless it stands still, its feed."""
+    """Read a table at its pinned version and, if it changed in the epoch, its feed."""
     item, table = bound.join.inputs[link.input], bound.table(link.input)
     names = bound.used(item.source)
     rows = rows_of(workspace, replace(item, columns=names), table, table.version)
     looked_up = LookedUp(item.key, link.expressions, rows, is_small=table.size <= limits.SMALL_BYTES, size=table.size)
     known = workspace.file.sources.get(item.source)
     is_global = known is not None and known.kind == "global_table"
-    if is_global or plan.strategy != "incremental" or not _came(plan, item.source):
+    if is_global or plan.strategy != "incremental" or not _has_changed(plan, item.source):
         return looked_up
     (versions,) = (part for part in plan.sources if part.name == item.source)
     at = (versions.read_after, versions.to_version)
@@ -97,22 +99,22 @@ def _table(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, link: Link) 
     return replace(looked_up, feed=feed)
 
 
-def _came(plan: EpochPlan, source: str) -> bool:
-    """Tell whether something came to a source since the epoch before."""
+def _has_changed(plan: EpochPlan, source: str) -> bool:
+    """Return whether a source changed since the last epoch."""
     return any(part.has_changes for part in plan.sources if part.name == source)
 
 
 def _has_other_order(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> bool:
-    """Tell whether a table changed in another order than that of its commits."""
+    """Return whether a changelog source or another join changed, whose changes are not those of their commits."""
     sources = [item.source for item in bound.join.inputs[1:]]
     logged = [name for source in sources if (log := bound.logs.get(source)) for name in (source, log.address.label)]
-    kept = [name for name in sources if name in workspace.file.sources]
-    landed = [name for name in kept if workspace.file.sources[name].kind == "changelog"]
-    return any(_came(plan, name) for name in (*logged, *landed))
+    declared = [name for name in sources if name in workspace.file.sources]
+    landed = [name for name in declared if workspace.file.sources[name].kind == "changelog"]
+    return any(_has_changed(plan, name) for name in (*logged, *landed))
 
 
-def _sample(bound: BoundJoin, came: DataFrame, staged: DataFrame, share: int) -> tuple[DataFrame, DataFrame]:
-    """Leave of the rows of the stream one in so many, and of the staged rows those that they made."""
+def _sample(bound: BoundJoin, new_rows: DataFrame, staged: DataFrame, share: int) -> tuple[DataFrame, DataFrame]:
+    """Sample one in `share` rows of the stream, and the staged rows that they made."""
     stream = bound.join.inputs[0]
     columns = {quote(stream.alias, name): name for name in stream.columns}
     shown = {
@@ -123,11 +125,11 @@ def _sample(bound: BoundJoin, came: DataFrame, staged: DataFrame, share: int) ->
         values = (comparable(quote(name), rows.schema[name].dataType) for name in names)
         return rows.where(f"pmod(xxhash64({', '.join(values)}), {share}) = 0")
 
-    return sampled(came, list(shown.values())), sampled(staged, list(shown))
+    return sampled(new_rows, list(shown.values())), sampled(staged, list(shown))
 
 
-def _kept(workspace: Workspace, stage: Stage, rows: DataFrame, *, via_driver: bool) -> DataFrame:
-    """Take rows to the driver or into the stage and give them from there."""
+def _materialize(workspace: Workspace, stage: Stage, rows: DataFrame, *, via_driver: bool) -> DataFrame:
+    """Materialize rows on the driver or in the stage, and return them from there."""
     if via_driver:
         with suppress(TooMuch):
             return to_driver(rows).frame

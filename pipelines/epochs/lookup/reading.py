@@ -1,4 +1,4 @@
-"""The tables of an epoch of a join with a stream, as they were meanwhile."""
+"""Read the tables of a join with a stream, with the versions of their rows within an epoch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,9 +24,9 @@ class StreamSources(CommitSources):
     """
     The sources of one epoch of a join with a stream, with the arguments and counts of `EpochSources`.
 
-    Of its tables the changes of every commit are read, those of a changelog source row by row; of a global table none.
-    Afterwards `newest_time` has the greatest time of the changes of each source that had some, and `behind_cut` counts
-    the tables' changes that came later than rows of the stream that should have met them.
+    They read the changes of every commit of the tables, row by row for a changelog source, and none for a global table.
+    `newest_time` then holds the greatest time of the changes of each changed source, and `behind_cut` the number of
+    changes of tables that came later than rows of the stream that should have met them.
     """
 
     def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, *args: Any, **kwargs: Any) -> None:
@@ -36,13 +36,13 @@ class StreamSources(CommitSources):
         self.behind_cut = 0
 
     def read_changes(self) -> None:
-        """Read the changes of the tables, side by side, and give each its place in time."""
+        """Read the changes of the tables in parallel, and compute the position of each change in time."""
         super().read_changes()
         for source, commits in self._commits.items():
-            self._commits[source] = self._placed(source, commits)
+            self._commits[source] = self._ordered(source, commits)
 
     def versions(self, link: Link, rows: DataFrame) -> DataFrame:
-        """Give the versions of a table's rows that rows of the stream may meet."""
+        """Return the versions of a table's rows that rows of the stream may meet."""
         place = link.input
         item, types, table = self._bound.join.inputs[place], self._bound.types[place], self._bound.table(place)
         if self.is_met_whole(place):
@@ -56,19 +56,19 @@ class StreamSources(CommitSources):
             return whole(held, item, types)
         changes = changed.select(key_at(self._bound, place), "position", "version", "old", "new")
         if self.is_met_whole(place):
-            # Two rows of a key that changes would pass for one: of all others the look-up would show it.
+            # Versions would hide two rows of a changed key; for other keys the look-up itself shows duplicates.
             keys = held.select(F.expr(key_struct(item.key, types)).alias("key"))
             self.unchecked.append((place, keys.join(changes.select("key"), on="key", how="left_semi")))
         return versions(changes, held, item, types, beginning=ALWAYS, ties=["version"])
 
     def is_met_whole(self, place: int) -> bool:
-        """Tell whether a table is read whole: where it holds less than what comes to the stream, or is small."""
+        """Return whether a table is read whole: it is no larger than the new files of the stream, or it is small."""
         return not self._via_driver and (
             self._bound.table(place).size <= self._plan.stream_bytes or self._is_read_whole(place)
         )
 
     def is_sent_to_all(self, place: int) -> bool:
-        """Tell whether a table goes to the rows of the stream: it is small, and so are its changes; or it is global."""
+        """Return whether a table is broadcast: it is a global table, or it is small and so are its changes."""
         item, table = self._bound.join.inputs[place], self._bound.table(place)
         known = self._workspace.file.sources.get(item.source)
         if known is not None and known.kind == "global_table":
@@ -81,11 +81,11 @@ class StreamSources(CommitSources):
     def _has_changes(self, source: str) -> bool:
         assert self._bound.stream is not None
         known = self._workspace.file.sources.get(source)
-        stands_still = source == self._bound.stream.source or (known is not None and known.kind == "global_table")
-        return self._plan.strategy == "incremental" and not stands_still and super()._has_changes(source)
+        is_unchanging = source == self._bound.stream.source or (known is not None and known.kind == "global_table")
+        return self._plan.strategy == "incremental" and not is_unchanging and super()._has_changes(source)
 
     def _net(self, source: str) -> Mapping[str, int]:
-        """Net each commit; what they come to in all is nobody's affair here."""
+        """Net each commit; the net changes of the whole epoch are not needed."""
         if self._bound.logs.get(source) is not None or self._is_row_by_row(source):
             self._keep_log(source)
             return {"read": 0, "null_keys": 0, "copies": 0}
@@ -97,8 +97,8 @@ class StreamSources(CommitSources):
         known = self._workspace.file.sources.get(source)
         return known is not None and known.kind == "changelog"
 
-    def _placed(self, source: str, commits: DataFrame) -> DataFrame:
-        """Give the changes of a table their place in time, and see how far that goes."""
+    def _ordered(self, source: str, commits: DataFrame) -> DataFrame:
+        """Compute the position of each change of a table in time, and record the greatest one."""
         column = self._bound.times.get(source)
         time = "unix_micros(at)"
         if column is not None:
@@ -111,7 +111,7 @@ class StreamSources(CommitSources):
         cut = self._clocks.get(self._bound.stream.source, ALWAYS)
         seen, floor = Observation(), self._clocks.get(source, ALWAYS)
         if column is None and self._is_row_by_row(source):
-            # Commits of one table have ascending times; each row is a version here, too many to compare with all.
+            # Commit times of one table ascend already; each row is a version here, too many for `timed`.
             raised = commits.withColumn("position", F.expr(f"greatest({time}, CAST({floor} AS BIGINT))"))
         else:
             raised = timed(commits, time, floor)
@@ -121,7 +121,7 @@ class StreamSources(CommitSources):
             F.count(F.expr(f"IF(position <= {cut}, 1, NULL)")).alias("behind_cut"),
             F.count(F.expr(f"IF({own} IS NULL, 1, NULL)")).alias("untimed"),
         )
-        kept = self._materialize_of(source, "placed", changes)
+        kept = self._materialize_of(source, "ordered", changes)
         refuse_untimed(source, column, seen.get["untimed"])
         if seen.get["reached"] is not None:
             self.newest_time[source] = seen.get["reached"]

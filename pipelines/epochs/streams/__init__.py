@@ -1,1 +1,1 @@
-"""What the two kinds of join with a stream share."""
+"""What both kinds of join with a stream share: planning, source progress, new rows and the state table."""

@@ -1,4 +1,4 @@
-"""The rows that came to a stream in an epoch."""
+"""Read the new rows of a stream in an epoch."""
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -19,18 +19,18 @@ from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, STREAM_C
 from pipelines.spec.statement.semantics import UNORDERED
 
 CAUSED_AT = STREAM_COLUMNS[1]
-"""The column of a join's result with the time of what caused a row."""
+"""The column of a join's result with the time of the change that caused a row."""
 
 ADDED_COLUMNS = (POSITION, VERSION, HAS_VALUE)
-"""What is known of a row that came, beside its columns."""
+"""The columns that `NewRows` adds to the columns of the stream."""
 
 ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
-"""Operations of which `ignore_changes` skips the rows that are deleted or updated; of others it skips the commit."""
+"""Operations whose deleted or updated rows `ignore_changes` skips; of other operations it skips the whole commit."""
 
 
 class NewRows:
     """
-    The rows that came to a stream in an epoch: of a first load its snapshot, then its feed.
+    The new rows of a stream in an epoch: in a first load its snapshot, afterwards its feed.
 
     Args:
         workspace: Where the stream is.
@@ -38,9 +38,8 @@ class NewRows:
         plan: The epoch.
         place: The place of the stream in FROM.
 
-    Its `frame` has the columns of the stream that the join uses, POSITION, VERSION (of the commit) and HAS_VALUE. Where
-    the stream meets tables, rows without a value that take no part are not in it. Once it was read, `facts` tells what
-    was seen.
+    `frame` has the columns of the stream that the join uses, POSITION, VERSION (of the commit) and HAS_VALUE. In a join
+    with tables it leaves out ignored rows without a value. Once `frame` has been read, `facts` returns the counts.
     """
 
     def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int = 0) -> None:
@@ -54,7 +53,7 @@ class NewRows:
         beside = [] if bound.is_self_join else [name for name in bound.join.sources if name != self.source]
         others = [plan.clocks[name] for name in beside if name in plan.clocks]
         cut = max(others, default=ALWAYS)
-        # At one time the left one of two streams comes first.
+        # At equal times rows of the left stream come first.
         behind = "<=" if bound.join.window is not None and place == 0 and others else "<"
         takes_part = "_change_type = 'insert'"
         no_value = f"coalesce({self._stream.null_value.sql}, FALSE)"
@@ -81,33 +80,33 @@ class NewRows:
 
     @property
     def source(self) -> str:
-        """The stream's name in the file."""
+        """The name of the stream in the file."""
         return self._stream.source
 
     @property
     def number(self) -> int:
-        """How many rows the frame has."""
+        """The number of rows in `frame`, which has been read."""
         return int(self._seen.get["came"])
 
     @property
     def newest_time(self) -> int | None:
-        """The greatest time of the rows, or of what caused none; None where nothing came."""
+        """The greatest time of the rows and of upstream positions; None if nothing is new."""
         reached: int | None = self._seen.get["reached"]
-        passed = [] if self.upstream is None else [position.time for position in self.upstream.positions]
-        return max([*passed, *([] if reached is None else [reached])], default=None)
+        upstream_times = [] if self.upstream is None else [position.time for position in self.upstream.positions]
+        return max([*upstream_times, *([] if reached is None else [reached])], default=None)
 
     def placed(self, name: str) -> DataFrame:
-        """Give the columns of the stream that the join uses, and the position under a name."""
+        """Return the columns of the stream that the join uses, and the position under the given name."""
         columns = [column for column in self.frame.columns if column not in (POSITION, VERSION, HAS_VALUE)]
         return self.frame.selectExpr(*map(quote, columns), f"{POSITION} AS {quote(name)}")
 
     def facts(self) -> dict[str, int]:
         """
-        Tell what was seen: read, null_values, ignored_changes, behind_cut; and check it.
+        Check the rows that were read, and return their counts: read, null_values, behind_cut, ignored_changes.
 
         Raises:
-            CannotContinue: A commit changed or deleted rows, or rows have nothing that orders them.
-            Distorted: The feed does not show all rows as they are.
+            CannotContinue: A commit changed or deleted rows, or the column that orders rows is null in some of them.
+            Distorted: The feed distorts rows.
         """
         seen = dict(self._seen.get)
         if self._plan.strategy == "incremental":
@@ -120,7 +119,7 @@ class NewRows:
         return {**counts, "ignored_changes": self.ignored + int(seen["ignored"])}
 
     def _upstream(self) -> UpstreamProgress | None:
-        """Look up what another join recorded of the stream, if one makes it."""
+        """Return the recorded progress of the join that makes the stream; None if no join makes it."""
         if self.source not in self._bound.made:
             return None
         clock = self._plan.clocks.get(self.source, ALWAYS) if self._plan.strategy == "incremental" else None
@@ -138,16 +137,16 @@ class NewRows:
         return versions
 
     def _snapshot(self) -> DataFrame:
-        """Read the stream as it is, which knows nothing of commits; its rows have the order of a column, or none."""
+        """Read the snapshot of the stream, which knows no commits; a column orders its rows, or nothing does."""
         rows = read_rows(self._workspace.spark, self.table, self.table.version)
         column = self._stream.order if self._bound.times else self._stream.event_time
         position = str(UNORDERED)
         if column is not None:
             kind = self.table.schema[column].dataType
-            # Two streams may have dates and timestamps, and clocks without a zone.
+            # Two streams may mix dates, timestamps, and timestamps without a zone.
             has_window = self._bound.join.window is not None and not self._bound.times
             position = (as_number if has_window else as_time)(quote(column), kind)
-            if not self._bound.times:  # one that only sorts the load may be missing
+            if not self._bound.times:  # a column that only sorts the load may be null
                 position = f"coalesce({position}, {UNORDERED})"
         return rows.select(
             *(F.col(quote(name)) for name in self._bound.used(self._stream.source)),
@@ -185,7 +184,7 @@ class NewRows:
         return rows.withColumn(POSITION, F.expr(f"CAST({position} AS BIGINT)"))
 
     def commits(self) -> list[tuple[Commit, int]]:
-        """Give the commits with data that came, each with its time: none has an earlier one than a commit before it."""
+        """Return the new commits with data, each with its time, which is at least the time of the commit before it."""
         versions, reached = self._range, self._plan.clocks.get(self.source, ALWAYS)
         found = []
         for commit in commits_since(self._workspace.spark, self.table, versions.read_after):
@@ -195,14 +194,14 @@ class NewRows:
         return found
 
     def _time_of_commit(self) -> str:
-        """Give the SQL of the time of a commit's rows: of two streams that of the commit, else its own."""
+        """Return the SQL of the time of a commit's rows: of two streams that of `commits`, else the timestamp."""
         own = "unix_micros(_commit_timestamp)"
         known = [] if self._bound.join.window is None else self.commits()
         raised = [f"WHEN {commit.version} THEN {time}L" for commit, time in known if micros(commit.at) < time]
         return f"CASE _commit_version {' '.join(raised)} ELSE {own} END" if raised else own
 
     def _skipped(self, rows: DataFrame, after: int) -> dict[int, int]:
-        """Find the commits that replace rows otherwise than row by row, and count the rows of each."""
+        """Find the commits that replace rows by other operations than ROW_BY_ROW, and count the rows of each."""
         commits = commits_since(self._workspace.spark, self.table, after)
         doubtful = [
             commit.version
@@ -219,34 +218,34 @@ class NewRows:
     def _altered(self, version: int) -> CannotContinue:
         commits = commits_since(self._workspace.spark, self.table, version - 1)
         operation = next(commit.operation for commit in commits if commit.version == version)
-        skip = "`ignore_changes: true` on the source skips such rows and counts them; or "
+        skip = "set `ignore_changes: true` on the source to skip such rows and count them, or "
         return CannotContinue(
             self._stream.source,
             "a commit of this stream changed or deleted rows",
-            expected="rows that are only added",
+            expected="only appended rows",
             found=f"{operation} in version {version}",
             hint=("" if self.upstream is not None else skip)
-            + f"`lakejoin backfill --reset --select {self._bound.join.name}` begins the result anew",
+            + f"run `lakejoin backfill --reset --select {self._bound.join.name}` to recreate the result",
         )
 
 
 def as_time(column: str, kind: DataType) -> str:
-    """Give the SQL of a time in the order of a join with a stream: microseconds, days, or the number itself."""
+    """Return the SQL of a time in the order of a join with a stream: microseconds, days, or the number itself."""
     return f"unix_date({column})" if isinstance(kind, DateType) else as_number(column, kind)
 
 
 def refuse_untimed(source: str, column: str | None, number: int) -> None:
     """
-    See that every row has what orders it.
+    Check that every row has a value in the column that orders it.
 
     Raises:
-        CannotContinue: Some do not.
+        CannotContinue: Some rows have none.
     """
     if number:
         raise CannotContinue(
             source,
             f"`{column}` is null in rows that it should order",
-            expected="a value in every row, as `order_by` says",
+            expected="a value in every row, as `order_by` requires",
             found=f"{number} rows without one",
-            hint="correct the rows, or order the join by the times of the commits, without `order_by`",
+            hint="correct the rows, or remove `order_by` to order the join by the times of the commits",
         )

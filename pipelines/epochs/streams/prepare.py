@@ -1,4 +1,4 @@
-"""Plan one epoch of a join with a stream, and have it computed."""
+"""Plan one epoch of a join with a stream, and create its tables."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -37,23 +37,23 @@ from pipelines.plan.remedies import backfill_hint
 from pipelines.plan.values import EpochPlan, Refresh, SourceRange
 from pipelines.spec import STREAM_COLUMNS, Join, statement_of
 
-BACKFILL = "backfill: asked for by a person"
+BACKFILL = "backfill: requested by the user"
 
 
 def prepare_stream(
     workspace: Workspace, name: str, *, backfill: bool = False, goal: Mapping[str, int] | None = None
 ) -> Prepared:
     """
-    Look at the sources, the result and the ledger of a join with a stream, and plan its next epoch.
+    Read the state of the sources, the result and the ledger of a join with a stream, and plan its next epoch.
 
     Args:
         workspace: Where to work.
         name: The join.
-        backfill: A person asked for it: a result that is gone is loaded anew, and one that is there mended.
-        goal: The versions beyond which nothing is read, by source: those at which the run found them.
+        backfill: Whether the user asked for a backfill, which loads a missing result again and repairs an existing one.
+        goal: The versions beyond which nothing is read, by source: those that the run found at its start.
 
     Raises:
-        CannotContinue: The recorded versions cannot be continued from.
+        CannotContinue: The next epoch cannot continue from the recorded versions.
         LakejoinError: A table is missing or a column unknown.
     """
     options = workspace.file.joins[name]
@@ -64,38 +64,38 @@ def prepare_stream(
 def _prepared(
     workspace: Workspace, name: str, options: Join, *, backfill: bool, goal: Mapping[str, int] | None
 ) -> Prepared:
-    with ThreadPoolExecutor() as beside:
-        looked_at = beside.submit(find, workspace.spark, workspace.table(name))
-        known = beside.submit(workspace.ledger.of, name)
-        binding = beside.submit(bind_join, workspace, name, lambda: (looked_at.result(), known.result()))
+    with ThreadPoolExecutor() as executor:
+        finding_result = executor.submit(find, workspace.spark, workspace.table(name))
+        known = executor.submit(workspace.ledger.of, name)
+        binding = executor.submit(bind_join, workspace, name, lambda: (finding_result.result(), known.result()))
         is_windowed = statement_of(workspace.file, name).is_windowed
-        waits = beside.submit(find, workspace.spark, workspace.table(name + STATE)) if is_windowed else None
+        finding_state = executor.submit(find, workspace.spark, workspace.table(name + STATE)) if is_windowed else None
         history = known.result()
         if history.open is not None:
             return Prepared(plan_epoch(name, "", options.refresh, history, (), None, backfill=backfill), history, None)
-        result, bound = looked_at.result(), binding.result()
-        state = None if waits is None else waits.result()
+        result, bound = finding_result.result(), binding.result()
+        state = None if finding_state is None else finding_state.result()
     if result is not None and is_only_created(result, history):
         result = None
     if backfill and result is not None:
-        # Whatever speaks against going on, a person has asked for it to be mended.
+        # An explicit backfill overrides the checks below.
         plan = EpochPlan(name, history.next_epoch, "replay", BACKFILL, result_id=result.id, base_version=result.version)
         return Prepared(plan, history, bound)
     bound = up_to(bound, goal or {})
     upstream = Upstream.of(workspace, bound)
     epochs = {made: (0, epoch) for made, epoch in upstream.epochs(bound).items()}
     last = history.committed
-    anew = result is None
-    clocks = {} if last is None or anew else last.clocks
-    pins = None
-    if last is not None and not anew:
-        # What is recorded of a source must be there to go on from.
+    is_from_start = result is None
+    clocks = {} if last is None or is_from_start else last.clocks
+    cut = None
+    if last is not None and not is_from_start:
+        # The recorded versions belong to the recorded definition.
         redefined = seen_changes(bound, result, history)
         check_definition(name, bound.definition, last.definition, backfill_hint(name), redefined)
         recorded = {source.name: source for source in last.sources}
-        came, bound = arrivals(workspace, bound, upstream, recorded, clocks, goes_on=goal is not None)
-        pins = find_cut(came, options.max_versions, options.max_bytes)
-        versions = dict(pins.versions)
+        new, bound = arrivals(workspace, bound, upstream, recorded, clocks, goes_on=goal is not None)
+        cut = find_cut(new, options.max_versions, options.max_bytes)
+        versions = dict(cut.versions)
         for made, (_, newest) in epochs.items():
             before = recorded[made]
             until = versions.pop(made, before.to_epoch)
@@ -107,18 +107,20 @@ def _prepared(
     facts = [
         SourceFacts(table.address.label, table.id, table.version)
         if source_kind(workspace, table) == "global_table"
-        else source_facts(workspace, name, table, history, used, backfill=anew)
+        else source_facts(workspace, name, table, history, used, backfill=is_from_start)
         for table in (*bound.sources, *bound.logs.values())
     ]
     facts = [replace(fact, epochs=epochs.get(fact.name, fact.epochs)) for fact in facts]
-    # What met the tables as they were is not computed in full again: a gap in a feed is no reason to.
+    # Rows met the tables as they were then, so a feed gap must not cause a full computation.
     refresh: Refresh = options.refresh if last is None else "incremental"
-    plan = plan_epoch(name, bound.definition, refresh, history, facts, facts_of(result), backfill=backfill and anew)
+    plan = plan_epoch(
+        name, bound.definition, refresh, history, facts, facts_of(result), backfill=backfill and is_from_start
+    )
     streams = [bound.table(place) for place in range(1 if bound.is_read_once else len(bound.streams))]
-    size = sum(stream.size if anew else _bytes(workspace, stream, plan) for stream in streams)
-    more = pins is not None and pins.more
+    size = sum(stream.size if is_from_start else _bytes(workspace, stream, plan) for stream in streams)
+    more = cut is not None and cut.more
     if more and plan.strategy == "nothing":
-        plan = replace(plan, reason="held-back: what came is later than what other inputs have yet to take")
+        plan = replace(plan, reason="held-back: the new rows are later than rows that other inputs have yet to process")
     plan = replace(plan, clocks=clocks, stream_bytes=size, more=more)
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=False)
@@ -132,23 +134,28 @@ def checked_state(
     workspace: Workspace, bound: BoundJoin, last: Entry, history: JoinHistory, table: Table | None
 ) -> Table:
     """
-    See that the table of rows that wait, as it was found, is as the last epoch left it: nothing else knows what waits.
+    Check that the table of buffered rows is unchanged since the last epoch: nothing else holds these rows.
 
     Raises:
-        ForeignWriter: It is gone, or somebody else wrote to it.
+        ForeignWriter: The table is gone, or a foreign write changed it.
         SchemaBroken: It has other columns.
-        CannotContinue: Delta is set to forget who wrote to it.
+        CannotContinue: Its properties let Delta forget who wrote to it.
     """
     assert bound.state is not None
     name, recorded = bound.join.name, last.state
-    hint = f"`lakejoin backfill --reset --select {name}` begins it and the result anew"
+    hint = f"run `lakejoin backfill --reset --select {name}` to recreate it and the result"
     assert recorded is not None
     assert recorded.version is not None
-    check_is_still(name, "the table of rows that wait", None if table is None else table.id, recorded.id, hint)
+    check_is_still(name, "the table of buffered rows", None if table is None else table.id, recorded.id, hint)
     assert table is not None
     try:
         check_owner(workspace.spark, table, recorded.version, history.run_ids(with_abandoned=True), name)
+<<<<<<< HEAD
         check_columns(name, "table of rows that wait", state_schema(bound), table.schema, hint)
+=======
+        refuse_forgetting(name, table.address, table.properties)
+        check_columns(name, "table of buffered rows", state_schema(bound), table.schema, hint)
+>>>>>>> prose-e
     except CannotContinue as error:
         error.hint = hint
         error.args = (error.message,)
@@ -160,20 +167,18 @@ def checked_state(
 @contextmanager
 def stream_remedy(name: str) -> Iterator[None]:
     """
-    Let errors name the ways on that a join with a stream has: nothing reconciles it with the sources as they are now.
+    Replace the remedies in errors by those of a join with a stream, which nothing reconciles with its current sources.
 
-    It shares its protocol with joins of tables, and so their errors; where a hint of these names a backfill, it begins
-    the result anew here.
+    Joins with a stream share the protocol of joins of tables, and so their errors. If a hint of these errors names a
+    backfill, replace it by a reset, which recreates the result.
     """
     backfill = f"`lakejoin backfill --select {name}`"
     try:
         yield
     except ForeignWriter as error:
-        if "--reset" in error.hint:  # what waits, which only that begins anew
+        if "--reset" in error.hint:  # only a reset recreates the buffered rows
             raise
-        error.hint = (
-            f"{backfill} appends rows that are gone; `--accept` takes the result as it is, `--reset` begins it anew"
-        )
+        error.hint = f"{backfill} appends missing rows; `--accept` accepts the result as it is, `--reset` recreates it"
         error.args = (error.message,)
         raise
     except CannotContinue as error:
@@ -184,7 +189,7 @@ def stream_remedy(name: str) -> Iterator[None]:
 
 
 def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[EpochPlan, BoundJoin]:
-    """Plan the epoch that begins a result anew: from the stream and its tables as they are now, over all it holds."""
+    """Plan the epoch that recreates a result from the stream and its tables as they are now, replacing all rows."""
     bound, table = up_to(bind_join(workspace, name), {}), get(workspace.spark, workspace.table(name))
     check_columns(name, "result", bound.columns, table.schema, bound.reshaped)
     read = (*bound.sources, *bound.logs.values())
@@ -203,32 +208,34 @@ def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[E
         )
         for found in read
     )
-    reason, came, epoch = "reset: a person began the result anew", bound.table(0).size, history.next_epoch
-    plan = EpochPlan(name, epoch, "reset", reason, ranges, table.id, table.version, stream_bytes=came)
+    reason, new, epoch = "reset: the user recreated the result", bound.table(0).size, history.next_epoch
+    plan = EpochPlan(name, epoch, "reset", reason, ranges, table.id, table.version, stream_bytes=new)
     return (plan if bound.state is None else create_state(workspace, bound, plan)), bound
 
 
 def plan_flush(workspace: Workspace, name: str) -> tuple[EpochPlan, BoundJoin]:
     """
-    Plan the epoch that lets all rows go that wait: it reads nothing of the streams.
+    Plan the epoch that flushes all buffered rows; it reads nothing of the streams.
 
     Raises:
         NotLoaded: The join has no epoch yet.
-        CannotContinue: The recorded versions cannot be continued from.
+        CannotContinue: The epoch cannot continue from the recorded versions.
     """
     prepared = prepare_stream(workspace, name)
     bound, last = must_be_bound(prepared), prepared.history.committed
     if last is None:
-        raise NotLoaded(name, "nothing waits: it has not run yet", hint=f"run `lakejoin run --select {name}`")
+        raise NotLoaded(
+            name, "no rows are buffered: the join has not run yet", hint=f"run `lakejoin run --select {name}`"
+        )
     ranges = tuple(map(SourceRange.nothing_after, last.sources))
-    reason = "flush: a person let all rows go that wait"
+    reason = "flush: the user flushed all buffered rows"
     return replace(
         prepared.plan, strategy="flush", reason=reason, sources=ranges, clocks=last.clocks, more=False
     ), bound
 
 
 def create_targets(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
-    """Create the result before the first epoch, empty, and name it in the plan."""
+    """Create the empty result, and the state, before the first epoch, and name them in the plan."""
     if plan.strategy != "load":
         return plan
     create(workspace.spark, bound.result, bound.columns, STREAM_COLUMNS)
@@ -239,8 +246,8 @@ def create_targets(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> E
 
 
 def _bytes(workspace: Workspace, stream: Table, plan: EpochPlan) -> int:
-    """Add up the bytes of the files that came to a stream."""
-    came = next((part for part in plan.sources if part.name == stream.address.label), None)
-    if came is None or not came.has_changes:
+    """Add up the bytes of the new files of a stream."""
+    new = next((part for part in plan.sources if part.name == stream.address.label), None)
+    if new is None or not new.has_changes:
         return 0
-    return sum(commit.added_bytes for commit in commits_since(workspace.spark, stream, came.read_after))
+    return sum(commit.added_bytes for commit in commits_since(workspace.spark, stream, new.read_after))

@@ -1,8 +1,8 @@
 """
-What came to the inputs of a join with a stream since its last epoch, for `pins` to say where the next one ends.
+Find what is new in the inputs of a join with a stream; from this `find_cut` chooses where the next epoch ends.
 
-A stream that another join makes counts as pinned where the streams behind it were: what has come to these and is not in
-it yet comes before whatever is later than that.
+A stream that another join makes counts as pinned where the streams behind it were pinned: their rows that are not yet
+in its epochs come before all later rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,18 +21,18 @@ from pipelines.plan.values import APPENDED
 from pipelines.spec import is_stream, reads, statement_of
 
 LOOKS = 3
-"""So often the sources are looked at for one at which nothing came meanwhile."""
+"""The most reads of the sources in search of a moment at which none of them has a newer commit."""
 
 
 @dataclass(frozen=True)
 class Upstream:
     """
-    Joins that make streams which another one reads.
+    The joins that make the streams which another join reads.
 
     Args:
         workspace: Where to look.
         join: The join that reads them.
-        histories: What the ledger knows of each, by name.
+        histories: The ledger's history of each, by name.
     """
 
     workspace: Workspace
@@ -41,17 +41,17 @@ class Upstream:
 
     @staticmethod
     def of(workspace: Workspace, bound: BoundJoin) -> "Upstream":
-        """Give the joins whose results a join reads as streams."""
+        """Return the joins whose results a join reads as streams."""
         return Upstream(workspace, bound.join.name, bound.made)
 
     def epochs(self, bound: BoundJoin) -> dict[str, int]:
-        """Give the last epoch of each that is in the version of its result which is read."""
+        """Return the last epoch of each upstream join that the pinned version of its result holds; 0 if none."""
         at = {table.address.label: table.version for table in bound.sources}
         found = {name: history.at_result(at[name]) for name, history in self.histories.items()}
         return {name: 0 if entry is None else entry.epoch for name, entry in found.items()}
 
     def version(self, name: str, epoch: int) -> int:
-        """Give the version of the result of one that holds its epochs up to a number, and none after it."""
+        """Return the version of an upstream result that holds its epochs up to a number, and none after it."""
         last = self.histories[name].last_committed(lambda entry: entry.epoch <= epoch)
         assert last is not None
         assert last.result.version is not None
@@ -59,26 +59,26 @@ class Upstream:
 
     def new_epochs(self, name: str, after: int, until: int) -> tuple[Arrival, ...]:
         """
-        Give the epochs (after, until] of one that passed a position or added rows; their numbers are versions.
+        Return the epochs (after, until] of an upstream join that passed a position or added rows, as versions.
 
         Raises:
-            CannotContinue: It was begun anew.
+            CannotContinue: The upstream result was recreated.
         """
         history = self.histories[name]
-        anew = [entry for entry in history.between(after, until) if entry.strategy in ("load", "reset")]
-        if anew:
+        restarts = [entry for entry in history.between(after, until) if entry.strategy in ("load", "reset")]
+        if restarts:
             raise CannotContinue(
                 self.join,
-                f"{name}, which it reads, was begun anew",
-                expected=f"an epoch that goes on from epoch {after} of {name}",
-                found=f"a {anew[-1].strategy} in epoch {anew[-1].epoch}",
-                hint=f"`lakejoin backfill --reset --select {self.join}` begins this result anew, too",
+                f"{name}, which this join reads, was recreated",
+                expected=f"an epoch that continues from epoch {after} of {name}",
+                found=f"a {restarts[-1].strategy} in epoch {restarts[-1].epoch}",
+                hint=f"run `lakejoin backfill --reset --select {self.join}` to recreate this result, too",
             )
         entries = [entry for entry in history.between(after, until) if entry.positions or entry.counts.get(APPENDED)]
         return tuple(map(_epoch, entries))
 
     def later(self, name: str, epoch: int) -> Arrival | None:
-        """Find what came first to the streams behind one and is not in an epoch of it."""
+        """Return the first change in the streams behind an upstream join that is later than an epoch; None if none."""
         time = self._first_after(self.histories[name], epoch)
         return None if time is None else Arrival(epoch + 1, time)
 
@@ -94,7 +94,7 @@ class Upstream:
         return min((time for time in times if time is not None), default=None)
 
     def _first_of(self, part: SourceVersions) -> int | None:
-        """Give the time of what came first to a source that a join read: of tables nothing counts."""
+        """Return the time of the first new commit of a source of an upstream join; tables do not count."""
         if not is_stream(self.workspace.file, part.name):
             return None
         if part.name in self.workspace.file.joins:
@@ -102,8 +102,8 @@ class Upstream:
         table = find(self.workspace.spark, self.workspace.source(part.name))
         if table is None or table.id != part.id:
             return None
-        came = _with_data(self.workspace, table, part.to_version)
-        return micros(came[0].at) if came else None
+        new = _with_data(self.workspace, table, part.to_version)
+        return micros(new[0].at) if new else None
 
 
 def arrivals(
@@ -116,23 +116,23 @@ def arrivals(
     goes_on: bool,
 ) -> tuple[list[Arrivals], BoundJoin]:
     """
-    See what came to each source, and what came to it while the others were looked at.
+    Return what is new in each source, and what came to it while the others were read.
 
     Args:
         workspace: Where to look.
-        bound: The join, its sources as they were found.
-        upstream: The joins that make streams among them.
-        recorded: What is accounted for, by source.
+        bound: The join, with its sources as they were found.
+        upstream: The joins that make streams among the sources.
+        recorded: The versions that are already accounted for, by source.
         clocks: The greatest times so far, by source.
-        goes_on: The run goes on to where it found the sources, and looks no further.
+        goes_on: Whether the run continues to versions that it found before; the sources are then read once.
 
     Returns:
-        What came, and the join with its sources as they were found last. The versions of a stream that another join
-        makes are the numbers of its epochs.
+        The new commits, and the join with its sources as they were found last. The versions of a stream that another
+        join makes are the numbers of its epochs.
     """
     epochs = upstream.epochs(bound)
     made = {name: upstream.new_epochs(name, recorded[name].to_epoch, epoch) for name, epoch in epochs.items()}
-    for look in range(LOOKS):
+    for attempt in range(LOOKS):
         plain = {
             place: table
             for place, table in enumerate(bound.sources)
@@ -141,27 +141,27 @@ def arrivals(
             and recorded[table.address.label].to_version <= table.version
         }
         since = {place: recorded[table.address.label].to_version for place, table in plain.items()}
-        came = {place: _with_data(workspace, table, since[place]) for place, table in plain.items()}
-        if not any(came.values()) and not any(made.values()):
+        new = {place: _with_data(workspace, table, since[place]) for place, table in plain.items()}
+        if not any(new.values()) and not any(made.values()):
             return [], bound
-        with ThreadPoolExecutor() as side_by_side:
-            again = dict(zip(plain, side_by_side.map(partial(refresh, workspace.spark), plain.values()), strict=True))
+        with ThreadPoolExecutor() as executor:
+            again = dict(zip(plain, executor.map(partial(refresh, workspace.spark), plain.values()), strict=True))
         after = {place: _with_data(workspace, again[place], table.version) for place, table in plain.items()}
-        if goes_on or look == LOOKS - 1 or not any(after.values()):
+        if goes_on or attempt == LOOKS - 1 or not any(after.values()):
             break
         bound = replace(bound, sources=tuple(again.get(place, table) for place, table in enumerate(bound.sources)))
     found = []
     for place, table in enumerate(bound.sources):
         name = table.address.label
         clock = 0 if bound.times else clocks.get(name, 0)
-        # At one time a table's change comes before a stream's row, and of two streams the left one first.
+        # At equal times a table's change precedes a stream's row, and the left stream precedes the right one.
         is_last = place == 0 and bound.join.window is None
-        order = 0 if bound.is_self_join else place  # two names of one stream come at once
+        order = 0 if bound.is_self_join else place  # both names of one stream share a position
         if name in epochs:
             ends, commits = (recorded[name].to_epoch, epochs[name]), made[name]
             later = upstream.later(name, epochs[name])
         elif place in plain:
-            ends, commits = (since[place], table.version), tuple(map(_arrival, came[place]))
+            ends, commits = (since[place], table.version), tuple(map(_arrival, new[place]))
             later = _arrival(after[place][0]) if after[place] else None
         else:
             continue
@@ -171,59 +171,59 @@ def arrivals(
 
 def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:
     """
-    Cut the streams that joins read at one place of their order, for joins that read the results of several of these.
+    Cut the streams that joins read at one place of the total order, for joins that read several of their results.
 
-    Epochs of these results are taken as a whole: ends that lie one behind the other would hold each other back.
+    Epochs of these results are read as a whole: epochs that end at different places would hold each other back.
 
     Args:
         workspace: Where to look.
         names: The joins that run together.
 
     Returns:
-        The versions to go up to, by source; nothing where no join needs it.
+        The versions to read up to, by source; empty if no join needs a common cut.
     """
     file = workspace.file
     if not any(sum(is_stream(file, other) for other in reads(file, name)) > 1 for name in file.joins):
         return {}
     sources = dict.fromkeys(source for name in names for source in statement_of(file, name).sources)
     streams = [name for name in sources if name in file.sources and is_stream(file, name)]
-    with ThreadPoolExecutor() as side_by_side:
-        found = side_by_side.map(lambda name: find(workspace.spark, workspace.source(name)), streams)
+    with ThreadPoolExecutor() as executor:
+        found = executor.map(lambda name: find(workspace.spark, workspace.source(name)), streams)
         tables = [table for table in found if table is not None]
         for _ in range(LOOKS):
-            seen, tables = tables, list(side_by_side.map(partial(refresh, workspace.spark), tables))
+            seen, tables = tables, list(executor.map(partial(refresh, workspace.spark), tables))
             after = [_with_data(workspace, now, table.version) for table, now in zip(seen, tables, strict=True)]
             if not any(after):
                 break
-    came = []
+    new = []
     for place, (table, later) in enumerate(zip(seen, after, strict=True)):
         known = [commit for commit in reversed(table.commits) if commit.version <= table.version]
         commits = tuple(_arrival(commit) for commit in known if commit.changes_data)
         first = _arrival(later[0]) if later else None
-        came.append(Arrivals(table.address.label, place, known[0].version - 1, table.version, commits, first))
-    return find_cut(came).versions
+        new.append(Arrivals(table.address.label, place, known[0].version - 1, table.version, commits, first))
+    return find_cut(new).versions
 
 
 def up_to(bound: BoundJoin, versions: Mapping[str, int]) -> BoundJoin:
-    """Pin sources to versions; those that are not named stay as they are."""
+    """Pin sources to the given versions at most; sources that are not named stay as they are."""
     tables = tuple(
         replace(table, version=min(table.version, versions.get(table.address.label, table.version)))
         for table in bound.sources
     )
-    if bound.is_self_join:  # under two names, too, one commit is one position
+    if bound.is_self_join:  # one commit is one position, also under two names
         last = min(table.version for table in tables)
         tables = tuple(replace(table, version=last) for table in tables)
     return replace(bound, sources=tables)
 
 
 def last_position(workspace: Workspace, entry: Entry) -> int | None:
-    """Give the time of the last position that a join with a stream had passed after an epoch."""
+    """Return the time of the last position that a join with a stream had passed after an epoch; None if unknown."""
     file, names = workspace.file, [part.name for part in entry.sources]
     return max((entry.clocks[name] for name in names if is_stream(file, name) and name in entry.clocks), default=None)
 
 
 def source_kind(workspace: Workspace, table: Table) -> str:
-    """Tell what an input is: a source of some kind, or another join."""
+    """Return the kind of an input: the kind of its source, or `join` for another join."""
     source = workspace.file.sources.get(table.address.label)
     return "join" if source is None else source.kind
 

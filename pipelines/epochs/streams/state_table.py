@@ -1,4 +1,4 @@
-"""The table of rows that wait in a join of two streams: its columns, and how it is created."""
+"""The table of buffered rows of a join of two streams: its columns, and how it is created."""
 
 from dataclasses import replace
 
@@ -12,19 +12,19 @@ from pipelines.plan.values import EpochPlan
 from pipelines.spec.statement.added_columns import HASH, IDENTITY, MATCHED, NUMBER, SIDE, VERSION
 
 STATE_ROWS = ("left_row", "right_row")
-"""The columns of the state with the rows of the left and of the right stream, one of them null."""
+"""The columns of the state that hold the row of the left or of the right stream; the other one is null."""
 
 
 KNOWN_COLUMNS = (*IDENTITY, MATCHED)
-"""The columns of the state that tell what a row is known by, and whether it has met another."""
+"""The columns of the state that identify a row and record whether it has met another row."""
 
 
 BOTH = 2
-"""The side of a row that waits once for both sides of a stream that is joined with itself."""
+"""The side of a row that is buffered once for both sides of a stream that is joined with itself."""
 
 
 def state_schema(bound: BoundJoin) -> StructType:
-    """Give the columns of the table of rows that wait: identity, whether a row has met another, and the two rows."""
+    """Return the columns of the table of buffered rows: identity, whether a row has met another, and the two rows."""
     identity = [
         StructField(SIDE, IntegerType()),
         StructField(VERSION, LongType()),
@@ -41,10 +41,10 @@ def state_schema(bound: BoundJoin) -> StructType:
 
 def create_state(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
     """
-    Create the table of rows that wait, empty, and name it in the plan.
+    Create the empty table of buffered rows, and name it in the plan.
 
-    One that is there is what an earlier result has left: a load takes the place of it, and a reset, which writes all of
-    it anew, where its columns are others.
+    An existing table is left over from an earlier result. It is dropped if its columns differ and, before a load, if it
+    has rows; a reset overwrites its rows anyway.
     """
     assert bound.state is not None
     spark, schema = workspace.spark, state_schema(bound)

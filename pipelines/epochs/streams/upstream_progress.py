@@ -1,8 +1,8 @@
 """
-Streams that other joins make, as those have recorded them: which positions they passed, how far watermarks were.
+Read the progress that joins recorded of the streams that they make: the positions that they passed, and watermarks.
 
-Their rows carry the time of what caused them. The commits that wrote them say nothing, and where no row came, a
-watermark may have moved all the same.
+The rows of these streams carry the time of their cause. The times of the commits that wrote them do not matter, and a
+watermark may have moved without a new row.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ class UpstreamPosition(NamedTuple):
     A position of a stream that another join makes.
 
     Args:
-        time: Its time, in microseconds since 1970: none lies before that of a position before it.
-        version: The version of the result that has its rows, or the last one before it where it has none.
-        watermarks: How far watermarks moved at it, by column in lower case.
+        time: Its time in microseconds since 1970, at least the time of the position before it.
+        version: The version of the result that holds its rows; if it has none, the last version before it.
+        watermarks: The watermarks that moved at it, by column in lower case.
     """
 
     time: int
@@ -34,12 +34,12 @@ class UpstreamPosition(NamedTuple):
 @dataclass(frozen=True)
 class UpstreamProgress:
     """
-    What is recorded of the epochs of another join that are read.
+    The recorded progress of the epochs of another join that are read.
 
     Args:
-        positions: What they passed, in order.
-        floors: For each version of the result the time before which none of its rows counts, versions ascending.
-        watermarks: How far the watermarks are after all of them, by column in lower case.
+        positions: The positions that the epochs passed, in order.
+        floors: Versions of the result, ascending, each with the least time that its rows count at.
+        watermarks: The watermarks after all of these epochs, by column in lower case.
     """
 
     positions: tuple[UpstreamPosition, ...]
@@ -47,7 +47,7 @@ class UpstreamProgress:
     watermarks: Mapping[str, int]
 
     def time_sql(self, position: str) -> str:
-        """Give the SQL of a row's time, from the column with that of its cause and `_commit_version`."""
+        """Return the SQL of a row's time, from the column with the time of its cause and `_commit_version`."""
         cases = " ".join(f"WHEN _commit_version <= {version} THEN {time}L" for version, time in self.floors)
         return f"greatest({position}, CASE {cases} END)" if cases else position
 
@@ -56,21 +56,21 @@ def upstream_progress(
     history: JoinHistory, epochs: tuple[int, int], schema: StructType, timezone: str, clock: int | None
 ) -> UpstreamProgress:
     """
-    Look up what a join recorded of the stream that it makes.
+    Return the progress that a join recorded of the stream that it makes.
 
     Args:
-        history: What the ledger knows of it.
-        epochs: Which of its epochs are read, (after, until].
+        history: The ledger's history of the join.
+        epochs: The epochs that are read, (after, until].
         schema: The columns of its result.
-        timezone: That of the session.
-        clock: The greatest time of its positions before; None for a first load, which takes its rows as they are.
+        timezone: The time zone of the session.
+        clock: The greatest time of its earlier positions; None for a first load, which reads its rows as they are.
     """
     (after, until), earlier = epochs, {}
-    if timezone != "UTC":  # a day begins elsewhere where dates are compared with dates alone
+    if timezone != "UTC":  # days begin at another time where dates are compared with dates alone
         earlier = {field.name.lower(): DAY for field in schema if isinstance(field.dataType, DateType)}
 
     def lowered(watermarks: Mapping[str, int]) -> dict[str, int]:
-        return {name.lower(): mark - earlier.get(name.lower(), 0) for name, mark in watermarks.items()}
+        return {name.lower(): watermark - earlier.get(name.lower(), 0) for name, watermark in watermarks.items()}
 
     positions: list[UpstreamPosition] = []
     floors: dict[int, int] = {}
@@ -79,7 +79,7 @@ def upstream_progress(
         version = entry.result.version
         assert version is not None
         floors.setdefault(version, time)
-        for passed in entry.positions:
-            time = max(time, passed.time)
-            positions.append(UpstreamPosition(time, version, lowered(passed.watermarks)))
+        for position in entry.positions:
+            time = max(time, position.time)
+            positions.append(UpstreamPosition(time, version, lowered(position.watermarks)))
     return UpstreamProgress(tuple(positions), tuple(sorted(floors.items())), lowered(history.watermarks_at(until)))

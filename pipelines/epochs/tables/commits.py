@@ -1,4 +1,4 @@
-"""What an incremental epoch with a changelog reads: the changes of every commit of its sources, in one order."""
+"""Read the changes of every commit of the sources, in one order, for an incremental epoch with a changelog."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,8 +28,8 @@ class CommitSources(EpochSources):
     """
     The sources of one epoch of a join that keeps a changelog, with the arguments and counts of `EpochSources`.
 
-    The changes of each commit are read as well: those of another join from its changelog, and those of a changelog
-    source row by row where the changelog follows Kafka Streams.
+    They also read the changes of each commit: those of another join from its changelog, and those of a changelog source
+    row by row if the changelog follows Kafka Streams.
     """
 
     _use = "commit by commit"
@@ -39,14 +39,14 @@ class CommitSources(EpochSources):
         self._commits: dict[str, DataFrame] = {}
 
     def in_order_of_time(self) -> "Commits | None":
-        """Bring the commits of all sources into one order; None where none of them changed anything."""
+        """Return the commits of all sources in one order; None if no source changed."""
         changed = {self._bound.join.sources.index(source): commits for source, commits in self._commits.items()}
         if not changed:
             return None
         return Commits(self, self._bound, self._commits, self.materialize("order", positions(changed)))
 
     def _has_changes(self, source: str) -> bool:
-        """Tell whether a source changed, if only in between: a changelog has rows where the result nets to none."""
+        """Return whether a source changed; its changelog may have rows although its result has no net change."""
         log = self._bound.logs.get(source)
         return super()._has_changes(source) or (log is not None and self._ranges[log.address.label].has_changes)
 
@@ -57,7 +57,7 @@ class CommitSources(EpochSources):
         return super()._net(source)
 
     def _keep_log(self, source: str) -> None:
-        """Read the changes of a source that has them one by one, of another join or a changelog source."""
+        """Read the changes of a source one by one, if it is another join or read row by row."""
         log = self._bound.logs.get(source)
         if log is not None:
             self._commits[source] = self._materialize_of(source, "commits", self._logged(source, log))
@@ -67,11 +67,11 @@ class CommitSources(EpochSources):
                 self._commits[source] = self._materialize_of(source, "commits", raw)
 
     def _as_netted(self, source: str, feed: DataFrame) -> DataFrame:
-        """Net each commit by itself first, unless its changes are known already."""
+        """Net each commit by itself first, unless the changes of each commit are already read."""
         return feed if source in self._commits else as_feed(self._each_commit(source, feed))
 
     def _each_commit(self, source: str, feed: DataFrame) -> DataFrame:
-        """Net each commit of a feed by itself."""
+        """Net each commit of a feed by itself, and materialize the changes."""
         kinds, key = self._kinds(source), self.key_of(source)
         each = net(feed, key, [kinds[name] for name in key], kinds, ["_commit_version", "_commit_timestamp"])
         each = each.withColumnsRenamed({"_commit_version": "version", "_commit_timestamp": "at"})
@@ -83,7 +83,7 @@ class CommitSources(EpochSources):
         return kept
 
     def _logged(self, source: str, log: Table) -> DataFrame:
-        """Give the changes of another join as its changelog has them, each with what it replaced."""
+        """Return the changes in another join's changelog, each with the row that it replaced."""
         kinds, key = self._kinds(source), self.key_of(source)
         held = self._workspace.ledger.of(source)
         epoch = held.epoch_of_changelog(self._ranges[log.address.label].from_version)
@@ -99,33 +99,33 @@ class CommitSources(EpochSources):
         return self._bound.semantics != "strict" and known is not None and known.kind == "changelog"
 
     def _raw_changes(self, source: str) -> DataFrame | None:
-        """Give the changes of a changelog source row by row, as Kafka Streams sees them, not netted by its KTable."""
+        """Return the changes of a changelog source row by row, as Kafka Streams sees them, not netted by its KTable."""
         versions, table = self._ranges[source], self._table(source)
         ktable = bind_ktable(self._workspace, source)
         history = self._workspace.ledger.of(source)
         after, to = (history.read_up_to(version) for version in (versions.from_version, versions.to_version))
         if after >= to or self._was_reconciled(history, versions):
-            return None  # only upkeep came to the KTable, or what it holds follows from other rows than these
-        raw = self._looked_through(ktable.source, after, to, ktable.spec.columns, "inserted")
+            return None  # only maintenance commits are new, or a reconciliation changed the KTable
+        raw = self._inspected_feed(ktable.source, after, to, ktable.spec.columns, "inserted")
         raw = raw.withColumnsRenamed({"_commit_version": VERSION})
         times = raw.groupBy(VERSION).agg(F.max("_commit_timestamp").alias("at"))
-        offered = candidates(raw.drop("_change_type", "_commit_timestamp"), ktable.spec).join(times, on=VERSION)
+        candidate_rows = candidates(raw.drop("_change_type", "_commit_timestamp"), ktable.spec).join(times, on=VERSION)
         kinds = {field.name: field.dataType for field in ktable.columns}
         held = replace(table, where="", schema=ktable.columns)
-        feed = self._looked_through(held, versions.read_after, versions.to_version, list(kinds), "netted")
+        feed = self._inspected_feed(held, versions.read_after, versions.to_version, list(kinds), "netted")
         changes = net(feed, ktable.spec.key, [kinds[name] for name in ktable.spec.key], kinds)
-        found = accepted(offered, changes, list(self._kinds(source)))
+        found = accepted(candidate_rows, changes, list(self._kinds(source)))
         places = [ktable.spec.key.index(name) for name in self.key_of(source)]
         return found.withColumn("key", F.expr(numbered(f"key.k{place}" for place in places)))
 
     def _was_reconciled(self, history: JoinHistory, versions: SourceRange) -> bool:
-        """Tell whether one of the epochs that made a range of versions of a KTable reconciled it with its source."""
+        """Return whether an epoch in a version range of a KTable reconciled the KTable with its source."""
         ends = (history.at_result(version) for version in (versions.from_version, versions.to_version))
         after, until = (0 if entry is None else entry.epoch for entry in ends)
         return any(entry.strategy == "reconcile" for entry in history.between(after, until))
 
-    def _looked_through(self, table: Table, after: int, to: int, columns: Sequence[str], rows: Rows) -> DataFrame:
-        """Read a feed that no other join reads, repaired where it has to be."""
+    def _inspected_feed(self, table: Table, after: int, to: int, columns: Sequence[str], rows: Rows) -> DataFrame:
+        """Read a feed that no other join reads, with distorted rows repaired."""
         self._workspace.feeds.inspect("", table, after, to, columns)
         return self._workspace.feeds.read("", table, after, to, columns, rows)
 
@@ -135,10 +135,10 @@ class Commits:
     The sources of one epoch commit by commit, for a timeline.
 
     Args:
-        sources: The sources, their changes read.
+        sources: The sources; their changes have been read.
         bound: The join.
         commits: The changes of each commit, by source.
-        order: The commits in their order, as `positions` gives them.
+        order: The commits in their order, as `positions` returns them.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Commits:
         self.order = order
 
     def changes(self, place: int) -> DataFrame | None:
-        """Give the changes of each commit of an input: `key`, `position`, `old`, `new`; None if there are none."""
+        """Return the changes of each commit of an input: `key`, `position`, `old`, `new`; None if it has none."""
         source = self._bound.join.inputs[place].source
         if source not in self._commits:
             return None
@@ -158,25 +158,25 @@ class Commits:
         return changes.select(key_at(self._bound, place), "position", "old", "new")
 
     def changed_keys(self, place: int) -> DataFrame | None:
-        """Give the keys of the changes of an input, each once."""
+        """Return the keys of the changes of an input, each once."""
         changes = self.changes(place)
         return None if changes is None else self.materialize(f"keys_{place}", changes.select("key").distinct())
 
     def referring(self, link: Link, keys: DataFrame) -> DataFrame:
-        """Give the keys of the rows that refer to one of the keys, at the pinned version."""
+        """Return the keys of the rows that refer to one of the keys, at the pinned version."""
         return self._sources.referring(link, keys)
 
     def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
-        """Give the rows of inputs with one of the keys, at the pinned version."""
+        """Return the rows of inputs with one of the keys, at the pinned version."""
         return self._sources.rows(wanted)
 
     def materialize(self, name: str, frame: DataFrame) -> DataFrame:
-        """Take a frame's rows to the driver or into the stage and give them from there."""
+        """Materialize a frame on the driver or in the stage, and return it from there."""
         return self._sources.materialize(f"timeline_{name}", frame)
 
 
 def key_at(bound: BoundJoin, place: int) -> Column:
-    """Give the key of a change as an input compares it; one that changes nothing has no row to take it from."""
+    """Return the key of a change in the types of an input, cast from `key`: a change without effect holds no row."""
     join, item = bound.join, bound.join.inputs[place]
     named = join.inputs[join.places(item.source)[0]].key
     kinds = zip(item.key, bound.types[place], strict=True)

@@ -4,7 +4,7 @@ Compute one epoch of a table join into its stage.
     feeds ─► net changes ─► touched keys ─► look-up ─► images ─► change set
               changes_…       touched, …    wanted_…             stage: result
 
-What lies between feeds and change set passes through the driver where it is little, and through the stage where not.
+The rows between feeds and change set pass through the driver if they are small enough, else through the stage.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -34,13 +34,13 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
     Compute an incremental epoch from the change feeds into the stage's part `result`, its changelog into `changelog`.
 
     Returns:
-        Counts: read (feed rows), null_keys (feed rows without a key), looked_up (rows of the sources that the feeds do
-        not bring), files (of the sources that were read for them), touched (result keys that could change), inserted,
-        updated, deleted, unchanged, and changelog: rows for the changelog, if one is kept.
+        Counts: read (feed rows), null_keys (feed rows without a key), looked_up (source rows that the feeds do not
+        contain), files (source files that were read for these), touched (result keys that could change), inserted,
+        updated, deleted, unchanged, and changelog (rows for the changelog, if the join keeps one).
 
     Raises:
         DuplicateKey: A source holds a changed or looked-up key twice.
-        FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
+        FeedUnavailable, SchemaBroken: A feed cannot be read; `conditions.reading`, which wraps this call, raises them.
     """
     size = sum(table.size for table in bound.sources)
     return via_driver_or_stage(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage))
@@ -51,8 +51,8 @@ def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Sta
     sources = kind(workspace, bound, plan, stage, via_driver=via_driver)
     sources.read_changes()
     for source, changes in sources.twice.items():
-        goes_on = f"{REMOVE}; where that is done, `lakejoin backfill --select {plan.join}` goes on"
-        hint = REMOVE if bound.changelog is None else goes_on
+        then_backfill = f"{REMOVE}; then run `lakejoin backfill --select {plan.join}` to continue"
+        hint = REMOVE if bound.changelog is None else then_backfill
         refuse_keys(source, sources.key_of(source), duplicates_in_changes(changes), hint)
     none = {**sources.counts, **dict.fromkeys(("touched", "inserted", "updated", "deleted", "unchanged"), 0)}
     commits = None
@@ -67,8 +67,8 @@ def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Sta
         return none
     result = in_order(bound, change_set(bound.join, bound.types, sources, touched))
     changelog = None if commits is None else _changelog(bound, plan, commits, touched)
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        checked = beside.submit(check_looked_up, bound, sources)
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        checked = executor.submit(check_looked_up, bound, sources)
         staged = stage.put("result", result, STAGED_COUNTS)
         if changelog is not None:
             staged |= stage.put("changelog", changelog, {"changelog": "count(1)"})
@@ -81,7 +81,7 @@ def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Sta
 
 
 def _changelog(bound: BoundJoin, plan: EpochPlan, commits: Commits, touched: DataFrame) -> DataFrame:
-    """Give the epoch's rows of the changelog, in their order."""
+    """Return the epoch's rows of the changelog, in order."""
     pieces = timeline(bound.join, bound.types, commits, touched)
     rows = emitted(pieces, bound.join, bound.columns, bound.semantics)
     at = commits.order.select(F.col("position").alias("at_position"), "at")
@@ -90,7 +90,7 @@ def _changelog(bound: BoundJoin, plan: EpochPlan, commits: Commits, touched: Dat
 
 
 def in_order(bound: BoundJoin, changes: DataFrame, *, keep_copies: bool = False) -> DataFrame:
-    """Bring a change set's rows into the column order of the result."""
+    """Arrange the rows of a change set in the column order of the result."""
     order = bound.columns.fieldNames()
     is_in_order = fields_of(changes, "after").fieldNames() == order
 

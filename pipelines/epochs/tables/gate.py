@@ -1,4 +1,4 @@
-"""The sources of a join of tables for its gate: as plain values, which know nothing of how joins are computed."""
+"""Describe the sources of a join of tables for its gate, as plain values that do not depend on `joins/`."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -14,7 +14,7 @@ from pipelines.spec import ResolvedQuery
 
 
 def statement_of(join: ResolvedQuery) -> Statement:
-    """Give the plain statement of a join."""
+    """Return the plain statement of a join."""
     return Statement(
         tuple(item.alias for item in join.inputs),
         tuple((step.how, step.on) for step in join.steps),
@@ -25,12 +25,12 @@ def statement_of(join: ResolvedQuery) -> Statement:
 
 def sources_of(workspace: Workspace, bound: BoundJoin, plan: EpochPlan | None = None) -> Sources:
     """
-    Give the sources of a join of tables as an epoch pinned them.
+    Return the sources of a join of tables at the versions that an epoch pinned.
 
     Args:
         workspace: Where they are.
         bound: The join.
-        plan: The epoch; of an incremental one the keys are given that its sources changed. None of a first load.
+        plan: The epoch; if it is incremental, each source comes with its changed keys. None for a first load.
     """
     join = bound.join
     inputs = []
@@ -46,12 +46,12 @@ def sources_of(workspace: Workspace, bound: BoundJoin, plan: EpochPlan | None = 
 
 def inspect_maps(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> None:
     """
-    Look through the feeds of sources with maps, which Delta's feed shows in another order.
+    Inspect the feeds of sources with map columns, because Delta's feed may reorder the entries of a map.
 
     Args:
         workspace: Where they are.
         bound: The join.
-        plan: The epoch; only those of an incremental one are read from feeds.
+        plan: The epoch; only an incremental one reads feeds.
     """
     ranges = {part.name: part for part in plan.sources}
     for table in bound.sources if plan.strategy == "incremental" else ():
@@ -62,7 +62,7 @@ def inspect_maps(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Non
 
 
 def _changed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame | None:
-    """Read the keys of an input that its feed has, in either image."""
+    """Read the distinct keys of the feed of an input, in any image; None if the epoch reads no feed of it."""
     item, table = bound.join.inputs[place], bound.table(place)
     (versions,) = (part for part in plan.sources if part.name == item.source)
     if plan.strategy != "incremental" or not versions.has_changes:

@@ -1,8 +1,9 @@
 """
-The first load: the whole join as one sorted commit, gated where it lies. A changelog, if it keeps one, begins with it.
+Load a result for the first time: write the whole join as one sorted commit, and run its gate on the written table.
 
-It has no stage. Its *publishing* row names the versions, so that a load that was interrupted is done again at the same
-ones; the table is a result only once the ledger says *committed*, and is dropped if its gate fails.
+The changelog, if the join keeps one, begins with the loaded rows. A load has no stage. Its *publishing* row names the
+versions, so that an interrupted load is repeated at the same ones. The table is a result only once the ledger says
+*committed*; it is dropped if its gate fails.
 """
 
 import logging
@@ -38,15 +39,15 @@ log = logging.getLogger(__name__)
 
 def load(workspace: Workspace, plan: EpochPlan, bound: BoundJoin, watch: Stopwatch) -> Entry:
     """
-    Load a result that is not there yet.
+    Load a result that does not exist yet.
 
     Returns:
         The committed row; counts has inserted and null_keys (source rows without a key).
 
     Raises:
         DuplicateKey: A source holds a key twice.
-        AnotherRun: Another run loads it.
-        GateFailed: The loaded table did not pass and was dropped.
+        AnotherRun: Another run loads the result.
+        GateFailed: The loaded table did not pass its gate and was dropped.
     """
     with watch.step("check"), reading(plan.join):
         counts = {"null_keys": check_sources(workspace, bound)}
@@ -57,21 +58,22 @@ def load(workspace: Workspace, plan: EpochPlan, bound: BoundJoin, watch: Stopwat
 
 
 def resume_load(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | None:
-    """Finish a first load at its recorded versions, or let it go where they or the definition are no longer there."""
+    """Finish a first load at its recorded versions, or abandon it if they are gone or the definition has changed."""
     bound = bind_join(workspace, entry.join)
     if bound.definition == entry.definition:
         try:
             with reading(entry.join):
                 return _write_load(workspace, at_recorded(bound, entry.sources), entry, watch)
         except (FeedUnavailable, SourceRecreated):
-            log.warning("%s: the versions of the interrupted load are gone; loading anew", entry.join)
+            log.warning("%s: the versions of the interrupted load are gone; starting the load again", entry.join)
     _drop(workspace, entry)
-    workspace.ledger.append(replace(entry, step=ABANDONED, message="the load could not be finished as it was begun"))
+    why = "the interrupted load cannot be repeated: its versions are gone, or the definition has changed"
+    workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
     return None
 
 
 def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Stopwatch) -> Entry:
-    """Create the result, fill it in one commit, look at it where it lies, and only then call it a result."""
+    """Create the result, fill it in one commit, run its gate on the table, and write the committed row."""
     spark, ledger = workspace.spark, workspace.ledger
     key = list(bound.join.key)
     with watch.step("load"):
@@ -110,7 +112,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
 def _load_changelog(
     workspace: Workspace, bound: BoundJoin, entry: Entry, changelog: TargetVersions, version: int
 ) -> tuple[TargetVersions, int]:
-    """Bring the changelog up to the loaded result; one that an earlier result left is continued."""
+    """Append what the changelog lacks of the loaded result; continue a changelog that an earlier result left."""
     spark, key = workspace.spark, bound.join.key
     create(spark, changelog.address, changelog_schema(bound.columns), key)
     target = replace(changelog, id=get(spark, changelog.address).id, base_version=max(changelog.base_version, 0))
@@ -125,18 +127,18 @@ def _load_changelog(
 
 
 def _drop(workspace: Workspace, entry: Entry) -> None:
-    """Remove a result that an unfinished load of ours made, and nothing else."""
+    """Drop the result of an unfinished load of ours; raise an error for any other table."""
     address = entry.result.address
     table = find(workspace.spark, address)
     if table is None:
         return
     check_owner(workspace.spark, table, 0, {entry.run_id})
     first = table.commits[-1]
-    if first.version != 0 or first.operation != "CREATE TABLE":  # ours begins as an empty table, and nothing else goes
+    if first.version != 0 or first.operation != "CREATE TABLE":  # our load begins with an empty table
         raise ForeignWriter(
             entry.join,
-            "a table that lakejoin did not create lies where the load was to go",
+            "a table that lakejoin did not create exists at the address of the result",
             found=f"{first.operation} in version {first.version}",
-            hint=f"move it away, or adopt it by `lakejoin backfill --select {entry.join}`",
+            hint=f"move it away, or run `lakejoin backfill --select {entry.join}` to adopt it",
         )
     drop(workspace.spark, address)

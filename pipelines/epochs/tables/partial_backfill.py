@@ -1,4 +1,4 @@
-"""The backfill of a part of a result, at the versions that the result is of."""
+"""Backfill a part of a result, at the source versions of its last epoch."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from pipelines.spec import Condition, bind_condition
 
 
 class BadCondition(LakejoinError):
-    """`--where` is no condition on the columns of a result."""
+    """`--where` is not a valid condition on the columns of a result."""
 
     exit_code = 2
     code = "BAD_CONDITION"
@@ -29,17 +29,17 @@ class BadCondition(LakejoinError):
 
 def the_only_join(workspace: Workspace, names: Sequence[str]) -> str:
     """
-    Give of the selected joins the one that a condition is about.
+    Return the one selected join, which the condition is about.
 
     Raises:
-        BadCondition: There are several: a condition is about the columns of one.
+        BadCondition: The selection is not one join; a condition is about the columns of one result.
     """
     if len(names) != 1:
         raise BadCondition(
             workspace.file.pipeline,
             "`--where` is a condition on the columns of one result",
             found=f"the joins {', '.join(names)}",
-            hint="name one by `--select`",
+            hint="select one join with `--select`",
         )
     return names[0]
 
@@ -48,29 +48,29 @@ def plan_subset(workspace: Workspace, prepared: Prepared, where: str) -> tuple[E
     """
     Plan the reconciliation of a part of a result.
 
-    The sources are read as the last epoch read them, so that afterwards all of the result is the join at the versions
-    that the ledger names. What somebody else wrote to the result may only be in that part.
+    The plan reads the sources at the versions of the last epoch, so that afterwards the whole result equals the join at
+    the versions in the ledger. Foreign writes to the result are accepted in this part only.
 
     Args:
         workspace: Where to work.
-        prepared: The backfill of all of it.
+        prepared: The backfill of the whole result.
         where: A condition on the columns of the result.
 
     Raises:
-        BadCondition: It is none.
-        NotLoaded: There is no result yet.
-        CannotContinue: Only a backfill of all of it helps; a subclass says why.
-        LakejoinError: It is a join with a stream.
+        BadCondition: `where` is not a valid condition.
+        NotLoaded: The result does not exist yet.
+        CannotContinue: Only a backfill of the whole result can help; a subclass says why.
+        LakejoinError: The join reads a stream.
     """
     bound, last, name = must_be_bound(prepared), prepared.history.committed, prepared.plan.join
     if bound.streams:
         raise LakejoinError(
             name,
-            "of a join with a stream no part can be reconciled: its rows depend on what had arrived when",
-            hint=f"`lakejoin backfill --select {name}` appends what the recorded epochs lack",
+            "`--where` cannot reconcile a join with a stream: its rows depend on the order in which rows arrived",
+            hint=f"run `lakejoin backfill --select {name}` to append missing rows of the recorded epochs",
         )
     if last is None or prepared.plan.strategy == "load":
-        raise NotLoaded(name, "there is no result of which a part could be reconciled", hint=backfill_hint(name))
+        raise NotLoaded(name, "the result does not exist yet: no part can be reconciled", hint=backfill_hint(name))
     check_definition(name, bound.definition, last.definition, backfill_hint(name))
     check_is_still(name, "the result table", prepared.plan.result_id, last.result.id, backfill_hint(name))
     if bound.changelog is not None:
@@ -79,14 +79,14 @@ def plan_subset(workspace: Workspace, prepared: Prepared, where: str) -> tuple[E
     _check_rest(workspace, bound, prepared, last, condition)
     plan = replace(
         prepared.plan,
-        reason=f"backfill-where: asked for by a person: {' '.join(where.split())}",
+        reason=f"backfill-where: requested by the user: {' '.join(where.split())}",
         sources=tuple(SourceRange.nothing_after(source) for source in last.sources),
     )
     return plan, at_recorded(bound, last.sources), Subset((condition,), bound.join.key)
 
 
 def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared, last: Entry) -> None:
-    """See that the changelog is as the last epoch left it."""
+    """Check that the changelog is unchanged since the last epoch."""
     assert bound.changelog is not None
     name, recorded = bound.join.name, last.changelog
     if recorded is None or recorded.version is None:
@@ -98,10 +98,10 @@ def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared,
 
 def condition_of(workspace: Workspace, bound: BoundJoin, where: str, version: int) -> Condition:
     """
-    Resolve a condition on the columns of a result, and let Spark see whether it is one.
+    Resolve a condition on the columns of a result, and let Spark check it.
 
     Raises:
-        BadCondition: It is none.
+        BadCondition: It is not a valid condition.
     """
     name, columns = bound.join.name, bound.columns.fieldNames()
     condition, faults = bind_condition(name, "--where", where, columns)
@@ -114,7 +114,7 @@ def condition_of(workspace: Workspace, bound: BoundJoin, where: str, version: in
     if wrong:
         raise BadCondition(
             name,
-            "`--where` is no condition on the rows of its result",
+            "`--where` is not a valid condition on the rows of the result",
             expected=f"a condition on the columns {', '.join(columns)}",
             found=wrong,
         )
@@ -122,17 +122,17 @@ def condition_of(workspace: Workspace, bound: BoundJoin, where: str, version: in
 
 
 def _check_rest(workspace: Workspace, bound: BoundJoin, prepared: Prepared, last: Entry, condition: Condition) -> None:
-    """See that nobody else wrote to that part of the result which stays as it is."""
+    """Check that the part of the result that stays as it is has no foreign writes."""
     recorded, version = last.result.version, prepared.plan.base_version
     if recorded is None or version <= recorded:
         return
     written = read_feed(workspace.spark, bound.result, recorded, version, bound.columns.fieldNames())
-    beside = written.where(f"NOT coalesce({condition.sql}, false)").count()
-    if beside:
+    outside = written.where(f"NOT coalesce({condition.sql}, false)").count()
+    if outside:
         raise ForeignWriter(
             bound.join.name,
-            "somebody else wrote to rows of this table that do not meet the condition",
+            "a foreign write changed rows of this table that do not meet the condition",
             expected=f"no such change after version {recorded}",
-            found=f"{beside} rows in its change feed up to version {version}",
+            found=f"{outside} rows in its change feed up to version {version}",
             hint=f"widen the condition, or {backfill_hint(bound.join.name)}",
         )

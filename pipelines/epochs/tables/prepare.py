@@ -23,31 +23,31 @@ from pipelines.plan.decide import plan_epoch
 
 def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gaps: Mapping[str, str] = NO_GAPS) -> Prepared:
     """
-    Look at a join's sources, result and ledger, and plan the next epoch.
+    Read the state of a join's sources, result and ledger, and plan the next epoch.
 
     Args:
         workspace: Where to work.
         name: The join.
-        backfill: A person asked for a reconciliation.
-        gaps: Why feeds could not be read, by source, when an attempt has just shown it.
+        backfill: Whether the user asked for a backfill.
+        gaps: Why feeds could not be read, by source, if an attempt has just shown it.
 
     Raises:
-        CannotContinue: The recorded versions cannot be continued from.
+        CannotContinue: The next epoch cannot continue from the recorded versions.
         LakejoinError: A table is missing or a column unknown.
     """
     refresh = workspace.file.joins[name].refresh
-    with ThreadPoolExecutor() as beside:
-        looked_at = beside.submit(find, workspace.spark, workspace.table(name))
+    with ThreadPoolExecutor() as executor:
+        finding_result = executor.submit(find, workspace.spark, workspace.table(name))
         address = workspace.changelog(name)
-        logged_at = None if address is None else beside.submit(find, workspace.spark, address)
-        known = beside.submit(workspace.ledger.of, name)
-        binding = beside.submit(bind_join, workspace, name, lambda: (looked_at.result(), known.result()))
+        finding_changelog = None if address is None else executor.submit(find, workspace.spark, address)
+        known = executor.submit(workspace.ledger.of, name)
+        binding = executor.submit(bind_join, workspace, name, lambda: (finding_result.result(), known.result()))
         history = known.result()
         if history.open is not None:
-            # Nothing else matters to an open epoch, not even that a source is gone.
+            # An open epoch needs no source, so a missing source must not stop it.
             return Prepared(plan_epoch(name, "", refresh, history, (), None, backfill=backfill), history, None)
-        result = looked_at.result()
-        changelog = None if logged_at is None else logged_at.result()
+        result = finding_result.result()
+        changelog = None if finding_changelog is None else finding_changelog.result()
         bound = binding.result()
     used = used_columns(bound, result)
     named = (*((table.address.label, table) for table in bound.sources), *bound.logs.items())
@@ -76,15 +76,15 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gaps: Ma
 
 def plan_around(workspace: Workspace, prepared: Prepared, error: FeedUnavailable | SchemaBroken) -> Prepared:
     """
-    Plan an epoch in full in place of an incremental one that could not read a feed.
+    Plan an epoch in full that replaces an incremental one, which could not read a feed.
 
     Args:
         workspace: Where to work.
         prepared: The incremental epoch.
-        error: Why it could not; it names the source.
+        error: The error of the incremental epoch; it names the source, or the join if no source is known.
 
     Raises:
-        FeedUnavailable, SchemaBroken: The error itself, where the join is not computed in full without being asked.
+        FeedUnavailable, SchemaBroken: The error itself, if the join is not computed in full without a request.
     """
     name, bound = prepared.plan.join, prepared.bound
     if (

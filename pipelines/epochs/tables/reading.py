@@ -1,4 +1,4 @@
-"""What an incremental epoch reads: the changes of its sources, and rows of them by literals that prune files."""
+"""Read the sources of an incremental epoch: their changes, and rows by literals that prune files."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,13 +34,13 @@ class EpochSources:
         workspace: Where they are.
         bound: The join.
         plan: The versions that the epoch accounts for.
-        stage: Where changes and keys are kept while it is computed.
-        via_driver: Whether everything on the way to the change set passes through the driver instead; rows that prove
-            too many for it raise `TooMuch`.
+        stage: Where changes and keys are materialized while the epoch is computed.
+        via_driver: Whether all rows between feeds and change set pass through the driver instead; rows that prove too
+            many for it raise `TooMuch`.
 
-    Afterwards `counts` has the feed rows read, those of them without a key, the rows looked up and the files of source
-    tables read for them; `twice` the changes of sources that have a changed key more than once, and `unchecked` the
-    keys of looked-up rows of which nobody has seen yet that each is there once, with the place of their input.
+    `counts` holds the feed rows read, the feed rows without a key, the rows looked up and the source files read for
+    these. `twice` holds the changes of sources that have a changed key more than once. `unchecked` holds the keys of
+    looked-up rows that are not yet checked for duplicates, with the place of their input.
     """
 
     _use: Rows = "netted"
@@ -71,15 +71,15 @@ class EpochSources:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Give what was read so far: read, null_keys, looked_up, files."""
+        """The counts of what was read so far: read, null_keys, looked_up, files."""
         files = self._files.union(*(scan.inputFiles() for scan in self._scans))
         return {**self._counts, "files": len(files)}
 
     def read_changes(self) -> None:
-        """Net the feeds, side by side; a source without changes costs no query."""
+        """Net the feeds in parallel; a source without changes costs no query."""
         changed = [source for source in self._bound.join.sources if self._has_changes(source)]
-        with ThreadPoolExecutor() as side_by_side:
-            for source, seen in zip(changed, side_by_side.map(self._netted, changed), strict=True):
+        with ThreadPoolExecutor() as executor:
+            for source, seen in zip(changed, executor.map(self._netted, changed), strict=True):
                 self._counts["read"] += seen["read"]
                 self._counts["null_keys"] += seen["null_keys"]
                 if (seen["copies"] or 0) > 1:
@@ -89,7 +89,7 @@ class EpochSources:
         return self._ranges[source].has_changes
 
     def changes(self, place: int) -> DataFrame | None:
-        """Give the net changes of an input: `key`, `old`, `new`; None if there are none."""
+        """Return the net changes of an input: `key`, `old`, `new`; None if it has none."""
         item, changes = self._bound.join.inputs[place], self._changed.get(self._bound.join.inputs[place].source)
         if changes is None:
             return None
@@ -97,12 +97,12 @@ class EpochSources:
         return changes.select(F.expr(key).alias("key"), "old", "new")
 
     def changed_keys(self, place: int) -> DataFrame | None:
-        """Give the keys of the changes of an input, each once."""
+        """Return the keys of the changes of an input, each once."""
         changes = self.changes(place)
         return None if changes is None else changes.select("key")
 
     def referring(self, link: Link, keys: DataFrame) -> DataFrame:
-        """Give the keys of the rows that refer to one of the keys, at the pinned version."""
+        """Return the keys of the rows that refer to one of the keys, at the pinned version."""
         join = self._bound.join
         item = join.inputs[link.over]
         wanted = self.pruning(keys)
@@ -127,19 +127,19 @@ class EpochSources:
         return rows.select(key)
 
     def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
-        """Give the rows of inputs with one of the keys, at the pinned version, side by side; others where cheaper."""
-        with ThreadPoolExecutor() as side_by_side:
-            return dict(zip(wanted, side_by_side.map(self._looked_up, wanted, wanted.values()), strict=True))
+        """Return the rows of inputs with one of the keys, at the pinned version; other rows, too, if cheaper."""
+        with ThreadPoolExecutor() as executor:
+            return dict(zip(wanted, executor.map(self._looked_up, wanted, wanted.values()), strict=True))
 
     def materialize(self, name: str, frame: DataFrame) -> DataFrame:
-        """Take a frame's rows to the driver or into the stage and give them from there."""
+        """Materialize a frame on the driver or in the stage, and return it from there."""
         if self._via_driver:
             return to_driver(frame).frame
         self._stage.put(name, frame)
         return self._stage.get(self._workspace.spark, name, frame.schema)
 
     def pruning(self, keys: DataFrame) -> Pruning:
-        """Learn what keys prune to; the same frame is asked once."""
+        """Return the pruning of keys; compute it once for each frame."""
         known = self._prunings.get(id(keys))
         if known is None:
             known = self._prunings[id(keys)] = (keys, pruning(keys.select("key")))
@@ -177,34 +177,34 @@ class EpochSources:
 
     def _is_read_whole(self, place: int) -> bool:
         """
-        Tell whether a table is so small that it is read whole.
+        Return whether a table is small enough to be read whole.
 
-        Inputs that key the result are read whole together or not at all: a row of one without those of the others with
-        its key would make a row that never was, and an expression could fail on it.
+        Inputs that key the result are read whole together or not at all: a row of one input without the rows of the
+        others with its key would make a row that never existed, and an expression could fail on it.
         """
         members = self._bound.join.members
         together = members if place in members else (place,)
         return all(self._bound.table(other).size <= limits.SMALL_BYTES for other in together)
 
     def _pruned(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
-        """Leave out rows without one of the keys by literals, which skip files."""
+        """Filter rows by literals of the keys, which skip files; some rows without one of the keys may remain."""
         predicate = self.pruning(keys).predicate(self._bound.join.inputs[place].key)
         return rows if predicate is None else rows.where(predicate)
 
     def _exactly(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
-        """Keep the rows with one of the keys and no others."""
+        """Filter rows to exactly those with one of the keys."""
         if self.pruning(keys).exact:
             return rows
         key = key_struct(self._bound.join.inputs[place].key, self._bound.types[place], "source.")
         return self._with_one_of(rows.alias("source"), key, keys)
 
     def _with_one_of(self, rows: DataFrame, key: str, keys: DataFrame) -> DataFrame:
-        """Keep the rows whose key, given as SQL, is among the keys; where these are few, they go to the rows."""
+        """Filter rows to those whose key, given as SQL, is among the keys; broadcast a small number of keys."""
         known = F.broadcast(keys) if self.pruning(keys).keys is not None else keys
         return rows.join(known.select("key").alias("wanted"), on=F.expr(f"{key} = wanted.key"), how="left_semi")
 
     def _netted(self, source: str) -> Mapping[str, int]:
-        """Net the feed of a source; an error names the source."""
+        """Net the feed of a source, with errors that name the source."""
         with reading(self._bound.join.name, source):
             return self._net(source)
 
@@ -220,7 +220,7 @@ class EpochSources:
         return {**self._counted(source, seen), **made.get}
 
     def _feed(self, source: str) -> tuple[DataFrame, Observation]:
-        """Read the feed of a source; once it was read it tells how many rows it had, and how many without a key."""
+        """Read the feed of a source, with an observation that counts its rows: all, without a key, distorted."""
         table, versions, key = self._table(source), self._ranges[source], self.key_of(source)
         after, to = versions.read_after, versions.to_version
         kinds = self._kinds(source)
@@ -236,10 +236,10 @@ class EpochSources:
 
     def _counted(self, source: str, seen: Observation) -> Mapping[str, int]:
         """
-        Return what was counted of a feed that was read.
+        Return the counts of a feed that has been read.
 
         Raises:
-            Distorted: The feed does not show all rows as they are.
+            Distorted: The feed distorts rows.
         """
         counts: dict[str, int] = dict(seen.get)
         versions = self._ranges[source]
@@ -248,14 +248,14 @@ class EpochSources:
         return counts
 
     def _as_netted(self, source: str, feed: DataFrame) -> DataFrame:
-        """Give the rows that net to the changes of a source, from its feed."""
+        """Return the rows that net to the changes of a source, from its feed."""
         return feed
 
     def _materialize_of(self, source: str, name: str, frame: DataFrame) -> DataFrame:
         return self.materialize(f"{name}_{self._bound.join.sources.index(source)}", frame)
 
     def _kinds(self, source: str) -> dict[str, DataType]:
-        """Give the columns of a source that the join uses, with their types."""
+        """Return the columns of a source that the join uses, with their types."""
         return {name: self._table(source).schema[name].dataType for name in self._bound.used(source)}
 
     def key_of(self, source: str) -> tuple[str, ...]:
@@ -267,7 +267,7 @@ class EpochSources:
 
 
 def _plain_columns(link: Link, item: Input) -> list[str] | None:
-    """Name the columns that hold a reference, if it is one of columns and nothing else."""
+    """Return the columns of a reference that consists of columns alone; None for any other reference."""
     named = {f"{quote(item.alias)}.{quote(column)}": column for column in item.columns}
     columns = [named.get(expression) for expression in link.expressions]
     return None if None in columns else [column for column in columns if column is not None]
@@ -275,10 +275,10 @@ def _plain_columns(link: Link, item: Input) -> list[str] | None:
 
 def check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
     """
-    Look for looked-up keys that a source holds twice: by the key columns alone, all in one query.
+    Check that no source holds a looked-up key twice, by the key columns alone, with one query for all sources.
 
     Returns:
-        How many rows these are.
+        The number of rows that were checked.
     """
     keys = [(place, held.groupBy("key").agg(F.count(F.lit(1)).alias("copies"))) for place, held in sources.unchecked]
     if not keys:

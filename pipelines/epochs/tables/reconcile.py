@@ -1,4 +1,4 @@
-"""What a result differs by from the meaning of its join: computed in full, and only what differs is staged."""
+"""Compute a join in full, compare its meaning with the result, and stage only the rows that differ."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -25,18 +25,18 @@ def compute_reconciliation(
     workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, subset: Subset | None = None
 ) -> dict[str, int]:
     """
-    Compute what the result differs by from the meaning at the pinned versions into the stage's part `result`.
+    Compute where the result differs from the meaning at the pinned versions, into the stage's part `result`.
 
     Args:
         workspace: Where to work.
         bound: The join.
         plan: The epoch.
-        stage: Where to.
-        subset: The part of the result that it is about; all of it if None.
+        stage: The stage to write to.
+        subset: The part of the result to reconcile; all of it if None.
 
     Returns:
-        Counts: null_keys (source rows without a key), inserted, updated, deleted, and changelog: the rows of the part
-        `changelog`, if one is kept.
+        Counts: null_keys (source rows without a key), inserted, updated, deleted, and changelog (rows of the part
+        `changelog`, if the join keeps one).
 
     Raises:
         DuplicateKey: A source, or the result, holds a key twice, or the result holds rows without a key.
@@ -47,7 +47,7 @@ def compute_reconciliation(
 
 def check_whole(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> dict[str, int]:
     """
-    Look through whole sources and the result for what keeps them from being compared.
+    Check whole sources and the result for rows that cannot be compared.
 
     Returns:
         Counts: null_keys (source rows without a key).
@@ -70,18 +70,18 @@ def compute_differences(
     is_begun: bool = False,
 ) -> dict[str, int]:
     """
-    Do what `compute_reconciliation` does, of tables that `check_whole` has looked through.
+    Run `compute_reconciliation` on tables that `check_whole` has already checked.
 
     Args:
         workspace: Where to work.
         bound: The join.
         plan: The epoch.
-        stage: Where to.
-        subset: The part of the result that it is about; all of it if None.
-        is_begun: Whether the changelog may hold rows of the epoch, about other parts.
+        stage: The stage to write to.
+        subset: The part of the result to reconcile; all of it if None.
+        is_begun: Whether the changelog may already hold rows of this epoch, about other parts of the result.
 
     Returns:
-        Its counts, but for null_keys.
+        The counts of `compute_reconciliation` without null_keys.
 
     Raises:
         DuplicateKey: The result holds a key twice.
@@ -114,7 +114,7 @@ def changelog_before(workspace: Workspace, changelog: Address, version: int, joi
     Read a changelog that an epoch is to bring up to date with a result.
 
     Raises:
-        CannotContinue: It holds rows of that epoch or a later one: what is appended would not be its last rows.
+        CannotContinue: It holds rows of that epoch or a later one, so that appended rows would not be its last ones.
     """
     rows = read(workspace.spark, changelog, version)
     newest = rows.agg(F.max("_epoch")).collect()[0][0]
@@ -124,13 +124,13 @@ def changelog_before(workspace: Workspace, changelog: Address, version: int, joi
             "the changelog holds rows of epochs that the ledger does not know",
             expected=f"rows of epochs before {epoch}",
             found=f"rows of epoch {newest}",
-            hint=f"drop the changelog, then run `lakejoin backfill --select {join}`, which begins it anew",
+            hint=f"drop the changelog, then run `lakejoin backfill --select {join}`, which recreates it",
         )
     return rows
 
 
 def expected_rows(workspace: Workspace, bound: BoundJoin) -> DataFrame:
-    """Give the meaning of the join at the pinned versions: the columns of the result, the key first."""
+    """Return the meaning of the join at the pinned versions: the columns of the result, the key first."""
     inputs = [(item, bound.table(place)) for place, item in enumerate(bound.join.inputs)]
     rows = meaning([rows_of(workspace, item, table, table.version) for item, table in inputs], bound.join)
     return rows.select(*(F.col(quote(name)) for name in bound.columns.fieldNames()))
@@ -138,13 +138,13 @@ def expected_rows(workspace: Workspace, bound: BoundJoin) -> DataFrame:
 
 def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
     """
-    Look through whole sources for keys that are there twice.
+    Check whole sources for duplicate keys.
 
     Returns:
-        How many rows have no key; they take no part.
+        The number of rows without a key, which take no part in the join.
 
     Raises:
-        DuplicateKey: With examples.
+        DuplicateKey: A source holds a key twice; the error gives examples.
     """
     without_key = 0
     for source, table in zip(bound.join.sources, bound.sources, strict=True):
@@ -152,7 +152,7 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
         rows = read_rows(workspace.spark, table, table.version)
         is_newest = not table.commits or table.version >= table.commits[0].version
         with (reading_whole if is_newest else reading)(bound.join.name, table.address.label):
-            # Where the table's statistics say that there is none, no file is read.
+            # No file is read if the statistics of the table rule out null keys.
             without_key += rows.where(null_key(key)).count()
             examples = duplicates_in_table(rows, key)
         refuse_keys(table.address.label, key, examples)

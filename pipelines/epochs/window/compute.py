@@ -1,9 +1,9 @@
 """
 Compute one epoch of a join of two streams.
 
-    rows that came ─► watermarks, limits ─► pairs ─► stage: result
-    rows that wait ─────────────────────────┘  └─► fates ─┬─► stage: result (rows that stand alone)
-                                                          └─► stage: state (rows that wait from now on)
+    new rows ──────► watermarks, limits ─► pairs ─► stage: result
+    buffered rows ─────────────────────────┘  └─► buffer changes ─┬─► stage: result (unmatched rows)
+                                                                  └─► stage: state (rows buffered from now on)
 """
 
 from functools import cached_property, partial
@@ -52,19 +52,20 @@ def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, st
     """
     Compute an epoch of a join of two streams into the stage's parts `result` and `state`.
 
-    A flush lets every row go that waits, null-padded where it is kept and met none; nothing is read of the streams.
+    A flush removes every buffered row, null-padded if it is of an outer side and unmatched; it reads no stream.
 
     Returns:
-        The clocks after the epoch: of each stream the greatest time in the order, and of each watermarked column, as
-        `stream.column`, its greatest value (microseconds, or the integer itself). Counts: read, late, null_keys (rows
-        with a null in an equality of ON or in a time that it bounds), null_values, ignored_changes, behind_cut (all
-        but of a flush), appended, and of the rows that wait buffered (after the epoch), buffered_inserted,
-        buffered_updated (that met their first row), buffered_deleted, and buffered_kept where all are written anew.
+        The clocks after the epoch: for each stream the greatest time in the order, and for each watermarked column, as
+        `stream.column`, its greatest value (microseconds, or the integer itself). The positions that the epoch passed.
+        Counts: read, late, null_keys (rows with a null in an equality of ON or in a time that ON bounds), null_values,
+        ignored_changes, behind_cut (all of these except in a flush), appended, and for the buffered rows buffered
+        (after the epoch), buffered_inserted, buffered_updated (rows that met their first row), buffered_deleted, and
+        buffered_kept if all are rewritten.
 
     Raises:
-        CannotContinue: A commit of a stream changed or deleted rows, or rows lack what orders them.
-        BufferFull: More rows would wait than `max_buffered_rows` allows.
-        FeedUnavailable, SchemaBroken: A feed cannot be read, as `conditions.reading` says; it wraps this call.
+        CannotContinue: A commit of a stream changed or deleted rows, or the column that orders rows is null.
+        BufferFull: More rows would be buffered than `max_buffered_rows` allows.
+        FeedUnavailable, SchemaBroken: A feed cannot be read; `conditions.reading`, which wraps this call, raises them.
     """
     made: list[Meetings] = []
     new_rows = [part.changed_rows for part in plan.sources]
@@ -94,14 +95,14 @@ def _compute(
 
 class Meetings:
     """
-    What meets in one epoch.
+    The pairs and unmatched rows of one epoch.
 
     Args:
         workspace: Where to work.
         bound: The join.
-        plan: The epoch; its `state_version` says what waits before it.
-        stage: Takes what is used several times.
-        via_driver: Whether few rows came, which pass through the driver.
+        plan: The epoch; its `state_version` is the version with the rows that are buffered before it.
+        stage: Holds the frames that are used several times.
+        via_driver: Whether the rows are few enough to pass through the driver.
     """
 
     def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, via_driver: bool) -> None:
@@ -114,49 +115,51 @@ class Meetings:
         )
         self._join, self._semantics = bound.join, bound.semantics
         self._new_rows = OrderedRows(
-            workspace, bound, plan, via_driver, self._materialize, must_keep=self._most is not None
+            workspace, bound, plan, via_driver, self._materialize, must_keep=self._max_buffered is not None
         )
         self._changes: DataFrame | None = None
 
     def put_result(self) -> dict[str, int]:
-        """Write the epoch's rows of the result into the stage, and count them."""
+        """Write the epoch's rows of the result into the stage, and return their counts."""
         buffered = self._buffered.rows
         if self._plan.strategy == "flush":
-            self._changes = self._all_leave(buffered)
-            return self._stage.put("result", self._rows_alone(self._changes.where(UNMATCHED)), APPENDED_ROWS)
+            self._changes = self._flushed(buffered)
+            return self._stage.put("result", self._unmatched_rows(self._changes.where(UNMATCHED)), APPENDED_ROWS)
         new_rows = as_new_rows(self._new_rows.rows, self._semantics)
-        self._refuse_too_many(new_rows, buffered)
+        self._check_buffered(new_rows, buffered)
         found = self._pairs(new_rows, buffered)
 
-        def fates_of(met: DataFrame | None) -> DataFrame:
-            # Every row passes here; a search for pairs may leave out a side for the other one that is empty.
+        def changes_of_buffer(met: DataFrame | None) -> DataFrame:
+            # This reads every row; the search for pairs may leave out a side if the other one is empty.
             rows = as_new_rows(self._new_rows.rows_counted, self._semantics)
             return buffer_changes(rows, buffered, met, self._new_rows.ends, self._join, self._semantics)
 
         if not outer_sides(self._join):
             counts = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
-            self._changes = fates_of(None)
+            self._changes = changes_of_buffer(None)
             return counts
         if self._via_driver or self._needs_pairs:
             found = self._materialize("pairs", found)
-            self._changes = self._materialize("fates", fates_of(matched_rows(found, self._join, self._semantics)))
-            rows = self._rows_of(found).unionByName(self._rows_alone(self._unmatched()))
+            self._changes = self._materialize(
+                "buffer_changes", changes_of_buffer(matched_rows(found, self._join, self._semantics))
+            )
+            rows = self._rows_of(found).unionByName(self._unmatched_rows(self._unmatched()))
             return self._stage.put("result", rows, APPENDED_ROWS)
-        # The rows of many pairs are written once, and tell by themselves which rows they are made of.
+        # Many pairs are written once; the written rows identify the rows that they are made of.
         paired = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
         written = self._stage.get(self._workspace.spark, "result", self._bound.columns)
         met = matched_rows(_identities_of(written), self._join, self._semantics)
-        self._changes = self._materialize("fates", fates_of(met))
-        more = self._stage.put("result", self._rows_alone(self._unmatched()), APPENDED_ROWS, add=True)
+        self._changes = self._materialize("buffer_changes", changes_of_buffer(met))
+        more = self._stage.put("result", self._unmatched_rows(self._unmatched()), APPENDED_ROWS, add=True)
         return {"appended": paired["appended"] + more["appended"]}
 
     def put_state(self) -> dict[str, int]:
-        """Write what becomes of the rows that wait into the stage, and count them; the result has been written."""
+        """Write the changes of the buffered rows into the stage, and return their counts, after `put_result`."""
         assert self._changes is not None
         return put_state(self._stage, self._changes, self._buffered, self._bound, self._plan)
 
     def rows(self) -> DataFrame:
-        """Give the epoch's rows of the result, for a replay."""
+        """Return the epoch's rows of the result, for a replay."""
         try:
             self.put_result()
         finally:
@@ -164,19 +167,19 @@ class Meetings:
         return self._stage.get(self._workspace.spark, "result", self._bound.columns)
 
     def release(self) -> None:
-        """Let go what was remembered."""
+        """Release the cached rows."""
         self._new_rows.release()
 
     def clocks(self) -> dict[str, int]:
-        """Say how far the times of streams and columns go once the epoch is through."""
+        """Return the clocks of streams and watermarked columns after the epoch."""
         return dict(self._plan.clocks) if self._plan.strategy == "flush" else self._new_rows.clocks()
 
     def positions(self) -> tuple[StreamPosition, ...]:
-        """Give the positions that the epoch passed, with the watermarks of the result."""
+        """Return the positions that the epoch passed, with the watermarks of the result."""
         return () if self._plan.strategy == "flush" else self._new_rows.positions
 
     def counts(self) -> dict[str, int]:
-        """Count what came and took no part, or could not meet."""
+        """Return the counts of new rows, and of those that took no part or could not match."""
         return {} if self._plan.strategy == "flush" else self._new_rows.counts()
 
     @cached_property
@@ -191,7 +194,7 @@ class Meetings:
 
     @property
     def _needs_pairs(self) -> bool:
-        """Whether pairs tell more than the rows that they make: those that WHERE drops, or which row came later."""
+        """Whether pairs hold more than the rows that they make: pairs that WHERE drops, or which row came later."""
         return self._join.where is not None or is_eager(self._semantics)
 
     def _unmatched(self) -> DataFrame:
@@ -202,23 +205,24 @@ class Meetings:
             self._changes, self._new_rows.steps, self._join, width, materialize=self._materialize, rises=rises
         )
 
-    def _all_leave(self, buffered: DataFrame) -> DataFrame:
-        """Give the fates of the rows that wait, when all leave."""
-        kept = outer_sides(self._join) if not is_eager(self._semantics) else ()
-        lone = f"NOT {MATCHED} AND {SIDE} IN ({', '.join(map(str, kept))})" if kept else "FALSE"
+    def _flushed(self, buffered: DataFrame) -> DataFrame:
+        """Return the buffer changes of a flush, which removes all buffered rows."""
+        outer = outer_sides(self._join) if not is_eager(self._semantics) else ()
+        is_unmatched = f"NOT {MATCHED} AND {SIDE} IN ({', '.join(map(str, outer))})" if outer else "FALSE"
         last = max((self._plan.clocks.get(source, NOTHING_YET) for source in self._join.sources), default=NOTHING_YET)
-        return buffered.withColumns({OP: F.lit("delete"), UNMATCHED: F.expr(lone), AT: F.lit(last).cast("bigint")})
+        expiry = {OP: F.lit("delete"), UNMATCHED: F.expr(is_unmatched), AT: F.lit(last).cast("bigint")}
+        return buffered.withColumns(expiry)
 
     def _rows_of(self, found: DataFrame) -> DataFrame:
-        """Lay pairs out as rows of the result."""
-        return self._laid_out(found, _identity(f"{FIRST}."), _identity(f"{SECOND}."))
+        """Convert pairs to rows of the result."""
+        return self._result_rows(found, _identity(f"{FIRST}."), _identity(f"{SECOND}."))
 
-    def _rows_alone(self, lone: DataFrame) -> DataFrame:
-        """Lay rows that stand alone out as rows of the result."""
+    def _unmatched_rows(self, rows: DataFrame) -> DataFrame:
+        """Convert unmatched rows to rows of the result."""
         sides = [f"IF({SIDE} = {place}, {_identity('')}, NULL)" for place in (0, 1)]
-        return self._laid_out(selected(lone, self._join), *sides)
+        return self._result_rows(selected(rows, self._join), *sides)
 
-    def _laid_out(self, rows: DataFrame, left: str, right: str) -> DataFrame:
+    def _result_rows(self, rows: DataFrame, left: str, right: str) -> DataFrame:
         added = (*STREAM_COLUMNS, *ROW_COLUMNS)
         values = [
             F.col(f"{ROW}.{quote(field.name)}").cast(field.dataType).alias(field.name)
@@ -227,32 +231,32 @@ class Meetings:
         ]
         epoch = F.lit(self._plan.epoch).cast("bigint").alias(EPOCH)
         identities = [F.expr(sql).alias(name) for name, sql in zip(ROW_COLUMNS, (left, right), strict=True)]
-        kept = rows if self._join.where is None else rows.where(f"{ROW} IS NOT NULL")
-        return kept.select(*values, epoch, F.col(AT).alias(EPOCH_POSITION), *identities)
+        shown = rows if self._join.where is None else rows.where(f"{ROW} IS NOT NULL")
+        return shown.select(*values, epoch, F.col(AT).alias(EPOCH_POSITION), *identities)
 
     @property
-    def _most(self) -> int | None:
+    def _max_buffered(self) -> int | None:
         return self._workspace.file.joins[self._plan.join].max_buffered_rows
 
-    def _refuse_too_many(self, new_rows: DataFrame, buffered: DataFrame) -> None:
+    def _check_buffered(self, new_rows: DataFrame, buffered: DataFrame) -> None:
         """
-        See that no more rows wait, after any position, than may.
+        Check that the number of buffered rows stays within the limit after each position.
 
         Raises:
-            BufferFull: More do.
+            BufferFull: It exceeds the limit.
         """
-        if self._most is None:
+        if self._max_buffered is None:
             return
         widths, once = self._new_rows.task_widths, self._bound.is_single_store
         counted = peak_buffered(
             new_rows, buffered, self._new_rows.steps, self._join, self._semantics, widths, once=once
         )
         most = counted.agg(F.max("most")).collect()[0][0] or 0
-        if most > self._most:
+        if most > self._max_buffered:
             raise BufferFull(
                 self._plan.join,
-                "more rows would wait for rows of the other stream than `max_buffered_rows` allows",
-                expected=f"at most {self._most:,} rows after each position",
+                "more rows would be buffered than `max_buffered_rows` allows",
+                expected=f"at most {self._max_buffered:,} rows after each position",
                 found=f"{most:,}",
                 hint="raise the limit, narrow the bounds of ON or the lateness; nothing was published",
             )
@@ -265,12 +269,12 @@ class Meetings:
 
 
 def _identity(prefix: str) -> str:
-    """Give the SQL of what the result has of a row's identity."""
+    """Return the SQL of a row's identity, as the result holds it."""
     return struct({"version": f"{prefix}{VERSION}", "hash": f"{prefix}{HASH}", "number": f"{prefix}{NUMBER}"})
 
 
 def _identities_of(rows: DataFrame) -> DataFrame:
-    """Give the identities of both rows of each row of the result, as `pairs` gives them."""
+    """Return the identities of both rows of each row of the result, as `pairs` returns them."""
     found = []
     for place, (name, column) in enumerate(zip((FIRST, SECOND), ROW_COLUMNS, strict=True)):
         parts = {VERSION: f"{column}.version", HASH: f"{column}.hash", NUMBER: f"{column}.number"}

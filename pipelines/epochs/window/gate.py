@@ -1,7 +1,7 @@
 """
-The gate of a join of two streams: what came and what waited is read once more.
+Validate an epoch of a join of two streams: read the new rows and the buffered rows once more.
 
-Nothing of `joins` is imported here: which rows meet is for the gate to say by itself.
+This module imports nothing of `joins/`, because the gate must find by itself which rows meet.
 """
 
 from collections.abc import Mapping
@@ -35,17 +35,18 @@ def gate_meetings(
     workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, counts: Mapping[str, int]
 ) -> Verdict:
     """
-    Check what an epoch adds to the result against the rows that came and those that waited.
+    Check what an epoch adds to the result against the new and the buffered rows.
 
-    Not checked is: of a stream that another join makes, and of a large epoch that is not ordered by commits, whether
-    rows are late or missing; of a replay, whose rows are of other epochs, and of a very large epoch, anything.
+    The gate does not check whether rows are late or missing if another join makes one of the streams, or in a large
+    epoch that is not ordered by commits. It checks nothing of a replay, whose rows belong to other epochs, and nothing
+    of a very large epoch.
 
     Args:
         workspace: Where to work.
         bound: The join.
         plan: The epoch.
-        stage: What it would add.
-        counts: What was counted as it was computed.
+        stage: The stage of the epoch.
+        counts: The counts of the computed epoch.
     """
     if plan.strategy not in ("load", "reset", "incremental", "flush"):
         return Verdict()
@@ -65,21 +66,21 @@ def _gated(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage
     staged = staged.withColumnsRenamed(dict(zip(ROW_COLUMNS, ROWS, strict=True)))
     known = [_known(workspace, bound, plan, place) for place in (0, 1)]
     if share == 1 and plan.state_bytes <= limits.SMALL_BYTES:
-        known = _brought(known)
-    return gate_met(staged, _becoming(workspace, bound, stage), known, _meeting(bound, plan, known, share))
+        known = _collected(known)
+    return gate_met(staged, _state_changes(workspace, bound, stage), known, _meeting(bound, plan, known, share))
 
 
 def _known(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame:
-    """Give the rows of a stream, that came or waited, as `gate_met` takes them."""
+    """Return the new and the buffered rows of a stream, as `gate_met` takes them."""
     found = []
     if plan.strategy != "flush":
-        found.append(_came(workspace, bound, plan, place))
+        found.append(_new_rows(workspace, bound, plan, place))
     if plan.strategy in ("flush", "incremental"):
-        found.append(_waited(workspace, bound, plan, place))
+        found.append(_buffered_rows(workspace, bound, plan, place))
     return reduce(DataFrame.unionAll, found)
 
 
-def _came(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame:
+def _new_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame:
     item, (time, version, has_value) = bound.join.inputs[place], ADDED_COLUMNS
     rows = NewRows(workspace, bound, plan, 0 if bound.is_read_once else place).frame
     row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
@@ -92,21 +93,21 @@ def _came(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -
     return rows.select(F.expr(identity).alias(ROWS[place]), F.expr(facts).alias(FACTS[place]), quote(item.alias))
 
 
-def _waited(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame:
+def _buffered_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame:
     assert bound.state is not None
     side, version, hashed, number, matched = KNOWN_COLUMNS
     rows = read(workspace.spark, bound.state, plan.state_version).where(f"{side} IN ({place}, {BOTH})")
     at = struct({"time": f"{EARLIEST}L", "rank": "0", "version": "0L"})
     facts = struct({"at": at, "came": "FALSE", "has_value": "TRUE", "matched": matched})
     identity = _identity(version, hashed, number)
-    # A row that waits once for both sides of a stream lies where those of the left one do.
+    # A row that is buffered once for both sides is in the column of the left stream.
     row = F.coalesce(STATE_ROWS[place], STATE_ROWS[0]) if bound.is_self_join else F.col(STATE_ROWS[place])
     item = bound.join.inputs[place]
     return rows.select(F.expr(identity).alias(ROWS[place]), F.expr(facts).alias(FACTS[place]), row.alias(item.alias))
 
 
-def _brought(known: list[DataFrame]) -> list[DataFrame]:
-    """Bring the rows to the driver, if they are few; those of both streams at once."""
+def _collected(known: list[DataFrame]) -> list[DataFrame]:
+    """Collect the rows of both streams to the driver in one query, if they are small enough."""
     try:
         both = to_driver(known[0].unionByName(known[1], allowMissingColumns=True)).frame
     except TooMuch:
@@ -116,8 +117,8 @@ def _brought(known: list[DataFrame]) -> list[DataFrame]:
     ]
 
 
-def _becoming(workspace: Workspace, bound: BoundJoin, stage: Stage) -> DataFrame:
-    """Give what becomes of the rows that wait, as `gate_met` takes it."""
+def _state_changes(workspace: Workspace, bound: BoundJoin, stage: Stage) -> DataFrame:
+    """Return the staged changes of the buffered rows, as `gate_met` takes them."""
     key = StructType([state_schema(bound)[name] for name in KNOWN_COLUMNS[:4]])
     state = stage.get(workspace.spark, "state", StructType([StructField("op", StringType()), StructField("key", key)]))
     side, version, hashed, number = (f"key.{name}" for name in KNOWN_COLUMNS[:4])
@@ -125,14 +126,14 @@ def _becoming(workspace: Workspace, bound: BoundJoin, stage: Stage) -> DataFrame
 
 
 def _identity(version: str, hashed: str, number: str) -> str:
-    """Give the SQL of what tells rows of a stream apart."""
+    """Return the SQL of the identity of a stream's row."""
     return struct({"version": version, "hash": hashed, "number": number})
 
 
 def _meeting(bound: BoundJoin, plan: EpochPlan, known: list[DataFrame], share: int) -> Meeting:
     join = bound.join
     assert join.window is not None
-    is_given = any(mark.is_from_upstream for mark in join.window.watermarks)
+    is_from_upstream = any(watermark.is_from_upstream for watermark in join.window.watermarks)
     is_by_commit = plan.strategy == "incremental" and not bound.times
     return Meeting(
         statement_of(join),
@@ -142,32 +143,34 @@ def _meeting(bound: BoundJoin, plan: EpochPlan, known: list[DataFrame], share: i
         join.window.one_sided,
         bound.semantics,
         share,
-        follows=not is_given and (share == 1 or is_by_commit),
+        follows=not is_from_upstream and (share == 1 or is_by_commit),
     )
 
 
-def _clocks(bound: BoundJoin, reached: Mapping[str, int], known: list[DataFrame]) -> tuple[Clock, ...]:
-    """Give the watermarked columns; under the kafka modes one time goes for all."""
+def _clocks(bound: BoundJoin, greatest: Mapping[str, int], known: list[DataFrame]) -> tuple[Clock, ...]:
+    """Return the watermarked columns; under the kafka modes all share one stream time."""
     window, clocks = bound.join.window, []
     assert window is not None
-    names = [f"{bound.join.inputs[mark.time.input].source}.{mark.time.column}" for mark in window.watermarks]
-    newest = max((reached[name] for name in names if name in reached), default=None)
-    for name, mark in zip(names, window.watermarks, strict=True):
-        at = reached.get(name) if bound.semantics == "strict" else newest
-        place, column = mark.time
+    names = [
+        f"{bound.join.inputs[watermark.time.input].source}.{watermark.time.column}" for watermark in window.watermarks
+    ]
+    newest = max((greatest[name] for name in names if name in greatest), default=None)
+    for name, watermark in zip(names, window.watermarks, strict=True):
+        at = greatest.get(name) if bound.semantics == "strict" else newest
+        place, column = watermark.time
         alias = bound.join.inputs[place].alias
         struct = known[place].schema[alias].dataType
         assert isinstance(struct, StructType)
         time = _number(quote(alias, column), struct[column].dataType, by_date=window.by_date)
-        clocks.append(Clock(place, time, mark.lateness, None if at is None else at - mark.lateness))
+        clocks.append(Clock(place, time, watermark.lateness, None if at is None else at - watermark.lateness))
     return tuple(clocks)
 
 
 def _number(column: str, kind: DataType, *, by_date: bool) -> str:
-    """Give the SQL of a time as a number: microseconds since 1970, of an integer itself."""
+    """Return the SQL of a time as a number: microseconds since 1970, or the integer itself."""
     if isinstance(kind, DateType) and by_date:
         return f"unix_date({column}) * {DAY}L"
-    if isinstance(kind, TimestampNTZType):  # what a clock shows is taken for UTC
+    if isinstance(kind, TimestampNTZType):  # a timestamp without a zone counts as UTC
         return f"unix_micros(CAST(concat(CAST({column} AS STRING), 'Z') AS TIMESTAMP))"
     if isinstance(kind, (DateType, TimestampType)):
         return f"unix_micros(CAST({column} AS TIMESTAMP))"

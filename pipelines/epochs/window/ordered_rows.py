@@ -1,8 +1,8 @@
 """
-The rows that came to two streams in an epoch, each at its place in the one order, with what is known there.
+The new rows of two streams in an epoch, each at its position in the total order, with its watermarks and limits.
 
     rows of both streams ─┬─ by commits: their positions are few, and are walked on the driver
-                          ├─ a first load in the order of its one time a side: nothing is late, nothing below a limit
+                          ├─ a first load in the order of one time for each side: no row is late or expired
                           └─ else row by row, in parts of their times
 """
 
@@ -48,15 +48,15 @@ WHOLE_RANGE = 2**62
 
 class OrderedRows:
     """
-    The rows that came.
+    The new rows of an epoch, in order.
 
     Args:
         workspace: Where to work.
         bound: The join.
         plan: The epoch.
-        via_driver: Whether few rows came, which pass through the driver.
-        materialize: Makes a frame, with a name, cheap to read several times.
-        must_keep: Whether all that is known of the rows has to be known before they are used.
+        via_driver: Whether the rows are few enough to pass through the driver.
+        materialize: Materializes a frame under a name, so that it can be read several times.
+        must_keep: Whether the counts and watermarks of the rows must be known before the rows are used.
     """
 
     def __init__(
@@ -75,58 +75,58 @@ class OrderedRows:
         self._numbers = range(len(self._window.watermarks))
         self._seen = Observation()
         self._counted: Mapping[str, Any] | None = None
-        self._remembered: DataFrame | None = None
+        self._cached: DataFrame | None = None
 
     @cached_property
     def rows(self) -> DataFrame:
-        """The rows, as `judged` gives them."""
+        """The rows, as `judged` returns them."""
         unused = [*map(watermark_step, self._numbers), *map(watermark_before, self._numbers)]
         if self._is_by_commit:
-            placed, keep = self._marked.join(F.broadcast(self.steps), on=list(PLACE), how="inner"), self._must_keep
+            ordered, keep = self._marked.join(F.broadcast(self.steps), on=list(PLACE), how="inner"), self._must_keep
         elif self._is_in_order:
             nothing = {name(n): F.lit(NOTHING_YET) for n in self._numbers for name in (watermark_before, limit)}
             after = {watermark_after(n): F.coalesce(watermark_step(n), F.lit(NOTHING_YET)) for n in self._numbers}
-            placed, keep = self._marked.withColumns(nothing | after), False
+            ordered, keep = self._marked.withColumns(nothing | after), False
         else:
             events = self._marked.unionByName(self._floor, allowMissingColumns=True)
-            placed, keep = with_watermarks(events, self._window, self._order_width), True
-        rows = judged(placed, self._bound.join, self._bound.semantics)
+            ordered, keep = with_watermarks(events, self._window, self._order_width), True
+        rows = judged(ordered, self._bound.join, self._bound.semantics)
         if keep or is_over_connect(self._workspace.spark):
-            rows = self._materialize("arrived", rows.observe(self._seen, *self._asked).drop(*unused))
+            rows = self._materialize("new_rows", rows.observe(self._seen, *self._aggregates).drop(*unused))
             self._counted = self._seen.get
         elif not self._is_by_commit:
-            self._counted = rows.agg(*self._asked).collect()[0].asDict()
+            self._counted = rows.agg(*self._aggregates).collect()[0].asDict()
         else:
-            rows = self._remembered = persisted(rows)
+            rows = self._cached = persisted(rows)
         for new_rows in self.new_rows:
             new_rows.facts()
         return rows
 
     def release(self) -> None:
-        """Let go what was remembered of the rows for those that read them; they have been read."""
-        if self._remembered is not None:
-            unpersist(self._remembered)
+        """Release the cached rows; all readers have read them."""
+        if self._cached is not None:
+            unpersist(self._cached)
 
     @property
     def rows_counted(self) -> DataFrame:
-        """The rows for what reads each of them: where they are counted, if they were not before."""
+        """The rows, for a reader that reads all of them: it counts them if they are not counted yet."""
         rows = self.rows
-        return rows if self._counted is not None else rows.observe(self._seen, *self._asked)
+        return rows if self._counted is not None else rows.observe(self._seen, *self._aggregates)
 
     @cached_property
     def new_rows(self) -> tuple[NewRows, ...]:
-        """What came to each stream; to one that is read once for both sides once."""
+        """The new rows of each stream; one entry for a stream that is read once for both sides."""
         places = (0,) if self._bound.is_read_once else (0, 1)
         return tuple(NewRows(self._workspace, self._bound, self._plan, place) for place in places)
 
     @cached_property
     def steps(self) -> DataFrame:
-        """What `limit_steps` takes: the positions, where they are few, else the rows."""
+        """The input of `limit_steps`: the positions if they are few, else the rows."""
         if self._is_by_commit:
             return self._as_steps(self._positions)
         if not self._is_from_upstream:
             return self.rows
-        # The given watermarks of a first load are those after its last row.
+        # In a first load the upstream watermarks apply after the last row.
         last = self._marked.agg(F.max(TIME)).collect()[0][0]
         nothing = tuple(NOTHING_YET for _ in self._numbers)
         names = [*PLACE, *(name(n) for name in (watermark_after, limit) for n in self._numbers)]
@@ -146,7 +146,7 @@ class OrderedRows:
 
     @property
     def rises(self) -> Mapping[int, Sequence[tuple[int, int]]] | None:
-        """When the limit of each watermarked column rose; None where that is said by too many positions."""
+        """The times at which the limit of each watermarked column rose; None if the positions are too many."""
         if not self._is_by_commit or len(self._positions) > limits.CONSTANT_POSITIONS:
             return None
         return {n: risen(self._positions, self._window, n) for n in self._numbers}
@@ -162,7 +162,7 @@ class OrderedRows:
 
     @cached_property
     def ends(self) -> dict[int, int]:
-        """The watermarks after all rows, by their places; where these are placed row by row, they have been read."""
+        """The watermarks after all rows, by their places; if rows are ordered one by one, they have been read."""
         if self._is_by_commit:
             return dict(enumerate(self._positions[-1].after)) if self._positions else self.floors
         found = {n: self._observed[f"mark{n}"] for n in self._numbers} | self._upstream_at_the_end
@@ -170,12 +170,12 @@ class OrderedRows:
 
     @property
     def positions(self) -> tuple[StreamPosition, ...]:
-        """The positions that the epoch passed, with the watermarks of the result; of a first load the end, at 0."""
+        """The positions that the epoch passed, with the watermarks of the result; a load passes one, the end, at 0."""
         if self._bound.times:
-            return ()  # other joins do not read a result under `order_by`
+            return ()  # no other join reads a result that `order_by` orders
         if not self._is_by_commit:
             return (StreamPosition(0, self._carried(self.ends)),)
-        known: dict[str, int] = {}  # the first position tells all
+        known: dict[str, int] = {}  # the first position records all watermarks
         found = []
         for position in self._positions:
             after = self._carried(dict(enumerate(position.after)))
@@ -186,33 +186,33 @@ class OrderedRows:
         return tuple(found)
 
     def _carried(self, watermarks: Mapping[int, int]) -> dict[str, int]:
-        """Give how far the watermarks of the result are: no row that comes later or leaves later lies before them."""
+        """Return the watermarks of the result: no row that arrives or expires later lies before them."""
         carried = self._bound.join.carried
         far = {name: min(watermarks[n], lowest(self._window, n, watermarks)) for name, n in carried}
-        return {name: mark for name, mark in far.items() if mark != NOTHING_YET}
+        return {name: watermark for name, watermark in far.items() if watermark != NOTHING_YET}
 
     @property
     def task_widths(self) -> tuple[int, int]:
-        """How much time of the order, and of the rows, one task is to look at."""
+        """The widths of time that one task reads: in the order, and in the rows."""
         return self._order_width, self.task_width
 
     @property
     def task_width(self) -> int:
-        """How much time of the rows one task is to look at; they have been read."""
-        # Rows that wait may be as old as bounds and lateness allow, whatever the times of those that came.
-        waits = sum(abs(bound.allowance) for bound in self._window.bounds) + 1
-        waits += max(watermark.lateness for watermark in self._window.watermarks)
+        """The width of the rows' times that one task reads; the rows have been read."""
+        # Buffered rows may be as old as bounds and lateness allow, regardless of the times of the new rows.
+        width = sum(abs(bound.allowance) for bound in self._window.bounds) + 1
+        width += max(watermark.lateness for watermark in self._window.watermarks)
         ends = [(self._observed[f"from{n}"], self._observed[f"to{n}"]) for n in self._numbers]
-        return int(max(waits, *(last - first for first, last in ends if first is not None), 0)) // limits.TIME_PARTS + 1
+        return int(max(width, *(last - first for first, last in ends if first is not None), 0)) // limits.TIME_PARTS + 1
 
     def counts(self) -> dict[str, int]:
-        """Count what came and took no part, or could not meet; the rows have been read."""
+        """Return the counts of new rows, and of those that took no part or could not match; the rows have been read."""
         facts = [new_rows.facts() for new_rows in self.new_rows]
         counts = {name: sum(each[name] for each in facts) for name in facts[0]}
         return {**counts, "late": self._observed["late"], "null_keys": self._observed["null_keys"]}
 
     def clocks(self) -> dict[str, int]:
-        """Say how far the times of streams and columns go once the epoch is through; the rows have been read."""
+        """Return the clocks of streams and watermarked columns after the epoch; the rows have been read."""
         clocks = dict(self._plan.clocks)
         for new_rows in self.new_rows:
             for source in self._bound.join.sources if self._bound.is_read_once else (new_rows.source,):
@@ -225,7 +225,7 @@ class OrderedRows:
 
     @cached_property
     def _marked(self) -> DataFrame:
-        """The rows of both streams, with what each tells of the watermarks."""
+        """The rows of both streams, with the watermark steps of each."""
         join = self._bound.join
         wrapped = [self._identified(new_rows.frame, place) for place, new_rows in enumerate(self.new_rows)]
         new_rows = both_sides(wrapped[0], join) if self._bound.is_read_once else together(*wrapped)
@@ -234,37 +234,37 @@ class OrderedRows:
 
     def _identified(self, rows: DataFrame, place: int) -> DataFrame:
         new_rows = hashed(rows.withColumnRenamed(POSITION, TIME), self._bound.join, place)
-        # These are read several times, and sorted for their numbers each time: one look whether they need any is less.
+        # Numbering sorts the rows at each of several reads; one check whether they need numbers costs less.
         by_hash = identified_by_hash(new_rows) if self._is_in_order else None
         return identified(new_rows, self._bound.join, place) if by_hash is None else by_hash
 
     @property
     def _is_by_commit(self) -> bool:
-        """Whether all rows of a commit have one position."""
+        """Whether all rows of a commit share one position."""
         return self._plan.strategy == "incremental" and not self._bound.times
 
     @cached_property
     def _is_in_order(self) -> bool:
         """
-        Whether rows of a first load come in the order of the only times that bounds and watermarks know.
+        Whether the rows of a first load are in the order of the only times that bounds and watermarks use.
 
-        None is late then, and none lies below a limit as it comes.
+        No row is then late, and none is expired at its own position.
         """
-        marks, streams = self._window.watermarks, self._bound.streams
+        watermarks, streams = self._window.watermarks, self._bound.streams
         return (
             self._plan.strategy in ("load", "reset")
             and not (self._bound.times or self._window.by_date or self._must_keep)
             and self._bound.semantics == "strict"
             and not self._is_from_upstream
-            and [(mark.time.input, mark.time.column) for mark in marks]
+            and [(watermark.time.input, watermark.time.column) for watermark in watermarks]
             == [(place, stream.event_time) for place, stream in enumerate(streams)]
-            and all(bound.allowance + marks[bound.lesser].lateness >= 0 for bound in self._window.bounds)
+            and all(bound.allowance + watermarks[bound.lesser].lateness >= 0 for bound in self._window.bounds)
         )
 
     @cached_property
     def _positions(self) -> list[Position]:
-        told = [tuple(row) for row in steps_at(self._marked, self._window).collect()]
-        return walked(combined_steps([*told, *self._given_marks]), [*self.floors.values()])
+        steps = [tuple(row) for row in steps_at(self._marked, self._window).collect()]
+        return walked(combined_steps([*steps, *self._upstream_steps]), [*self.floors.values()])
 
     @property
     def _is_from_upstream(self) -> bool:
@@ -272,31 +272,31 @@ class OrderedRows:
         return any(watermark.is_from_upstream for watermark in self._window.watermarks)
 
     @property
-    def _given_marks(self) -> Iterator[tuple[int | None, ...]]:
-        """Give what other joins recorded of watermarks, as `steps_at` does of rows."""
+    def _upstream_steps(self) -> Iterator[tuple[int | None, ...]]:
+        """The watermark steps that upstream joins recorded, as `steps_at` returns them for rows."""
         for place, new_rows in enumerate(self.new_rows):
             for position in () if new_rows.upstream is None else new_rows.upstream.positions:
-                marks = self._given_to(place, position.watermarks)
+                watermarks = self._by_place(place, position.watermarks)
                 rank = 0 if self._window.is_self_join else place
-                yield (position.time, rank, position.version, *(marks.get(n) for n in self._numbers))
+                yield (position.time, rank, position.version, *(watermarks.get(n) for n in self._numbers))
 
     @property
     def _upstream_at_the_end(self) -> dict[int, int]:
-        """Give the watermarks, by their places, that other joins recorded after all of their epochs."""
+        """The watermarks, by their places, that upstream joins recorded after all of their epochs."""
         found: dict[int, int] = {}
         for place, new_rows in enumerate(self.new_rows):
-            found |= {} if new_rows.upstream is None else self._given_to(place, new_rows.upstream.watermarks)
+            found |= {} if new_rows.upstream is None else self._by_place(place, new_rows.upstream.watermarks)
         return found
 
-    def _given_to(self, place: int, watermarks: Mapping[str, int]) -> dict[int, int]:
-        """Give watermarks of a stream by their places; of one that is read for both sides those of both."""
+    def _by_place(self, place: int, watermarks: Mapping[str, int]) -> dict[int, int]:
+        """Return the watermarks of a stream by their places; of a stream that is read once, those of both sides."""
         inputs = (0, 1) if self._bound.is_read_once else (place,)
         columns = {n: self._window.watermarks[n].time.column.lower() for side in inputs for n in self._window.of(side)}
         return {n: watermarks[column] for n, column in columns.items() if column in watermarks}
 
     @property
-    def _asked(self) -> list[Column]:
-        """What is asked of rows that were judged."""
+    def _aggregates(self) -> list[Column]:
+        """The aggregates over the judged rows."""
         return [
             F.count(F.expr(f"IF({LATE}, 1, NULL)")).alias("late"),
             F.count(F.expr(f"IF({NULL_KEY} AND NOT {LATE}, 1, NULL)")).alias("null_keys"),
@@ -307,12 +307,12 @@ class OrderedRows:
 
     @property
     def _observed(self) -> Mapping[str, Any]:
-        """What was asked of the rows; they have been read."""
+        """The values of the aggregates; the rows have been read."""
         return self._seen.get if self._counted is None else self._counted
 
     @cached_property
     def _order_width(self) -> int:
-        """How much time of the order one task is to look at."""
+        """The width of time in the order that one task reads."""
         if self._via_driver or self._is_by_commit:
             return WHOLE_RANGE
         first, last = self._marked.agg(F.min(TIME), F.max(TIME)).collect()[0]
@@ -320,12 +320,12 @@ class OrderedRows:
 
     @property
     def _floor(self) -> DataFrame:
-        """The watermarks before the epoch as a row that comes before all others."""
-        marks = [F.lit(floor).cast("bigint").alias(watermark_step(n)) for n, floor in self.floors.items()]
+        """The watermarks before the epoch, as a row that comes before all others."""
+        watermarks = [F.lit(floor).cast("bigint").alias(watermark_step(n)) for n, floor in self.floors.items()]
         place = (F.lit(NOTHING_YET).alias(TIME), F.lit(2).alias(RANK), F.lit(-1).cast("bigint").alias(VERSION))
-        return self._workspace.spark.range(1).select(F.lit(2).alias(SIDE), *place, *marks)
+        return self._workspace.spark.range(1).select(F.lit(2).alias(SIDE), *place, *watermarks)
 
     def _clock(self, number: int) -> str:
-        """Name the clock of a watermarked column."""
+        """Return the name of the clock of a watermarked column."""
         time = self._window.watermarks[number].time
         return f"{self._bound.join.inputs[time.input].source}.{time.column}"

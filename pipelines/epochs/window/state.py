@@ -1,9 +1,9 @@
 """
-The rows that wait in a join of two streams, in a table beside the result.
+The buffered rows of a join of two streams, in a table beside the result.
 
-An epoch stages what becomes of them. Few are written anew as a whole, which is one cheap commit; of many only what
-changed is merged. Either way the table is of the same epoch as the result, and a row of it names by what it is known
-there.
+An epoch stages the changes of the buffered rows. A small table is rewritten as a whole, in one cheap commit; for
+a large table the changes are merged. Either way the table is of the same epoch as the result, and identifies rows as
+the result does.
 """
 
 from collections.abc import Mapping
@@ -34,11 +34,11 @@ STATE_COUNTS = {name: f"count_if(op = '{op}')" for op, name in BUFFERED.items()}
 @dataclass(frozen=True)
 class BufferedRows:
     """
-    The rows that wait before an epoch.
+    The rows that are buffered before an epoch.
 
     Args:
-        rows: The rows, as `as_buffered` gives them.
-        is_once: Whether they lie there once for both sides; None of a join whose rows never do.
+        rows: The rows, as `as_buffered` returns them.
+        is_once: Whether they are buffered once for both sides; None for a join whose rows never are.
     """
 
     rows: DataFrame
@@ -49,17 +49,17 @@ def read_buffered(
     workspace: Workspace, bound: BoundJoin, plan: EpochPlan, watermarks: Mapping[int, int], *, via_driver: bool
 ) -> BufferedRows:
     """
-    Read the rows that wait before an epoch.
+    Read the rows that are buffered before an epoch.
 
-    Of a stream that is joined with itself by an inner join a row may lie there once for both sides, as the optimiser
-    had it then: it waits on a side until it lies below the limit of that side.
+    In an inner self-join a row may be buffered once for both sides, if the optimizer chose so for the last epoch. It
+    stays buffered on a side until it expires there.
 
     Args:
         workspace: Where to work.
         bound: The join.
         plan: The epoch.
-        watermarks: The watermarks before it, by their places.
-        via_driver: Whether few rows came, which pass through the driver.
+        watermarks: The watermarks before the epoch, by their places.
+        via_driver: Whether the rows are few enough to pass through the driver.
     """
     assert bound.state is not None
     rows = read(workspace.spark, bound.state, plan.state_version)
@@ -88,56 +88,56 @@ def put_state(
     stage: Stage, changes: DataFrame, buffered: BufferedRows, bound: BoundJoin, plan: EpochPlan
 ) -> dict[str, int]:
     """
-    Stage what becomes of the rows that wait, into the part `state`: `op`, `key`, `after`.
+    Stage the changes of the buffered rows into the part `state`: `op`, `key`, `after`.
 
     Args:
         stage: The stage.
-        changes: What `buffer_changes` gives.
-        buffered: The rows that waited before.
+        changes: The rows that `buffer_changes` returns.
+        buffered: The rows that were buffered before.
         bound: The join.
-        plan: The epoch; it says whether the rows that wait on as they were are staged as well.
+        plan: The epoch; it says whether unchanged buffered rows are staged as well.
 
     Returns:
-        Counts: buffered (rows that wait from now on), buffered_inserted, buffered_updated, buffered_deleted, and where
-        all are staged buffered_kept.
+        Counts: buffered (rows buffered from now on), buffered_inserted, buffered_updated, buffered_deleted, and
+        buffered_kept if all are staged.
     """
     seen = Observation()
     stays = F.count(F.expr(f"IF({OP} <> 'delete', 1, NULL)")).alias("buffered")
-    told = changes.where(f"{OP} IS NOT NULL")
+    staged = changes.where(f"{OP} IS NOT NULL")
     if bound.is_single_store:
-        told = _once(told, bound.join)
+        staged = _once(staged, bound.join)
     reformed = buffered.is_once is not None and buffered.is_once != bound.is_single_store
     if reformed:
-        told = told.withColumn(OP, F.expr(f"IF({OP} = '{KEEP}', 'update', {OP})"))
-    told = told.observe(seen, stays)
+        staged = staged.withColumn(OP, F.expr(f"IF({OP} = '{KEEP}', 'update', {OP})"))
+    staged = staged.observe(seen, stays)
     facts = STATE_COUNTS
     if plan.rewrites_state or reformed:
         facts = facts | {BUFFERED_UNCHANGED: f"count_if(op = '{KEEP}')"}
     else:
-        told = told.where(f"{OP} <> '{KEEP}'")
-    counts = stage.put("state", _images(told, bound.join), facts)
+        staged = staged.where(f"{OP} <> '{KEEP}'")
+    counts = stage.put("state", _images(staged, bound.join), facts)
     return {**counts, "buffered": seen.get["buffered"]}
 
 
-def _once(told: DataFrame, join: ResolvedQuery) -> DataFrame:
-    """Bring what becomes of a row on each side together: it stays until neither needs it."""
+def _once(staged: DataFrame, join: ResolvedQuery) -> DataFrame:
+    """Combine the changes of a row on both sides: it stays buffered until neither side needs it."""
     left, right = (quote(item.alias) for item in join.inputs)
-    was, stays = f"bool_or({OP} <> 'insert')", f"bool_or({OP} <> 'delete')"
-    op = f"CASE WHEN NOT {was} THEN 'insert' WHEN {stays} THEN '{KEEP}' ELSE 'delete' END"
-    rows = told.groupBy(*IDENTITY[1:]).agg(
+    was_buffered, stays = f"bool_or({OP} <> 'insert')", f"bool_or({OP} <> 'delete')"
+    op = f"CASE WHEN NOT {was_buffered} THEN 'insert' WHEN {stays} THEN '{KEEP}' ELSE 'delete' END"
+    rows = staged.groupBy(*IDENTITY[1:]).agg(
         F.expr(op).alias(OP),
         F.expr(f"any_value(coalesce({left}, {right}))").alias(join.inputs[0].alias),
     )
-    none = F.lit(None).cast(told.schema[join.inputs[1].alias].dataType)
+    none = F.lit(None).cast(staged.schema[join.inputs[1].alias].dataType)
     return rows.withColumns({SIDE: F.lit(BOTH), MATCHED: F.lit(False), join.inputs[1].alias: none})
 
 
-def _images(told: DataFrame, join: ResolvedQuery) -> DataFrame:
+def _images(staged: DataFrame, join: ResolvedQuery) -> DataFrame:
     aliases = [item.alias for item in join.inputs]
     rows = dict(zip(STATE_ROWS, map(quote, aliases), strict=True))
     key = {name: name for name in IDENTITY}
     image = struct({**key, MATCHED: MATCHED, **rows})
-    return told.select(
+    return staged.select(
         F.col(OP).alias("op"),
         F.expr(struct(key)).alias("key"),
         F.expr(f"IF({OP} = 'delete', NULL, {image})").alias("after"),

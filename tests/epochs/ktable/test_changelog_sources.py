@@ -269,7 +269,7 @@ def test_what_is_too_much_for_the_driver_goes_through_the_stage(
         raise TooMuch
 
     lake = followed
-    monkeypatch.setattr(compute, "brought", refused)
+    monkeypatch.setattr(compute, "to_driver", refused)
     land(lake, "(10, NULL, NULL, 'd', 9)", "(10, 1, 1, 'u', 8)", "(12, 1, 1, 'u', 1)", "(NULL, 1, 1, 'u', 1)")
     source, _ = run(lake)
     assert counts(source, "read", "null_keys", "late", "updated", "unchanged") == (4, 1, 1, 1, 1)

@@ -326,7 +326,7 @@ def test_a_backfill_appends_what_is_missing_and_leaves_the_rest_to_a_person(load
     assert "--accept" in caught.value.hint
     assert "--reset" in caught.value.hint
     assert only(pipeline.backfill(lake.spark, remedy="accept")).strategy == "accept"
-    with pytest.raises(CannotContinue, match="no epoch to replay"):
+    with pytest.raises(CannotContinue, match="no epoch can be replayed"):
         pipeline.verify(lake.spark)
     lake.click("(5, 3, NULL)", 20)
     pipeline.run(lake.spark)

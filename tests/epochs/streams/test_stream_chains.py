@@ -355,7 +355,7 @@ def test_a_reset_of_the_first_join_is_one_for_the_next_as_well(shop: Shop) -> No
     join.run(spark)
     join.backfill(spark, select=["delivered"], remedy="reset")
     shop.come("orders", (2, "b", 30), second=20)
-    with pytest.raises(CannotContinue, match="was begun anew") as caught:
+    with pytest.raises(CannotContinue, match="was recreated") as caught:
         join.run(spark)
     assert "`lakejoin backfill --reset --select result`" in caught.value.hint
     join.backfill(spark, select=["result"], remedy="reset")

@@ -44,7 +44,7 @@ def test_rows_that_meet_the_condition_are_mended_and_no_others(loaded: Lake) -> 
     ):
         changed = {name: int(name == op) for name in ("inserted", "updated", "deleted")}
         report = only(join.backfill(lake.spark, where=where))
-        assert report.reason == f"backfill-where: asked for by a person: {where}"
+        assert report.reason == f"backfill-where: requested by the user: {where}"
         assert {name: report.counts[name] for name in changed} == changed, where
         expected = sorted([row, *(other for other in expected if other[0] != row[0])])
         assert lake.rows() == expected, where
@@ -84,7 +84,7 @@ def test_the_command_takes_a_condition(loaded: Lake, capsys: pytest.CaptureFixtu
     lake, right = loaded, loaded.rows()
     lake.sql(DRIFT[0])
     assert main(["backfill", "--where", "k = 1", "-f", str(lake.file)]) == 0
-    assert "backfill-where: asked for by a person: k = 1" in capsys.readouterr().err
+    assert "backfill-where: requested by the user: k = 1" in capsys.readouterr().err
     assert lake.rows() == right
 
 
@@ -153,7 +153,7 @@ def test_a_join_with_a_stream_has_no_parts_and_a_condition_is_about_one_join(lak
     statement = "SELECT c.id, r.w FROM clicks c LEFT JOIN right r ON c.k = r.k"
     join = lake.pipeline(statement, sources)
     join.run(lake.spark)
-    with pytest.raises(LakejoinError, match="of a join with a stream no part can be reconciled"):
+    with pytest.raises(LakejoinError, match="cannot reconcile a join with a stream"):
         join.backfill(lake.spark, where="id = 1")
     with pytest.raises(BadCondition, match="the joins result, other"):
         lake.pipeline(statement, sources, further={"other": statement}).backfill(lake.spark, where="id = 1")
