@@ -150,12 +150,7 @@ def checked_state(
     assert table is not None
     try:
         check_owner(workspace.spark, table, recorded.version, history.run_ids(with_abandoned=True), name)
-<<<<<<< HEAD
-        check_columns(name, "table of rows that wait", state_schema(bound), table.schema, hint)
-=======
-        refuse_forgetting(name, table.address, table.properties)
         check_columns(name, "table of buffered rows", state_schema(bound), table.schema, hint)
->>>>>>> prose-e
     except CannotContinue as error:
         error.hint = hint
         error.args = (error.message,)
