@@ -74,12 +74,14 @@ def reading(join: str, source: str = "") -> Iterator[None]:
         hint = reconcile_hint(join)
         if conditions.intersection(FEED_OFF):
             problem = "the change feed was off for some of the required versions"
-            raise FeedUnavailable(where, problem, found=said(error), hint=hint) from error
+            raise FeedUnavailable(where, problem, found=error_text(error), hint=hint) from error
         if conditions.intersection(FEED_SCHEMA):
-            raise SchemaBroken(where, "its columns changed inside the range", found=said(error), hint=hint) from error
+            raise SchemaBroken(
+                where, "its columns changed inside the range", found=error_text(error), hint=hint
+            ) from error
         if conditions.intersection(GONE):
             problem = "some of the required versions are no longer readable"
-            raise FeedUnavailable(where, problem, found=said(error), hint=hint) from error
+            raise FeedUnavailable(where, problem, found=error_text(error), hint=hint) from error
         raise
 
 
@@ -106,7 +108,7 @@ def reading_whole(join: str, source: str) -> Iterator[None]:
             source,
             "the table itself cannot be read at its newest version: some of its files are gone",
             expected="all its files and, for a shallow clone, the files of the original table",
-            found=said(error),
+            found=error_text(error),
             hint=f"restore the files, or recreate the table from its origin; then {reconcile_hint(join)}",
         ) from error
 
@@ -118,7 +120,7 @@ def _conditions(error: Exception) -> set[str]:
     return {part for name in (own, *map("".join, named)) for part in (name, *name.split("."))}
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """
     Return the text of a Spark or Delta error for a lakejoin message.
 

@@ -61,7 +61,7 @@ class DriverRows:
         return int(self.rows.select(list(columns)).group_by(list(columns)).aggregate([]).num_rows)
 
 
-class TooMuch(Exception):
+class TooLarge(Exception):
     """The rows are too many or too large for the driver, or have types that Arrow does not preserve."""
 
 
@@ -73,7 +73,7 @@ def to_driver(frame: DataFrame) -> DriverRows:
         TooMuch: The rows cannot be collected.
     """
     if not carried(frame.schema):
-        raise TooMuch
+        raise TooLarge
     # A null struct has nulls in its fields, which Arrow refuses for fields that are not nullable.
     plain = plain_schema(frame.schema.fields)
     values = (f"CAST({quote(field.name)} AS {type_sql(field.dataType)}) AS {quote(field.name)}" for field in plain)
@@ -82,11 +82,11 @@ def to_driver(frame: DataFrame) -> DriverRows:
         rows = limited.toArrow()
     except Exception as error:
         if "maxResultSize" in str(error):
-            raise TooMuch from error
+            raise TooLarge from error
         raise
     # `nbytes` inspects each array, and crashes the process on arrays of maps that are null.
     if rows.num_rows > limits.ROWS_ON_DRIVER or rows.get_total_buffer_size() > limits.BYTES_ON_DRIVER:
-        raise TooMuch
+        raise TooLarge
     return DriverRows(rows, frame.sparkSession.createDataFrame(rows, schema=plain), limited)
 
 

@@ -299,7 +299,7 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
             found=f"version {newest}",
             hint=reconcile_hint(),
         )
-    known = reaching(spark, table, version).commits
+    known = with_commits_since(spark, table, version).commits
     commits = [commit for commit in reversed(known) if version < commit.version <= newest]
     missing = sorted(set(range(version + 1, newest + 1)) - {commit.version for commit in commits})
     if missing:
@@ -313,7 +313,7 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
     return commits
 
 
-def reaching(spark: SparkSession, table: Table, version: int) -> Table:
+def with_commits_since(spark: SparkSession, table: Table, version: int) -> Table:
     """Return a table with its commits since a version, as far as its log still has them."""
     known = table.commits
     if known[-1].version <= version or len(known) < limits.COMMITS_AT_ONCE:

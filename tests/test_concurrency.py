@@ -270,7 +270,7 @@ class AtBegin(Progress):
     def __init__(self, come_in: Callable[[], object]) -> None:
         self._come_in = come_in
 
-    def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
+    def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """Let them."""
         self._come_in()
 

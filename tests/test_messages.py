@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.conditions import said
+from lakehouse.conditions import error_text
 from lakehouse.errors import DuplicateKey, LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview
@@ -34,7 +34,7 @@ use `DESCRIBE HISTORY` to see when it was first enabled."""
     ],
 )
 def test_what_spark_says_is_told_whole_and_without_classes_and_stacks(text: str, told: str) -> None:
-    assert said(RuntimeError(text)) == told
+    assert error_text(RuntimeError(text)) == told
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakehouse import limits
 from lakehouse.pruning import Pruning, pruning
-from lakehouse.small import TooMuch, to_driver
+from lakehouse.small import TooLarge, to_driver
 from lakehouse.sqltext import numbered, quote
 from lakehouse.stage import fields_of
 
@@ -112,5 +112,5 @@ def driver_copy(rows: DataFrame) -> DataFrame:
     """Collect rows to the driver, so that no later plan reads them again; return them as they are if too large."""
     try:
         return to_driver(rows).frame
-    except TooMuch:
+    except TooLarge:
         return rows

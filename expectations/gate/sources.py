@@ -20,7 +20,7 @@ from expectations.gate.statement import Statement
 from lakehouse import limits
 from lakehouse.changes import key_struct, null_key
 from lakehouse.pruning import Pruning
-from lakehouse.small import TooMuch, to_driver
+from lakehouse.small import TooLarge, to_driver
 from lakehouse.sqltext import numbered
 from lakehouse.values import type_sql
 
@@ -145,7 +145,7 @@ class Sources:
         touched = reduce(DataFrame.unionAll, frames).distinct()
         try:  # collected, because a limit may select other rows each time it is evaluated
             return touched if self.are_small else to_driver(touched).frame
-        except TooMuch:
+        except TooLarge:
             return None
 
     def _touched_by(self, place: int, changed: DataFrame) -> DataFrame | None:

@@ -13,7 +13,7 @@ from lakehouse.errors import SourceRecreated
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, read_rows
 from pipelines.binding.ktable import BoundKTable
-from pipelines.binding.schema_diff import begun_anew, gained
+from pipelines.binding.schema_diff import new_column_notes, rebuild_hint
 from pipelines.binding.workspace import Workspace
 from pipelines.spec import Input, ResolvedQuery, Semantics, Stream
 
@@ -80,16 +80,16 @@ class BoundJoin:
         return self.sources[self.join.sources.index(self.join.inputs[place].source)]
 
     @property
-    def anew(self) -> str:
+    def rebuild_remedy(self) -> str:
         """The remedy that rebuilds the result with other columns."""
-        return begun_anew(self.join.name, [self.result] if self.changelog is None else [self.result, self.changelog])
+        return rebuild_hint(self.join.name, [self.result] if self.changelog is None else [self.result, self.changelog])
 
     @property
-    def reshaped(self) -> str:
+    def columns_remedy(self) -> str:
         """The remedy if the columns of the result differ from those of the statement."""
         new = ", ".join(f"{source}.{quote(column)}" for source, column in self.join.left_out)
         added = f" (new in the sources: {new})" if new else ""
-        return f"write a SELECT list that returns the existing columns{added}, or {self.anew}"
+        return f"write a SELECT list that returns the existing columns{added}, or {self.rebuild_remedy}"
 
     @property
     def newest(self) -> dict[str, int]:
@@ -111,7 +111,7 @@ Bound = BoundJoin | BoundKTable
 
 def notes_on(bound: Bound | None) -> tuple[str, ...]:
     """Describe the new columns of a join's sources that its result does not include."""
-    return gained(bound.join.left_out, bound.anew) if isinstance(bound, BoundJoin) else ()
+    return new_column_notes(bound.join.left_out, bound.rebuild_remedy) if isinstance(bound, BoundJoin) else ()
 
 
 def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> DataFrame:

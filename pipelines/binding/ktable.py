@@ -48,7 +48,7 @@ class BoundKTable:
         return self.spec.columns
 
     @property
-    def reshaped(self) -> str:
+    def columns_remedy(self) -> str:
         """The remedy if the columns of the KTable differ from those of its source."""
         return _rebuild(self.result)
 

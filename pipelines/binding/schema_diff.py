@@ -69,7 +69,7 @@ def listed(schema: StructType) -> str:
     return ", ".join(map(_shown, schema))
 
 
-def gained(left_out: Sequence[tuple[str, str]], way: str) -> tuple[str, ...]:
+def new_column_notes(left_out: Sequence[tuple[str, str]], way: str) -> tuple[str, ...]:
     """
     Describe the new columns of sources that the stars of a statement leave out.
 
@@ -90,7 +90,7 @@ def gained(left_out: Sequence[tuple[str, str]], way: str) -> tuple[str, ...]:
     )
 
 
-def begun_anew(join: str, tables: Sequence[Address]) -> str:
+def rebuild_hint(join: str, tables: Sequence[Address]) -> str:
     """Describe how to give a join other columns: drop the tables that it keeps and load them again."""
     dropped = " and ".join(table.path or table.table for table in tables)
     return f"drop {dropped} and run `lakejoin backfill --select {join}`, which loads the join again"

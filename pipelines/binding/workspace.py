@@ -17,7 +17,7 @@ from lakehouse.stage import Stage
 from pipelines.binding.shared_feeds import Feeds
 from pipelines.spec import PipelineFile, changelogs, keeps_changelog, selected
 
-REHEARSALS = "rehearsals"
+DRY_RUNS = "rehearsals"
 """The folder for the stages of dry runs, beside the folders for the stages of each ledger."""
 
 
@@ -66,9 +66,9 @@ class Workspace:
         """Return the stage of one attempt at an epoch, below the id of the ledger; create the ledger if needed."""
         return Stage.of(f"{self.stages}/{self.ledger.id}", join, epoch, run_id)
 
-    def rehearsal(self, join: str, epoch: int, run_id: str) -> Stage:
+    def dry_run_stage(self, join: str, epoch: int, run_id: str) -> Stage:
         """Return the stage of a dry run, which writes nothing else, not even a ledger."""
-        return Stage.of(f"{self.stages}/{REHEARSALS}", join, epoch, run_id)
+        return Stage.of(f"{self.stages}/{DRY_RUNS}", join, epoch, run_id)
 
     def table(self, name: str) -> Address:
         """Return the address of a table in the storage: a result, the ledger, a source without `table` or `path`."""

@@ -354,11 +354,11 @@ def _run(command: "Command", chosen: FileOptions, select: str | None, backfill: 
 
 def _rehearse(chosen: FileOptions, select: str | None, asked: "Backfill") -> "Report":
     workspace = chosen.open()
-    from pipelines.commands.dry_run import rehearse_joins
+    from pipelines.commands.dry_run import dry_run_joins
     from pipelines.report import Report
 
     with spinner("computing what would change"):
-        reports = rehearse_joins(workspace, names(select), asked.where)
+        reports = dry_run_joins(workspace, names(select), asked.where)
     return Report(command="backfill", pipeline=workspace.file.pipeline, joins=tuple(reports))
 
 

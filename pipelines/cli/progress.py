@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Lines(Progress):
     """Prints a line for each epoch that begins; with JSON logs also one for each join that ends."""
 
-    def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
+    def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """Print the epoch that begins."""
         what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy} ({reason})"
         tell(f"{join}: {what}", join=join, epoch=epoch, strategy=strategy, reason=reason)
@@ -52,7 +52,7 @@ class Bars(Progress):
         self._at: dict[str, int] = {}
         self._sliced: dict[str, Sliced] = {}
 
-    def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
+    def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """Set the length of the bar. The first step, `plan`, is done: it determined the strategy."""
         self._steps[join], self._at[join] = STEPS[strategy], 0
         what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy}"

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins
 from pipelines.commands.docs import write_docs
-from pipelines.commands.dry_run import rehearse_joins
+from pipelines.commands.dry_run import dry_run_joins
 from pipelines.commands.flush import flush_joins
 from pipelines.commands.maintain import maintain_joins
 from pipelines.commands.run import run_joins
 from pipelines.commands.verify import verify_join
 from pipelines.commands.version_ranges import read_range
-from pipelines.commands.watch import PATIENCE, watch_joins
+from pipelines.commands.watch import MAX_FAILED_ROUNDS, watch_joins
 from pipelines.plan.request import Backfill, Remedy
 from pipelines.report import JoinReport
 from pipelines.spec import PipelineFile, load
@@ -69,7 +69,7 @@ class Pipeline:
         select: Collection[str] | None = None,
         *,
         stop: Event | None = None,
-        patience: int = PATIENCE,
+        patience: int = MAX_FAILED_ROUNDS,
     ) -> Iterator[list[JoinReport]]:
         """
         Update the joins repeatedly: `for reports in pipeline.watch(spark, 30): ...`.
@@ -116,7 +116,7 @@ class Pipeline:
         """
         asked = Backfill(remedy, where, dry_run, slices)
         if asked.dry_run:
-            return _or_raise(rehearse_joins(self._open(spark), select, asked.where))
+            return _or_raise(dry_run_joins(self._open(spark), select, asked.where))
         return _or_raise(run_joins(self._open(spark), select, backfill=asked))
 
     def flush(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:

@@ -22,7 +22,7 @@ from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 
 
-def rehearse_joins(
+def dry_run_joins(
     workspace: Workspace, select: Collection[str] | None = None, where: str | None = None
 ) -> list[JoinReport]:
     """
@@ -74,7 +74,7 @@ def _computed(workspace: Workspace, prepared: Prepared, where: str | None) -> tu
     plan, bound, subset = prepared.plan, must_be_bound(prepared), None
     if where is not None:
         plan, bound, subset = plan_subset(workspace, prepared, where)
-    stage = workspace.rehearsal(plan.join, plan.epoch, uuid.uuid4().hex)
+    stage = workspace.dry_run_stage(plan.join, plan.epoch, uuid.uuid4().hex)
     try:
         if plan.strategy == "load":
             return plan, _load_counts(workspace, bound, plan, stage)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from lakehouse.errors import LakejoinError
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.run import one_after_the_other
+from pipelines.commands.run import run_in_order
 from pipelines.epochs.driver import planning, run_join, tell_begun
 from pipelines.epochs.run_epoch import run_epoch
 from pipelines.epochs.stream_compute import compute_epoch
@@ -55,7 +55,7 @@ def flush_joins(
         )
 
     todo = [name for name in names if select is not None or name in reading]
-    return one_after_the_other(workspace, todo, flush, progress)
+    return run_in_order(workspace, todo, flush, progress)
 
 
 def _flush(workspace: Workspace, name: str, goal: Mapping[str, int], progress: Progress) -> JoinReport:

@@ -21,13 +21,13 @@ from lakehouse.stage import Stage
 from lakehouse.tables import find
 from lakehouse.times import FILE_RETENTION, retention_seconds
 from lakehouse.upkeep import optimize, vacuum
-from pipelines.binding.workspace import REHEARSALS, Workspace
+from pipelines.binding.workspace import DRY_RUNS, Workspace
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.report.wording import duration, moment
 from pipelines.spec import changelogs_of, reads
 
-YOUNG = 86_400.0
+ACTIVE_STAGE_SECONDS = 86_400.0
 """Age in seconds up to which a stage of an unclosed epoch may belong to an active run."""
 
 
@@ -180,10 +180,10 @@ def _stale(workspace: Workspace, name: str, history: JoinHistory) -> Iterator[St
     rejected = {entry.stage for entry in history.recent if entry.step == REJECTED and entry.epoch >= history.next_epoch}
     stages = Path(workspace.stages)
     own = [stages / workspace.ledger.id / name] if history.recent else []  # without rows the ledger may not exist
-    for folder in (*own, stages / REHEARSALS / name):
+    for folder in (*own, stages / DRY_RUNS / name):
         for attempt in sorted(folder.iterdir()) if folder.is_dir() else ():
             epoch = attempt.name.partition("-")[0]
-            is_closed = folder.parent.name != REHEARSALS and epoch.isdecimal() and int(epoch) < history.next_epoch
-            is_old = time.time() - attempt.stat().st_mtime > YOUNG
+            is_closed = folder.parent.name != DRY_RUNS and epoch.isdecimal() and int(epoch) < history.next_epoch
+            is_old = time.time() - attempt.stat().st_mtime > ACTIVE_STAGE_SECONDS
             if attempt.is_dir() and (is_closed or (is_old and str(attempt) not in rejected)):
                 yield Stage(str(attempt))

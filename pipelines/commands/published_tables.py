@@ -55,14 +55,14 @@ def suites(workspace: Workspace, bound: BoundJoin) -> Iterator[TableSuite]:
         yield TableSuite(bound.changelog, _of_log(bound))
 
 
-def whole(workspace: Workspace, bound: BoundJoin) -> Iterator[Part]:
+def whole_tables(workspace: Workspace, bound: BoundJoin) -> Iterator[Part]:
     """Return the whole tables at their newest versions, including foreign writes."""
     for table, suite in suites(workspace, bound):
         version = get(workspace.spark, table).version
         yield Part(table, f"{table.label} at version {version}", read(workspace.spark, table, version), suite)
 
 
-def between(workspace: Workspace, bound: BoundJoin, published: VersionRange) -> Iterator[Part]:
+def published_between(workspace: Workspace, bound: BoundJoin, published: VersionRange) -> Iterator[Part]:
     """
     Return what was published in a range: the changes of a result with a key or the rows added to a stream, and the rows
     added to the changelog.

@@ -64,10 +64,10 @@ def run_joins(
             return run(name)  # the retry gets an epoch number that was never used
 
     with workspace.feeds.shared(shared_reads(workspace.file, names)):
-        return one_after_the_other(workspace, nodes, run_on, progress)
+        return run_in_order(workspace, nodes, run_on, progress)
 
 
-def one_after_the_other(
+def run_in_order(
     workspace: Workspace, names: Sequence[str], run: Callable[[str], JoinReport], progress: Progress
 ) -> list[JoinReport]:
     """

@@ -14,7 +14,7 @@ from lakehouse.tables import commits_since, get
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.published_tables import Part, TableSuite, between, suites, whole
+from pipelines.commands.published_tables import Part, TableSuite, published_between, suites, whole_tables
 from pipelines.commands.version_ranges import RequestedRange, VersionRange, find_range
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
@@ -119,9 +119,9 @@ def _parts(
     workspace: Workspace, bound: BoundJoin, history: JoinHistory, requested: RequestedRange | None
 ) -> Iterator[Part]:
     if requested is None:
-        yield from whole(workspace, bound)
+        yield from whole_tables(workspace, bound)
     else:
-        yield from between(workspace, bound, _published_range(workspace, bound, history, requested))
+        yield from published_between(workspace, bound, _published_range(workspace, bound, history, requested))
 
 
 def _published_range(

@@ -61,7 +61,7 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
             bound = at_recorded(bound, last.sources)
             address, version = bound.result, last.result.version
             schema = read(workspace.spark, address, version).schema
-            check_columns(name, "result", bound.columns, schema, bound.reshaped)
+            check_columns(name, "result", bound.columns, schema, bound.columns_remedy)
             which = f"epoch {last.epoch}"
         else:
             address = _address(workspace, against) if against else bound.result

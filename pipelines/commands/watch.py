@@ -9,9 +9,9 @@ from pipelines.commands.run import run_joins
 from pipelines.report import JoinReport
 from pipelines.report.progress import SILENT, Progress
 
-PATIENCE = 8
+MAX_FAILED_ROUNDS = 8
 """The number of rounds in a row that may fail; the next failure ends the watch."""
-LONGEST = 300.0
+MAX_PAUSE = 300.0
 """The longest pause after a failure, in seconds."""
 
 
@@ -21,7 +21,7 @@ def watch_joins(
     select: Collection[str] | None = None,
     *,
     stop: Event | None = None,
-    patience: int = PATIENCE,
+    patience: int = MAX_FAILED_ROUNDS,
     progress: Progress = SILENT,
 ) -> Iterator[list[JoinReport]]:
     """
@@ -53,5 +53,5 @@ def watch_joins(
         failures = failures + 1 if errors else 0
         if errors and (not errors[0].retryable or failures > patience):
             raise errors[0]
-        pause = min(every * 2**failures, max(every, LONGEST)) if failures else every - (time.monotonic() - began)
+        pause = min(every * 2**failures, max(every, MAX_PAUSE)) if failures else every - (time.monotonic() - began)
         stop.wait(max(pause, 0.0))

@@ -162,7 +162,7 @@ def _is_stream(workspace: Workspace, name: str) -> bool:
 
 def tell_begun(progress: Progress, plan: EpochPlan) -> None:
     """Report to `progress` that an epoch begins."""
-    progress.begun(plan.join, plan.epoch, plan.strategy, plan.reason)
+    progress.started(plan.join, plan.epoch, plan.strategy, plan.reason)
 
 
 def _run_table_epoch(workspace: Workspace, prepared: Prepared, watch: Stopwatch) -> JoinReport:
@@ -199,7 +199,7 @@ def _run_ktable_epoch(
             raise
         stopped = error
     with planning(workspace, name, watch):
-        again = prepare_ktable(workspace, name, backfill=True, anew=True).plan
+        again = prepare_ktable(workspace, name, backfill=True, reconcile=True).plan
     if again.strategy != "reconcile":  # the epoch stopped while it was published
         raise stopped
     tell_begun(progress, again)

@@ -13,7 +13,7 @@ from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
 from lakehouse.publish import check_owner
 from lakehouse.refusals import refuse_forgetting
-from lakehouse.tables import Table, commits_since, reaching
+from lakehouse.tables import Table, commits_since, with_commits_since
 from pipelines.binding.bound import Bound, BoundJoin
 from pipelines.binding.schema_diff import differences, listed
 from pipelines.binding.workspace import Workspace
@@ -95,7 +95,7 @@ def source_facts(
     facts = SourceFacts(name, table.id, table.version, columns=columns, commit=commit)
     if recorded is None or recorded.id != table.id:
         return facts
-    table = reaching(workspace.spark, table, recorded.to_version)
+    table = with_commits_since(workspace.spark, table, recorded.to_version)
     if commit_identity(table, recorded.to_version).contradicts(recorded.commit):
         return replace(facts, is_restored=True)
     try:
@@ -113,7 +113,7 @@ def source_facts(
     )
 
 
-def _check_changelog(
+def check_changelog(
     workspace: Workspace, bound: BoundJoin, changelog: Table, history: JoinHistory, *, backfill: bool
 ) -> None:
     """Check that the changelog is unchanged since the last epoch and has the expected columns."""
@@ -121,7 +121,7 @@ def _check_changelog(
     recorded = last.changelog if last is not None else None
     if recorded is not None and recorded.version is not None and not backfill:
         check_owner(workspace.spark, changelog, recorded.version, history.run_ids(), bound.join.name)
-    check_columns(bound.join.name, "changelog", changelog_schema(bound.columns), changelog.schema, bound.reshaped)
+    check_columns(bound.join.name, "changelog", changelog_schema(bound.columns), changelog.schema, bound.columns_remedy)
 
 
 def check_result(
@@ -138,7 +138,7 @@ def check_result(
             hint=f"ALTER TABLE {bound.result.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true)",
         )
     refuse_forgetting(name, result.address, result.properties)
-    check_columns(name, "result", bound.columns, result.schema, bound.reshaped)
+    check_columns(name, "result", bound.columns, result.schema, bound.columns_remedy)
 
 
 def check_columns(join: str, which: str, columns: StructType, found: StructType, hint: str) -> None:
@@ -186,7 +186,7 @@ def seen_changes(bound: BoundJoin, result: Table | None, history: JoinHistory) -
     before = [source.name for source in last.sources]
     added = [f"it now reads {name}" for name in read if name not in before]
     removed = [f"it no longer reads {name}" for name in before if name not in read]
-    return Redefined((*columns, *added, *removed), bound.reshaped if columns else "")
+    return Redefined((*columns, *added, *removed), bound.columns_remedy if columns else "")
 
 
 def is_only_created(table: Table, history: JoinHistory) -> bool:

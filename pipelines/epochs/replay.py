@@ -18,7 +18,7 @@ from lakehouse import limits
 from lakehouse.conditions import reading
 from lakehouse.entries import COMMITTED, Entry
 from lakehouse.errors import CannotContinue, Drifted, FeedUnavailable
-from lakehouse.small import TooMuch
+from lakehouse.small import TooLarge
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import find, get, read
@@ -92,7 +92,7 @@ class Replay:
         self.last = last
         self.version = get(workspace.spark, self.bound.result).version if version is None else version
         self.held = read(workspace.spark, self.bound.result, self.version)
-        check_columns(name, "result", self.bound.columns, self.held.schema, self.bound.reshaped)
+        check_columns(name, "result", self.bound.columns, self.held.schema, self.bound.columns_remedy)
         self.names = self.bound.columns.fieldNames()
 
     def entries(self) -> list[Entry]:
@@ -147,7 +147,7 @@ class Replay:
         ):
             try:
                 return kind(self._workspace, bound, plan, stage, via_driver=True).rows()
-            except TooMuch:
+            except TooLarge:
                 log.info("%s: epoch %s is replayed through the stage", entry.join, entry.epoch)
         return kind(self._workspace, bound, plan, stage, via_driver=False).rows()
 
@@ -301,7 +301,7 @@ def _needs_decision(join: str, problem: str, found: str) -> CannotContinue:
 @contextmanager
 def _scratch(workspace: Workspace, entry: Entry) -> Iterator[Stage]:
     """Create a stage for the intermediate rows of a replay, and delete it afterwards."""
-    stage = workspace.rehearsal(entry.join, entry.epoch, uuid.uuid4().hex)
+    stage = workspace.dry_run_stage(entry.join, entry.epoch, uuid.uuid4().hex)
     try:
         yield stage
     finally:

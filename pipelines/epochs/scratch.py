@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from lakehouse.session import settings, small_query_settings
-from lakehouse.small import TooMuch
+from lakehouse.small import TooLarge
 from lakehouse.stage import Stage
 from pipelines.binding.shared_feeds import Distorted
 from pipelines.binding.workspace import Workspace
@@ -37,7 +37,7 @@ def via_driver_or_stage(
         try:
             with settings(workspace.spark, small if via_driver else {}):
                 return compute(via_driver)
-        except TooMuch:
+        except TooLarge:
             log.info("%s: the epoch touches more rows than fit on the driver; taking the stage instead", plan.join)
             via_driver = False
         except Distorted:

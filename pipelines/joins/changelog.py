@@ -27,7 +27,9 @@ POSITIONS_PER_EPOCH = 2**31
 BEFORE_ALL = "TIMESTAMP '1970-01-01 00:00:00Z'"
 """The time that orders the rows of a backfill before all other changes."""
 
-KINDS = dict(zip(CHANGELOG_COLUMNS, (StringType(), StringType(), LongType(), LongType(), TimestampType()), strict=True))
+COLUMN_TYPES = dict(
+    zip(CHANGELOG_COLUMNS, (StringType(), StringType(), LongType(), LongType(), TimestampType()), strict=True)
+)
 
 
 def changelog_schema(columns: StructType) -> StructType:
@@ -42,7 +44,7 @@ def changelog_schema(columns: StructType) -> StructType:
         that changed, or backfill), `_position` (bigint: within the epoch), `_epoch` (bigint) and `_at` (timestamp of
         the change).
     """
-    return StructType([*columns, *(StructField(name, kind) for name, kind in KINDS.items())])
+    return StructType([*columns, *(StructField(name, kind) for name, kind in COLUMN_TYPES.items())])
 
 
 def changelog_rows(rows: DataFrame, key: Sequence[str], columns: StructType, epoch: int) -> DataFrame:

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.sqltext import quote
-from pipelines.joins.pairs import AT, EXPIRED, NOT_JOINABLE, WAITED, expired_sql, is_eager, outer_sides
+from pipelines.joins.pairs import AT, EXPIRED, NOT_JOINABLE, WAS_BUFFERED, expired_sql, is_eager, outer_sides
 from pipelines.joins.watermarks import (
     PLACE,
     TIME,
@@ -20,7 +20,7 @@ from pipelines.joins.watermarks import (
     limit,
     limit_sql,
     limit_steps,
-    lowest,
+    limit_value,
     running_sum,
     value,
     watermark_before,
@@ -34,7 +34,7 @@ OP, UNMATCHED = f"{PREFIX}op", f"{PREFIX}lone"
 KEEP = "keep"
 """The operation of a buffered row that stays buffered unchanged."""
 
-AT_ONCE, STORED, GOES, SEEN = (f"{PREFIX}{name}" for name in ("at_once", "stored", "goes", "seen"))
+AT_ONCE, STORED, EXPIRES, MATCHED_NOW = (f"{PREFIX}{name}" for name in ("at_once", "stored", "goes", "seen"))
 
 Ends = DataFrame | Mapping[int, int]
 """The watermarks after all new rows."""
@@ -75,29 +75,30 @@ def buffer_changes(
     at_once = is_outer if eager else f"{is_outer} AND ({NOT_JOINABLE} OR {EXPIRED})"
     shown = [*(F.col(quote(name)) for name in scope), *map(F.col, IDENTITY)]
     rows: list[Column] = [F.col(quote(item.alias)) for item in join.inputs]
-    columns = [*shown, *map(F.col, (WAITED, MATCHED, TIME)), *(F.col(value(n)) for n in numbers), *rows]
+    columns = [*shown, *map(F.col, (WAS_BUFFERED, MATCHED, TIME)), *(F.col(value(n)) for n in numbers), *rows]
     new = new_rows.select(*columns, F.expr(at_once).alias(AT_ONCE), F.expr(_stored(semantics, join)).alias(STORED))
     old = buffered.select(*columns, F.lit(False).alias(AT_ONCE), F.lit(True).alias(STORED))
     judged = _leaving(new.unionAll(old), ends, window, scope)
     # Other rows neither change the buffer nor are emitted, matched or not.
-    judged = judged.where(f"{WAITED} OR {AT_ONCE} OR ({STORED} AND NOT {GOES}) OR {is_outer}")
+    judged = judged.where(f"{WAS_BUFFERED} OR {AT_ONCE} OR ({STORED} AND NOT {EXPIRES}) OR {is_outer}")
     if met is None:
-        judged = judged.withColumn(SEEN, F.lit(False))
+        judged = judged.withColumn(MATCHED_NOW, F.lit(False))
     else:
-        matched_now = met.withColumn(SEEN, F.lit(True))
-        judged = judged.join(matched_now, on=[*scope, *IDENTITY], how="left").fillna(False, SEEN)
-    expires = "FALSE" if eager else f"{is_outer} AND {STORED} AND {GOES}"
-    is_unmatched = f"NOT ({SEEN} OR {MATCHED}) AND ({AT_ONCE} OR {expires})"
-    first_match = f"{SEEN} AND NOT {MATCHED}"
-    op = f"""CASE WHEN {WAITED} THEN CASE WHEN {GOES} THEN 'delete' WHEN {first_match} THEN 'update' ELSE '{KEEP}' END
-        WHEN {STORED} AND NOT {GOES} THEN 'insert' END"""
+        matched_now = met.withColumn(MATCHED_NOW, F.lit(True))
+        judged = judged.join(matched_now, on=[*scope, *IDENTITY], how="left").fillna(False, MATCHED_NOW)
+    expires = "FALSE" if eager else f"{is_outer} AND {STORED} AND {EXPIRES}"
+    is_unmatched = f"NOT ({MATCHED_NOW} OR {MATCHED}) AND ({AT_ONCE} OR {expires})"
+    first_match = f"{MATCHED_NOW} AND NOT {MATCHED}"
+    op = f"""CASE WHEN {WAS_BUFFERED} THEN
+            CASE WHEN {EXPIRES} THEN 'delete' WHEN {first_match} THEN 'update' ELSE '{KEEP}' END
+        WHEN {STORED} AND NOT {EXPIRES} THEN 'insert' END"""
     return judged.select(
         *shown[: len(scope)],
         F.expr(op).alias(OP),
         F.expr(is_unmatched).alias(UNMATCHED),
         F.expr(f"IF({AT_ONCE}, {TIME}, NULL)").alias(AT),
         *IDENTITY,
-        F.expr(f"{MATCHED} OR {SEEN}").alias(MATCHED),
+        F.expr(f"{MATCHED} OR {MATCHED_NOW}").alias(MATCHED),
         *(F.col(value(n)) for n in numbers),
         *rows,
     ).where(f"{OP} IS NOT NULL OR {UNMATCHED}")
@@ -123,7 +124,7 @@ def unmatched(
         width: The range of row times that one task processes.
         scope: Columns that separate independent histories.
         materialize: Materializes a named frame that is read several times.
-        rises: The result of `risen` by watermarked column, for one history with few positions; `placed` is then not
+        rises: The result of `limit_rises` by watermarked column, for one history with few positions; `placed` is then not
             read.
 
     Returns:
@@ -206,14 +207,14 @@ def _leaving(rows: DataFrame, ends: Ends, window: Bounded, scope: Sequence[str])
     leaves = F.expr(expired_sql(window))
     names = [F.col(quote(name)) for name in rows.columns]
     if not isinstance(ends, DataFrame):
-        last = {limit(n): F.lit(lowest(window, n, ends)).cast("bigint") for n in numbers}
-        return rows.withColumns(last).select(*names, leaves.alias(GOES))
+        last = {limit(n): F.lit(limit_value(window, n, ends)).cast("bigint") for n in numbers}
+        return rows.withColumns(last).select(*names, leaves.alias(EXPIRES))
     limits = ends.select(
         *(F.col(quote(name)).alias(f"{PREFIX}of_{name}") for name in scope),
         *(F.expr(limit_sql(window, n, watermark_before)).alias(limit(n)) for n in numbers),
     )
     same = " AND ".join(f"{quote(name)} = {quote(f'{PREFIX}of_{name}')}" for name in scope)
-    return rows.join(F.broadcast(limits), on=F.expr(same), how="inner").select(*names, leaves.alias(GOES))
+    return rows.join(F.broadcast(limits), on=F.expr(same), how="inner").select(*names, leaves.alias(EXPIRES))
 
 
 def _first_above(number: str, steps: Sequence[tuple[int, int]]) -> str:

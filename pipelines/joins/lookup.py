@@ -19,7 +19,7 @@ from lakehouse.changes import key_struct
 from lakehouse.sqltext import quote, row_struct
 from lakehouse.values import hash_of
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
-from pipelines.joins.meaning import ROW, met
+from pipelines.joins.meaning import ROW, meaning_of_matched
 from pipelines.joins.versions import NEVER
 from pipelines.spec import Input, Link, ResolvedQuery, Semantics
 from pipelines.spec.statement.added_columns import POSITION, PREFIX
@@ -131,7 +131,7 @@ def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> 
     inner = [link for link in join.links if join.steps[link.input - 1].how == "inner"]
     exists = {link.over: f"{quote(join.inputs[link.over].alias)} IS NOT NULL" for link in inner}
     missing = " OR ".join(f"({exists[link.over]} AND {null_reference(link)})" for link in inner) or "FALSE"
-    return met(rows.withColumn(NULL_KEY, F.expr(missing)), join).select(
+    return meaning_of_matched(rows.withColumn(NULL_KEY, F.expr(missing)), join).select(
         *(F.col(quote(name)) for name in scope),
         F.col(POSITION).alias("position"),
         F.col(ROW).alias("row"),

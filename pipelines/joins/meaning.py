@@ -51,7 +51,7 @@ def meaning(tables: Sequence[DataFrame], join: ResolvedQuery, scope: Sequence[st
     return joined.selectExpr(*(f"{sql} AS {quote(name)}" for name, sql in values))
 
 
-def met(found: DataFrame, join: ResolvedQuery) -> DataFrame:
+def meaning_of_matched(found: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
     Evaluate a join for each combination of rows, in which every input has one row or none.
 

@@ -26,7 +26,7 @@ from pipelines.spec import ResolvedQuery, Semantics
 from pipelines.spec import Window as Bounded
 from pipelines.spec.statement.added_columns import HAS_VALUE, IDENTITY, MATCHED, PREFIX, SIDE, VERSION
 
-WAITED, NULL_KEY, LATE, NOT_JOINABLE, EXPIRED, ID = (
+WAS_BUFFERED, NULL_KEY, LATE, NOT_JOINABLE, EXPIRED, ID = (
     f"{PREFIX}{name}" for name in ("waited", "null_key", "late", "apart", "below", "id")
 )
 AT = f"{PREFIX}at"
@@ -96,7 +96,7 @@ def as_buffered(state: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
     none = F.lit(NOTHING_YET)
     window = window_of(join)
-    rows = state.withColumns({TIME: none, RANK: F.lit(0), HAS_VALUE: F.lit(True), WAITED: F.lit(True)})
+    rows = state.withColumns({TIME: none, RANK: F.lit(0), HAS_VALUE: F.lit(True), WAS_BUFFERED: F.lit(True)})
     rows = rows.withColumns({limit(n): none for n in range(len(window.watermarks))})
     return timed(rows, join)
 
@@ -109,7 +109,7 @@ def as_new_rows(rows: DataFrame, semantics: Semantics) -> DataFrame:
     """
     takes_part = f"{SIDE} < 2 AND NOT {LATE}" + ("" if semantics == "kafka-0.10.0" else f" AND {HAS_VALUE}")
     joining = rows.where(takes_part)
-    return joining.withColumns({WAITED: F.lit(False), MATCHED: F.lit(False)})
+    return joining.withColumns({WAS_BUFFERED: F.lit(False), MATCHED: F.lit(False)})
 
 
 def pairs(
@@ -132,7 +132,7 @@ def pairs(
     """
     window, (left, right) = window_of(join), join.inputs
     live = new_rows.where(f"NOT {NOT_JOINABLE}")
-    names = [*scope, *IDENTITY, TIME, WAITED, HAS_VALUE]
+    names = [*scope, *IDENTITY, TIME, WAS_BUFFERED, HAS_VALUE]
     names += [column for n in range(len(window.watermarks)) for column in (value(n), limit(n))]
     keys = {f"{PREFIX}key{n}": pair for n, pair in enumerate(window.equalities)}
     bucket = _buckets(window)
@@ -156,7 +156,7 @@ def pairs(
         is_later = f"{_side(0)}.{TIME} = {_side(1)}.{TIME} AND {_side(0)}.{VERSION} > {_side(1)}.{VERSION}"
         left_first = f"({left_first} AND NOT ({is_later}))"
     is_buffered = f"IF({left_first}, {_buffered(window, semantics, join, 0)}, {_buffered(window, semantics, join, 1)})"
-    is_new = f"NOT ({_side(0)}.{WAITED} AND {_side(1)}.{WAITED})"
+    is_new = f"NOT ({_side(0)}.{WAS_BUFFERED} AND {_side(1)}.{WAS_BUFFERED})"
     on = " AND ".join([*same, is_new, f"({join.steps[0].on})", is_buffered])
     met = lefts.join(rights, on=F.expr(on), how="inner")
     return met.select(

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.sqltext import quote
 from pipelines.joins.kernel import KeyTypes, Sources, levels, refers_to
-from pipelines.joins.meaning import ROW, met
+from pipelines.joins.meaning import ROW, meaning_of_matched
 from pipelines.joins.versions import BEGINNING, NEVER, versions
 from pipelines.spec import ResolvedQuery
 from pipelines.spec.statement.added_columns import PREFIX
@@ -92,7 +92,7 @@ def timeline(
         other = f"IF({CAUSE} = 0, {right}, {left})"
         referred = refers_to(join.links[0], types) if join.links else "NULL"
     known = found.withColumns({OTHER: F.expr(other), REFERENCE: F.expr(referred)})
-    return met(known, join).select(
+    return meaning_of_matched(known, join).select(
         *(F.col(quote(name)) for name in scope),
         F.col(KEY).alias("key"),
         F.col(START).alias("position"),

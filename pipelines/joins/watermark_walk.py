@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.joins.watermarks import NOTHING_YET, PLACE, lowest, watermark_step
+from pipelines.joins.watermarks import NOTHING_YET, PLACE, limit_value, watermark_step
 from pipelines.spec import Window as Bounded
 
 
@@ -69,7 +69,7 @@ def combined_steps(steps: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
     return [(*place, *values) for place, values in found.items()]
 
 
-def walked(steps: Iterable[Sequence[Any]], floors: Sequence[int]) -> list[Position]:
+def walk(steps: Iterable[Sequence[Any]], floors: Sequence[int]) -> list[Position]:
     """
     Compute the watermarks at the positions of one history, in order.
 
@@ -89,12 +89,12 @@ def walked(steps: Iterable[Sequence[Any]], floors: Sequence[int]) -> list[Positi
     return positions
 
 
-def risen(positions: Sequence[Position], window: Bounded, number: int) -> list[tuple[int, int]]:
+def limit_rises(positions: Sequence[Position], window: Bounded, number: int) -> list[tuple[int, int]]:
     """
     Return the times at which the limit of a watermarked column rose.
 
     Args:
-        positions: The result of `walked`.
+        positions: The result of `walk`.
         window: The watermarked columns and their bounds.
         number: The number of the column.
 
@@ -103,7 +103,7 @@ def risen(positions: Sequence[Position], window: Bounded, number: int) -> list[t
     """
     steps: list[tuple[int, int]] = []
     for position in positions:
-        height = lowest(window, number, dict(enumerate(position.after)))
+        height = limit_value(window, number, dict(enumerate(position.after)))
         if height > (steps[-1][0] if steps else NOTHING_YET):
             steps.append((height, position.time))
     return steps

@@ -171,7 +171,7 @@ def limit_sql(window: Bounded, number: int, of: Callable[[int], str]) -> str:
     return f"greatest({', '.join([*limits, f'{NOTHING_YET}L', f'{NOTHING_YET}L'])})"
 
 
-def lowest(window: Bounded, number: int, watermarks: Mapping[int, int]) -> int:
+def limit_value(window: Bounded, number: int, watermarks: Mapping[int, int]) -> int:
     """Return the limit of a watermarked column, from watermarks by number."""
     known = [(watermarks[bound.lesser], bound.allowance) for bound in window.limiting(number)]
     limits = [at if at == NOTHING_YET else max(at - allowance, NOTHING_YET) for at, allowance in known]

@@ -48,5 +48,5 @@ def check_definition(join: str, definition: str, recorded: str, hint: str, redef
             "the definition of the join has changed since its last epoch",
             expected=f"the definition with fingerprint {recorded}",
             found=f"fingerprint {definition}" + ("" if redefined is None else f": {redefined}"),
-            hint=redefined.way if redefined is not None and redefined.way else hint,
+            hint=redefined.remedy if redefined is not None and redefined.remedy else hint,
         )

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 
 @dataclass(frozen=True)
-class Arrival:
+class NewCommit:
     """
     A commit with data, or an epoch of a join whose result is a stream. An epoch may have several positions.
 
@@ -30,7 +30,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class NewCommits:
     """
     The new commits of a source since the last epoch.
 
@@ -51,8 +51,8 @@ class Arrivals:
     place: int
     recorded: int
     newest: int
-    commits: tuple[Arrival, ...]
-    later: Arrival | None = None
+    commits: tuple[NewCommit, ...]
+    later: NewCommit | None = None
     clock: int = 0
     is_last: bool = False
 
@@ -75,7 +75,7 @@ Place = tuple[int, bool, int, int]
 """The place of a commit in the total order: time, whether its source comes last, place in FROM, version."""
 
 
-def find_cut(sources: Sequence[Arrivals], max_versions: int | None = None, max_bytes: int | None = None) -> Cut:
+def find_cut(sources: Sequence[NewCommits], max_versions: int | None = None, max_bytes: int | None = None) -> Cut:
     """
     Find the versions up to which an epoch reads.
 
@@ -104,7 +104,7 @@ def find_cut(sources: Sequence[Arrivals], max_versions: int | None = None, max_b
     return Cut(versions, more)
 
 
-def _bounded(commits: Sequence[Arrival], max_versions: int | None, max_bytes: int | None) -> int:
+def _bounded(commits: Sequence[NewCommit], max_versions: int | None, max_bytes: int | None) -> int:
     """Count the commits within the bounds, at least one if any exist."""
     number = len(commits) if max_versions is None else min(max_versions, len(commits))
     if max_bytes is not None:
@@ -113,18 +113,18 @@ def _bounded(commits: Sequence[Arrival], max_versions: int | None, max_bytes: in
     return number
 
 
-def _before(left_out: Mapping[str, Place], source: Arrivals, taken: int) -> int:
+def _before(left_out: Mapping[str, Place], source: NewCommits, taken: int) -> int:
     """Count the taken commits that lie completely before every commit that the other sources leave out."""
     border = min((place for name, place in left_out.items() if name != source.name), default=None)
     return sum(1 for place in _places(source, last=True)[:taken] if border is None or place < border)
 
 
-def _first_left(source: Arrivals, taken: int) -> Place | None:
+def _first_left(source: NewCommits, taken: int) -> Place | None:
     places = _places(source)
     return places[taken] if taken < len(places) else None
 
 
-def _places(source: Arrivals, *, last: bool = False) -> list[Place]:
+def _places(source: NewCommits, *, last: bool = False) -> list[Place]:
     """
     Return the places of the commits, and of the later commit if one arrived.
 

@@ -150,7 +150,7 @@ def _continue(
         ranges.append(SourceRange(source.name, source.id, before.to_version, source.version, start, *read))
     changed = [source for source in sources if source.changed]
     gaps = [source for source in sources if source.gap]
-    if not changed and not gaps and not any(source.has_come for source in sources):
+    if not changed and not gaps and not any(source.has_news for source in sources):
         reason = "no-changes: no commit with data since the last epoch"
         return EpochPlan(join, history.next_epoch, "nothing", reason, tuple(ranges), result.id, result.version)
     if changed and refresh == "incremental":

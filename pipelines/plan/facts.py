@@ -41,7 +41,7 @@ class SourceFacts:
     is_restored: bool = False
 
     @property
-    def has_come(self) -> bool:
+    def has_news(self) -> bool:
         """Whether the source has new rows, or only a new watermark, since the last epoch."""
         return bool(self.data_versions) or self.epochs[0] < self.epochs[1]
 
@@ -61,11 +61,11 @@ class Redefined:
 
     Args:
         changes: A clause for each changed column of the result and each changed source.
-        way: The remedy, if a backfill in place is not the remedy; else empty.
+        remedy: The remedy, if a backfill in place is not the remedy; else empty.
     """
 
     changes: tuple[str, ...]
-    way: str = ""
+    remedy: str = ""
 
     def __str__(self) -> str:
         return "; ".join(self.changes) or "the columns and sources are the same, the expressions or options differ"

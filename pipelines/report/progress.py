@@ -68,7 +68,7 @@ class Sliced:
 class Progress:
     """The listener of a run. This base class ignores all events."""
 
-    def begun(self, join: str, epoch: int, strategy: str, reason: str) -> None:
+    def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """
         Handle the start of an epoch.
 

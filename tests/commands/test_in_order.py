@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakehouse.errors import GateFailed, LakejoinError, NotLoaded
-from pipelines.commands.run import one_after_the_other
+from pipelines.commands.run import run_in_order
 from pipelines.report import JoinReport
 from pipelines.report.progress import Progress
 from tests.lake import JOIN, Lake
@@ -43,7 +43,7 @@ def ran(tmp_path: Path, error: LakejoinError) -> list[JoinReport]:
             raise error
         return JoinReport(join=name, outcome="done")
 
-    reports = one_after_the_other(workspace, NAMES, run, heard)
+    reports = run_in_order(workspace, NAMES, run, heard)
     assert heard.ended == [(report.join, report.outcome) for report in reports]
     assert reports[0].error is error
     return reports

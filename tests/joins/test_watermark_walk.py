@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.joins.watermark_walk import Position, risen, walked
+from pipelines.joins.watermark_walk import Position, limit_rises, walk
 from pipelines.joins.watermarks import NOTHING_YET
 from pipelines.spec.statement.definition import Time, Watermark, Window, Within
 
@@ -23,7 +23,7 @@ MARKS = st.lists(
 
 
 def test_each_position_sees_what_came_before_it_and_not_itself() -> None:
-    found = walked([(2, 1, 1, None, 40), (1, 0, 7, 30, None)], [NOTHING_YET, 10])
+    found = walk([(2, 1, 1, None, 40), (1, 0, 7, 30, None)], [NOTHING_YET, 10])
     assert found == [
         Position(1, 0, 7, (NOTHING_YET, 10), (30, 10)),
         Position(2, 1, 1, (30, 10), (30, 40)),
@@ -31,21 +31,23 @@ def test_each_position_sees_what_came_before_it_and_not_itself() -> None:
 
 
 def test_a_limit_rises_with_the_watermark_of_the_other_side_by_the_tightest_bound() -> None:
-    found = walked([(1, 0, 7, 30, None), (2, 1, 1, None, 40)], [NOTHING_YET, 10])
-    assert risen(found, WINDOW, 0) == [(-10, 1), (20, 2)], "10 was known before, and is told at the first position"
-    assert risen(found, WINDOW, 1) == [(20, 1)]
+    found = walk([(1, 0, 7, 30, None), (2, 1, 1, None, 40)], [NOTHING_YET, 10])
+    assert limit_rises(found, WINDOW, 0) == [(-10, 1), (20, 2)], (
+        "10 was known before, and is told at the first position"
+    )
+    assert limit_rises(found, WINDOW, 1) == [(20, 1)]
 
 
 @given(MARKS, st.lists(st.just(NOTHING_YET) | st.integers(-50, 50), min_size=2, max_size=2), st.randoms())
 def test_watermarks_never_fall_and_no_order_of_reading_matters(marks, floors, random) -> None:
-    found = walked(marks, floors)
+    found = walk(marks, floors)
     shuffled = list(marks)
     random.shuffle(shuffled)
-    assert walked(shuffled, floors) == found
+    assert walk(shuffled, floors) == found
     for one, after in pairwise(found):
         assert one.after == after.before
         assert all(early <= late for early, late in zip(one.before, one.after, strict=True))
     for number in (0, 1):
-        steps = risen(found, WINDOW, number)
+        steps = limit_rises(found, WINDOW, number)
         assert steps == sorted(steps)
         assert len({height for height, _ in steps}) == len(steps)

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse import limits
-from lakehouse.small import TooMuch, to_driver
+from lakehouse.small import TooLarge, to_driver
 from lakehouse.values import same
 from tests.lake import Lake
 from tests.test_types import VALUES
@@ -41,17 +41,17 @@ def test_values_of_every_type_come_back_as_they_were(spark: SparkSession) -> Non
 
 @pytest.mark.parametrize("value", NOT_CARRIED)
 def test_types_that_arrow_does_not_carry_stay_in_spark(spark: SparkSession, value: str) -> None:
-    with pytest.raises(TooMuch):
+    with pytest.raises(TooLarge):
         to_driver(spark.sql(f"SELECT array({value}) AS c"))
 
 
 def test_more_rows_than_the_limit_stay_in_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ROWS_ON_DRIVER", 3)
-    with pytest.raises(TooMuch):
+    with pytest.raises(TooLarge):
         to_driver(spark.range(4).toDF("k"))
     assert to_driver(spark.range(3).toDF("k")).rows.num_rows == 3
     monkeypatch.setattr(limits, "BYTES_ON_DRIVER", 20)
-    with pytest.raises(TooMuch):
+    with pytest.raises(TooLarge):
         to_driver(spark.range(3).toDF("k"))
 
 

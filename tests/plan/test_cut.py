@@ -5,14 +5,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.plan.cut import Arrival, Arrivals, Cut, find_cut
+from pipelines.plan.cut import Cut, NewCommit, NewCommits, find_cut
 
 
-def arrivals(name: str, place: int, *times: int, later: int | None = None, size: int = 1) -> Arrivals:
+def arrivals(name: str, place: int, *times: int, later: int | None = None, size: int = 1) -> NewCommits:
     """Give a source whose commits came at these times; its versions count from 1."""
-    commits = tuple(Arrival(number, time, size) for number, time in enumerate(times, start=1))
-    after = None if later is None else Arrival(len(times) + 1, later)
-    return Arrivals(name, place, 0, len(times), commits, after, is_last=place == 0)
+    commits = tuple(NewCommit(number, time, size) for number, time in enumerate(times, start=1))
+    after = None if later is None else NewCommit(len(times) + 1, later)
+    return NewCommits(name, place, 0, len(times), commits, after, is_last=place == 0)
 
 
 def test_without_bounds_everything_is_read() -> None:
@@ -45,7 +45,7 @@ def test_of_two_streams_the_left_one_comes_first_at_the_same_time() -> None:
     """A row of 5 on the right that is left out lets one of 5 on the left in, and not the other way round."""
     left, right = (replace(arrivals("l", 0, 1, 5), is_last=False), arrivals("r", 1, 1, 5))
     assert find_cut(
-        [left, replace(right, commits=(*right.commits, Arrival(3, 5)), newest=3)], max_versions=2
+        [left, replace(right, commits=(*right.commits, NewCommit(3, 5)), newest=3)], max_versions=2
     ).versions == {
         "l": 2,
         "r": 2,
@@ -55,11 +55,11 @@ def test_of_two_streams_the_left_one_comes_first_at_the_same_time() -> None:
 
 def test_an_epoch_of_a_join_before_is_read_as_a_whole_or_not_at_all() -> None:
     """It passed positions 3 to 8. Beside a commit at 5 that came too late it waits, and so does what is after 3."""
-    made = replace(arrivals("made", 0), newest=1, commits=(Arrival(1, 3, until=8),), is_last=False)
+    made = replace(arrivals("made", 0), newest=1, commits=(NewCommit(1, 3, until=8),), is_last=False)
     assert find_cut([made, arrivals("t", 1, 4, 7)]) == Cut({"made": 1, "t": 2}, more=False)
     assert find_cut([made, arrivals("t", 1, 2, 4, later=5)]) == Cut({"made": 0, "t": 1}, more=True)
     assert find_cut([made, arrivals("t", 1, 2, 4, later=9)]) == Cut({"made": 1, "t": 2}, more=False)
-    behind = replace(made, later=Arrival(2, 6))  # what is behind it has gone on, and it has not followed yet
+    behind = replace(made, later=NewCommit(2, 6))  # what is behind it has gone on, and it has not followed yet
     assert find_cut([behind, arrivals("t", 1, 4, 7, 9)]) == Cut({"made": 1, "t": 2}, more=True)
 
 
@@ -98,10 +98,10 @@ def test_epoch_after_epoch_everything_is_read_in_order(times: list[list[int]], b
         for place, moments in enumerate(times):
             name = f"s{place}"
             commits = tuple(
-                Arrival(number, time) for number, time in enumerate(moments, start=1) if number > recorded[name]
+                NewCommit(number, time) for number, time in enumerate(moments, start=1) if number > recorded[name]
             )
             newest, floor = len(moments), floors[name]
-            sources.append(Arrivals(name, place, recorded[name], newest, commits, None, floor, place == 0))
+            sources.append(NewCommits(name, place, recorded[name], newest, commits, None, floor, place == 0))
         if not any(source.commits for source in sources):
             break
         pins = find_cut(sources, max_versions=bound)

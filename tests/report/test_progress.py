@@ -15,7 +15,7 @@ from pipelines.report.progress import ORDER, SILENT, STEPS, Progress, Stopwatch,
 def epoch(progress: Progress, join: str, strategy: str, *, outcome: str = "done") -> None:
     """Tell of an epoch as the driver does: it plans before it knows what the epoch is."""
     progress.step(join, "plan")
-    progress.begun(join, 5, strategy, "changes: the feeds hold all changes since the last epoch")
+    progress.started(join, 5, strategy, "changes: the feeds hold all changes since the last epoch")
     for step in STEPS[strategy][1:]:
         progress.step(join, step)
     progress.finished(join, outcome)
@@ -52,7 +52,7 @@ def test_a_bar_shows_join_epoch_and_the_place_of_the_step_and_is_full_at_the_end
         assert "epoch 5, incremental" in shown_now
         assert display.tasks[0].finished
         bars.step("other", "plan")
-        bars.begun("other", 2, "load", "first-load: the result does not exist yet")
+        bars.started("other", 2, "load", "first-load: the result does not exist yet")
         bars.step("other", "check")
         bars.step("other", "ledger")
         bars.step("other", "load")

@@ -48,7 +48,7 @@ BACKFILL = "run `lakejoin backfill`"
 """The hint of an error, which `ktable_remedy` replaces."""
 
 
-def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False, anew: bool = False) -> Prepared:
+def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False, reconcile: bool = False) -> Prepared:
     """
     Read the state of a changelog source, its KTable and the ledger, and plan the next epoch.
 
@@ -57,7 +57,7 @@ def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False, a
         name: The source.
         backfill: Whether the user asked for a backfill: a missing KTable is loaded again, a KTable that cannot continue
             is reconciled with its source, and any other KTable continues.
-        anew: Whether to reconcile the KTable even if its source's log shows that it could continue.
+        reconcile: Whether to reconcile the KTable even if its source's log shows that it could continue.
 
     Raises:
         CannotContinue: The next epoch cannot continue from the recorded versions.
@@ -73,9 +73,9 @@ def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False, a
         if found is not None and is_only_created(found, history):
             found = None
         if found is not None:
-            check_columns(name, "KTable of this changelog source", bound.columns, found.schema, bound.reshaped)
+            check_columns(name, "KTable of this changelog source", bound.columns, found.schema, bound.columns_remedy)
         try:
-            return _planned(workspace, bound, history, found, backfill=anew or (backfill and found is None))
+            return _planned(workspace, bound, history, found, backfill=reconcile or (backfill and found is None))
         except CannotContinue:
             if not backfill or found is None:
                 raise

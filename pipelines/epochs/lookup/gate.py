@@ -10,7 +10,7 @@ from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.entries import Entry
 from lakehouse.session import settings, small_query_settings
-from lakehouse.small import TooMuch, to_driver
+from lakehouse.small import TooLarge, to_driver
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.values import comparable, type_sql
@@ -131,7 +131,7 @@ def _sample(bound: BoundJoin, new_rows: DataFrame, staged: DataFrame, share: int
 def _materialize(workspace: Workspace, stage: Stage, rows: DataFrame, *, via_driver: bool) -> DataFrame:
     """Materialize rows on the driver or in the stage, and return them from there."""
     if via_driver:
-        with suppress(TooMuch):
+        with suppress(TooLarge):
             return to_driver(rows).frame
     stage.put("gated", rows)
     return stage.get(workspace.spark, "gated", rows.schema)

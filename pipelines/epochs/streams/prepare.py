@@ -27,7 +27,7 @@ from pipelines.epochs.preflight import (
     source_facts,
     used_columns,
 )
-from pipelines.epochs.streams.source_progress import Upstream, arrivals, source_kind, up_to
+from pipelines.epochs.streams.source_progress import Upstream, new_commits, source_kind, up_to
 from pipelines.epochs.streams.state_table import create_state, state_schema
 from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.cut import find_cut
@@ -93,7 +93,7 @@ def _prepared(
         redefined = seen_changes(bound, result, history)
         check_definition(name, bound.definition, last.definition, backfill_hint(name), redefined)
         recorded = {source.name: source for source in last.sources}
-        new, bound = arrivals(workspace, bound, upstream, recorded, clocks, goes_on=goal is not None)
+        new, bound = new_commits(workspace, bound, upstream, recorded, clocks, goes_on=goal is not None)
         cut = find_cut(new, options.max_versions, options.max_bytes)
         versions = dict(cut.versions)
         for made, (_, newest) in epochs.items():
@@ -186,7 +186,7 @@ def stream_remedy(name: str) -> Iterator[None]:
 def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[EpochPlan, BoundJoin]:
     """Plan the epoch that recreates a result from the stream and its tables as they are now, replacing all rows."""
     bound, table = up_to(bind_join(workspace, name), {}), get(workspace.spark, workspace.table(name))
-    check_columns(name, "result", bound.columns, table.schema, bound.reshaped)
+    check_columns(name, "result", bound.columns, table.schema, bound.columns_remedy)
     read = (*bound.sources, *bound.logs.values())
     epochs = Upstream.of(workspace, bound).epochs(bound)
     used = used_columns(bound, table)
@@ -235,7 +235,7 @@ def create_targets(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> E
         return plan
     create(workspace.spark, bound.result, bound.columns, STREAM_COLUMNS)
     table = get(workspace.spark, bound.result)
-    check_columns(bound.join.name, "result", bound.columns, table.schema, bound.reshaped)
+    check_columns(bound.join.name, "result", bound.columns, table.schema, bound.columns_remedy)
     plan = replace(plan, result_id=table.id, base_version=table.version)
     return plan if bound.state is None else create_state(workspace, bound, plan)
 

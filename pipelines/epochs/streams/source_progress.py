@@ -16,7 +16,7 @@ from lakehouse.tables import Commit, Table, commits_since, find, refresh
 from lakehouse.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.plan.cut import Arrival, Arrivals, find_cut
+from pipelines.plan.cut import NewCommit, NewCommits, find_cut
 from pipelines.plan.values import APPENDED
 from pipelines.spec import is_stream, reads, statement_of
 
@@ -57,7 +57,7 @@ class Upstream:
         assert last.result.version is not None
         return last.result.version
 
-    def new_epochs(self, name: str, after: int, until: int) -> tuple[Arrival, ...]:
+    def new_epochs(self, name: str, after: int, until: int) -> tuple[NewCommit, ...]:
         """
         Return the epochs (after, until] of an upstream join that passed a position or added rows, as versions.
 
@@ -77,10 +77,10 @@ class Upstream:
         entries = [entry for entry in history.between(after, until) if entry.positions or entry.counts.get(APPENDED)]
         return tuple(map(_epoch, entries))
 
-    def later(self, name: str, epoch: int) -> Arrival | None:
+    def later(self, name: str, epoch: int) -> NewCommit | None:
         """Return the first change in the streams behind an upstream join that is later than an epoch; None if none."""
         time = self._first_after(self.histories[name], epoch)
-        return None if time is None else Arrival(epoch + 1, time)
+        return None if time is None else NewCommit(epoch + 1, time)
 
     def _first_after(self, history: JoinHistory, epoch: int) -> int | None:
         newest = history.committed
@@ -106,7 +106,7 @@ class Upstream:
         return micros(new[0].at) if new else None
 
 
-def arrivals(
+def new_commits(
     workspace: Workspace,
     bound: BoundJoin,
     upstream: Upstream,
@@ -114,7 +114,7 @@ def arrivals(
     clocks: Mapping[str, int],
     *,
     goes_on: bool,
-) -> tuple[list[Arrivals], BoundJoin]:
+) -> tuple[list[NewCommits], BoundJoin]:
     """
     Return what is new in each source, and what came to it while the others were read.
 
@@ -165,7 +165,7 @@ def arrivals(
             later = _arrival(after[place][0]) if after[place] else None
         else:
             continue
-        found.append(Arrivals(name, order, *ends, commits, later, clock, is_last))
+        found.append(NewCommits(name, order, *ends, commits, later, clock, is_last))
     return found, bound
 
 
@@ -200,7 +200,7 @@ def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:
         known = [commit for commit in reversed(table.commits) if commit.version <= table.version]
         commits = tuple(_arrival(commit) for commit in known if commit.changes_data)
         first = _arrival(later[0]) if later else None
-        new.append(Arrivals(table.address.label, place, known[0].version - 1, table.version, commits, first))
+        new.append(NewCommits(table.address.label, place, known[0].version - 1, table.version, commits, first))
     return find_cut(new).versions
 
 
@@ -232,10 +232,10 @@ def _with_data(workspace: Workspace, table: Table, after: int) -> list[Commit]:
     return [commit for commit in commits_since(workspace.spark, table, after) if commit.changes_data]
 
 
-def _arrival(commit: Commit) -> Arrival:
-    return Arrival(commit.version, micros(commit.at), commit.added_bytes)
+def _arrival(commit: Commit) -> NewCommit:
+    return NewCommit(commit.version, micros(commit.at), commit.added_bytes)
 
 
-def _epoch(entry: Entry) -> Arrival:
+def _epoch(entry: Entry) -> NewCommit:
     times = [passed.time for passed in entry.positions] or [0]
-    return Arrival(entry.epoch, times[0], until=times[-1])
+    return NewCommit(entry.epoch, times[0], until=times[-1])

@@ -11,7 +11,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.preflight import (
     NO_GAPS,
     Prepared,
-    _check_changelog,
+    check_changelog,
     check_result,
     facts_of,
     seen_changes,
@@ -68,7 +68,7 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gaps: Ma
         redefined=seen_changes(bound, result, history),
     )
     if changelog is not None:
-        _check_changelog(workspace, bound, changelog, history, backfill=backfill)
+        check_changelog(workspace, bound, changelog, history, backfill=backfill)
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=backfill)
     return Prepared(plan, history, bound)

@@ -36,7 +36,7 @@ class EpochSources:
         plan: The versions that the epoch accounts for.
         stage: Where changes and keys are materialized while the epoch is computed.
         via_driver: Whether all rows between feeds and change set pass through the driver instead; rows that prove too
-            many for it raise `TooMuch`.
+            many for it raise `TooLarge`.
 
     `counts` holds the feed rows read, the feed rows without a key, the rows looked up and the source files read for
     these. `twice` holds the changes of sources that have a changed key more than once. `unchecked` holds the keys of

@@ -16,7 +16,7 @@ from expectations.gate.met import EARLIEST, FACTS, ROWS
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.session import settings, small_query_settings
-from lakehouse.small import TooMuch, to_driver
+from lakehouse.small import TooLarge, to_driver
 from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from lakehouse.tables import read
@@ -110,7 +110,7 @@ def _collected(known: list[DataFrame]) -> list[DataFrame]:
     """Collect the rows of both streams to the driver in one query, if they are small enough."""
     try:
         both = to_driver(known[0].unionByName(known[1], allowMissingColumns=True)).frame
-    except TooMuch:
+    except TooLarge:
         return known
     return [
         both.where(f"{row} IS NOT NULL").select(*map(quote, one.columns)) for row, one in zip(ROWS, known, strict=True)

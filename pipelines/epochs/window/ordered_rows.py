@@ -23,7 +23,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.joins.pairs import LATE, NULL_KEY, judged, timed
 from pipelines.joins.row_id import both_sides, hashed, identified, identified_by_hash, together
-from pipelines.joins.watermark_walk import Position, combined_steps, risen, steps_at, walked
+from pipelines.joins.watermark_walk import Position, combined_steps, limit_rises, steps_at, walk
 from pipelines.joins.watermarks import (
     NOTHING_YET,
     PLACE,
@@ -31,7 +31,7 @@ from pipelines.joins.watermarks import (
     TIME,
     limit,
     limit_sql,
-    lowest,
+    limit_value,
     value,
     watermark_after,
     watermark_before,
@@ -149,7 +149,7 @@ class OrderedRows:
         """The times at which the limit of each watermarked column rose; None if the positions are too many."""
         if not self._is_by_commit or len(self._positions) > limits.CONSTANT_POSITIONS:
             return None
-        return {n: risen(self._positions, self._window, n) for n in self._numbers}
+        return {n: limit_rises(self._positions, self._window, n) for n in self._numbers}
 
     @cached_property
     def floors(self) -> dict[int, int]:
@@ -188,7 +188,7 @@ class OrderedRows:
     def _carried(self, watermarks: Mapping[int, int]) -> dict[str, int]:
         """Return the watermarks of the result: no row that arrives or expires later lies before them."""
         carried = self._bound.join.carried
-        far = {name: min(watermarks[n], lowest(self._window, n, watermarks)) for name, n in carried}
+        far = {name: min(watermarks[n], limit_value(self._window, n, watermarks)) for name, n in carried}
         return {name: watermark for name, watermark in far.items() if watermark != NOTHING_YET}
 
     @property
@@ -264,7 +264,7 @@ class OrderedRows:
     @cached_property
     def _positions(self) -> list[Position]:
         steps = [tuple(row) for row in steps_at(self._marked, self._window).collect()]
-        return walked(combined_steps([*steps, *self._upstream_steps]), [*self.floors.values()])
+        return walk(combined_steps([*steps, *self._upstream_steps]), [*self.floors.values()])
 
     @property
     def _is_from_upstream(self) -> bool:

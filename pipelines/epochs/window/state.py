@@ -23,7 +23,7 @@ from pipelines.epochs.streams.state_table import BOTH, STATE_ROWS
 from pipelines.joins.expiry import KEEP, OP
 from pipelines.joins.pairs import EXPIRED, LATE, NOT_JOINABLE, NULL_KEY, as_buffered, judged, outer_sides
 from pipelines.joins.row_id import both_sides
-from pipelines.joins.watermarks import NOTHING_YET, limit, lowest, watermark_before, window_of
+from pipelines.joins.watermarks import NOTHING_YET, limit, limit_value, watermark_before, window_of
 from pipelines.plan.values import BUFFERED, BUFFERED_UNCHANGED, EpochPlan
 from pipelines.spec import ResolvedQuery
 from pipelines.spec.statement.added_columns import IDENTITY, MATCHED, SIDE
@@ -76,7 +76,7 @@ def read_buffered(
         on_sides = as_buffered(both_sides(rows, bound.join), bound.join)
         window = window_of(bound.join)
         numbers = range(len(window.watermarks))
-        bounds = {limit(n): F.lit(lowest(window, n, watermarks)) for n in numbers}
+        bounds = {limit(n): F.lit(limit_value(window, n, watermarks)) for n in numbers}
         none_late = {watermark_before(n): F.lit(NOTHING_YET) for n in numbers}
         known = judged(on_sides.withColumns(bounds | none_late), bound.join, bound.semantics)
         stay = known.where(f"NOT ({NOT_JOINABLE} OR {EXPIRED})")

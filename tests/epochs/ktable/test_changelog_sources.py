@@ -22,7 +22,7 @@ from lakehouse.errors import (
     SchemaBroken,
     SourceRecreated,
 )
-from lakehouse.small import TooMuch
+from lakehouse.small import TooLarge
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
@@ -266,7 +266,7 @@ def test_what_is_too_much_for_the_driver_goes_through_the_stage(
     """And comes to the same."""
 
     def refused(frame: DataFrame) -> None:
-        raise TooMuch
+        raise TooLarge
 
     lake = followed
     monkeypatch.setattr(compute, "to_driver", refused)
