@@ -89,7 +89,7 @@ def test_a_rule_may_be_a_variable(tmp_path):
     """Its value is checked like one that is written."""
     path = written(tmp_path, GOOD + "optimizations: ['${var.rule}']\n")
     assert load(path, {"rule": "share_change_reads"}).optimizations == ("share_change_reads",)
-    with pytest.raises(PipelineFileError, match="there is no rule `share_reads`"):
+    with pytest.raises(PipelineFileError, match="unknown rule `share_reads`"):
         load(path, {"rule": "share_reads"})
     with pytest.raises(PipelineFileError) as caught:
         load(path)
@@ -195,5 +195,5 @@ def test_the_file_is_found_in_the_folder_or_above(tmp_path):
 
 def test_no_file_is_found(tmp_path):
     """The message names what was looked for."""
-    with pytest.raises(PipelineFileError, match=r"lakejoin.yml: not in this folder"):
+    with pytest.raises(PipelineFileError, match=r"lakejoin.yml: not found in this folder"):
         find(tmp_path)

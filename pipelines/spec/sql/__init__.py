@@ -1,1 +1,1 @@
-"""SQL of the parser: dialect, functions, intervals, and the faults found in an expression. No statement."""
+"""SQL expressions: dialect, functions, intervals, and errors in expressions. Joins are not known here."""
