@@ -125,7 +125,7 @@ def test_a_source_at_fault_does_not_hide_the_faults_of_statements(tmp_path):
     found = faults(tmp_path, text)
     assert [fault.split(" ")[0] for fault in found] == ["sources.flights.key", *["joins.flight_status.sql"] * 2]
     assert "`nope`" in found[1]
-    assert "no source `stats`" in found[2]
+    assert "unknown source `stats`" in found[2]
 
 
 def test_what_must_fit_together_is_told_beside_what_is_wrong_by_itself(tmp_path):

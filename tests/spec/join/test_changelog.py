@@ -105,8 +105,8 @@ def test_every_column_that_is_not_there_is_named_at_once():
 
 def test_the_names_of_the_ktables_own_columns_are_taken():
     assert misfits([*COLUMNS, "_Deleted", "_order"]) == [
-        "orders has a column `_Deleted`, as lakejoin's own table of it does | give it another name",
-        "orders has a column `_order`, as lakejoin's own table of it does | give it another name",
+        "orders has a column `_Deleted`, a name that lakejoin needs itself | rename the column",
+        "orders has a column `_order`, a name that lakejoin needs itself | rename the column",
     ]
 
 

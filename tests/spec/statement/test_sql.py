@@ -47,7 +47,7 @@ from tests.spec.examples import ON, SOURCES, refusals, taken_apart
         ("SELECT * FROM flights f LEFT ANTI JOIN status s ON f.flight_id = s.flight_id", "ANTI JOIN"),
         ("SELECT * FROM flights f JOIN status s", "no ON or USING"),
         ("SELECT * FROM flights f JOIN status s ON TRUE", "ON TRUE compares nothing"),
-        ("SELECT * FROM flights f", "alone"),
+        ("SELECT * FROM flights f", "is the only input"),
         ("SELECT 1", "not a SELECT"),
         ("SELECT 1 WHERE true", "not a SELECT"),
         ("DELETE FROM flights", "not a SELECT"),
@@ -85,7 +85,8 @@ def test_what_with_defines_is_no_unknown_source():
 def test_with_hides_no_other_fault():
     """What is wrong beside it is listed too."""
     faults = refusals("WITH w AS (SELECT * FROM planes) SELECT * FROM w JOIN stat s ON w.a = s.flight_id LIMIT 1")
-    assert [fault.split(" | ")[0].split(" is ")[0] for fault in faults] == ["WITH", "FROM: there", "LIMIT"]
+    problems = [fault.split(" | ")[0].split(" is ")[0] for fault in faults]
+    assert problems == ["WITH", "FROM: unknown source `stat`", "LIMIT"]
 
 
 def test_what_a_lookup_lacks_is_one_equality_for_each_column():
@@ -170,12 +171,12 @@ def test_harmless_texts_stay(text):
 @pytest.mark.parametrize(
     ("table", "named"),
     [
-        ("flihgts", "there is no source `flihgts` | did you mean `flights`?"),
+        ("flihgts", "unknown source `flihgts` | did you mean `flights`?"),
         ("zzz", "the sources are `flights`, `status`"),
         ("main.aviation.flights", "`main.aviation.flights` is a qualified name"),
-        ("enrichd", "there is no source `enrichd` | did you mean `enriched`?"),
-        ("status2", "there is no source `status2` | did you mean `status`?"),
-        ("airlines", "`airlines` is a global table: its changes cause nothing, so only a stream can meet it"),
+        ("enrichd", "unknown source `enrichd` | did you mean `enriched`?"),
+        ("status2", "unknown source `status2` | did you mean `status`?"),
+        ("airlines", "`airlines` is a global table: its changes trigger no epoch, so only a stream can join it"),
     ],
 )
 def test_from_names_sources_of_the_file(table, named):
@@ -189,7 +190,7 @@ def test_using_is_for_two_inputs():
     (fault,) = refusals(
         "SELECT * FROM flights f JOIN status s USING (flight_id) JOIN planes p ON p.tailnum = f.tailnum"
     )
-    assert "USING in a join of three inputs and more is not yet supported" in fault
+    assert "USING in a join of three or more inputs is not yet supported" in fault
 
 
 def test_all_faults_of_a_statement_come_at_once():
