@@ -89,36 +89,38 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile
         file = PipelineFile.model_validate(content)
     except ValidationError as error:
         known = [detail for detail in error.errors() if detail["type"] != MISFIT]
-        faults += _alone(known, document, substitution.open)
+        faults += _single_option_faults(known, document, substitution.open)
     wrong, parts = check_statements(_sources(content), mapping(content.get("joins")), document)
-    faults += [*_together(content, document), *wrong, *_conditions(content, document, substitution.open)]
+    faults += [*_cross_option_faults(content, document), *wrong, *_conditions(content, document, substitution.open)]
     faults += _expectations(content, document, substitution.open)
     if faults or file is None:
         raise PipelineFileError(str(path), sorted(faults, key=lambda fault: fault.line or 0))
     return file.split(parts)
 
 
-def _alone(details: Sequence[ErrorDetails], document: Document, holes: Collection[tuple[str, ...]]) -> Iterator[Fault]:
+def _single_option_faults(
+    details: Sequence[ErrorDetails], document: Document, unresolved: Collection[tuple[str, ...]]
+) -> Iterator[Fault]:
     """Yield the errors of single options, without those that follow from a misspelled name or a missing value."""
     faults = [_fault(detail, document) for detail in details]
     meant = {fault.path.rpartition(".")[0] + fault.hint for fault in faults}
-    no_texts = {fault.path for fault in document.faults if fault.problem == NO_TEXT}
+    not_strings = {fault.path for fault in document.faults if fault.problem == NO_TEXT}
     for detail, fault in zip(details, faults, strict=True):
         where = _where(detail)
-        is_open = detail["type"] not in TYPES and any(hole[: len(where)] == where for hole in holes)
-        is_named = detail["type"] == "extra_forbidden" and fault.path in no_texts
-        if not is_open and not is_named and not _is_misspelled(fault, meant):
+        is_unresolved = detail["type"] not in TYPES and any(path[: len(where)] == where for path in unresolved)
+        is_bad_name = detail["type"] == "extra_forbidden" and fault.path in not_strings
+        if not is_unresolved and not is_bad_name and not _is_misspelled(fault, meant):
             yield fault
 
 
-def _together(content: Mapping[str, Any], document: Document) -> Iterator[Fault]:
+def _cross_option_faults(content: Mapping[str, Any], document: Document) -> Iterator[Fault]:
     """Yield options that exclude each other, and names that clash; skip parts with unknown options."""
 
     def fault(problem: str, hint: str, *where: str) -> Fault:
         return Fault(dotted(where), problem, hint, document.line(where))
 
     storage, sources, joins = (mapping(content.get(part)) for part in ("storage", "sources", "joins"))
-    if isinstance(content.get("storage"), dict) and not _strangers(storage, Storage):
+    if isinstance(content.get("storage"), dict) and not _unknown_options(storage, Storage):
         misfit = storage_misfit(storage)
         yield from [fault(*misfit, "storage")] if misfit else []
     for name, source in sources.items():
@@ -128,7 +130,7 @@ def _together(content: Mapping[str, Any], document: Document) -> Iterator[Fault]
         yield fault(clash.problem, "", clash.part, clash.name)
 
 
-def _strangers(options: Collection[str], part: type[BaseModel]) -> list[str]:
+def _unknown_options(options: Collection[str], part: type[BaseModel]) -> list[str]:
     """List the unknown options among the options of a part of the file."""
     return [name for name in options if name not in _names(part)]
 
@@ -136,26 +138,28 @@ def _strangers(options: Collection[str], part: type[BaseModel]) -> list[str]:
 def _kind(source: Mapping[str, Any]) -> str | None:
     """Return the kind of a source; None if it is invalid, or if an unknown option may be a misspelled `kind`."""
     kind = source.get("kind", "table")
-    return kind if kind in get_args(SourceKind) and not _strangers(source, Source) else None
+    return kind if kind in get_args(SourceKind) and not _unknown_options(source, Source) else None
 
 
-def _conditions(content: Mapping[str, Any], document: Document, holes: Collection[tuple[str, ...]]) -> Iterator[Fault]:
+def _conditions(
+    content: Mapping[str, Any], document: Document, unresolved: Collection[tuple[str, ...]]
+) -> Iterator[Fault]:
     """Check every condition of a source that is a string without unresolved variables."""
     for name, source in mapping(content.get("sources")).items():
         for option in CONDITIONS:
             sql, where = mapping(source).get(option), ("sources", name, option)
-            if isinstance(sql, str) and sql and where not in holes:
+            if isinstance(sql, str) and sql and where not in unresolved:
                 yield from condition_faults(name, option, sql, partial(document.line_of_row, where))
 
 
 def _expectations(
-    content: Mapping[str, Any], document: Document, holes: Collection[tuple[str, ...]]
+    content: Mapping[str, Any], document: Document, unresolved: Collection[tuple[str, ...]]
 ) -> Iterator[Fault]:
     """Check the names and arguments of the expectations of every join, except values with unresolved variables."""
     for name, join in mapping(content.get("joins")).items():
         for misfit in expectation_misfits(mapping(join).get("expectations")):
             where = ("joins", name, "expectations", *misfit.path)
-            if where not in holes:
+            if where not in unresolved:
                 yield Fault(dotted(where), misfit.problem, misfit.hint, document.line(where))
 
 
@@ -173,9 +177,9 @@ def _sources(content: Mapping[str, Any]) -> dict[str, Source | None] | None:
 
 def _source(value: object) -> Source | None:
     """Read a source without its unknown options; return None if it is invalid."""
-    options, strangers = mapping(value), _strangers(mapping(value), Source)
+    options, unknown = mapping(value), _unknown_options(mapping(value), Source)
     try:
-        return Source.model_validate({name: option for name, option in options.items() if name not in strangers})
+        return Source.model_validate({name: option for name, option in options.items() if name not in unknown})
     except ValidationError:
         return None
 
@@ -187,11 +191,11 @@ def _where(detail: ErrorDetails) -> tuple[str, ...]:
 def _fault(detail: ErrorDetails, document: Document) -> Fault:
     """Convert an error of pydantic to a fault of the file."""
     where = _where(detail)
-    problem, hint = _words(detail, where)
+    problem, hint = _problem_and_hint(detail, where)
     return Fault(dotted(where), problem, hint, document.line(where))
 
 
-def _words(detail: ErrorDetails, where: Sequence[str]) -> tuple[str, str]:
+def _problem_and_hint(detail: ErrorDetails, where: Sequence[str]) -> tuple[str, str]:
     if detail["type"] == "extra_forbidden":
         options = _names(PARTS.get(where[0], PipelineFile) if len(where) > 1 else PipelineFile)
         return "no such option", nearest(where[-1], options) or f"the options are {', '.join(options)}"

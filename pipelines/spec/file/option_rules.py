@@ -61,9 +61,9 @@ def source_misfits(options: Mapping[str, Any], kind: str | None) -> Iterator[Mis
         yield Misfit("a source has `table` or `path`, not both")
     if kind is None:
         return
-    strangers = [f"`{option}`" for option, owner in OWNERS.items() if options.get(option) and kind != owner]
-    if strangers:
-        yield Misfit(f"{', '.join(strangers)}: not an option of a source of kind {kind}")
+    foreign = [f"`{option}`" for option, owner in OWNERS.items() if options.get(option) and kind != owner]
+    if foreign:
+        yield Misfit(f"{', '.join(foreign)}: not an option of a source of kind {kind}")
     if kind == "changelog" and options.get("order_by") is None:
         yield Misfit("a source of kind changelog needs `order_by`", "name the column that orders the rows of a key")
 
@@ -74,7 +74,7 @@ def clashes(sources: Collection[str], joins: Collection[str]) -> Iterator[Clash]
 
     Args:
         sources: The names of all sources.
-        joins: The names of all joins, which share a name space with the sources.
+        joins: The names of all joins, which share a namespace with the sources.
 
     Yields:
         Each name that an earlier name already takes.

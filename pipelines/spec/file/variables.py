@@ -62,7 +62,7 @@ class Substitution:
         if not isinstance(value, str) or "${" not in value:
             return value
         if path[-1] in SQL_OPTIONS:
-            self._mention(value)
+            self._mark_used(value)
             if path[-1] != "sql":  # the parser reports this for statements
                 self._note(path, "variables are not allowed in SQL", "write the value: it is part of the definition")
             return value
@@ -70,11 +70,11 @@ class Substitution:
 
     def _key(self, key: str, path: tuple[str, ...]) -> str:
         if "${" in key:
-            self._mention(key)
+            self._mark_used(key)
             self._note((*path, key), "variables are not allowed in names", "use variables in values only")
         return key
 
-    def _mention(self, text: str) -> None:
+    def _mark_used(self, text: str) -> None:
         """Mark the variables of a string that must not contain any as used, so that only their place is reported."""
         named = (NAME.fullmatch(found.group(1) or "") for found in REFERENCE.finditer(text))
         self._used.update(name.group(2) for name in named if name and name.group(1) == "var")

@@ -138,7 +138,7 @@ def read_document(path: Path) -> Document:
         raise unusable(f"not YAML: the character U+{ord(text[error.position]):04X}", "leave it out", line) from None
     try:
         root = loader.get_single_node()
-        faults = [] if root is None else list(_settled(root, ()))
+        faults = [] if root is None else list(_normalized_keys(root, ()))
         content = None if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -155,11 +155,11 @@ def read_document(path: Path) -> Document:
     return Document(content, root, faults)
 
 
-def _settled(node: yaml.Node, path: tuple[str, ...]) -> Iterator[Fault]:
+def _normalized_keys(node: yaml.Node, path: tuple[str, ...]) -> Iterator[Fault]:
     """Convert every key to its written text, keep the first of equal keys, and yield the errors in keys."""
     if isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            yield from _settled(value, (*path, str(index)))
+            yield from _normalized_keys(value, (*path, str(index)))
     if not isinstance(node, yaml.MappingNode):
         return
     kept: dict[str, tuple[yaml.Node, yaml.Node]] = {}
@@ -181,5 +181,5 @@ def _settled(node: yaml.Node, path: tuple[str, ...]) -> Iterator[Fault]:
             yield Fault(dotted(here), NO_TEXT, "put it in quotes", line)
             key.tag = TEXT
         kept[key.value] = (key, value)
-        yield from _settled(value, here)
+        yield from _normalized_keys(value, here)
     node.value = [*kept.values(), *others]

@@ -28,7 +28,7 @@ def bind(
         statement: The statement, from `parse`.
         columns: For each source and join that the statement names, its columns in the order of the table.
         result_columns: The columns of the existing result of this statement; None without a result. A star then
-            selects only those of them that no other item produces; columns added to a source later are left out.
+            selects only those of these columns that no other item produces, without columns added to a source later.
 
     Returns:
         The definition of the join.
@@ -43,7 +43,9 @@ def bind(
     if missing:
         raise _refused(statement, dict.fromkeys(missing))
     added = added_columns(statement.sides)
-    scope = Scope(statement, tables, None if result_columns is None else _of_stars(statement, result_columns, added))
+    scope = Scope(
+        statement, tables, None if result_columns is None else _star_columns(statement, result_columns, added)
+    )
     expanded = [(item, output) for item in statement.select for output in _outputs(item, scope)]
     selected = [output for _, output in expanded]
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
@@ -55,7 +57,7 @@ def bind(
     if objections:
         raise _refused(statement, objections)
     if statement.is_self_join:
-        _use_alike(tables)
+        _use_same_columns(tables)
     names = {name.lower(): name for name, _ in selected}
     return ResolvedQuery(
         name=statement.name,
@@ -73,7 +75,7 @@ def bind(
     )
 
 
-def _of_stars(statement: Statement, result_columns: Collection[str], added: Collection[str]) -> set[str]:
+def _star_columns(statement: Statement, result_columns: Collection[str], added: Collection[str]) -> set[str]:
     """Return the columns of a result, in lower case, that only a star can have produced."""
     named = {item.alias_or_name.lower() for item in statement.select if not is_star(item)}
     return {name.lower() for name in result_columns} - named - set(added)
@@ -90,7 +92,7 @@ def _carried(
                 yield names.get(output.lower(), output), number
 
 
-def _use_alike(tables: Sequence[Table]) -> None:
+def _use_same_columns(tables: Sequence[Table]) -> None:
     """Mark columns that either side of a self-join uses as used by both, so that both have the same rows."""
     used = {column for table in tables for column in table.used}
     for table in tables:
@@ -100,7 +102,7 @@ def _use_alike(tables: Sequence[Table]) -> None:
 def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
     """Resolve the links, each after the link that reaches its referencing input."""
     reached = set(statement.keys.members)
-    waiting = []
+    pending = []
     for link in statement.keys.links:
         expressions = [scope.resolve(expression) for expression in link.expressions]
         over = {scope.place(column) for expression in expressions for column in expression.find_all(exp.Column)}
@@ -115,9 +117,9 @@ def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
             problem = f"ON: `{as_written(link.expressions[0])}` is a column of {name} itself"
             scope.objections.append(Objection(problem, "write an alias before each column", link.expressions[0]))
         else:
-            waiting.append(Link(link.side, tuple(map(render, expressions)), places[0]))
-    while waiting:
-        ready = [link for link in waiting if link.over in reached]
+            pending.append(Link(link.side, tuple(map(render, expressions)), places[0]))
+    while pending:
+        ready = [link for link in pending if link.over in reached]
         if not ready:
             if not scope.objections:
                 link = statement.keys.links[-1]
@@ -126,7 +128,7 @@ def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
             return
         yield from ready
         reached |= {link.input for link in ready}
-        waiting = [link for link in waiting if link not in ready]
+        pending = [link for link in pending if link not in ready]
 
 
 def _refused(statement: Statement, objections: Iterable[Objection]) -> PipelineFileError:

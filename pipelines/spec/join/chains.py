@@ -35,11 +35,11 @@ class Chains:
     def behind(self, name: str) -> set[str]:
         """Return the names of all joins that a join reads, directly or through other joins."""
         found: set[str] = set()
-        waiting = [name]
-        while waiting:
-            more = set(self.reads[waiting.pop()]) - found
+        pending = [name]
+        while pending:
+            more = set(self.reads[pending.pop()]) - found
             found |= more
-            waiting += more
+            pending += more
         return found
 
     def objections(self, name: str, sql: str) -> Iterator[Objection]:
@@ -64,18 +64,18 @@ def chains(sources: Collection[str], statements: Mapping[str, str]) -> Chains:
         The graph. Its order ignores one edge of each cycle.
     """
     reads = {name: _read_by(sql, sources, statements) for name, sql in statements.items()}
-    waiting = {name: list(others) for name, others in reads.items()}
+    pending = {name: list(others) for name, others in reads.items()}
     order: list[str] = []
     cycles = []
-    while waiting:
-        ready = next((name for name, others in waiting.items() if not any(other in waiting for other in others)), None)
+    while pending:
+        ready = next((name for name, others in pending.items() if not any(other in pending for other in others)), None)
         if ready is not None:
             order.append(ready)
-            del waiting[ready]
+            del pending[ready]
         else:
-            cycle = _cycle(waiting)
+            cycle = _cycle(pending)
             cycles.append(cycle)
-            waiting[cycle[0]].remove([*cycle, cycle[0]][1])
+            pending[cycle[0]].remove([*cycle, cycle[0]][1])
     return Chains(reads, order, cycles)
 
 
@@ -174,7 +174,8 @@ def keeps_changelog(file: PipelineFile, name: str) -> bool:
     """
     Return whether a join keeps a changelog.
 
-    It does if the file asks for one, or if another join that depends on it keeps a changelog or joins it with a stream.
+    It does if the file asks for one, or if another join reads it, directly or through other joins, and either keeps a
+    changelog by option or is a join with a stream. Joins with a stream keep none.
 
     Args:
         file: The pipeline file.

@@ -13,7 +13,7 @@ from pipelines.spec.sql.syntax import read_expression
 from pipelines.spec.statement.scope import fields_of
 
 OPTIONS = ("tombstone", "null_value")
-"""The options of a source that are conditions."""
+"""The options of a source that hold conditions."""
 
 
 class Condition(NamedTuple):

@@ -55,7 +55,7 @@ def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_
         definition["orders"] = [_order(side, file) for side in statement.sides if side.kind != "changelog"]
     if statement.is_windowed:
         definition["identity"] = ROW_IDENTITY
-        definition["watermarks"] = [[[name, *_late(late)] for name, late in side.times] for side in statement.sides]
+        definition["watermarks"] = [[[name, *_lateness(late)] for name, late in side.times] for side in statement.sides]
     if len(statement.steps) > 1:
         definition["further"] = [[step.how, render(step.on)] for step in statement.steps[1:]]
     return _hashed(definition, settings)
@@ -107,7 +107,7 @@ def _order(side: Side, file: PipelineFile) -> str | None:
     return file.sources[side.source].order_by if side.source in file.sources else None
 
 
-def _late(written: str) -> tuple[object, ...]:
+def _lateness(written: str) -> tuple[object, ...]:
     """Return the lateness of a watermarked column, or a mark that another join determines its watermark."""
     return ("upstream",) if written == UPSTREAM else lateness(written)
 

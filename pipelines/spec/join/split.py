@@ -83,7 +83,12 @@ class Chain:
         """The names of the parts; the last part has the name of the join."""
 
     def objections(self) -> Iterator[Objection]:
-        """Yield objections to stars, aliases that parts have, unclear or later columns, and tables without look-up."""
+        """
+        Yield the objections to splitting the statement.
+
+        They concern stars, because parts store only named columns; aliases that are names of parts; columns without the
+        alias of an input; columns of inputs that are joined later; and tables that no column looks up.
+        """
         for item in filter(is_star, self._select.expressions):
             alias = item.table.lower() if isinstance(item, exp.Column) else ""
             sides = [side for side in self._sides if side.alias.lower() == alias] or self._sides

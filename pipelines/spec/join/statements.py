@@ -71,7 +71,7 @@ def check_statements(
         examined = _examined(name, sql, sources, made)
         if not examined.objections and examined.statements:
             made[name] = produced(examined.statements[-1], sources or {})
-        objections = [*examined.objections, *_unlike(examined, semantics), *found.objections(name, sql)]
+        objections = [*examined.objections, *_unsupported(examined, semantics), *found.objections(name, sql)]
         if mapping(joins[name]).get("changelog") is True:
             objections += unlike_upstream(semantics, {other: _semantics(joins[other]) for other in found.reads[name]})
         line_of = partial(document.line_of_row, ("joins", name, "sql"))
@@ -111,7 +111,7 @@ def _examined(name: str, sql: str, sources: Sources | None, made: Made) -> Exami
     return Examined(chain.names, statements, objections)
 
 
-def _unlike(examined: Examined, semantics: str) -> Iterator[Objection]:
+def _unsupported(examined: Examined, semantics: str) -> Iterator[Objection]:
     """Yield objections to features that the semantics of a join do not support."""
     if examined.is_split and semantics != "strict":
         problem = f"semantics `{semantics}`: a statement of several streams"

@@ -1,1 +1,1 @@
-"""SQL expressions: dialect, functions, intervals, and errors in expressions. Joins are not known here."""
+"""SQL syntax: dialect, functions, intervals, and objections to clauses and expressions. Names are not resolved here."""

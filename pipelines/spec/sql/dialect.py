@@ -19,7 +19,7 @@ SPECIAL_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT")
 
 
 class VerbatimParser(SparkParser):
-    """Spark's grammar without any knowledge of functions."""
+    """Spark's grammar; functions are not interpreted."""
 
     ADD_JOIN_ON_TRUE: ClassVar = False  # keep a JOIN without ON as it is
     FUNCTIONS: ClassVar = {}

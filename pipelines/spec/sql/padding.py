@@ -1,9 +1,9 @@
 """
 Comparisons in which Spark pads the values of CHAR columns.
 
-lakejoin reads a CHAR(n) column as a padded string. Spark SQL pads both sides when it compares such a column with a
-constant or with a CHAR column of another length: `c = 'ab'` is true for a CHAR(5) that holds 'ab'. A comparison of the
-plain strings would give another result, so these comparisons are refused.
+lakejoin reads a CHAR(n) column as a padded string. Spark SQL pads the shorter side when it compares such a column with
+a constant or with a CHAR column of another length: `c = 'ab'` is true for a CHAR(5) that holds 'ab'. A comparison of
+the plain strings would give another result, so these comparisons are refused.
 """
 
 from collections.abc import Iterator, Mapping

@@ -60,9 +60,9 @@ REMEDIES = {
     "joins": IN_A_ROW,
     "columns": "name columns with AS in the SELECT list",
 }
-"""What to write instead of a clause."""
+"""The hints for refused clauses."""
 KEYWORDS = {"hint": "/*+", "kind": "AS", "laterals": "LATERAL", "version": "AS OF", "locks": "FOR"}
-"""The word of a clause that is not called by it."""
+"""The keyword in the statement, for clauses with another name in messages."""
 
 EXPECTED = {
     exp.Select: {"expressions", "from_", "joins", "where"},
@@ -83,7 +83,7 @@ def read(sql: str) -> tuple[exp.Select | None, tuple[Objection, ...]]:
         The statement, or None if the text is not one SELECT with FROM; and all objections to its clauses and
         expressions.
     """
-    tokens, statements, found = _taken_apart(sql, partial(sqlglot.parse, read=Verbatim))
+    tokens, statements, found = _parsed(sql, partial(sqlglot.parse, read=Verbatim))
     if found is not None:
         return None, (found,)
     if len(statements) != 1:
@@ -114,7 +114,7 @@ def read_expression(sql: str) -> tuple[exp.Expr | None, list[Objection]]:
     Returns:
         The expression, or None if the text is not one expression; and all objections to its parts.
     """
-    tokens, expressions, found = _taken_apart(sql, partial(Verbatim().parse_into, exp.Condition))
+    tokens, expressions, found = _parsed(sql, partial(Verbatim().parse_into, exp.Condition))
     if found is not None:
         return None, [found]
     if len(expressions) != 1:
@@ -124,7 +124,7 @@ def read_expression(sql: str) -> tuple[exp.Expr | None, list[Objection]]:
     return expressions[0], [*refused(expressions[0]), *_intervals(expressions[0], tokens)]
 
 
-def _taken_apart(
+def _parsed(
     sql: str, parse: Callable[[str], list[exp.Expr | None]]
 ) -> tuple[list[Token], list[exp.Expr], Objection | None]:
     """Return the tokens and the statements of a text, or the objection that prevents parsing it."""
@@ -200,7 +200,7 @@ def _clauses(select: exp.Select) -> Iterator[Objection]:
 
 
 def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Objection]:
-    parts = [("SELECT", _starless(item)) for item in select.expressions]
+    parts = [("SELECT", _without_alias(item)) for item in select.expressions]
     parts += [("ON", join.args["on"]) for join in select.args.get("joins") or () if join.args.get("on")]
     if where := select.args.get("where"):
         parts.append(("WHERE", where.this))
@@ -226,8 +226,8 @@ def _intervals(expression: exp.Expr, tokens: Sequence[Token]) -> Iterator[Object
         yield Objection("an INTERVAL with several units outside of quotes is not supported", hint, "INTERVAL")
 
 
-def _starless(item: exp.Expr) -> exp.Expr | None:
-    """Return the expression of an item without its alias; None for `*` and `alias.*`."""
+def _without_alias(item: exp.Expr) -> exp.Expr | None:
+    """Return the expression of an item without its alias; None for a star without clauses other than EXCEPT."""
     star = item.this if isinstance(item, exp.Column) else item
     if not isinstance(star, exp.Star):
         return item.this if type(item) is exp.Alias else item

@@ -126,7 +126,7 @@ def find_bounds(
                 if bound is not None:
                     key = bound.greater, bound.lesser
                     found[key] = min(found.get(key, bound), bound, key=lambda one: (one.allowance, one.has_days))
-            if reasons and _came_close(node, bool(pairs), time_of, names):
+            if reasons and _is_meant_as_bound(node, bool(pairs), time_of, names):
                 doubts |= {f"`{as_written(node)}` gives no bound: {reason}": node for reason in reasons}
     bounds = tuple(found.values())
     missing = {(0, 1), (1, 0)} - {(bound.greater.input, bound.lesser.input) for bound in bounds}
@@ -257,7 +257,7 @@ def _sum(node: exp.Expr, time_of: TimeOf) -> _Sum:
     raise NoBound(f"`{as_written(node)}` is not a time, whole number or interval")
 
 
-def _came_close(node: exp.Expr, is_compared: bool, time_of: TimeOf, names: tuple[str, str]) -> bool:
+def _is_meant_as_bound(node: exp.Expr, is_compared: bool, time_of: TimeOf, names: tuple[str, str]) -> bool:
     """Return whether a condition seems intended to bound the times of the two inputs; an equality of keys does not."""
     aliases = [name.lower() for name in names]
     columns = list(node.find_all(exp.Column))

@@ -22,7 +22,7 @@ HOWS: dict[tuple[str, str], How] = {
     ("FULL", "OUTER"): "full",
 }
 Key = tuple[str, ...]
-"""The names of key columns."""
+"""The names of the key columns."""
 
 UPSTREAM = ""
 """Replaces a lateness: the join that produces the column determines its watermark."""

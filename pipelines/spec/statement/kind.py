@@ -147,7 +147,7 @@ class _Clause:
             return Objection(problem, about=self.on)
         first = self.sides[self.keys.members[0]]
         wanted = set(zip(first.key, pairs, strict=True))
-        further = self._besides(lambda one, other: (self._part_of_key(other), self._key_column(one)) in wanted)
+        further = self._other_conditions(lambda one, other: (self._part_of_key(other), self._key_column(one)) in wanted)
         if self.how == "full" and further:
             return Objection(
                 "ON: a FULL JOIN with a condition besides the key: a pair of rows that does not satisfy it would "
@@ -178,7 +178,7 @@ class _Clause:
                 link.expressions[0],
             )
         written = dict(zip(self.sides[self.new].key, link.expressions, strict=True))
-        further = self._besides(lambda one, other: other == written.get(self._key_column(one) or ""))
+        further = self._other_conditions(lambda one, other: other == written.get(self._key_column(one) or ""))
         return self.sides, replace(self.keys, links=(*self.keys.links, link)), further
 
     def _as_looked_up(self, answers: dict[str, exp.Expr | None]) -> Joined | Objection:
@@ -213,7 +213,7 @@ class _Clause:
             parts = dict(zip(self.sides[place].key, (reference[part] for part in first.key), strict=True))
             links.append(Link(place, tuple(parts[column] for column in self.sides[place].key)))
         keys = Keys((self.new,), frozenset({frozenset({self.new})}), (*self.keys.links, *links))
-        further = self._besides(lambda one, other: other == reference.get(self._part_of_key(one) or ""))
+        further = self._other_conditions(lambda one, other: other == reference.get(self._part_of_key(one) or ""))
         return self.sides, keys, further
 
     def _reference_to_the_key(self) -> dict[str, exp.Expr] | None:
@@ -231,7 +231,7 @@ class _Clause:
         return Objection(
             f"ON: {self.how.upper()} JOIN keeps unmatched rows of {outer}, but many rows may refer to one row of "
             f"{outer}: the result would have no key",
-            _slip(reference, self.sides[referring])
+            _misspelled_key(reference, self.sides[referring])
             or f"use an inner join, or one that keeps the rows with the reference and not those of {outer}",
             reference,
         )
@@ -239,14 +239,17 @@ class _Clause:
     def _keyless(self) -> Objection:
         first, side = self.sides[self.keys.members[0]], self.sides[self.new]
         candidates = (self.keys.members[0], self.new)
-        slips = [
-            _slip(one, self.sides[place]) for one, _ in self._ends() for place in candidates if place in self._over(one)
+        hints = [
+            _misspelled_key(one, self.sides[place])
+            for one, _ in self._ends()
+            for place in candidates
+            if place in self._over(one)
         ]
         return Objection(
             f"ON: the result has no key: the whole key of {side.source}, ({', '.join(side.key)}), must equal columns "
             f"of the inputs before it, or the whole key of {first.source}, ({', '.join(first.key)}), must equal "
             f"columns of {side.source}",
-            next(filter(None, slips), "") or self._other_key(),
+            next(filter(None, hints), "") or self._other_key(),
             self.on,
         )
 
@@ -263,7 +266,7 @@ class _Clause:
         columns, source = ", ".join(first.name for first, _ in pairs), self.sides[self.new].source
         return f"if no two rows of {source} are equal in {columns}, declare these columns as its `key:`; {several}"
 
-    def _besides(self, is_of_key: Callable[[exp.Expr, exp.Expr], bool]) -> tuple[exp.Expr, ...]:
+    def _other_conditions(self, is_of_key: Callable[[exp.Expr, exp.Expr], bool]) -> tuple[exp.Expr, ...]:
         """Return the conditions of ON that are not an equality of the key, in either order of its operands."""
 
         def of_key(node: exp.Expr) -> bool:
@@ -316,7 +319,7 @@ class _Clause:
         return place_of(node, self.sides)
 
 
-def _slip(node: exp.Expr, side: Side) -> str:
+def _misspelled_key(node: exp.Expr, side: Side) -> str:
     """Return a hint to the key column that a misspelled column most likely means; empty if none is similar."""
     if not isinstance(node, exp.Column) or in_key(node.name, side):
         return ""
