@@ -124,8 +124,8 @@ def unmatched(
         width: The range of row times that one task processes.
         scope: Columns that separate independent histories.
         materialize: Materializes a named frame that is read several times.
-        rises: The result of `limit_rises` by watermarked column, for one history with few positions; `placed` is then not
-            read.
+        rises: The result of `limit_rises` by watermarked column, for one history with few positions; `placed` is then
+            not read.
 
     Returns:
         The scope columns, AT (bigint, the time at which the row is emitted), IDENTITY and both rows, one of them null.

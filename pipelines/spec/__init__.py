@@ -1,4 +1,4 @@
-"""The pipeline file as values; nothing here knows Spark or Delta."""
+"""The pipeline file and its statements as plain values, independent of Spark and Delta."""
 
 from pipelines.spec.file.model import Join, PipelineFile, Source, Storage
 from pipelines.spec.file.options import Semantics

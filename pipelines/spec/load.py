@@ -1,4 +1,4 @@
-"""The pipeline file: found, read, and refused with all its faults at once."""
+"""Find, read and check the pipeline file, and report all its errors at once."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,42 +26,42 @@ PLAINLY = {
     "missing": ("is missing", ""),
     "dict_type": ("must be a mapping", ""),
     "list_type": ("must be a list", ""),
-    "string_type": ("must be a text", "put it in quotes"),
-    "string_unicode": ("holds what is no character", ""),
+    "string_type": ("must be a string", "put it in quotes"),
+    "string_unicode": ("contains an invalid Unicode character", ""),
     "string_too_short": ("must not be empty", ""),
     "too_short": ("must not be empty", "name at least one"),
     "bool_type": ("must be true or false", ""),
     "int_type": ("must be a whole number", ""),
     "greater_than_equal": ("must be at least 1", ""),
 }
-"""What pydantic finds, in the words of the file: problem and hint."""
+"""Pydantic error types, each with the problem and the hint that users read."""
 
 PARTS: dict[str, type[BaseModel]] = {"storage": Storage, "sources": Source, "joins": Join}
 OPTIONS = {"storage": "{path: ./lake}", "sources": "{key: ...}", "joins": "{sql: ...}"}
-"""What a mapping of options begins with, by its place."""
+"""Examples of mappings of options, by part of the file."""
 
 TYPES = ("model_type", "dict_type", "list_type")
-"""What pydantic calls a value that has not even the right form."""
+"""Pydantic error types of a value with the wrong form."""
 
 
 def find(start: Path) -> Path:
     """
-    Find the pipeline file of a folder.
+    Find the pipeline file for a folder.
 
     Args:
-        start: The folder to begin at.
+        start: The folder to start from.
 
     Returns:
-        `lakejoin.yml` of that folder or of the nearest one above it.
+        The path of `lakejoin.yml` in this folder or in the nearest parent folder that has one.
 
     Raises:
-        PipelineFileError: If there is none.
+        PipelineFileError: If no such file exists.
     """
     folder = start.absolute()
     for candidate in (folder, *folder.parents):
         if (candidate / FILE_NAME).is_file():
             return candidate / FILE_NAME
-    fault = Fault(FILE_NAME, "not in this folder, nor in one above it", "name it, or make one with `lakejoin init`")
+    fault = Fault(FILE_NAME, "not found in this folder or above", "name the file, or create one with `lakejoin init`")
     raise PipelineFileError(FILE_NAME, [fault])
 
 
@@ -71,14 +71,14 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile
 
     Args:
         path: The file.
-        variables: The values of `${var.name}` in it; all of them are used.
+        variables: The values of `${var.name}` in the file; an unused variable is an error.
 
     Returns:
-        The file's content; every statement in it is a join of a kind that is supported: one of several streams is
-        split into such joins.
+        The content of the file. Every statement is a supported kind of join: a statement of several streams is split
+        into such joins.
 
     Raises:
-        PipelineFileError: With all faults of the file, in the order of its lines.
+        PipelineFileError: With all errors in the file, in the order of its lines.
     """
     document = read_document(path)
     substitution = Substitution(variables or {}, document.line)
@@ -89,36 +89,38 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile
         file = PipelineFile.model_validate(content)
     except ValidationError as error:
         known = [detail for detail in error.errors() if detail["type"] != MISFIT]
-        faults += _alone(known, document, substitution.open)
+        faults += _single_option_faults(known, document, substitution.open)
     wrong, parts = check_statements(_sources(content), mapping(content.get("joins")), document)
-    faults += [*_together(content, document), *wrong, *_conditions(content, document, substitution.open)]
+    faults += [*_cross_option_faults(content, document), *wrong, *_conditions(content, document, substitution.open)]
     faults += _expectations(content, document, substitution.open)
     if faults or file is None:
         raise PipelineFileError(str(path), sorted(faults, key=lambda fault: fault.line or 0))
     return file.split(parts)
 
 
-def _alone(details: Sequence[ErrorDetails], document: Document, holes: Collection[tuple[str, ...]]) -> Iterator[Fault]:
-    """Say what is wrong with options one by one, without what follows from a misspelled name or a missing value."""
+def _single_option_faults(
+    details: Sequence[ErrorDetails], document: Document, unresolved: Collection[tuple[str, ...]]
+) -> Iterator[Fault]:
+    """Yield the errors of single options, without those that follow from a misspelled name or a missing value."""
     faults = [_fault(detail, document) for detail in details]
     meant = {fault.path.rpartition(".")[0] + fault.hint for fault in faults}
-    no_texts = {fault.path for fault in document.faults if fault.problem == NO_TEXT}
+    not_strings = {fault.path for fault in document.faults if fault.problem == NO_TEXT}
     for detail, fault in zip(details, faults, strict=True):
         where = _where(detail)
-        is_open = detail["type"] not in TYPES and any(hole[: len(where)] == where for hole in holes)
-        is_named = detail["type"] == "extra_forbidden" and fault.path in no_texts
-        if not is_open and not is_named and not _is_misspelled(fault, meant):
+        is_unresolved = detail["type"] not in TYPES and any(path[: len(where)] == where for path in unresolved)
+        is_bad_name = detail["type"] == "extra_forbidden" and fault.path in not_strings
+        if not is_unresolved and not is_bad_name and not _is_misspelled(fault, meant):
             yield fault
 
 
-def _together(content: Mapping[str, Any], document: Document) -> Iterator[Fault]:
-    """Say which options exclude each other, and which names; what options are meant must be clear for it."""
+def _cross_option_faults(content: Mapping[str, Any], document: Document) -> Iterator[Fault]:
+    """Yield options that exclude each other, and names that clash; skip parts with unknown options."""
 
     def fault(problem: str, hint: str, *where: str) -> Fault:
         return Fault(dotted(where), problem, hint, document.line(where))
 
     storage, sources, joins = (mapping(content.get(part)) for part in ("storage", "sources", "joins"))
-    if isinstance(content.get("storage"), dict) and not _strangers(storage, Storage):
+    if isinstance(content.get("storage"), dict) and not _unknown_options(storage, Storage):
         misfit = storage_misfit(storage)
         yield from [fault(*misfit, "storage")] if misfit else []
     for name, source in sources.items():
@@ -128,54 +130,56 @@ def _together(content: Mapping[str, Any], document: Document) -> Iterator[Fault]
         yield fault(clash.problem, "", clash.part, clash.name)
 
 
-def _strangers(options: Collection[str], part: type[BaseModel]) -> list[str]:
-    """List the options that a part of the file does not have."""
+def _unknown_options(options: Collection[str], part: type[BaseModel]) -> list[str]:
+    """List the unknown options among the options of a part of the file."""
     return [name for name in options if name not in _names(part)]
 
 
 def _kind(source: Mapping[str, Any]) -> str | None:
-    """Tell what a source is; not if it says so in a way that is wrong, maybe by an option with a wrong name."""
+    """Return the kind of a source; None if it is invalid, or if an unknown option may be a misspelled `kind`."""
     kind = source.get("kind", "table")
-    return kind if kind in get_args(SourceKind) and not _strangers(source, Source) else None
+    return kind if kind in get_args(SourceKind) and not _unknown_options(source, Source) else None
 
 
-def _conditions(content: Mapping[str, Any], document: Document, holes: Collection[tuple[str, ...]]) -> Iterator[Fault]:
-    """Check every condition over one source that is a text without a hole."""
+def _conditions(
+    content: Mapping[str, Any], document: Document, unresolved: Collection[tuple[str, ...]]
+) -> Iterator[Fault]:
+    """Check every condition of a source that is a string without unresolved variables."""
     for name, source in mapping(content.get("sources")).items():
         for option in CONDITIONS:
             sql, where = mapping(source).get(option), ("sources", name, option)
-            if isinstance(sql, str) and sql and where not in holes:
+            if isinstance(sql, str) and sql and where not in unresolved:
                 yield from condition_faults(name, option, sql, partial(document.line_of_row, where))
 
 
 def _expectations(
-    content: Mapping[str, Any], document: Document, holes: Collection[tuple[str, ...]]
+    content: Mapping[str, Any], document: Document, unresolved: Collection[tuple[str, ...]]
 ) -> Iterator[Fault]:
-    """Check the names and arguments of the expectations of every join, but for what a hole in the file leaves open."""
+    """Check the names and arguments of the expectations of every join, except values with unresolved variables."""
     for name, join in mapping(content.get("joins")).items():
         for misfit in expectation_misfits(mapping(join).get("expectations")):
             where = ("joins", name, "expectations", *misfit.path)
-            if where not in holes:
+            if where not in unresolved:
                 yield Fault(dotted(where), misfit.problem, misfit.hint, document.line(where))
 
 
 def _is_misspelled(fault: Fault, meant: Collection[str]) -> bool:
-    """Tell whether an option is missing only because its name is misspelled, which is a fault of its own."""
+    """Return whether an option is missing only because its name is misspelled, which is reported separately."""
     folder, _, name = fault.path.rpartition(".")
     return fault.problem == PLAINLY["missing"][0] and f"{folder}did you mean `{name}`?" in meant
 
 
 def _sources(content: Mapping[str, Any]) -> dict[str, Source | None] | None:
-    """Read the sources, each or none; None if there is nothing that could be them."""
+    """Read the sources, each None if it is invalid; return None if `sources` is not a mapping."""
     written = content.get("sources")
     return {name: _source(value) for name, value in written.items()} if isinstance(written, dict) else None
 
 
 def _source(value: object) -> Source | None:
-    """Read a source without the options that there are not, or give it up."""
-    options, strangers = mapping(value), _strangers(mapping(value), Source)
+    """Read a source without its unknown options; return None if it is invalid."""
+    options, unknown = mapping(value), _unknown_options(mapping(value), Source)
     try:
-        return Source.model_validate({name: option for name, option in options.items() if name not in strangers})
+        return Source.model_validate({name: option for name, option in options.items() if name not in unknown})
     except ValidationError:
         return None
 
@@ -185,23 +189,23 @@ def _where(detail: ErrorDetails) -> tuple[str, ...]:
 
 
 def _fault(detail: ErrorDetails, document: Document) -> Fault:
-    """Say in our words what pydantic found."""
+    """Convert an error of pydantic to a fault of the file."""
     where = _where(detail)
-    problem, hint = _words(detail, where)
+    problem, hint = _problem_and_hint(detail, where)
     return Fault(dotted(where), problem, hint, document.line(where))
 
 
-def _words(detail: ErrorDetails, where: Sequence[str]) -> tuple[str, str]:
+def _problem_and_hint(detail: ErrorDetails, where: Sequence[str]) -> tuple[str, str]:
     if detail["type"] == "extra_forbidden":
         options = _names(PARTS.get(where[0], PipelineFile) if len(where) > 1 else PipelineFile)
-        return "no such option", nearest(where[-1], options) or f"there are {', '.join(options)}"
+        return "no such option", nearest(where[-1], options) or f"the options are {', '.join(options)}"
     if detail["type"] == "literal_error":
         choices = [choice.strip("'") for choice in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         return f"must be one of {', '.join(choices)}", nearest(str(detail["input"]), choices)
     if detail["type"] == "hinted":
         return detail["ctx"]["problem"], detail["ctx"]["hint"]
     if detail["type"] == "model_type":
-        return "must be a mapping of options", f"as `{OPTIONS[where[0]]}`"
+        return "must be a mapping of options", f"for example `{OPTIONS[where[0]]}`"
     if detail["type"] in PLAINLY:
         return PLAINLY[detail["type"]]
     return detail["msg"].removeprefix("Value error, ").removeprefix("Input should be "), ""

@@ -267,5 +267,5 @@ def test_a_join_that_reads_another_one_says_so_and_with_which_key(tmp_path: Path
 
 def test_a_statement_that_is_no_supported_join_is_refused(tmp_path: Path) -> None:
     """The file is at fault, as `check` says."""
-    with pytest.raises(PipelineFileError, match="nothing keys the result"):
+    with pytest.raises(PipelineFileError, match="the result has no key"):
         explained(tmp_path, on="ON o.x = p.id")

@@ -89,7 +89,7 @@ def test_a_rule_may_be_a_variable(tmp_path):
     """Its value is checked like one that is written."""
     path = written(tmp_path, GOOD + "optimizations: ['${var.rule}']\n")
     assert load(path, {"rule": "share_change_reads"}).optimizations == ("share_change_reads",)
-    with pytest.raises(PipelineFileError, match="there is no rule `share_reads`"):
+    with pytest.raises(PipelineFileError, match="unknown rule `share_reads`"):
         load(path, {"rule": "share_reads"})
     with pytest.raises(PipelineFileError) as caught:
         load(path)
@@ -125,7 +125,7 @@ def test_a_source_at_fault_does_not_hide_the_faults_of_statements(tmp_path):
     found = faults(tmp_path, text)
     assert [fault.split(" ")[0] for fault in found] == ["sources.flights.key", *["joins.flight_status.sql"] * 2]
     assert "`nope`" in found[1]
-    assert "no source `stats`" in found[2]
+    assert "unknown source `stats`" in found[2]
 
 
 def test_what_must_fit_together_is_told_beside_what_is_wrong_by_itself(tmp_path):
@@ -195,5 +195,5 @@ def test_the_file_is_found_in_the_folder_or_above(tmp_path):
 
 def test_no_file_is_found(tmp_path):
     """The message names what was looked for."""
-    with pytest.raises(PipelineFileError, match=r"lakejoin.yml: not in this folder"):
+    with pytest.raises(PipelineFileError, match=r"lakejoin.yml: not found in this folder"):
         find(tmp_path)

@@ -1,1 +1,1 @@
-"""The pipeline file: its keys, options and rules. No statement is parsed here."""
+"""The pipeline file: its keys, options and rules. Statements are not parsed here."""

@@ -1,4 +1,4 @@
-"""The expectations of a join, looked at without Great Expectations: names and arguments that there are not."""
+"""Check the expectations of a join without Great Expectations: find unknown names and arguments."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from pipelines.spec.sql.sql_guard import faults_of_sql
 
 
 class Misfit(NamedTuple):
-    """What is wrong with an expectation: the keys below `expectations` that lead to it, and in words."""
+    """An error in an expectation: the keys below `expectations` that lead to it, the problem and a hint."""
 
     path: tuple[str, ...]
     problem: str
@@ -18,14 +18,19 @@ class Misfit(NamedTuple):
 
 def expectation_misfits(items: object) -> Iterator[Misfit]:
     """
-    Say what is wrong with the expectations of a join, as far as it is not wrong for any option.
+    Find errors in the expectations of a join.
+
+    Items that do not have the form of an option are skipped: the model of the file reports them.
 
     Args:
-        items: What the file says.
+        items: The value of `expectations` in the file.
+
+    Yields:
+        Each error.
     """
     for place, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, dict) or not all(isinstance(arguments, dict) for arguments in item.values()):
-            continue  # it has not the form of an option, which is a fault of its own
+            continue  # the model of the file reports a wrong form
         if len(item) != 1:
             yield Misfit((str(place),), "must be one expectation", "begin each with a dash: `- expect_...: {...}`")
         for name, arguments in item.items():
@@ -35,10 +40,10 @@ def expectation_misfits(items: object) -> Iterator[Misfit]:
 def _misfits(path: tuple[str, ...], name: str, arguments: Mapping[str, Any]) -> Iterator[Misfit]:
     if name not in names():
         hint = nearest(name, names()) or "greatexpectations.io/expectations lists them"
-        yield Misfit(path, "there is no such expectation for a table", hint)
+        yield Misfit(path, "no such expectation for a table", hint)
         return
     for fault in argument_faults(name, arguments):
-        hint = nearest(fault.argument, fault.known) or (f"there are {', '.join(fault.known)}" if fault.known else "")
+        hint = nearest(fault.argument, fault.known) or (f"arguments: {', '.join(fault.known)}" if fault.known else "")
         yield Misfit((*path, fault.argument), fault.problem, hint)
     for argument, problem in faults_of_sql(arguments):
         yield Misfit((*path, argument), problem)

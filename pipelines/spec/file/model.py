@@ -1,4 +1,4 @@
-"""The pipeline file as values."""
+"""The models of the pipeline file."""
 
 import zoneinfo
 from collections.abc import Mapping
@@ -42,28 +42,28 @@ from pipelines.spec.names import nearest
 
 
 class Part(BaseModel):
-    """What all parts of the file have in common: no unknown options, and no change after reading."""
+    """The base of all parts of the file: unknown options are errors, and values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-def _form(*given: str) -> JsonDict:
-    """Describe storage that has these options and no others."""
-    kinds: JsonDict = {name: {"type": "string" if name in given else "null"} for name in ("path", "schema", "stage")}
-    return {"required": [*given], "properties": kinds}
+def _form(*names: str) -> JsonDict:
+    """Return the schema of storage with exactly these options."""
+    kinds: JsonDict = {name: {"type": "string" if name in names else "null"} for name in ("path", "schema", "stage")}
+    return {"required": [*names], "properties": kinds}
 
 
 class Storage(Part):
-    """Where results and ledger lie: one folder, or a schema of the catalog and a folder for the stages."""
+    """The location of results and ledger: one folder, or a schema of the catalog with a folder for stages."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [_form("path"), _form("schema", "stage")]})
 
     path: Text | None = None
-    """One folder for all: embedded use."""
+    """One folder for everything: embedded use."""
     schema_name: Text | None = Field(default=None, alias="schema")
-    """Schema of the catalog, as `main.aviation`; together with `stage`."""
+    """Schema of the catalog, for example `main.aviation`; requires `stage`."""
     stage: Text | None = None
-    """Folder for the change sets of unfinished epochs, on a file system that the driver sees; with `schema`."""
+    """Folder for the change sets of unfinished epochs, on a file system that the driver sees; requires `schema`."""
 
     @model_validator(mode="after")
     def _one_form(self) -> "Storage":
@@ -73,35 +73,35 @@ class Storage(Part):
 
 
 class Source(Part):
-    """A table that joins read; `key` names the columns that hold at most one row for each value."""
+    """A table that joins read; each value of its `key` columns identifies at most one row."""
 
     key: Annotated[tuple[StrictStr, ...], BeforeValidator(key_columns), WithJsonSchema(KEY_SCHEMA)]
     """The key: one column, or a list of them."""
     kind: Annotated[SourceKind, Choice] = "table"
     """
-    What it is. `table`: at most one row for a key. `changelog`: upserts and tombstones, which are only added; read as a
-    table. `stream`: events, which are only added. `global_table`: a table that streams look up as it is now.
+    The kind of source. `table`: at most one row for each key. `changelog`: append-only upserts and tombstones, read as
+    a table. `stream`: append-only events. `global_table`: a table that streams look up at its newest version.
     """
     table: Text | None = None
-    """Name of the table in the catalog; without it and `path`, the source lies in the storage under its name."""
+    """Name of the table in the catalog. Without `table` and `path`, the source is in the storage under its name."""
     path: Text | None = None
     """Folder of the table, relative to the pipeline file."""
     watermarks: dict[StrictStr, Lateness] = {}
     """
-    Of a stream: time columns, each with the lateness that is allowed: an interval, as `15 minutes`, or, of a column of
-    integers, a number. The first orders the rows of a first load.
+    For a stream: time columns, each with its allowed lateness: an interval such as `15 minutes`, or a number for an
+    integer column. The first column orders the rows of an initial load.
     """
     order_by: Text | None = None
     """
-    Of a changelog: the column that orders its rows; of each key the row with the greatest counts. Where all inputs of a
-    join with a stream have it: the time that orders them, in place of that of their commits.
+    For a changelog: the column that orders its rows; the row with the greatest value determines the state of its key.
+    If all inputs of a join with a stream set it: the time that orders their rows, instead of the commit time.
     """
     tombstone: Text | None = None
-    """Of a changelog: SQL over its columns that is true for a row that deletes its key."""
+    """For a changelog: a SQL condition over its columns that is true for rows that delete their key."""
     null_value: Text | None = None
-    """Of a stream: SQL over its columns that is true for a row without a value, which takes no part and is counted."""
+    """For a stream: a SQL condition over its columns that is true for rows without a value: ignored, but counted."""
     ignore_changes: StrictBool = False
-    """Of a stream: skip rows that are updated or deleted, and count them, instead of refusing to go on."""
+    """For a stream: skip and count updated and deleted rows, instead of failing."""
 
     @model_validator(mode="after")
     def _fits(self) -> "Source":
@@ -111,37 +111,40 @@ class Source(Part):
 
 
 class Join(Part):
-    """One result: its statement, and how it is kept."""
+    """One result: its statement, and how it is maintained."""
 
     sql: Text
     """
-    The statement: SELECT ... FROM a source or join JOIN another ON or USING ... WHERE ..., in Spark SQL. One of several
-    streams is kept in parts: `<name>__1`, `<name>__2` and so on, and the result.
+    The statement in Spark SQL: SELECT ... FROM a source or join JOIN another ON or USING ... WHERE .... A statement of
+    several streams is stored in parts: `<name>__1`, `<name>__2` and so on, and the result.
     """
     semantics: Annotated[Semantics, Choice] = "strict"
     """
-    Which rows the changelog, or a join of two streams, has: `strict`: what differs, nothing else; the others: those of
-    Kafka Streams.
+    The rows that the changelog, or a join of two streams, emits. `strict`: only rows that change the result. The other
+    values: the rows that Kafka Streams emits.
     """
     changelog: StrictBool = False
     """Also keep the row-by-row changelog, as `<result>__changelog`."""
     refresh: Annotated[Refresh, Choice] = "auto"
-    """`auto`: from the change feeds, in full where a feed has a gap; `incremental`: never in full; `full`: always."""
+    """`auto`: from the change feeds, in full if a feed has a gap; `incremental`: never in full; `full`: always."""
     max_versions: Annotated[StrictInt, Field(ge=1)] | None = None
-    """Of a join with a stream: so many commits of each source make an epoch; a run takes as many epochs as it needs."""
+    """For a join with a stream: the maximum commits of each source in one epoch. A run may take several epochs."""
     max_bytes: Annotated[StrictInt, Field(ge=1)] | None = None
-    """Of a join with a stream: so many bytes of new files of each source make an epoch, and always one commit."""
+    """
+    For a join with a stream: the maximum size of new files of each source in one epoch, in bytes. An epoch takes at
+    least one commit.
+    """
     max_buffered_rows: Annotated[StrictInt, Field(ge=1)] | None = None
     """
-    Of a join of two streams, and of each part of one of several: an epoch in which more rows would wait than this stops
-    before anything is published.
+    For a join of two streams, and for each part of a join of several: the maximum number of buffered rows. An epoch
+    that would exceed it fails before it publishes anything.
     """
     on_failed_gate: Annotated[OnFailedGate, Choice] = "fail"
-    """What becomes of an epoch that fails one of your own `expectations`; lakejoin's own always stop it."""
+    """What to do with an epoch that fails your `expectations`. Expectations of lakejoin itself always stop it."""
     expectations: Expectations = []
     """
-    Expectations of Great Expectations, as `- expect_column_values_to_be_between: {column: seats, min_value: 1}`. Those
-    that judge rows gate each epoch, those about a whole table are for `validate`.
+    Expectations of Great Expectations, such as `- expect_column_values_to_be_between: {column: seats, min_value: 1}`.
+    Expectations about rows gate each epoch; expectations about a whole table run in `validate`.
     """
 
 
@@ -149,21 +152,21 @@ class PipelineFile(Part):
     """A whole pipeline file."""
 
     pipeline: Name
-    """Its name."""
+    """The name of the pipeline."""
     storage: Storage
-    """Where results and ledger lie, and sources that do not say otherwise."""
+    """The location of results and ledger, and of sources without `table` or `path`."""
     sources: Annotated[dict[Name, Source], Field(min_length=1)]
-    """The tables that joins read, each under the name that statements use."""
+    """The tables that joins read, by the name that statements use."""
     joins: Annotated[dict[Name, Join], Field(min_length=1)]
-    """The results, each under the name of its table."""
+    """The joins, by the name of their result table."""
     timezone: StrictStr = "UTC"
-    """Time zone of the session that the joins run in; part of their definition."""
+    """Time zone of the session that runs the joins; part of their definition."""
     optimizations: Optimizations = "all"
     """
-    Which rules of the optimiser may be used: `all`, `none` or a list of their names. `single_store_self_join`: a stream
-    joined with itself by an inner join is read once, and its rows wait once. `share_change_reads`: so is one
-    that any other join joins with itself, and the changes of a source of which several joins of a run take the same
-    versions. Results never depend on them.
+    The rules that the optimizer may use: `all`, `none` or a list of rule names. `single_store_self_join`: read a stream
+    that an inner join joins with itself once, and buffer its rows once. `share_change_reads`: read a stream that any
+    other join joins with itself once, and read the changes of a source once for all joins of a run that take the same
+    versions. The rules never change results.
     """
 
     @field_validator("timezone")
@@ -171,7 +174,7 @@ class PipelineFile(Part):
     def _known_zone(cls, timezone: str) -> str:
         if timezone != "UTC" and timezone not in zoneinfo.available_timezones():
             hint = nearest(timezone, zoneinfo.available_timezones())
-            raise hinted(f"`{timezone}` is no time zone name", hint or "`Europe/Oslo` is one")
+            raise hinted(f"`{timezone}` is not a time zone name", hint or "for example `Europe/Oslo`")
         return timezone
 
     @field_validator("joins")
@@ -184,15 +187,16 @@ class PipelineFile(Part):
     _wholes: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def __hash__(self) -> int:
-        """Hash by the names of the joins in their order, which a cache must tell apart although `==` does not."""
+        """Hash the names of the joins in their order: a cache must distinguish orders, although `==` does not."""
         return hash((self.pipeline, *self.joins))
 
     def split(self, parts: Mapping[str, Mapping[str, Join]]) -> "PipelineFile":
         """
-        Put the parts of joins in the place of these.
+        Return a file in which the parts of joins replace the joins.
 
         Args:
-            parts: Of some joins the joins that they become, each after those that it reads, itself last.
+            parts: For each join that is split, its parts by name: each after the parts that it reads, the join itself
+                last.
         """
         if not parts:
             return self
@@ -204,15 +208,15 @@ class PipelineFile(Part):
         return file
 
     def part_of(self, name: str) -> str:
-        """Name the join of which another one is a part: itself for one that is none."""
+        """Return the name of the join that a part belongs to; for any other join, its own name."""
         return self._wholes.get(name, name)
 
     def parts(self, name: str) -> tuple[str, ...]:
-        """Name the parts of a join in their order, itself last."""
+        """Return the names of the parts of a join in their order, the join itself last."""
         return tuple(part for part in self.joins if self.part_of(part) == name)
 
     def uses(self, rule: Rule) -> bool:
-        """Tell whether the optimiser may use a rule."""
+        """Return whether the optimizer may use a rule."""
         if self.optimizations in (ALL, NONE):
             return self.optimizations == ALL
         return rule in self.optimizations

@@ -1,8 +1,8 @@
 """
-What options must be together, and names beside each other.
+Rules across options: which options require or exclude each other, and which names clash.
 
-All of it looks at the content of a file as it was written, so that it is found beside whatever else is wrong there. The
-model asks the same questions, for values that are made without a file.
+The rules check the content of a file as it is written, so that their errors appear together with all other errors in
+the file. The models apply the same rules, for values that are created without a file.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -13,14 +13,14 @@ OWNERS = {"watermarks": "stream", "null_value": "stream", "ignore_changes": "str
 
 
 class Misfit(NamedTuple):
-    """What does not go together, and what would be right."""
+    """Options that do not fit together, and how to correct them."""
 
     problem: str
     hint: str = ""
 
 
 class Clash(NamedTuple):
-    """A name that another one takes: the part of the file that it stands in, itself, and what is wrong with it."""
+    """A name that is already taken: its part of the file, the name, and the problem."""
 
     part: str
     name: str
@@ -29,20 +29,20 @@ class Clash(NamedTuple):
 
 def storage_misfit(options: Mapping[str, Any]) -> Misfit | None:
     """
-    Tell whether storage has neither of its two forms.
+    Check that storage has one of its two forms.
 
     Args:
-        options: Its options, by the names of the file.
+        options: The options of the storage, named as in the file.
 
     Returns:
-        What is wrong, or None.
+        The problem, or None.
     """
     given = {name for name in ("path", "schema", "stage") if options.get(name) is not None}
     if given in ({"path"}, {"schema", "stage"}):
         return None
     return Misfit(
-        "storage is either `path`, or `schema` together with `stage`",
-        "{path: ./lake} for one folder, {schema: main.aviation, stage: /Volumes/...} in a catalog",
+        "storage needs either `path`, or `schema` together with `stage`",
+        "write {path: ./lake} for one folder, or {schema: main.aviation, stage: /Volumes/...} for a catalog",
     )
 
 
@@ -51,33 +51,33 @@ def source_misfits(options: Mapping[str, Any], kind: str | None) -> Iterator[Mis
     Find the options of a source that exclude each other.
 
     Args:
-        options: Its options.
-        kind: What it is; None if that cannot be told.
+        options: The options of the source.
+        kind: The kind of the source; None if it is unknown.
 
     Yields:
-        What is wrong.
+        Each problem.
     """
     if options.get("table") is not None and options.get("path") is not None:
         yield Misfit("a source has `table` or `path`, not both")
     if kind is None:
         return
-    strangers = [f"`{option}`" for option, owner in OWNERS.items() if options.get(option) and kind != owner]
-    if strangers:
-        yield Misfit(f"{', '.join(strangers)}: not an option of a source of kind {kind}")
+    foreign = [f"`{option}`" for option, owner in OWNERS.items() if options.get(option) and kind != owner]
+    if foreign:
+        yield Misfit(f"{', '.join(foreign)}: not an option of a source of kind {kind}")
     if kind == "changelog" and options.get("order_by") is None:
         yield Misfit("a source of kind changelog needs `order_by`", "name the column that orders the rows of a key")
 
 
 def clashes(sources: Collection[str], joins: Collection[str]) -> Iterator[Clash]:
     """
-    Find names that are equal but for case; Spark cannot tell them apart.
+    Find names that differ only in case, which Spark cannot distinguish, and joins with the name of a source.
 
     Args:
         sources: The names of all sources.
-        joins: The names of all joins, which share their name space.
+        joins: The names of all joins, which share a namespace with the sources.
 
     Yields:
-        Each name that an earlier one takes.
+        Each name that an earlier name already takes.
     """
     taken: dict[str, str] = {}
     for part, name in (*(("sources", name) for name in sources), *(("joins", name) for name in joins)):

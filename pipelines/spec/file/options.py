@@ -1,4 +1,4 @@
-"""The values that options of the pipeline file may have, and what is said of others."""
+"""The types of options of the pipeline file, with their validators and messages."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ from pipelines.spec.names import checked_name, nearest
 from pipelines.spec.sql.lengths import lateness
 
 MISFIT = "misfit"
-"""The type of pydantic's error for values that are right one by one and not together."""
+"""The type of the pydantic error for options that are valid alone but not together."""
 
 
 SourceKind = Literal["table", "global_table", "stream", "changelog"]
@@ -23,7 +23,7 @@ OnFailedGate = Literal["fail", "warn"]
 
 
 def _or_variable(schema: JsonDict) -> None:
-    """Let an editor take a variable where one of a few texts belongs."""
+    """Extend the schema of a choice so that editors also accept a variable."""
     choices: JsonDict = {name: schema.pop(name) for name in ("type", "enum")}
     schema["anyOf"] = [choices, {"type": "string", "pattern": PATTERN}]
 
@@ -33,11 +33,11 @@ Choice = Field(json_schema_extra=_or_variable)
 
 def hinted(problem: str, hint: str, kind: str = "hinted") -> PydanticCustomError:
     """
-    Make the error of a validator that knows what would be right.
+    Create a validation error with a hint.
 
     Args:
         problem: What is wrong.
-        hint: What would be right.
+        hint: How to correct it.
         kind: The type of the error.
 
     Returns:
@@ -56,16 +56,17 @@ KEY_SCHEMA = {
 
 def key_columns(value: object) -> object:
     """
-    Read one column name, or a list of them, as the tuple that the model holds.
+    Convert one column name, or a list of names, to the tuple that the model holds.
 
     Args:
-        value: What the file says.
+        value: The value in the file.
 
     Returns:
         A tuple of names.
 
     Raises:
-        ValueError: If there is no name, or one twice.
+        ValueError: If the key has no columns, an empty name, or a column twice.
+        PydanticCustomError: If the value is neither a name nor a list of names.
     """
     names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list | tuple) else value
     if isinstance(names, tuple) and all(isinstance(name, str) for name in names):
@@ -74,7 +75,7 @@ def key_columns(value: object) -> object:
         if len({name.lower() for name in names}) < len(names):
             raise ValueError("a column is in the key twice")
         return names
-    raise hinted("a key is one column name or a list of them", "put quotes around a name that YAML reads otherwise")
+    raise hinted("a key is one column name or a list of them", "quote a name that YAML reads as another type")
 
 
 Name = Annotated[StrictStr, AfterValidator(checked_name)]
@@ -83,23 +84,23 @@ Text = Annotated[StrictStr, Field(min_length=1)]
 
 def lateness_text(written: object) -> object:
     """
-    Check how late the values of a column may come.
+    Check the allowed lateness of a watermarked column.
 
     Args:
-        written: What the file says.
+        written: The value in the file.
 
     Returns:
-        Its text.
+        The value as a string, if it is an integer; else the value.
 
     Raises:
-        PydanticCustomError: It is no length of time.
+        PydanticCustomError: If a string is not a length of time.
     """
     text = str(written) if isinstance(written, int) and not isinstance(written, bool) else written
     if isinstance(text, str):
         try:
             lateness(text)
         except ValueError as error:
-            raise hinted(str(error), "as an example: 15 minutes; of a column of integers a number") from error
+            raise hinted(str(error), "an interval such as `15 minutes`; for an integer column, a number") from error
     return text
 
 
@@ -113,16 +114,17 @@ KNOWN_RULES = f"the rules are {', '.join(RULES)}"
 
 def rule_names(value: object) -> object:
     """
-    Read which rules of the optimiser may be used: `all`, `none` or a list of names.
+    Read the rules that the optimizer may use: `all`, `none` or a list of names.
 
     Args:
-        value: What the file says.
+        value: The value in the file.
 
     Returns:
-        The names of the rules, for a list; else the value.
+        The names of the rules for a list; else the value.
 
     Raises:
-        PydanticCustomError: It is neither, or a name in the list is no rule, is there twice, or none is.
+        PydanticCustomError: If the value is none of these, or the list is empty, names an unknown rule, or names a
+            rule twice.
     """
     if value in (ALL, NONE):
         return value
@@ -135,12 +137,12 @@ def rule_names(value: object) -> object:
         raise hinted("the list is empty", "write `none`")
     for name in value:
         if name in (ALL, NONE):
-            raise hinted(f"`{name}` stands alone, not in a list", f"write `optimizations: {name}`, or name rules")
+            raise hinted(f"`{name}` cannot be in a list", f"write `optimizations: {name}`, or list rules")
         if name not in RULES:
             shown = printable(str(name))
-            raise hinted(f"there is no rule `{shown}`", nearest(str(name), RULES) or KNOWN_RULES)
+            raise hinted(f"unknown rule `{shown}`", nearest(str(name), RULES) or KNOWN_RULES)
         if value.count(name) > 1:
-            raise hinted(f"`{name}` is in the list twice", "name it once")
+            raise hinted(f"`{name}` is in the list twice", "list it once")
     return tuple(value)
 
 
@@ -160,4 +162,4 @@ Optimizations = Annotated[
     Literal["all", "none"] | tuple[Rule, ...], BeforeValidator(rule_names), WithJsonSchema(RULES_SCHEMA)
 ]
 Expectations = list[dict[StrictStr, dict[StrictStr, Any]]]
-"""Expectations of Great Expectations, each a mapping of its name to its arguments."""
+"""Expectations of Great Expectations, each a mapping from its name to its arguments."""

@@ -1,7 +1,7 @@
 """
-The rules of the optimiser, by the names that a pipeline file may list; `pipelines.optimizer` says what each does.
+The rules of the optimizer, by the names that a pipeline file may list; `pipelines.plan.sharing` describes each.
 
-They are applied in this order. None changes a result, so they are no part of a join's definition.
+Rules are applied in this order. They never change a result, so they are not part of a join's definition.
 """
 
 from typing import Literal, get_args
@@ -11,4 +11,4 @@ Rule = Literal["single_store_self_join", "share_change_reads"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 ALL, NONE = "all", "none"
-"""What a pipeline file writes in place of a list."""
+"""The values that replace a list in the pipeline file."""

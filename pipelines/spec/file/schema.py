@@ -1,4 +1,4 @@
-"""The JSON schema of the pipeline file, for editors: completion, and a fault under the cursor."""
+"""The JSON schema of the pipeline file, for completion and error markers in editors."""
 
 import json
 
@@ -7,10 +7,10 @@ from pipelines.spec.file.model import PipelineFile
 
 def schema() -> str:
     """
-    Write the schema.
+    Return the JSON schema of the pipeline file.
 
-    It knows the options and their types. What a statement may hold, which names are taken and what is not yet
-    supported is known to `check` alone.
+    The schema describes the options and their types. Only `lakejoin check` also checks statements, name clashes and
+    features that are not yet supported.
 
     Returns:
         A JSON document with a final line break.

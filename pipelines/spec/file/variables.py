@@ -1,8 +1,9 @@
 """
-Values that a pipeline file leaves open: `${var.name}`, given by `--var name=value`, and `${env.NAME}`.
+Variables in a pipeline file: `${var.name}`, set by `--var name=value`, and `${env.NAME}`.
 
-They stand in values only: not in names, and never in SQL, whose text is the definition of a join. What is put in is
-never read as YAML again, so that a value cannot become an option. `$${` is the two characters `${`.
+Variables are allowed in values only: not in names, and never in SQL, because the SQL text is the definition of a join.
+Substituted text is never parsed as YAML again, so a value cannot become an option. `$${` stands for the two characters
+`${`.
 """
 
 import os
@@ -17,17 +18,17 @@ from pipelines.spec.names import nearest
 REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
 NAME = re.compile(r"(var|env)\.([A-Za-z_][A-Za-z0-9_]*)")
 PATTERN = r"\$\{(var|env)\.[A-Za-z_][A-Za-z0-9_]*\}"
-"""A text with a variable in it, for the JSON schema."""
+"""Matches a string that contains a variable; for the JSON schema."""
 SQL_OPTIONS = frozenset({"sql", "tombstone", "null_value"})
 
 
 class Substitution:
     """
-    Puts values in, and notes what cannot be.
+    Substitutes variables, and collects the variables that cannot be substituted.
 
     Args:
-        variables: The values given on the command line, by name.
-        line_of: Gives the line of the file for the keys that lead to a value.
+        variables: The values from the command line, by name.
+        line_of: Returns the line of the file for the keys that lead to a value.
     """
 
     def __init__(self, variables: Mapping[str, str], line_of: Callable[[Sequence[str]], int | None]) -> None:
@@ -39,14 +40,14 @@ class Substitution:
 
     def apply(self, content: dict[str, Any]) -> dict[str, Any]:
         """
-        Put the values into a document.
+        Replace the variables of a document by their values.
 
         Args:
-            content: What the file holds.
+            content: The content of the file.
 
         Returns:
-            A copy in which every variable stands for its value; `faults` holds what could not be put in, and `open` the
-            paths of the values and names that are at fault.
+            A copy with every variable replaced. `faults` then holds the variables that could not be replaced, and
+            `open` the paths of the faulty values and names.
         """
         filled = self._filled(content, ())
         self.faults += self._unused()
@@ -61,20 +62,20 @@ class Substitution:
         if not isinstance(value, str) or "${" not in value:
             return value
         if path[-1] in SQL_OPTIONS:
-            self._mention(value)
-            if path[-1] != "sql":  # of a statement the parser says it, and shows where
-                self._note(path, "a variable in SQL", "write the value itself: it is part of the definition")
+            self._mark_used(value)
+            if path[-1] != "sql":  # the parser reports this for statements
+                self._note(path, "variables are not allowed in SQL", "write the value: it is part of the definition")
             return value
         return REFERENCE.sub(lambda found: self._value(found, path), value)
 
     def _key(self, key: str, path: tuple[str, ...]) -> str:
         if "${" in key:
-            self._mention(key)
-            self._note((*path, key), "a variable in a name", "variables stand in values")
+            self._mark_used(key)
+            self._note((*path, key), "variables are not allowed in names", "use variables in values only")
         return key
 
-    def _mention(self, text: str) -> None:
-        """Take the variables of a text where none may stand as used: that they are there is the fault."""
+    def _mark_used(self, text: str) -> None:
+        """Mark the variables of a string that must not contain any as used, so that only their place is reported."""
         named = (NAME.fullmatch(found.group(1) or "") for found in REFERENCE.finditer(text))
         self._used.update(name.group(2) for name in named if name and name.group(1) == "var")
 
@@ -83,17 +84,17 @@ class Substitution:
             return "${"
         named = NAME.fullmatch(found.group(1)) if found.group().endswith("}") else None
         if named is None:
-            hint = "write `${var.name}` or `${env.NAME}`; `$${` stands for the characters themselves"
-            self._note(path, f"`{found.group()}` is no variable", hint)
+            hint = "write `${var.name}` or `${env.NAME}`; `$${` stands for a literal `${`"
+            self._note(path, f"`{found.group()}` is not a variable", hint)
             return ""
         kind, name = named.groups()
         values = self._variables if kind == "var" else os.environ
         if kind == "var":
             self._used.add(name)
         if name not in values:
-            problem = f"there is no value for `{found.group()}`"
-            how = f"`--var {name}=...`" if kind == "var" else f"the environment variable {name}"
-            self._note(path, problem, f"give it by {how}")
+            problem = f"`{found.group()}` has no value"
+            how = f"it with `--var {name}=...`" if kind == "var" else f"the environment variable {name}"
+            self._note(path, problem, f"set {how}")
         return values.get(name, "")
 
     def _unused(self) -> Iterator[Fault]:

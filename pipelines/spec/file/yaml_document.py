@@ -1,4 +1,4 @@
-"""A YAML document that remembers on which line everything was written."""
+"""A YAML document that knows the line of each key and value."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,30 +10,30 @@ from lakehouse.errors import Fault, PipelineFileError
 
 TEXT, MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
-NO_TEXT = "a name must be a text"
-"""What is wrong with `no:`, `1:` and the like, which YAML does not read as texts."""
+NO_TEXT = "a name must be a string"
+"""The problem with keys such as `no:` and `1:`, which YAML does not read as strings."""
 
 UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What PyYAML's own readers of numbers, dates and truth values raise for a text that is none."""
+"""The exceptions that PyYAML raises for a text that is not a valid number, date or boolean."""
 
 
 class StrictLoader(yaml.SafeLoader):
-    """YAML without aliases, and with the line of each value that cannot be read."""
+    """A YAML loader that refuses aliases and reports the line of each invalid value."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse aliases; a handful of them can stand for gigabytes."""
+        """Refuse aliases: a few of them can expand to gigabytes."""
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "an alias (`*name`); write it out", mark)
+            raise yaml.composer.ComposerError(None, None, "aliases (`*name`) are not supported; repeat the value", mark)
         return super().compose_node(parent, index)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Say which value does not fit its tag."""
+        """Raise an error that names the value that does not match its tag."""
         try:
             return super().construct_object(node, deep=deep)
         except UNFIT:
             value, kind = str(node.value)[:40], node.tag.rpartition(":")[2]
-            problem = f"`{value}` cannot be read as {kind}; a text stands in quotes"
+            problem = f"`{value}` cannot be read as {kind}; put a string in quotes"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
@@ -42,9 +42,9 @@ class Document:
     A mapping that was read from a file.
 
     Args:
-        content: What it holds; every key is a text, as it was written.
-        root: The node that it was made of.
-        faults: What was wrong with its keys and still let it be read.
+        content: The content; every key is a string, as it is written in the file.
+        root: The YAML node of the content.
+        faults: The errors in its keys that did not prevent reading it.
     """
 
     def __init__(self, content: dict[str, Any], root: yaml.Node, faults: Sequence[Fault]) -> None:
@@ -54,28 +54,28 @@ class Document:
 
     def line(self, path: Sequence[str]) -> int | None:
         """
-        Find where a value begins.
+        Find the line of a value.
 
         Args:
-            path: The keys that lead to it; where it is not there, the value that should hold it counts.
+            path: The keys that lead to the value. If it does not exist, the nearest existing parent is used.
 
         Returns:
-            The line of its key, from 1; None if not even the first key is there.
+            The line of its key, from 1; None if the first key does not exist.
         """
         line, _ = self._find(path)
         return line
 
     def line_of_row(self, path: Sequence[str], row: int | None) -> int | None:
         """
-        Find a row of a text of several lines.
+        Find the line of a row of a multi-line string.
 
         Args:
-            path: The keys that lead to the text.
-            row: The row, from 0; None for the text as a whole.
+            path: The keys that lead to the string.
+            row: The row, from 0; None for the whole string.
 
         Returns:
-            Its line in the file, from 1; where YAML folds lines, the one on which the text begins, for the whole that
-            of its key.
+            The line in the file, from 1: for the whole string, the line of its key; if YAML folds the lines of the
+            string, the line on which it begins. None if the first key does not exist.
         """
         line, node = self._find(path)
         if row is None or node is None:
@@ -99,12 +99,12 @@ class Document:
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """Give a mapping, an empty one in the place of anything else."""
+    """Return a mapping unchanged, and an empty mapping for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def dotted(path: Sequence[str]) -> str:
-    """Write the keys that lead to a value as messages name it: `sources.orders.key`."""
+    """Format the keys that lead to a value for messages: `sources.orders.key`."""
     return ".".join(part or "''" for part in path)
 
 
@@ -119,7 +119,7 @@ def read_document(path: Path) -> Document:
         The document.
 
     Raises:
-        PipelineFileError: If the file cannot be read, is no YAML, or holds no mapping.
+        PipelineFileError: If the file cannot be read, is not YAML, or does not hold a mapping.
     """
 
     def unusable(problem: str, hint: str = "", line: int | None = None) -> PipelineFileError:
@@ -138,28 +138,28 @@ def read_document(path: Path) -> Document:
         raise unusable(f"not YAML: the character U+{ord(text[error.position]):04X}", "leave it out", line) from None
     try:
         root = loader.get_single_node()
-        faults = [] if root is None else list(_settled(root, ()))
+        faults = [] if root is None else list(_normalized_keys(root, ()))
         content = None if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = ", ".join(filter(None, (error.context, error.problem)))
         raise unusable(f"not YAML: {said}", line=mark.line + 1 if mark else None) from None
     except RecursionError:
-        raise unusable("is nested too deep") from None
-    except Exception as error:  # PyYAML does not foresee all that may stand after a backslash
+        raise unusable("is nested too deeply") from None
+    except Exception as error:  # PyYAML fails with other errors on some escape sequences
         raise unusable(f"not YAML: {' '.join(str(error).split())[:200]}", line=loader.line + 1) from None
     if content is None or root is None:
-        raise unusable("is empty", "`lakejoin init` writes one to begin with")
+        raise unusable("is empty", "run `lakejoin init` to create a pipeline file")
     if not isinstance(content, dict):
-        raise unusable("holds no mapping of options", "it begins with `pipeline: <name>`", 1)
+        raise unusable("does not hold a mapping of options", "begin the file with `pipeline: <name>`", 1)
     return Document(content, root, faults)
 
 
-def _settled(node: yaml.Node, path: tuple[str, ...]) -> Iterator[Fault]:
-    """Make every key the text that was written, keep the first of equal ones, and yield what was wrong with them."""
+def _normalized_keys(node: yaml.Node, path: tuple[str, ...]) -> Iterator[Fault]:
+    """Convert every key to its written text, keep the first of equal keys, and yield the errors in keys."""
     if isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            yield from _settled(value, (*path, str(index)))
+            yield from _normalized_keys(value, (*path, str(index)))
     if not isinstance(node, yaml.MappingNode):
         return
     kept: dict[str, tuple[yaml.Node, yaml.Node]] = {}
@@ -170,7 +170,7 @@ def _settled(node: yaml.Node, path: tuple[str, ...]) -> Iterator[Fault]:
             continue
         here, line = (*path, key.value), key.start_mark.line + 1
         if key.tag == MERGE:
-            yield Fault(dotted(here), "options are not merged", "write them out", line)
+            yield Fault(dotted(here), "YAML merge keys are not supported", "write the options out", line)
             continue
         if key.value in kept:
             first = kept[key.value][0].start_mark.line + 1
@@ -181,5 +181,5 @@ def _settled(node: yaml.Node, path: tuple[str, ...]) -> Iterator[Fault]:
             yield Fault(dotted(here), NO_TEXT, "put it in quotes", line)
             key.tag = TEXT
         kept[key.value] = (key, value)
-        yield from _settled(value, here)
+        yield from _normalized_keys(value, here)
     node.value = [*kept.values(), *others]

@@ -1,1 +1,1 @@
-"""A join among the joins of a file: chains, changelogs, fingerprints and bound names."""
+"""Joins in the context of their file: chains, changelogs, fingerprints and resolved names."""

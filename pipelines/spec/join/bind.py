@@ -1,4 +1,4 @@
-"""A statement and the columns of its tables become the definition of a join."""
+"""Resolve a statement against the columns of its tables to the definition of a join."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -27,14 +27,14 @@ def bind(
     Args:
         statement: The statement, from `parse`.
         columns: For each source and join that the statement names, its columns in the order of the table.
-        result_columns: The columns of the result that this statement produced before; None without a result. A star
-            stands for those that no other item produces; columns added to a source since are left out.
+        result_columns: The columns of the existing result of this statement; None without a result. A star then
+            selects only those of these columns that no other item produces, without columns added to a source later.
 
     Returns:
-        The definition that everything else works with.
+        The definition of the join.
 
     Raises:
-        PipelineFileError: With every unknown or ambiguous column, and every name that cannot be one of the result.
+        PipelineFileError: With every unknown or ambiguous column, and every invalid name of a result column.
     """
     tables = [
         Table(side, [column for column in columns[side.source] if column not in side.added]) for side in statement.sides
@@ -43,7 +43,9 @@ def bind(
     if missing:
         raise _refused(statement, dict.fromkeys(missing))
     added = added_columns(statement.sides)
-    scope = Scope(statement, tables, None if result_columns is None else _of_stars(statement, result_columns, added))
+    scope = Scope(
+        statement, tables, None if result_columns is None else _star_columns(statement, result_columns, added)
+    )
     expanded = [(item, output) for item in statement.select for output in _outputs(item, scope)]
     selected = [output for _, output in expanded]
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
@@ -55,7 +57,7 @@ def bind(
     if objections:
         raise _refused(statement, objections)
     if statement.is_self_join:
-        _use_alike(tables)
+        _use_same_columns(tables)
     names = {name.lower(): name for name, _ in selected}
     return ResolvedQuery(
         name=statement.name,
@@ -73,8 +75,8 @@ def bind(
     )
 
 
-def _of_stars(statement: Statement, result_columns: Collection[str], added: Collection[str]) -> set[str]:
-    """Name the columns of a result, in lower case, that only a star can have made."""
+def _star_columns(statement: Statement, result_columns: Collection[str], added: Collection[str]) -> set[str]:
+    """Return the columns of a result, in lower case, that only a star can have produced."""
     named = {item.alias_or_name.lower() for item in statement.select if not is_star(item)}
     return {name.lower() for name in result_columns} - named - set(added)
 
@@ -82,7 +84,7 @@ def _of_stars(statement: Statement, result_columns: Collection[str], added: Coll
 def _carried(
     statement: Statement, watermarks: Sequence[Watermark], names: Mapping[str, str]
 ) -> Iterator[tuple[str, int]]:
-    """Find the outputs that go on with a watermark, under their real names."""
+    """Yield the outputs that keep a watermark, under their real names, with the place of the watermark."""
     found = carried(statement)
     for number, mark in enumerate(watermarks):
         for output, time in found:
@@ -90,22 +92,22 @@ def _carried(
                 yield names.get(output.lower(), output), number
 
 
-def _use_alike(tables: Sequence[Table]) -> None:
-    """Give both sides of a self-join the columns that either uses: a row is then the same row on both."""
+def _use_same_columns(tables: Sequence[Table]) -> None:
+    """Mark columns that either side of a self-join uses as used by both, so that both have the same rows."""
     used = {column for table in tables for column in table.used}
     for table in tables:
         table.used |= used
 
 
 def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
-    """Resolve the references, each after the one that leads to it."""
+    """Resolve the links, each after the link that reaches its referencing input."""
     reached = set(statement.keys.members)
-    waiting = []
+    pending = []
     for link in statement.keys.links:
         expressions = [scope.resolve(expression) for expression in link.expressions]
         over = {scope.place(column) for expression in expressions for column in expression.find_all(exp.Column)}
         if None in over:
-            continue  # the column was objected to
+            continue  # the scope has objected to the column
         places = sorted(place for place in over if place is not None)
         name = scope.tables[link.side].side.source
         if len(places) != 1:
@@ -115,9 +117,9 @@ def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
             problem = f"ON: `{as_written(link.expressions[0])}` is a column of {name} itself"
             scope.objections.append(Objection(problem, "write an alias before each column", link.expressions[0]))
         else:
-            waiting.append(Link(link.side, tuple(map(render, expressions)), places[0]))
-    while waiting:
-        ready = [link for link in waiting if link.over in reached]
+            pending.append(Link(link.side, tuple(map(render, expressions)), places[0]))
+    while pending:
+        ready = [link for link in pending if link.over in reached]
         if not ready:
             if not scope.objections:
                 link = statement.keys.links[-1]
@@ -126,7 +128,7 @@ def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
             return
         yield from ready
         reached |= {link.input for link in ready}
-        waiting = [link for link in waiting if link not in ready]
+        pending = [link for link in pending if link not in ready]
 
 
 def _refused(statement: Statement, objections: Iterable[Objection]) -> PipelineFileError:
@@ -138,7 +140,8 @@ def _missing_keys(table: Table) -> Iterator[Objection]:
     for name in table.side.key:
         if not table.has(name):
             yield Objection(
-                f"the key of {table.side.source} names `{name}`, which is no column of it", nearest(name, table.columns)
+                f"the key of {table.side.source} names `{name}`, which is not one of its columns",
+                nearest(name, table.columns),
             )
 
 
@@ -157,13 +160,13 @@ def _outputs(item: exp.Expr, scope: Scope) -> list[tuple[str, exp.Expr]]:
 
 
 def _star(star: exp.Star, alias: exp.Expr | None, scope: Scope) -> list[tuple[str, exp.Expr]]:
-    """Expand `*` as Spark does: the columns of USING first, in their order, wherever the table has them."""
+    """Expand `*` as Spark does: the columns of USING first, in their order, regardless of their order in the table."""
     tables: tuple[Table, ...] = scope.tables
     if alias is not None:
         table = scope.table(alias.name)
         if table is None:
             choices = " and ".join(f"`{table.side.alias}`" for table in scope.tables)
-            problem = f"SELECT: there is no input `{alias.name}`"
+            problem = f"SELECT: unknown input `{alias.name}`"
             scope.objections.append(Objection(problem, f"the inputs are {choices}", alias))
             return []
         tables = (table,)
@@ -184,10 +187,10 @@ def _except(star: exp.Star, tables: Sequence[Table], scope: Scope) -> set[str]:
     for column in star.args.get("except_") or ():
         owners = [table for table in tables if table.has(column.name)]
         if not isinstance(column, exp.Column) or len(column.parts) > 1:
-            scope.objections.append(Objection(f"EXCEPT: `{as_written(column)}`", "name columns, without alias", column))
+            scope.objections.append(Objection(f"EXCEPT: `{as_written(column)}`", "name columns without alias", column))
         elif not owners:
             known = [name for table in tables for name in table.columns]
-            problem = f"EXCEPT: `{column.name}` is no column that `*` stands for"
+            problem = f"EXCEPT: `{column.name}` is not a column that `*` selects"
             scope.objections.append(Objection(problem, nearest(column.name, known), column))
         elif len(owners) > 1 and not scope.is_merged(column.name):
             problem = f"EXCEPT: `{column.name}` is a column of both sides"

@@ -1,4 +1,4 @@
-"""Which joins of a file read which: the order in which they run, the cycles, and what keys each that another reads."""
+"""The graph of the joins of a file: the joins that each join reads, their order and cycles, and their statements."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,9 +22,10 @@ class Chains:
     The joins of a file as a graph.
 
     Args:
-        reads: For each join the joins that it reads, each once, in the order of FROM.
-        order: All joins, each after those that it reads, else in the order of the file.
-        cycles: Joins of which each reads the next and the last the first, the first of them in the file first.
+        reads: For each join, the joins that it reads, each once, in the order of FROM.
+        order: All joins, each after the joins that it reads, else in the order of the file.
+        cycles: Cycles of joins: each join reads the next, and the last reads the first. A cycle starts with its first
+            join in the file.
     """
 
     reads: Mapping[str, Sequence[str]]
@@ -32,17 +33,17 @@ class Chains:
     cycles: Sequence[Sequence[str]]
 
     def behind(self, name: str) -> set[str]:
-        """Name all joins that a join reads, and those that these read."""
+        """Return the names of all joins that a join reads, directly or through other joins."""
         found: set[str] = set()
-        waiting = [name]
-        while waiting:
-            more = set(self.reads[waiting.pop()]) - found
+        pending = [name]
+        while pending:
+            more = set(self.reads[pending.pop()]) - found
             found |= more
-            waiting += more
+            pending += more
         return found
 
     def objections(self, name: str, sql: str) -> Iterator[Objection]:
-        """Object to the cycles that begin with a join, where its statement names the next one."""
+        """Yield an objection for each cycle that starts with a join, at the next join of the cycle in its statement."""
         for cycle in self.cycles:
             if cycle[0] == name:
                 path = [*cycle, name]
@@ -53,34 +54,34 @@ class Chains:
 
 def chains(sources: Collection[str], statements: Mapping[str, str]) -> Chains:
     """
-    Find out which joins read which.
+    Build the graph of joins.
 
     Args:
         sources: The names of the file's sources.
-        statements: The statement of each join; of one that cannot be read it shows elsewhere that it is at fault.
+        statements: The statement of each join; errors in statements are reported elsewhere.
 
     Returns:
-        The graph; its order leaves out one step of each cycle.
+        The graph. Its order ignores one edge of each cycle.
     """
     reads = {name: _read_by(sql, sources, statements) for name, sql in statements.items()}
-    waiting = {name: list(others) for name, others in reads.items()}
+    pending = {name: list(others) for name, others in reads.items()}
     order: list[str] = []
     cycles = []
-    while waiting:
-        ready = next((name for name, others in waiting.items() if not any(other in waiting for other in others)), None)
+    while pending:
+        ready = next((name for name, others in pending.items() if not any(other in pending for other in others)), None)
         if ready is not None:
             order.append(ready)
-            del waiting[ready]
+            del pending[ready]
         else:
-            cycle = _cycle(waiting)
+            cycle = _cycle(pending)
             cycles.append(cycle)
-            waiting[cycle[0]].remove([*cycle, cycle[0]][1])
+            pending[cycle[0]].remove([*cycle, cycle[0]][1])
     return Chains(reads, order, cycles)
 
 
 class _Statements:
     """
-    The statements of a file, each taken apart when it is first asked for, and kept.
+    The statements of a file, each parsed on first use and cached.
 
     Args:
         file: The pipeline file.
@@ -107,18 +108,18 @@ class _Statements:
         Return the statement of a join.
 
         Raises:
-            PipelineFileError: With all that is wrong with it, or with the first of those behind it that has faults.
+            PipelineFileError: With all errors in the statement, or in the first faulty statement that it depends on.
             KeyError: If the file has no such join.
         """
         if name not in self._statements:
             behind = self.chains.behind(name)
             for other in (*(join for join in self.chains.order if join in behind), name):
                 if other not in self._statements:
-                    self._take_apart(other)
+                    self._parse(other)
         return self._statements[name]
 
-    def _take_apart(self, name: str) -> None:
-        """Keep the statement of a join and what it gives; all joins that it reads come first."""
+    def _parse(self, name: str) -> None:
+        """Parse and cache the statement of a join; the joins that it reads must be cached already."""
         statement = parse(name, self._file.joins[name].sql, self._file.sources, self._produced)
         whole = self._file.part_of(name)
         self._statements[name] = replace(statement, part_of=whole) if whole != name else statement
@@ -132,17 +133,17 @@ def _statements(file: PipelineFile) -> _Statements:
 
 def chains_of(file: PipelineFile) -> Chains:
     """
-    Find out which joins of a file read which.
+    Return the graph of the joins of a file.
 
     Raises:
-        PipelineFileError: If there is a cycle.
+        PipelineFileError: If joins read each other in a cycle.
     """
     return _statements(file).chains
 
 
 def reads(file: PipelineFile, name: str) -> tuple[str, ...]:
     """
-    Name the joins that a join reads.
+    Return the names of the joins that a join reads.
 
     Args:
         file: The pipeline file.
@@ -156,7 +157,7 @@ def reads(file: PipelineFile, name: str) -> tuple[str, ...]:
 
 def reading_alike(file: PipelineFile, name: str) -> tuple[str, ...]:
     """
-    Name a join and those that read a source or a join that it reads, too, in the order in which they run.
+    Return a join and all joins that share an input with it, in the order in which they run.
 
     Args:
         file: The pipeline file.
@@ -171,8 +172,10 @@ def reading_alike(file: PipelineFile, name: str) -> tuple[str, ...]:
 
 def keeps_changelog(file: PipelineFile, name: str) -> bool:
     """
-    Tell whether a join keeps a changelog: it is asked for, or needed by another join that reads this one, which keeps
-    one itself, or meets a stream with it.
+    Return whether a join keeps a changelog.
+
+    It does if the file asks for one, or if another join reads it, directly or through other joins, and either keeps a
+    changelog by option or is a join with a stream. Joins with a stream keep none.
 
     Args:
         file: The pipeline file.
@@ -187,7 +190,7 @@ def keeps_changelog(file: PipelineFile, name: str) -> bool:
 
 def is_stream(file: PipelineFile, name: str) -> bool:
     """
-    Tell whether a source is a stream, or a join makes one: what comes first in its FROM is one.
+    Return whether a source is a stream, or a join produces one, because the first input of its FROM is a stream.
 
     Args:
         file: The pipeline file.
@@ -203,30 +206,30 @@ def is_stream(file: PipelineFile, name: str) -> bool:
 
 def statement_of(file: PipelineFile, name: str) -> Statement:
     """
-    Take the statement of a join apart, and those of the joins that it reads for what they give.
+    Return the parsed statement of a join. The statements of the joins that it reads are parsed first.
 
     Args:
         file: The pipeline file.
         name: The join.
 
     Returns:
-        Its statement, of a kind that is supported.
+        The statement of a supported kind of join.
 
     Raises:
-        PipelineFileError: With all that is wrong with the first of them that cannot be used.
+        PipelineFileError: With all errors in the first faulty one of these statements.
         KeyError: If the file has no such join.
     """
     return _statements(file).of(name)
 
 
 def _read_by(sql: str, sources: Collection[str], joins: Collection[str]) -> tuple[str, ...]:
-    """Give the joins that a statement names, in the order of FROM."""
+    """Return the joins that a statement names, in the order of FROM."""
     found = (called(name, joins) for name in _named(sql) if not called(name, sources))
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
 def _named(sql: str) -> tuple[str, ...]:
-    """Return the bare names in FROM."""
+    """Return the unqualified names in FROM and JOIN."""
     return tuple(table.name for table in _tables(sql))
 
 
@@ -238,7 +241,7 @@ def _tables(sql: str) -> list[exp.Table]:
 
 
 def _cycle(reads: Mapping[str, Sequence[str]]) -> list[str]:
-    """Find a cycle where every join reads another one of them, and begin it with its first in the file."""
+    """Find a cycle among joins that each read another of them; start it with its first join in the file."""
     path = [next(iter(reads))]
     while path[-1] not in path[:-1]:
         path.append(next(other for other in reads[path[-1]] if other in reads))

@@ -1,4 +1,4 @@
-"""Changelog sources: which joins read one, what its rows say, and what its KTable is defined by."""
+"""Changelog sources: their readers among the joins, and how their rows are read."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from pipelines.spec.names import DELETED, ORDER, nearest
 @dataclass(frozen=True)
 class Changelog:
     """
-    How the rows of a changelog source are read, under the real names of its columns.
+    How to read the rows of a changelog source, with the real names of its columns.
 
     Args:
         source: Its name in the file.
         key: The key columns.
         order: The column that orders the rows of a key.
-        tombstone: Spark SQL that is true for a row that deletes its key.
-        columns: The columns of its KTable: the key, then the others in the order of the table; without `_deleted` and
-            `_order`.
+        tombstone: A Spark SQL condition that is true for rows that delete their key.
+        columns: The columns of its KTable without `_deleted` and `_order`: the key, then the others in the order of the
+            table.
     """
 
     source: str
@@ -33,7 +33,7 @@ class Changelog:
 
 def changelogs(file: PipelineFile, names: Collection[str]) -> list[str]:
     """
-    Name the changelog sources that joins read.
+    Return the changelog sources that joins read.
 
     Args:
         file: The pipeline file.
@@ -47,7 +47,7 @@ def changelogs(file: PipelineFile, names: Collection[str]) -> list[str]:
 
 
 def changelogs_of(file: PipelineFile, name: str) -> tuple[str, ...]:
-    """Name the changelog sources that one join reads, in the order of FROM."""
+    """Return the changelog sources that one join reads, in the order of FROM."""
     if not any(source.kind == "changelog" for source in file.sources.values()):
         return ()
     read = statement_of(file, name).sources
@@ -56,15 +56,15 @@ def changelogs_of(file: PipelineFile, name: str) -> tuple[str, ...]:
 
 def bind_changelog(name: str, source: Source, columns: Sequence[str]) -> Changelog:
     """
-    Resolve the names that a changelog source gives.
+    Resolve the column names in the options of a changelog source.
 
     Args:
-        name: Its name in the file.
-        source: What the file says of it.
+        name: The name of the source in the file.
+        source: The source.
         columns: The columns of its table, in their order.
 
     Raises:
-        PipelineFileError: With every column that is not there, or that has the name of one of the KTable's own.
+        PipelineFileError: With every unknown column, and every column with a name that the KTable needs itself.
     """
     path = f"sources.{name}"
     real = {column.lower(): column for column in columns}
@@ -76,7 +76,7 @@ def bind_changelog(name: str, source: Source, columns: Sequence[str]) -> Changel
         if column.lower() not in real
     ]
     faults += [
-        Fault(path, f"{name} has a column `{real[column]}`, as lakejoin's own table of it does", "give it another name")
+        Fault(path, f"{name} has a column `{real[column]}`, a name that lakejoin needs itself", "rename the column")
         for column in (DELETED, ORDER)
         if column in real
     ]

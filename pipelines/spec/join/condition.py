@@ -1,4 +1,4 @@
-"""Conditions that the file says of one source, over its columns alone: `tombstone` and `null_value`."""
+"""Conditions over the columns of one source: its options `tombstone` and `null_value`."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from pipelines.spec.sql.syntax import read_expression
 from pipelines.spec.statement.scope import fields_of
 
 OPTIONS = ("tombstone", "null_value")
-"""The options of a source that are conditions."""
+"""The options of a source that hold conditions."""
 
 
 class Condition(NamedTuple):
@@ -22,7 +22,7 @@ class Condition(NamedTuple):
 
     Args:
         sql: Spark SQL.
-        columns: The columns that it needs.
+        columns: The columns that it uses.
     """
 
     sql: str
@@ -30,11 +30,11 @@ class Condition(NamedTuple):
 
 
 NEVER = Condition("false", ())
-"""What a condition is that the file does not give."""
+"""The condition of an option that the file does not set."""
 
 
 def condition_path(source: str, option: str) -> str:
-    """Name the place of a condition in the file."""
+    """Return the path of a condition in the file."""
     return f"sources.{source}.{option}"
 
 
@@ -42,20 +42,20 @@ def condition_faults(
     source: str, option: str, sql: str, line_of: Callable[[int | None], int | None]
 ) -> Iterable[Fault]:
     """
-    Say what is wrong with a condition, as far as that shows without the columns of the source.
+    Find the errors in a condition that show without the columns of the source.
 
     Args:
         source: The name of the source.
-        option: The option that it is.
-        sql: Its text.
-        line_of: Gives the line of the file for a row of the text, or for the whole of it, for None.
+        option: The option that holds the condition.
+        sql: The condition.
+        line_of: Returns the line in the file of a row of the condition, from 0, or of the whole condition for None.
     """
     _, objections = read_expression(sql)
     return faults_of(objections, condition_path(source, option), sql, line_of)
 
 
 def canonical(sql: str | None) -> str:
-    """Write a condition so that layout, comments and the case of keywords do not count."""
+    """Format a condition in a canonical form, without differences in layout, comments or the case of keywords."""
     if sql is None:
         return ""
     expression, _ = read_expression(sql)
@@ -66,16 +66,16 @@ def bind_condition(
     source: str, option: str, sql: str | None, columns: Sequence[str]
 ) -> tuple[Condition, Iterable[Fault]]:
     """
-    Write a condition with the real names of columns.
+    Resolve the column names in a condition.
 
     Args:
-        source: The name of the source, which may stand before a column.
-        option: The option that it is.
-        sql: Its text; None for a condition that is never true.
+        source: The name of the source, which may qualify columns.
+        option: The option that holds the condition.
+        sql: The condition; None if the file does not set the option, which means never true.
         columns: The columns of the source.
 
     Returns:
-        The condition, and what is wrong with it.
+        The condition, and the errors in it.
     """
     if sql is None:
         return NEVER, ()
@@ -99,11 +99,11 @@ def bind_condition(
 
 def of_struct(condition: Condition, struct: str) -> str:
     """
-    Write a bound condition over the fields of a struct in place of the columns.
+    Rewrite a resolved condition over columns to the same condition over the fields of a struct.
 
     Args:
         condition: The condition.
-        struct: The column with the struct; the fields have the names of the condition's columns.
+        struct: The struct column; its fields have the names of the condition's columns.
     """
     expression, _ = read_expression(condition.sql)
     assert expression is not None
@@ -126,7 +126,7 @@ def _unknown(name: str, expression: exp.Expr, columns: Sequence[str]) -> Iterato
 
 
 def _parts(name: str, column: exp.Column, known: Collection[str]) -> list[str]:
-    """Give a column and the fields of it that are named; the source's name may stand before it."""
+    """Return a column and the names of its nested fields, without the name of the source that may qualify it."""
     parts = [part.name for part in column.parts]
     is_qualified = len(parts) > 1 and parts[0].lower() == name.lower() and parts[1].lower() in known
     return parts[1:] if is_qualified else parts

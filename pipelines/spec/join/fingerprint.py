@@ -1,4 +1,4 @@
-"""What makes two definitions of a join the same, as a short hash that the ledger keeps."""
+"""The fingerprint of a join's definition, a short hash that the ledger stores."""
 
 import hashlib
 import json
@@ -14,29 +14,29 @@ from pipelines.spec.statement.inputs import UPSTREAM
 from pipelines.spec.statement.statement import Side
 
 ROW_IDENTITY = 2
-"""How rows of streams are told apart; results of two streams and what waits for them hold it."""
+"""The version of the row identity of streams, which results and buffers of joins of two streams contain."""
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_SETTINGS) -> str:
     """
-    Hash what defines the result of a join.
+    Compute the hash of everything that defines the result of a join.
 
-    Layout, comments and the case of keywords do not count, nor does how the join is refreshed or gated; the addresses
-    of the sources do, and the time zone. Of another join that it reads its name and its key count, not its definition:
-    that is the other's own affair.
+    The hash ignores layout, comments, the case of keywords, and how the join is refreshed or gated. It includes the
+    addresses of the sources and the time zone. For a join that the join reads, it includes the name and the key, not
+    the definition, which has its own fingerprint.
 
     Args:
         file: The pipeline file.
         name: The join.
-        settings: Settings of Spark that should be fixed and that the runtime keeps at other values.
+        settings: Spark settings that lakejoin fixes but for which the runtime keeps other values.
 
     Returns:
         16 hexadecimal digits.
 
     Raises:
-        PipelineFileError: If the statement is not a join.
+        PipelineFileError: If the statement is not a valid join.
         KeyError: If the file has no such join.
     """
     join = file.joins[name]
@@ -55,7 +55,7 @@ def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_
         definition["orders"] = [_order(side, file) for side in statement.sides if side.kind != "changelog"]
     if statement.is_windowed:
         definition["identity"] = ROW_IDENTITY
-        definition["watermarks"] = [[[name, *_late(late)] for name, late in side.times] for side in statement.sides]
+        definition["watermarks"] = [[[name, *_lateness(late)] for name, late in side.times] for side in statement.sides]
     if len(statement.steps) > 1:
         definition["further"] = [[step.how, render(step.on)] for step in statement.steps[1:]]
     return _hashed(definition, settings)
@@ -63,7 +63,7 @@ def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_
 
 def changelog_fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_SETTINGS) -> str:
     """
-    Hash what defines the KTable of a changelog source.
+    Compute the hash of everything that defines the KTable of a changelog source.
 
     Args:
         file: The pipeline file.
@@ -103,17 +103,17 @@ def _input(side: Side, file: PipelineFile) -> list[object]:
 
 
 def _order(side: Side, file: PipelineFile) -> str | None:
-    """Name the column that gives the rows of an input of a join with a stream their time, if it has one."""
+    """Return the column that is the time of an input of a join with a stream; None if the input has none."""
     return file.sources[side.source].order_by if side.source in file.sources else None
 
 
-def _late(written: str) -> tuple[object, ...]:
-    """Give the lateness of a watermarked column, or that another join says how far its watermark is."""
+def _lateness(written: str) -> tuple[object, ...]:
+    """Return the lateness of a watermarked column, or a mark that another join determines its watermark."""
     return ("upstream",) if written == UPSTREAM else lateness(written)
 
 
 def _changelog(source: Source) -> list[str | None]:
-    """Give what tells which rows of a changelog count."""
+    """Return the options that determine the current row of each key of a changelog."""
     return [source.order_by, canonical(source.tombstone)]
 
 

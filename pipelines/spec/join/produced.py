@@ -1,4 +1,4 @@
-"""What a join gives the joins that read its result, as far as its statement tells that without a schema."""
+"""The properties of a join's result for the joins that read it, derived without a schema."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from pipelines.spec.statement.windows import bounds_of, time_of
 
 
 class Carried(NamedTuple):
-    """A column of a result, and the watermarked column of an input whose values it has."""
+    """A result column, and the watermarked input column that it copies."""
 
     output: str
     time: Time
@@ -24,11 +24,11 @@ class Carried(NamedTuple):
 
 def produced(statement: Statement, sources: Mapping[str, Source | None]) -> Produced:
     """
-    Say what a join gives those that read its result.
+    Return the properties of a join's result for the joins that read it.
 
     Args:
-        statement: Its statement.
-        sources: The sources of the file, by name; None for one that is at fault itself.
+        statement: The statement of the join.
+        sources: The sources of the file, by name; None for an invalid source.
     """
     if not statement.reads_stream:
         return Produced(statement.key)
@@ -39,10 +39,10 @@ def produced(statement: Statement, sources: Mapping[str, Source | None]) -> Prod
 
 def carried(statement: Statement) -> tuple[Carried, ...]:
     """
-    Find the columns of a result that go on with a watermark: plain ones of a stream, which something limits.
+    Find the columns of a result that keep a watermark: plain watermarked columns of a stream, limited by a bound.
 
-    A stream that looks up passes its watermarks on. Of two streams a time that no bound limits has none in the result
-    (the Hazelcast design): rows that wait may leave with any value of it.
+    A stream that looks up tables passes all its watermarks on. In a join of two streams, a time that no bound limits
+    has no watermark in the result (the Hazelcast design), because buffered rows may be emitted with any value of it.
     """
     limited = {bound.greater for bound in bounds_of(statement)} if statement.is_windowed else None
     found = (column for item in statement.select for column in _times_of(item, statement))
@@ -50,7 +50,7 @@ def carried(statement: Statement) -> tuple[Carried, ...]:
 
 
 def _times_of(item: exp.Expr, statement: Statement) -> Iterator[Carried]:
-    """Give the watermarked columns that an item of the SELECT list stands for."""
+    """Yield the watermarked columns that an item of the SELECT list selects."""
     using = {name.lower() for name in statement.using}
     if not is_star(item):
         column = item.this if isinstance(item, exp.Alias) else item

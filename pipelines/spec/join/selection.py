@@ -1,4 +1,4 @@
-"""Which joins of a pipeline a command works on."""
+"""Select the joins of a pipeline that a command works on."""
 
 from collections.abc import Collection
 
@@ -9,7 +9,7 @@ from pipelines.spec.names import nearest
 
 
 class UnknownJoin(LakejoinError):
-    """A command names a join that the pipeline file does not have, or none at all."""
+    """A command names a join that the pipeline file does not have, or no join."""
 
     exit_code = 2
     code = "UNKNOWN_JOIN"
@@ -17,18 +17,19 @@ class UnknownJoin(LakejoinError):
 
 def selected(file: PipelineFile, select: Collection[str] | None) -> list[str]:
     """
-    Name the joins to work on.
+    Return the names of the joins to work on.
 
     Args:
         file: The pipeline file.
-        select: Names of joins, all of the file if None; each stands for its parts, too. `+name` also takes the joins
-            that it reads, and those that these read.
+        select: Names of joins; None for all joins of the file. Each name includes the parts of the join. `+name` also
+            includes the joins that it reads, directly or through other joins.
 
     Returns:
-        Their names in the order in which they run: each after those that it reads, else in the order of the file.
+        The names in the order in which the joins run: each after the joins that it reads, else in the order of the
+        file.
 
     Raises:
-        UnknownJoin: The selection is empty or names a join that the file does not have.
+        UnknownJoin: If the selection is empty or names a join that the file does not have.
     """
     chains = chains_of(file)
     if select is None:

@@ -1,14 +1,14 @@
 """
-A statement of several streams, split from the left into joins of the kinds that there are.
+Split a statement of several streams, from the left, into joins of the supported kinds.
 
     FROM orders o JOIN deliveries d ON ... LEFT JOIN shops s ON ... JOIN returns r ON ...
 
     shop__1     FROM orders o JOIN deliveries d ON ...      two streams
-    shop__2     FROM shop__1 LEFT JOIN shops s ON ...       what they give looks up the tables that follow
-    shop        FROM shop__2 JOIN returns r ON ...          and meets the next stream
+    shop__2     FROM shop__1 LEFT JOIN shops s ON ...       their result looks up the tables that follow
+    shop        FROM shop__2 JOIN returns r ON ...          and is joined with the next stream
 
-A part gives the columns of its inputs that later parts use: `o.ordered_at AS o__ordered_at`, which is
-`shop__1.o__ordered_at` from there on.
+A part selects the columns of its inputs that later parts use, for example `o.ordered_at AS o__ordered_at`. Later parts
+refer to this column as `shop__1.o__ordered_at`.
 """
 
 import re
@@ -26,7 +26,7 @@ from pipelines.spec.statement.outputs import is_star
 from pipelines.spec.statement.statement import Side
 
 Column = tuple[int, str]
-"""The place of an input, and a column of it in small letters."""
+"""The place of an input, and one of its columns in lower case."""
 
 Node = TypeVar("Node", bound=exp.Expr)
 
@@ -36,8 +36,8 @@ class Piece(NamedTuple):
     A part of a statement.
 
     Args:
-        name: What the join is called that it becomes.
-        select: Its statement; names in it remember where they were written in the whole one.
+        name: The name of the join that the part becomes.
+        select: Its statement; its names keep their positions in the whole statement.
     """
 
     name: str
@@ -45,12 +45,12 @@ class Piece(NamedTuple):
 
     @property
     def sql(self) -> str:
-        """Its statement as a text."""
+        """The text of its statement."""
         return laid_out(self.select)
 
 
 class _Use(NamedTuple):
-    """A column in a clause, the part that the clause goes to, and the place of the last input that it may name."""
+    """A column in a clause, the part that the clause belongs to, and the place of the last input that it may use."""
 
     clause: str
     column: exp.Column
@@ -59,14 +59,14 @@ class _Use(NamedTuple):
 
 
 def is_chain(inputs: Inputs) -> bool:
-    """Tell whether a statement is to be split: a stream comes first, and another one is among two further inputs."""
+    """Return whether to split a statement: it has three or more inputs, the first and another one are streams."""
     first, *others = inputs.sides
     return first.kind == "stream" and len(others) > 1 and any(side.kind == "stream" for side in others)
 
 
 class Chain:
     """
-    A statement that is to be split.
+    A statement to split into parts.
 
     Args:
         name: The join's name in the file.
@@ -80,16 +80,21 @@ class Chain:
         self._places = {side.alias.lower(): place for place, side in enumerate(sides)}
         self._lasts = _lasts(sides)
         self.names = (*(f"{name}__{number}" for number in range(1, len(self._lasts))), name)
-        """What the parts are called; the last has the name of the join."""
+        """The names of the parts; the last part has the name of the join."""
 
     def objections(self) -> Iterator[Objection]:
-        """Object to stars, and to columns of which it does not show whose they are: only what is named is kept."""
+        """
+        Yield the objections to splitting the statement.
+
+        They concern stars, because parts store only named columns; aliases that are names of parts; columns without the
+        alias of an input; columns of inputs that are joined later; and tables that no column looks up.
+        """
         for item in filter(is_star, self._select.expressions):
             alias = item.table.lower() if isinstance(item, exp.Column) else ""
             sides = [side for side in self._sides if side.alias.lower() == alias] or self._sides
             listed = ", ".join(f"{side.alias}.{(*side.key, '...')[0]}" for side in sides)
-            problem = f"SELECT: `{as_written(item)}` in a statement of several streams, which keeps only what it names"
-            yield Objection(problem, f"write the columns that you need, one by one: {listed}, and so on", item)
+            problem = f"SELECT: `{as_written(item)}` in a statement of several streams, which stores only named columns"
+            yield Objection(problem, f"list the columns that you need: {listed}, and so on", item)
         for side in self._sides:
             if side.alias.lower() in {name.lower() for name in self.names[:-1]}:
                 problem = f"FROM: `{side.alias}` is the name of a part of this statement"
@@ -97,7 +102,7 @@ class Chain:
         for use in self._uses:
             found, written = self._found(use.column), as_written(use.column)
             if found is None:
-                problem = f"{use.clause}: `{written}` does not say which input of the statement it is of"
+                problem = f"{use.clause}: `{written}` does not name its input"
                 choices = [f"`{side.alias}.{written}`" for side in self._sides]
                 yield Objection(problem, f"write {', '.join(choices[:-1])} or {choices[-1]}", use.column)
             elif found[0] > use.last:
@@ -106,16 +111,16 @@ class Chain:
                 yield Objection(problem, f"move the condition to the ON of `{alias}`", use.column)
         for part, after in enumerate(last + 1 for last in self._lasts[:-1]):
             if self._sides[after].kind != "stream" and not self._kept(part):
-                problem = f"ON: `{self._sides[after].alias}` is looked up by no column of the inputs before it"
-                hint = "its whole key must equal columns of these"
+                problem = f"ON: `{self._sides[after].alias}` is not looked up by any column of the inputs before it"
+                hint = "its whole key must equal columns of those inputs"
                 yield Objection(problem, hint, self._joins[after - 1].args["on"])
 
     def pieces(self) -> list[Piece]:
-        """Split the statement, which there must be no objection to."""
+        """Split the statement, which must not have any objections."""
         return [Piece(name, self._statement(part)) for part, name in enumerate(self.names)]
 
     def in_own_words(self, objection: Objection) -> Objection:
-        """Say what speaks against a part in the words of the whole statement."""
+        """Rewrite an objection to a part in terms of the whole statement."""
         return objection._replace(
             problem=self._in_own_words(objection.problem), hint=self._in_own_words(objection.hint)
         )
@@ -137,13 +142,13 @@ class Chain:
 
     @cached_property
     def _first_uses(self) -> dict[Column, exp.Column]:
-        """Each column as it is written first."""
+        """Each column, with its first occurrence in the statement."""
         found = [(self._found(use.column), use.column) for use in reversed(self._uses)]
         return {column: written for column, written in found if column is not None}
 
     @cached_property
     def _kept_as(self) -> dict[Column, str]:
-        """What each column is called in the results of parts."""
+        """The name of each column in the results of parts."""
         names: dict[Column, str] = {}
         for (place, column), written in reversed(self._first_uses.items()):
             name = f"{self._sides[place].alias}__{written.parts[1].name}"
@@ -153,13 +158,13 @@ class Chain:
         return names
 
     def _found(self, column: exp.Column) -> Column | None:
-        """Tell which column one is, by the alias before it."""
+        """Return the input and name of a column by its alias; None if it has no alias of an input."""
         first, *others = (part.name.lower() for part in column.parts)
         is_named = all(isinstance(part, exp.Identifier) for part in column.parts)
         return (self._places[first], others[0]) if is_named and others and first in self._places else None
 
     def _kept(self, part: int) -> list[Column]:
-        """Name the columns that a part gives: those of the inputs so far that a later one uses."""
+        """Return the columns that a part selects: columns of the inputs so far that a later part uses."""
         found = (self._found(use.column) for use in self._uses if use.part > part)
         return [column for column in dict.fromkeys(found) if column is not None and column[0] <= self._lasts[part]]
 
@@ -178,19 +183,19 @@ class Chain:
         )
 
     def _item(self, column: Column, part: int) -> exp.Expr:
-        """Write a column that a part gives; one that the part before gives keeps its name."""
+        """Build the item for a column that a part selects; a column of the previous part keeps its name."""
         alias, name = self._first_uses[column].parts[:2]
         plain = self._rewritten(exp.Column(this=name.copy(), table=alias.copy()), part)
         return plain if self._is_before(column, part) else exp.alias_(plain, self._kept_as[column])
 
     def _output(self, item: exp.Expr, part: int) -> exp.Expr:
-        """Write an item of the SELECT list; a plain column keeps its name."""
+        """Build an item of the SELECT list of the last part; a plain column keeps its name."""
         found = self._found(item) if isinstance(item, exp.Column) else None
         rewritten = self._rewritten(item, part)
         return exp.alias_(rewritten, item.this.copy()) if found and self._is_before(found, part) else rewritten
 
     def _rewritten(self, node: Node, part: int) -> Node:
-        """Write the columns that the part before gives as they are called there."""
+        """Replace the columns that the previous part selects by their names in its result."""
         copy = node.copy()
         for column in list(copy.find_all(exp.Column)):
             found = self._found(column)
@@ -216,6 +221,6 @@ class Chain:
 
 
 def _lasts(sides: Sequence[Side]) -> list[int]:
-    """Give the place of the last input of each part: a further stream, or the last of the tables in a row."""
+    """Return the place of the last input of each part: a further stream, or the last of consecutive tables."""
     ends = [place for place, (one, next_one) in enumerate(pairwise(sides)) if "stream" in (one.kind, next_one.kind)]
     return [*(place for place in ends if place), len(sides) - 1]

@@ -1,4 +1,4 @@
-"""The statements of a file: what is wrong with each, and the parts of one that is split."""
+"""Check the statements of a file, and split those of several streams into parts."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -23,17 +23,17 @@ from pipelines.spec.statement.statement import Side, Statement
 Sources = Mapping[str, Source | None]
 Made = Mapping[str, Produced | None]
 Parts = dict[str, dict[str, Join]]
-"""Of each join whose statement is split the joins that it becomes, itself last."""
+"""For each join whose statement is split, the joins that it becomes, the join itself last."""
 
 
 class Examined(NamedTuple):
     """
-    What was found of one statement.
+    The result of checking one statement.
 
     Args:
-        names: What its parts are called, itself last; only its own name if it is not split.
-        statements: It, or its parts, as far as nothing is wrong with them.
-        objections: What speaks against it.
+        names: The names of its parts, the join itself last; only the name of the join if it is not split.
+        statements: The statement, or its parts; without those that have errors.
+        objections: The objections to it.
     """
 
     names: tuple[str, ...]
@@ -42,7 +42,7 @@ class Examined(NamedTuple):
 
     @property
     def is_split(self) -> bool:
-        """Whether it is split."""
+        """Whether the statement is split."""
         return len(self.names) > 1
 
 
@@ -50,15 +50,15 @@ def check_statements(
     sources: Sources | None, joins: Mapping[str, Any], document: Document
 ) -> tuple[list[Fault], Parts]:
     """
-    Check every statement that is one; of a source or join that is at fault itself only the name is known.
+    Check all statements of a file. For invalid sources and joins, only the names are known.
 
     Args:
-        sources: The sources of the file, by name; None for all of them if they are not known.
-        joins: What the file says of its joins, by name.
+        sources: The sources of the file, by name, None for an invalid source; None as a whole if they are unknown.
+        joins: The joins as written in the file, by name.
         document: The file.
 
     Returns:
-        The faults, and the parts of joins.
+        The faults, and the parts of the joins that are split.
     """
     texts = {name: mapping(join).get("sql") for name, join in joins.items()}
     statements = {name: sql for name, sql in texts.items() if isinstance(sql, str) and sql}
@@ -71,7 +71,7 @@ def check_statements(
         examined = _examined(name, sql, sources, made)
         if not examined.objections and examined.statements:
             made[name] = produced(examined.statements[-1], sources or {})
-        objections = [*examined.objections, *_unlike(examined, semantics), *found.objections(name, sql)]
+        objections = [*examined.objections, *_unsupported(examined, semantics), *found.objections(name, sql)]
         if mapping(joins[name]).get("changelog") is True:
             objections += unlike_upstream(semantics, {other: _semantics(joins[other]) for other in found.reads[name]})
         line_of = partial(document.line_of_row, ("joins", name, "sql"))
@@ -86,7 +86,7 @@ def check_statements(
 
 
 def _examined(name: str, sql: str, sources: Sources | None, made: Made) -> Examined:
-    """Take a statement apart, one of several streams part by part."""
+    """Parse and check a statement; a statement of several streams is checked part by part."""
     select, found = read(sql)
     inputs, _ = read_inputs(select, sources, made) if select is not None and sources is not None else (None, [])
     if select is None or sources is None or inputs is None or not is_chain(inputs):
@@ -111,8 +111,8 @@ def _examined(name: str, sql: str, sources: Sources | None, made: Made) -> Exami
     return Examined(chain.names, statements, objections)
 
 
-def _unlike(examined: Examined, semantics: str) -> Iterator[Objection]:
-    """Object to what there is not under the semantics that a join asks for."""
+def _unsupported(examined: Examined, semantics: str) -> Iterator[Objection]:
+    """Yield objections to features that the semantics of a join do not support."""
     if examined.is_split and semantics != "strict":
         problem = f"semantics `{semantics}`: a statement of several streams"
         yield Objection(problem, "write joins of two, each of which reads the one before, or use `semantics: strict`")
@@ -121,16 +121,16 @@ def _unlike(examined: Examined, semantics: str) -> Iterator[Objection]:
 
 
 def _ordered(sides: Collection[Side], sources: Sources) -> Iterator[Objection]:
-    """Object to `order_by` of a source that one of several streams is, or meets."""
+    """Yield an objection to `order_by` of streams and tables in a statement of several streams."""
     read_by = {side.source: sources.get(side.source) for side in sides if side.kind in ("stream", "table")}
     ordered = [name for name, source in read_by.items() if source is not None and source.order_by is not None]
     if ordered:
         problem = f"`order_by` of {', '.join(ordered)} in a statement of several streams is not yet supported"
-        yield Objection(problem, "leave `order_by` out: then the times of the commits order all rows", "FROM")
+        yield Objection(problem, "leave `order_by` out: commit times then order all rows", "FROM")
 
 
 def _unordered(sources: Sources) -> Sources:
-    """Give the sources without the `order_by` that was objected to."""
+    """Return the sources without the `order_by` of streams and tables, to which `_ordered` objects."""
     return {
         name: source and (source if source.kind == "changelog" else source.model_copy(update={"order_by": None}))
         for name, source in sources.items()
@@ -138,7 +138,7 @@ def _unordered(sources: Sources) -> Sources:
 
 
 def _taken(names: Sequence[str], others: Collection[str]) -> list[tuple[str, str]]:
-    """Find parts of a join that have the name of a source or of another join, case aside."""
+    """Return the parts of a join that have the name of a source or another join, ignoring case, each with that name."""
     written = {other.lower(): other for other in others}
     return [(part, written[part.lower()]) for part in names[:-1] if part.lower() in written]
 
@@ -149,14 +149,14 @@ def _clashes(
     where = ("joins", names[-1])
     for part, other in _taken(names, (*sources, *joins)):
         what = "source" if other in sources else "join"
-        problem = f"a part of its statement is kept as `{part}`, and the file has a {what} `{other}`"
-        yield Fault(dotted(where), problem, "give one of them another name", document.line(where))
+        problem = f"a part of its statement is stored as `{part}`, but the file has a {what} `{other}`"
+        yield Fault(dotted(where), problem, "rename one of them", document.line(where))
 
 
 def _misfits(
     join: Join, examined: Examined, becomes: Mapping[str, Join], sources: Sources, document: Document
 ) -> list[Fault]:
-    """Say which options of a join do not go with its statement."""
+    """Return the faults of options of a join that its statement does not support."""
     found = [misfit for one in examined.statements for misfit in stream_misfits(one, becomes[one.name], sources)]
     if examined.is_split:
         objected = ("sql", "semantics")
@@ -171,7 +171,7 @@ def _misfits(
 
 
 def _part(join: Join, statement: Statement, name: str) -> Join:
-    """Make the join that a part of a statement becomes; what is not of the result is of all parts."""
+    """Create the join for a part of a statement. Options of the result apply to the last part, others to all parts."""
     common = {
         "sql": statement.sql,
         "max_buffered_rows": join.max_buffered_rows if statement.is_windowed else None,
@@ -182,7 +182,7 @@ def _part(join: Join, statement: Statement, name: str) -> Join:
 
 
 def _join(value: object) -> Join | None:
-    """Read a join, or give it up."""
+    """Read a join; return None if it is invalid."""
     try:
         return Join.model_validate(value)
     except ValidationError:
@@ -190,5 +190,5 @@ def _join(value: object) -> Join | None:
 
 
 def _semantics(join: object) -> str:
-    """Give the semantics that a join asks for."""
+    """Return the semantics of a join."""
     return str(mapping(join).get("semantics", "strict"))

@@ -1,4 +1,4 @@
-"""Streams: what the file says of one, what orders a join with it, and what such a join cannot be asked for."""
+"""Streams: how their rows are read, and the options that joins with them do not support."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from pipelines.spec.statement.statement import Side, Statement
 @dataclass(frozen=True)
 class Stream:
     """
-    How the rows of a stream are read, under the real names of its columns.
+    How to read the rows of a stream, with the real names of its columns.
 
     Args:
         source: Its name in the file.
-        null_value: Tells which rows have no value: they are counted and take no part (KIP-77).
-        order: The column that orders its rows, None where their commits do.
-        event_time: Its first watermarked column, which orders the rows of a first load without `order`; or None.
-        ignore_changes: Whether updated and deleted rows are skipped, instead of refused.
+        null_value: The condition for rows without a value, which are counted and ignored (KIP-77).
+        order: The column that orders its rows; None if commits order them.
+        event_time: Its first watermarked column, which orders the rows of an initial load without `order`; or None.
+        ignore_changes: Whether to skip updated and deleted rows, instead of failing.
     """
 
     source: str
@@ -33,22 +33,22 @@ class Stream:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are needed whatever the statement uses."""
+        """The columns that are always needed, in addition to those that the statement uses."""
         named = (name for name in (self.order, self.event_time) if name is not None)
         return tuple(dict.fromkeys((*self.null_value.columns, *named)))
 
 
 def bind_stream(name: str, source: Source, columns: Sequence[str]) -> Stream:
     """
-    Resolve the names that a stream gives.
+    Resolve the column names in the options of a stream.
 
     Args:
-        name: Its name in the file.
-        source: What the file says of it.
+        name: The name of the stream in the file.
+        source: The source.
         columns: The columns of its table, in their order.
 
     Raises:
-        PipelineFileError: With every column that is not there.
+        PipelineFileError: With every unknown column.
     """
     path, real = f"sources.{name}", {column.lower(): column for column in columns}
     named = [(f"{path}.watermarks", column) for column in source.watermarks]
@@ -68,7 +68,7 @@ def bind_stream(name: str, source: Source, columns: Sequence[str]) -> Stream:
 
 def bind_result(side: Side, columns: Sequence[str]) -> Stream:
     """
-    Say how the rows of another join's result are read, which is a stream: each has a value, and none ever changes.
+    Return how to read the result of another join that is a stream: its rows always have a value and never change.
 
     Args:
         side: The input.
@@ -80,7 +80,7 @@ def bind_result(side: Side, columns: Sequence[str]) -> Stream:
 
 
 def split_misfits(join: Join) -> Iterator[tuple[str, Misfit]]:
-    """Say which options of a join do not go with a statement of several streams: the bounds of epochs."""
+    """Yield the options that a statement of several streams does not support: the limits of epochs."""
     for option in ("max_versions", "max_bytes"):
         if getattr(join, option) is not None:
             yield option, Misfit(f"`{option}` with a statement of several streams is not yet supported", "leave it out")
@@ -90,58 +90,59 @@ def stream_misfits(
     statement: Statement, join: Join, sources: Mapping[str, Source | None]
 ) -> Iterator[tuple[str, Misfit]]:
     """
-    Say which options of a join do not go with its statement.
+    Find the options of a join that its statement does not support.
 
     Args:
-        statement: Its statement.
-        join: What the file says of it.
+        statement: The statement of the join.
+        join: The join.
         sources: The sources of the file, by name.
 
     Yields:
-        The option, and what is wrong: with a stream `changelog`, `refresh: full`, and `order_by` of some inputs and not
-        of others; without one the bounds of epochs.
+        Each option with its problem. A join with a stream does not support `changelog`, `refresh: full`, and `order_by`
+        of some inputs only. A join without a stream does not support limits of epochs.
     """
     timed = timed_inputs(statement, sources)
     if join.max_buffered_rows is not None and not statement.is_windowed:
-        problem = "`max_buffered_rows` bounds the rows that wait in a join of two streams"
-        yield "max_buffered_rows", Misfit(problem, "leave it out: nothing waits in this join")
+        problem = "`max_buffered_rows` limits the buffered rows of a join of two streams"
+        yield "max_buffered_rows", Misfit(problem, "leave it out: this join buffers no rows")
     if not statement.reads_stream:
         for option in ("max_versions", "max_bytes"):
             if getattr(join, option) is not None:
-                problem = f"`{option}` bounds the epochs of a join with a stream, and this is one of tables"
-                yield option, Misfit(problem, "leave it out: an epoch of tables nets all that came")
+                problem = f"`{option}` limits the epochs of a join with a stream, but this is a join of tables"
+                yield option, Misfit(problem, "leave it out: an epoch of tables takes all new changes")
         ordered = [name for name, source in timed.items() if source and source.kind == "table" and source.order_by]
         if join.changelog and ordered:
-            problem = (
-                f"`order_by` of {', '.join(ordered)} orders joins with a stream; a changelog has the order of commits"
-            )
-            yield "changelog", Misfit(problem, "leave `order_by` out, or the changelog")
+            problem = f"`order_by` of {', '.join(ordered)} orders joins with a stream, but commits order a changelog"
+            yield "changelog", Misfit(problem, "leave out `order_by` or the changelog")
         return
     bounded = next((option for option in ("max_versions", "max_bytes") if getattr(join, option) is not None), None)
     if bounded is not None:
         uncut = [name for name, source in timed.items() if source is None or source.kind == "changelog"]
         if uncut:
-            problem = f"`{bounded}`: {', '.join(uncut)} cannot be cut at a commit of its own sources: not yet supported"
+            problem = (
+                f"`{bounded}` with {', '.join(uncut)}, which cannot be cut at a commit of its own sources, is not yet "
+                "supported"
+            )
             yield bounded, Misfit(problem, "leave it out, or join with plain tables")
         elif is_ordered_by_column(statement, sources):
-            problem = f"`{bounded}` cuts by the times of commits, and `order_by` orders the rows otherwise"
+            problem = f"`{bounded}` cuts epochs by commit times, but `order_by` orders the rows by a column"
             yield bounded, Misfit(problem, "leave one of them out")
     if join.changelog:
         problem = "the result of a join with a stream is a stream, which has no changelog"
-        yield "changelog", Misfit(problem, "leave it out: the result itself has each row once, in its order")
+        yield "changelog", Misfit(problem, "leave it out: the result itself has each row once, in order")
     if join.refresh == "full":
-        problem = "a join with a stream is never computed in full: its rows depend on what had arrived when"
-        yield "refresh", Misfit(problem, "auto or incremental")
+        problem = "a join with a stream is never computed in full: its rows depend on when the input rows arrived"
+        yield "refresh", Misfit(problem, "use `auto` or `incremental`")
     if statement.is_windowed and join.semantics != "strict" and not is_ordered_by_column(statement, sources):
-        problem = f"semantics `{join.semantics}` take the rows of both streams one by one, and nothing orders them"
-        yield "semantics", Misfit(problem, "give both streams `order_by`, or use `semantics: strict`")
+        problem = f"semantics `{join.semantics}` process the rows of both streams one by one, but no column orders them"
+        yield "semantics", Misfit(problem, "set `order_by` for both streams, or use `semantics: strict`")
     without = [name for name, source in timed.items() if source is None or source.order_by is None]
-    # A changelog source orders its own rows by the option: that alone is no time of the join.
+    # A changelog source always has the option, to order its own rows; that alone does not make it the join's time.
     with_it = [name for name, source in timed.items() if name not in without and source and source.kind != "changelog"]
     if without and with_it:
         problem = (
-            f"`order_by` is given for {', '.join(with_it)} and not for {', '.join(without)}: nothing "
-            "orders the rows of both"
+            f"`order_by` is set for {', '.join(with_it)} but not for {', '.join(without)}: no common "
+            "time orders their rows"
         )
-        hint = "give it for all inputs of the join, or for none: then the times of the commits order them"
+        hint = "set it for all inputs of the join, or for none: commit times then order them"
         yield "sql", Misfit(problem, hint)

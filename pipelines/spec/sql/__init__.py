@@ -1,1 +1,1 @@
-"""SQL of the parser: dialect, functions, intervals, and the faults found in an expression. No statement."""
+"""SQL syntax: dialect, functions, intervals, and objections to clauses and expressions. Names are not resolved here."""

@@ -1,9 +1,9 @@
 """
-Spark SQL that goes through sqlglot unchanged.
+A sqlglot dialect that passes Spark SQL through unchanged.
 
-sqlglot translates between dialects: it knows functions by their meaning and writes `nvl` as COALESCE, `to_timestamp`
-as a cast. Nothing is translated here, so a function is only a name with arguments, and what Spark evaluates is what
-was written.
+By default, sqlglot interprets functions to translate between dialects: it writes `nvl` as COALESCE and `to_timestamp`
+as a cast. This dialect translates nothing: a function is only a name with arguments, and Spark evaluates exactly what
+the user wrote.
 """
 
 from typing import ClassVar
@@ -19,20 +19,20 @@ SPECIAL_SYNTAX = ("CAST", "TRY_CAST", "EXTRACT")
 
 
 class VerbatimParser(SparkParser):
-    """Spark's grammar without any knowledge of functions."""
+    """Spark's grammar; functions are not interpreted."""
 
-    ADD_JOIN_ON_TRUE: ClassVar = False  # a JOIN without ON stays one
+    ADD_JOIN_ON_TRUE: ClassVar = False  # keep a JOIN without ON as it is
     FUNCTIONS: ClassVar = {}
     FUNCTION_PARSERS: ClassVar = {name: SparkParser.FUNCTION_PARSERS[name] for name in SPECIAL_SYNTAX}
     NO_PAREN_FUNCTIONS: ClassVar = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
 
     def _warn_unsupported(self) -> None:
-        """Log nothing about a command, which is refused in our own words."""
+        """Log nothing about unsupported commands: lakejoin refuses them with its own message."""
 
 
 class VerbatimGenerator(SparkGenerator):
-    """Spark's spelling; `<=>` stays, because IS NOT DISTINCT FROM binds otherwise."""
+    """Spark's syntax; keeps `<=>`, because IS NOT DISTINCT FROM has another precedence."""
 
     TRANSFORMS: ClassVar = {
         **SparkGenerator.TRANSFORMS,
@@ -41,7 +41,7 @@ class VerbatimGenerator(SparkGenerator):
 
 
 class Verbatim(Spark):
-    """The dialect made of the two."""
+    """The dialect with the parser and the generator above."""
 
     Parser = VerbatimParser
     Generator = VerbatimGenerator
@@ -49,10 +49,10 @@ class Verbatim(Spark):
 
 def render(expression: exp.Expr) -> str:
     """
-    Write an expression as Spark SQL, every column in backticks.
+    Format an expression as Spark SQL, with every column in backticks.
 
     Args:
-        expression: What to write.
+        expression: The expression.
 
     Returns:
         The text, without comments.
@@ -62,10 +62,12 @@ def render(expression: exp.Expr) -> str:
 
 def laid_out(statement: exp.Select) -> str:
     """
-    Write a statement over several lines: names as the user wrote them where that can be read again.
+    Format a statement over several lines.
+
+    Names stay as the user wrote them if the parser reads the text back as the same statement; else all are quoted.
 
     Args:
-        statement: What to write.
+        statement: The statement.
 
     Returns:
         The text, without comments.
@@ -80,13 +82,13 @@ def laid_out(statement: exp.Select) -> str:
 
 def as_written(expression: exp.Expr) -> str:
     """
-    Write an expression for a message: names as the user wrote them.
+    Format an expression for a message, with names as the user wrote them.
 
     Args:
-        expression: What to write.
+        expression: The expression.
 
     Returns:
-        The text, cut if it is long.
+        The text, truncated to 80 characters.
     """
     text = expression.sql(Verbatim, comments=False, normalize_functions=False)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,8 +1,8 @@
 """
 The functions that a statement may use.
 
-Each gives the same value for the same arguments, whenever and wherever it runs; the time zone is part of the
-definition. Spark cannot be asked: it calls `current_date()` deterministic.
+Each function returns the same value for the same arguments, at any time and on any machine; the time zone is part of
+the definition. Spark's own classification does not help: it calls `current_date()` deterministic.
 """
 
 from pipelines.spec.names import nearest
@@ -10,7 +10,7 @@ from pipelines.spec.sql.objection import Objection
 
 
 def words(text: str) -> frozenset[str]:
-    """Make a set of the words of a text."""
+    """Return the set of words in a text."""
     return frozenset(text.split())
 
 
@@ -74,29 +74,29 @@ BARE = UNSTABLE & words("current_date current_time current_timestamp current_use
 
 def objection(name: str, arguments: int) -> Objection | None:
     """
-    Decide whether a statement may call a function.
+    Check whether a statement may call a function.
 
     Args:
-        name: The function as it was written.
-        arguments: How many arguments the call has.
+        name: The name of the function, as written.
+        arguments: The number of arguments of the call.
 
     Returns:
-        Why not, or None if it may.
+        The objection; None if the function is allowed.
     """
     function = name.lower()
     if function == "unix_timestamp" and not arguments:
-        return Objection("`unix_timestamp()` is the time of the query", "give it the column to convert")
+        return Objection("`unix_timestamp()` is the time of the query", "pass the column to convert")
     if function in ALLOWED:
         return None
     if function in AGGREGATES:
         return Objection(f"`{name}` is an aggregate; a join computes each result row from one row of each input")
     if function in GENERATORS:
-        return Objection(f"`{name}` makes several rows of one; a result has one row for each key")
+        return Objection(f"`{name}` produces several rows from one; a result has one row for each key")
     if function in WINDOWS:
         return Objection(f"`{name}` is a window function; a join computes each result row from one row of each input")
     if function in UNSTABLE:
         return Objection(
-            f"`{name}` does not depend on the rows alone, so that the result could not be computed again",
-            "take it from a column of a source",
+            f"`{name}` does not depend on the rows alone, so the result could not be recomputed",
+            "use a column of a source instead",
         )
     return Objection(f"`{name}` is not among the deterministic functions that a join may use", nearest(name, ALLOWED))

@@ -1,4 +1,4 @@
-"""How long an interval is, as SQL or a pipeline file writes it."""
+"""The lengths of intervals in SQL and in the pipeline file."""
 
 import re
 from typing import Literal
@@ -8,7 +8,7 @@ from sqlglot import exp
 from pipelines.spec.sql.syntax import read_expression
 
 Unit = Literal["", "number", "interval"]
-"""What a constant beside a time is: a whole number, or an interval, in microseconds; a plain 0 may be either."""
+"""The unit of a constant next to a time: a whole number, or an interval in microseconds; a plain 0 can be either."""
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -23,21 +23,21 @@ QUANTITY = re.compile(r"\s*([+-]?)\s*(\d{1,18})(?:\.(\d{1,9}))?\s+([a-z]+)(?=\s|
 
 
 class NoLength(Exception):
-    """Why an interval has no fixed length."""
+    """An interval has no fixed length; the text says why."""
 
 
 def lateness(written: str) -> tuple[int, Unit]:
     """
-    Read how late the values of a watermarked column may come.
+    Parse the allowed lateness of a watermarked column.
 
     Args:
-        written: An interval without the word, `15 minutes`, or a whole number, for a column of integers.
+        written: An interval without the keyword, such as `15 minutes`, or a whole number for an integer column.
 
     Returns:
-        The length in microseconds, or the number, and which of them it is; a 0 is both.
+        The length in microseconds, or the number, and its unit; a 0 has no unit.
 
     Raises:
-        ValueError: It is neither, or negative.
+        ValueError: If the text is neither, or negative.
     """
     text = written.strip()
     if text.isdigit() and len(text) <= 18:
@@ -48,12 +48,12 @@ def lateness(written: str) -> tuple[int, Unit]:
     except NoLength as error:
         raise ValueError(f"`{written}`: {error}") from error
     if length is None or length < 0:
-        raise ValueError(f"`{written}` is no length of time")
+        raise ValueError(f"`{written}` is not a length of time")
     return length, "interval"
 
 
 def spelled_out(length: int) -> str:
-    """Write a length in microseconds in the units that people use, as `1 hour 30 minutes`."""
+    """Format a length in microseconds for users, for example `1 hour 30 minutes`."""
     parts = []
     for name, unit in UNITS.items():
         if name != "week" and length >= unit:
@@ -64,16 +64,16 @@ def spelled_out(length: int) -> str:
 
 def microseconds(interval: exp.Interval) -> int | None:
     """
-    Measure an interval.
+    Compute the length of an interval.
 
     Args:
-        interval: The interval, as the dialect reads it.
+        interval: The interval, as the dialect parses it.
 
     Returns:
-        Its length in microseconds; None if it is none that Spark knows.
+        The length in microseconds; None if Spark does not accept the interval.
 
     Raises:
-        NoLength: It has months or years.
+        NoLength: If the interval has months or years.
     """
     text, unit = interval.name.strip(), interval.args.get("unit")
     if isinstance(unit, exp.IntervalSpan):
@@ -93,7 +93,7 @@ def microseconds(interval: exp.Interval) -> int | None:
 
 
 def _spelled_out(text: str, first: str, last: str) -> str:
-    """Write `1 02:03` DAY TO MINUTE as `1 day 02 hour 03 minute`; nothing where the fields are others."""
+    """Convert `1 02:03` DAY TO MINUTE to `1 day 02 hour 03 minute`; return nothing if the fields do not match."""
     sign, amounts = text[:1].strip("0123456789"), re.split("[ :-]", text.lstrip("+-"))
     names = FIELDS[FIELDS.index(first) : FIELDS.index(last) + 1] if {first, last} <= set(FIELDS) else ()
     if len(amounts) != len(names):

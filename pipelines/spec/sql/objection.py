@@ -1,4 +1,4 @@
-"""What speaks against a statement, and the faults of the file that this makes."""
+"""Objections to a statement, and their conversion to faults of the pipeline file."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -10,14 +10,14 @@ from pipelines.spec.sql.places import Span, excerpt, span_of, span_of_word
 
 
 class Objection(NamedTuple):
-    """Something that a statement must not hold, what would be right, and the part of the statement or its keyword."""
+    """A problem of a statement, a hint, and the part of the statement, or the keyword, that it is about."""
 
     problem: str
     hint: str = ""
     about: exp.Expr | str | Span | None = None
 
     def span(self, sql: str) -> Span | None:
-        """Find the part of the statement that it is about."""
+        """Return the span of the statement that the objection is about."""
         if isinstance(self.about, exp.Expr):
             return span_of(self.about, sql)
         return span_of_word(self.about, sql) if isinstance(self.about, str) else self.about
@@ -27,13 +27,13 @@ def faults_of(
     objections: Iterable[Objection], path: str, sql: str, line_of: Callable[[int | None], int | None] = lambda _: None
 ) -> list[Fault]:
     """
-    Say where in the file the objections to a statement are.
+    Convert the objections to a statement to faults with their lines in the file.
 
     Args:
-        objections: What was found, also twice.
+        objections: The objections; duplicates are allowed.
         path: The dotted keys of the statement.
         sql: The statement.
-        line_of: Gives the line of the file for a row of the statement, from 0, or for the whole of it, for None.
+        line_of: Returns the line in the file of a row of the statement, from 0, or of the whole statement for None.
 
     Returns:
         The faults to report, each once, in the order of the statement.

@@ -1,9 +1,9 @@
 """
 Comparisons in which Spark pads the values of CHAR columns.
 
-lakejoin reads a CHAR(n) column as the padded text that it is. Spark SQL pads further where such a column is compared
-with a constant or with a CHAR column of another length: `c = 'ab'` is true for a CHAR(5) that holds 'ab'. What is
-compared elsewhere, with the text alone, would differ, so that these comparisons are found and refused.
+lakejoin reads a CHAR(n) column as a padded string. Spark SQL pads the shorter side when it compares such a column with
+a constant or with a CHAR column of another length: `c = 'ab'` is true for a CHAR(5) that holds 'ab'. A comparison of
+the plain strings would give another result, so these comparisons are refused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,10 @@ from pipelines.spec.sql.syntax import read_expression
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 COMPARING_FUNCTIONS = frozenset({"decode", "equal_null", "nullif"})
-"""Functions that Spark replaces by comparisons of their arguments."""
+"""Functions that Spark rewrites to comparisons of their arguments."""
 
 Columns = Mapping[tuple[str, ...], str]
-"""CHAR columns, each by its alias, if it has one, and its name; with its type, such as `char(5)`."""
+"""The types of CHAR columns, such as `char(5)`, by alias, if the column has one, and name."""
 
 
 def padded_comparisons(sql: str, columns: Columns) -> Iterator[Objection]:
@@ -31,7 +31,7 @@ def padded_comparisons(sql: str, columns: Columns) -> Iterator[Objection]:
         columns: The CHAR columns that it may use.
 
     Yields:
-        An objection for each of them.
+        An objection for each comparison.
     """
     expression, _ = read_expression(sql)
     if expression is None:
@@ -41,13 +41,13 @@ def padded_comparisons(sql: str, columns: Columns) -> Iterator[Objection]:
         if kind is not None and any(_is_padded(operand, kind, columns) for operand in _compared_with(column)):
             name = as_written(column).replace("`", "")
             yield Objection(
-                f"{name} is {kind.upper()}, which Spark pads where it is compared like this",
+                f"{name} is {kind.upper()}, which Spark pads in this comparison",
                 f"compare rtrim({name}), without the padding, or CAST({name} AS STRING), with it",
             )
 
 
 def _compared_with(column: exp.Expr) -> list[exp.Expr]:
-    """Return what a column, or a field of it, is compared with directly."""
+    """Return the expressions that a column, or a field of it, is compared with directly."""
     node = column
     while isinstance(node.parent, exp.Paren | exp.Dot):
         node = node.parent
@@ -68,7 +68,7 @@ def _compared_with(column: exp.Expr) -> list[exp.Expr]:
 
 
 def _is_padded(operand: exp.Expr, kind: str, columns: Columns) -> bool:
-    """Tell whether Spark pads in a comparison of a CHAR column of a type with this operand."""
+    """Return whether Spark pads a comparison of a CHAR column of type `kind` with an operand."""
     operand = operand.unnest()
     if isinstance(operand, exp.Column):
         other = columns.get(tuple(part.name for part in operand.parts))

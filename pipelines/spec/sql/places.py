@@ -1,4 +1,4 @@
-"""Where in a statement something stands, and how a message shows it: the line, and the clause underlined."""
+"""Locate parts of a statement, and format them for messages: the line, with the clause underlined."""
 
 import re
 from typing import NamedTuple
@@ -12,32 +12,33 @@ from sqlglot.tokenizer_core import Token
 from pipelines.spec.sql.dialect import Verbatim
 
 WIDEST = 100
-"""So many characters of a line are shown."""
+"""The maximum number of characters of a line in a message."""
 
 OPENING = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
 class Span(NamedTuple):
-    """Characters `start` to `end` of a text, the end not among them."""
+    """The characters of a text from `start` to `end`, exclusive."""
 
     start: int
     end: int
 
     def row(self, text: str) -> int:
-        """Count the lines of the text before it."""
+        """Return the row of the text in which the span starts, from 0."""
         return text.count("\n", 0, self.start)
 
 
 def span_of(node: exp.Expr, sql: str) -> Span | None:
     """
-    Find where an expression or clause was written.
+    Find the span of an expression or clause.
 
     Args:
         node: A part of the statement.
         sql: The statement.
 
     Returns:
-        From its first to its last word, with the brackets that close what it opens; None for what was never written.
+        The span from its first to its last word, extended to the closing brackets; None if the node has no position
+        in the text.
     """
     marks = [part.meta for part in node.walk() if "start" in part.meta]
     if not marks:
@@ -50,14 +51,14 @@ def span_of(node: exp.Expr, sql: str) -> Span | None:
 
 def span_of_word(word: str, sql: str) -> Span | None:
     """
-    Find a keyword.
+    Find the first occurrence of a keyword.
 
     Args:
-        word: One or more words, as `GROUP BY`; no part of a longer one is it, and no column behind a dot.
+        word: One or more words, such as `GROUP BY`. Parts of longer words and columns behind a dot do not match.
         sql: The statement.
 
     Returns:
-        Where it stands first, outside of any brackets if it does; None if it is not there.
+        The first span outside of brackets, else the first span inside; None if the keyword does not occur.
     """
     whole = r"(?!\w)" if word[-1].isalnum() else ""
     written = re.compile(r"\s+".join(map(re.escape, word.split())) + whole, re.IGNORECASE)
@@ -75,14 +76,15 @@ def span_of_word(word: str, sql: str) -> Span | None:
 
 def excerpt(sql: str, span: Span) -> str:
     """
-    Show a part of a statement.
+    Format a part of a statement for a message.
 
     Args:
         sql: The statement.
-        span: The part; of one that goes over several lines the first is shown.
+        span: The part; if it covers several lines, only the first is shown.
 
     Returns:
-        Its line, cut around it where it is long, and a line that underlines it. What a terminal would obey is a blank.
+        The line of the part, truncated if it is long, and a line that underlines the part. Unprintable characters are
+        replaced by blanks.
     """
     begin = sql.rfind("\n", 0, span.start) + 1
     written = sql[begin:].split("\n", 1)[0]
@@ -97,7 +99,7 @@ def excerpt(sql: str, span: Span) -> str:
 
 
 def _opened(span: Span, sql: str) -> Span:
-    """Go back to the bracket that the span is in."""
+    """Extend the span to the left, to the bracket that encloses it."""
     depth = 0
     for token in reversed([token for token in _tokens(sql) if token.start < span.start]):
         depth += OPENING.get(token.text, 0)
@@ -107,13 +109,13 @@ def _opened(span: Span, sql: str) -> Span:
 
 
 def _after(span: Span, word: str, sql: str) -> Span:
-    """Go back to the word right before the span, if it stands there."""
+    """Extend the span to the left by a word, if that word directly precedes it."""
     before = [token for token in _tokens(sql) if token.start < span.start]
     return Span(before[-1].start, span.end) if before and before[-1].text.upper() == word else span
 
 
 def _closed(span: Span, sql: str) -> Span:
-    """Go on to where every bracket is closed that the span opens, or that follows its last word as a call's does."""
+    """Extend the span to the right until its brackets close, also those of a call that directly follow it."""
     depth = 0
     for token in _tokens(sql):
         if token.start < span.start:

@@ -1,4 +1,4 @@
-"""SQL that expectations hand on to Spark as it is: it may look at rows, and do nothing else."""
+"""Check the SQL that expectations pass to Spark unchanged: it may only read rows."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,21 +10,21 @@ from pipelines.spec.sql.dialect import Verbatim
 from pipelines.spec.sql.functions import AGGREGATES, ALLOWED, GENERATORS, UNSTABLE, WINDOWS, words
 
 KNOWN = (ALLOWED | AGGREGATES | GENERATORS | UNSTABLE | WINDOWS) - words("input_file_name")
-"""Functions of rows; others reach files, or run code of a Java class."""
+"""The allowed functions, which depend on rows only. Other functions can read files or run Java code."""
 
 OWN_PARSERS = ("great_expectations", "great_expectations__experimental__")
-"""With these a condition is no SQL: `col("seats") > 0`."""
+"""With these parsers, a condition is not SQL: `col("seats") > 0`."""
 
 
 def faults_of_sql(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """
-    Say what is wrong with the SQL among the arguments of an expectation.
+    Find errors in the SQL arguments of an expectation.
 
     Args:
         arguments: The arguments, by name.
 
     Yields:
-        The name of an argument, and the problem.
+        The name of the argument and the problem.
     """
     query, condition = arguments.get("unexpected_rows_query"), arguments.get("row_condition")
     if isinstance(query, str):
@@ -36,11 +36,11 @@ def faults_of_sql(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _problems(sql: str) -> Iterator[str]:
     try:
         statements = sqlglot.parse(sql, read=Verbatim)
-    except Exception:  # sqlglot is given arbitrary text; whatever it stumbles over is a fault of the text
-        yield "not a query in Spark SQL"
+    except Exception:  # the text is arbitrary, and sqlglot may raise any error
+        yield "is not a Spark SQL query"
         return
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        yield "must be one query, which changes nothing"
+        yield "must be one query that only reads"
         return
     called = {function.name.lower() for function in statements[0].find_all(exp.Anonymous)}
-    yield from (f"`{name}` is not among the functions of rows" for name in sorted(called - KNOWN))
+    yield from (f"`{name}` is not a function that an expectation may call" for name in sorted(called - KNOWN))

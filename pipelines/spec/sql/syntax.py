@@ -1,4 +1,4 @@
-"""A text as one SELECT, or what is wrong with it, clause by clause; no names are looked up here."""
+"""Parse a text as one SELECT, and check it clause by clause. Names are not resolved here."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,10 +18,10 @@ from pipelines.spec.sql.vocabulary import refused
 DEEPEST = 100
 
 VARIABLE = re.compile(r"\$\{(var|env)\.[^}]*\}")
-"""What puts a value into other texts of the file."""
+"""Matches a variable, which other strings of the file may contain."""
 
 MISREAD_INTERVAL = re.compile(r"\bago\b|[+-]\s+\d|(^|[\s+-])\.\d|\d\s*[a-z]\b", re.IGNORECASE)
-"""Spellings that Spark and the parser read differently."""
+"""Spellings of intervals that Spark and the parser read differently."""
 
 CLAUSES = {
     "with_": "WITH",
@@ -44,13 +44,13 @@ CLAUSES = {
     "version": "time travel",
     "pivots": "PIVOT",
     "joins": "a nested JOIN",
-    "columns": "column names after an alias",
+    "columns": "a column list after an alias",
 }
 ELSEWHERE = "leave it out, and apply it where you read the result"
 WHOLE = "leave it out: each epoch reads its sources whole, at versions that it records"
 IN_A_ROW = "write one JOIN after another without parentheses, or make the inner one a join of its own under `joins:`"
 REMEDIES = {
-    "with_": "put a filter into WHERE; make a join of its own under `joins:` and name it in FROM",
+    "with_": "put a filter into WHERE, or define a separate join under `joins:` and name it in FROM",
     "distinct": "leave it out: a result of tables holds each key once",
     "order": "leave it out: a table has no order; sort where you read the result",
     "sort": "leave it out: a table has no order; sort where you read the result",
@@ -60,9 +60,9 @@ REMEDIES = {
     "joins": IN_A_ROW,
     "columns": "name columns with AS in the SELECT list",
 }
-"""What to write instead of a clause."""
+"""The hints for refused clauses."""
 KEYWORDS = {"hint": "/*+", "kind": "AS", "laterals": "LATERAL", "version": "AS OF", "locks": "FOR"}
-"""The word of a clause that is not called by it."""
+"""The keyword in the statement, for clauses with another name in messages."""
 
 EXPECTED = {
     exp.Select: {"expressions", "from_", "joins", "where"},
@@ -74,29 +74,30 @@ EXPECTED = {
 @lru_cache(maxsize=1024)
 def read(sql: str) -> tuple[exp.Select | None, tuple[Objection, ...]]:
     """
-    Read a statement; each text is parsed once, so callers must not change the tree.
+    Parse a statement. Results are cached, so callers must not change the tree.
 
     Args:
         sql: The text.
 
     Returns:
-        The statement, if the text is one SELECT with FROM, and all objections to its clauses and expressions.
+        The statement, or None if the text is not one SELECT with FROM; and all objections to its clauses and
+        expressions.
     """
-    tokens, statements, found = _taken_apart(sql, partial(sqlglot.parse, read=Verbatim))
+    tokens, statements, found = _parsed(sql, partial(sqlglot.parse, read=Verbatim))
     if found is not None:
         return None, (found,)
     if len(statements) != 1:
         hint = (
             "make each a join of its own under `joins:`" if statements else "write SELECT ... FROM ... JOIN ... ON ..."
         )
-        return None, (Objection(f"{len(statements)} statements where one SELECT belongs", hint, ";"),)
+        return None, (Objection(f"{len(statements)} statements where one SELECT is expected", hint, ";"),)
     statement = statements[0]
     if _depth(statement) > DEEPEST:
         return None, (Objection(f"the statement is nested deeper than {DEEPEST} levels"),)
     if isinstance(statement, exp.SetOperation):
         kind = statement.key.upper()
         hint = "make each SELECT a join of its own under `joins:`"
-        return None, (Objection(f"{kind} of queries; a join is one SELECT", hint, kind),)
+        return None, (Objection(f"{kind} of queries: a join is one SELECT", hint, kind),)
     if not isinstance(statement, exp.Select) or not statement.args.get("from_"):
         first = next(token for token in tokens if token.token_type != TokenType.SEMICOLON)
         return None, (Objection("not a SELECT ... FROM ... JOIN ...", about=_place(first)),)
@@ -105,45 +106,45 @@ def read(sql: str) -> tuple[exp.Select | None, tuple[Objection, ...]]:
 
 def read_expression(sql: str) -> tuple[exp.Expr | None, list[Objection]]:
     """
-    Read an expression that stands alone, as `tombstone:` of a source does.
+    Parse a single expression, such as `tombstone:` of a source.
 
     Args:
         sql: The text.
 
     Returns:
-        The expression, if the text is one, and all objections to what it is made of.
+        The expression, or None if the text is not one expression; and all objections to its parts.
     """
-    tokens, expressions, found = _taken_apart(sql, partial(Verbatim().parse_into, exp.Condition))
+    tokens, expressions, found = _parsed(sql, partial(Verbatim().parse_into, exp.Condition))
     if found is not None:
         return None, [found]
     if len(expressions) != 1:
-        return None, [Objection(f"{len(expressions)} expressions where one belongs", about=";")]
+        return None, [Objection(f"{len(expressions)} expressions where one is expected", about=";")]
     if _depth(expressions[0]) > DEEPEST:
         return None, [Objection(f"the expression is nested deeper than {DEEPEST} levels")]
     return expressions[0], [*refused(expressions[0]), *_intervals(expressions[0], tokens)]
 
 
-def _taken_apart(
+def _parsed(
     sql: str, parse: Callable[[str], list[exp.Expr | None]]
 ) -> tuple[list[Token], list[exp.Expr], Objection | None]:
-    """Give the words and the statements of a text, or what keeps it from being read."""
+    """Return the tokens and the statements of a text, or the objection that prevents parsing it."""
     if variable := VARIABLE.search(sql):
         hint = "write the value itself: it is part of the join's definition"
-        return [], [], Objection("a variable in SQL", hint, Span(*variable.span()))
+        return [], [], Objection("variables are not allowed in SQL", hint, Span(*variable.span()))
     tokens: list[Token] = []
     try:
         tokens = sqlglot.tokenize(sql, read=Verbatim)
         if pipe := next((token for token in tokens if token.token_type == TokenType.PIPE_GT), None):
             hint = "write SELECT ... FROM ... JOIN ... WHERE ..."
-            return [], [], Objection("`|>` (pipe syntax) is not something that a join may use", hint, _place(pipe))
+            return [], [], Objection("`|>` (pipe syntax) is not supported in a join", hint, _place(pipe))
         parsed = parse(sql)
     except ParseError as error:
         return [], [], _syntax_error(error, tokens)
     except TokenError as error:
         return [], [], Objection(f"not Spark SQL: {error}", "is a quote or a backtick left open?")
     except RecursionError:
-        return [], [], Objection("the statement is nested too deep")
-    except Exception as error:  # sqlglot is given arbitrary text; whatever it stumbles over is a fault of the text
+        return [], [], Objection("the statement is nested too deeply")
+    except Exception as error:  # the text is arbitrary, and sqlglot may raise any error
         return [], [], Objection(f"the statement cannot be read: {' '.join(str(error).split())[:200]}")
     return tokens, [found for found in parsed if found and not isinstance(found, exp.Semicolon)], None
 
@@ -153,7 +154,7 @@ def _place(token: Token) -> Span:
 
 
 def _syntax_error(error: ParseError, tokens: Sequence[Token]) -> Objection:
-    """Say where sqlglot gave up, and why unless that would be in its own terms."""
+    """Convert an error of sqlglot to an objection with its place; replace messages in terms of sqlglot."""
     if not error.errors:
         return Objection(f"not Spark SQL: {' '.join(str(error).split())[:200]}")
     first = error.errors[0]
@@ -186,20 +187,20 @@ def _clauses(select: exp.Select) -> Iterator[Objection]:
             if argument not in EXPECTED.get(type(node), node.args):
                 clause = CLAUSES.get(argument, argument.upper())
                 about = node if argument == "columns" else KEYWORDS.get(argument, clause)
-                yield Objection(f"{clause} is not something that a join may use", REMEDIES.get(argument, ""), about)
+                yield Objection(f"{clause} is not supported in a join", REMEDIES.get(argument, ""), about)
     for table in tables:
         if isinstance(table, exp.Lateral):
-            yield Objection("LATERAL is not something that a join may use", about="LATERAL")
+            yield Objection("LATERAL is not supported in a join", about="LATERAL")
         elif isinstance(table, exp.Subquery) and isinstance(table.unnest(), exp.Table):
-            yield Objection("FROM: parentheses are not something that a join may use", IN_A_ROW, table)
+            yield Objection("FROM: parentheses are not supported in a join", IN_A_ROW, table)
         elif isinstance(table, exp.Subquery):
-            yield Objection("FROM: a subquery", "name sources in FROM and JOIN", table)
+            yield Objection("FROM: subqueries are not supported", "name sources in FROM and JOIN", table)
         elif not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-            yield Objection("FROM: a function or expression in the place of a source", about=table)
+            yield Objection("FROM: a function or expression where a source is expected", about=table)
 
 
 def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Objection]:
-    parts = [("SELECT", _starless(item)) for item in select.expressions]
+    parts = [("SELECT", _without_alias(item)) for item in select.expressions]
     parts += [("ON", join.args["on"]) for join in select.args.get("joins") or () if join.args.get("on")]
     if where := select.args.get("where"):
         parts.append(("WHERE", where.this))
@@ -209,24 +210,24 @@ def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Object
     for column in select.find_all(exp.Column):
         for part in column.parts:
             if isinstance(part, exp.Literal):
-                yield Objection(f"the text {part.sql()} in the place of a name", f"write `{part.name}`", column)
+                yield Objection(f"the string {part.sql()} where a name is expected", f"write `{part.name}`", column)
     yield from _intervals(select, tokens)
 
 
 def _intervals(expression: exp.Expr, tokens: Sequence[Token]) -> Iterator[Objection]:
-    """Find an interval that was written as one and read as several, and one of which a part would get lost."""
+    """Find intervals that the parser would split into several, and intervals of which it would lose a part."""
     for token, following in pairwise(tokens):
         if token.text.upper() == "INTERVAL" and MISREAD_INTERVAL.search(following.text):
-            hint = "a sign right before a number, and units by their names: INTERVAL '-1 day 2 hours'"
-            yield Objection(f"the INTERVAL '{following.text}'", hint, _place(following))
+            hint = "write signs directly before numbers, and full names of units: INTERVAL '-1 day 2 hours'"
+            yield Objection(f"INTERVAL '{following.text}' is not supported", hint, _place(following))
     written = sum(token.text.upper() == "INTERVAL" for token in tokens)
     if len(list(expression.find_all(exp.Interval))) > written:
-        hint = "write INTERVAL '1 day 2 hours', or add two of them"
-        yield Objection("an INTERVAL with several units", hint, "INTERVAL")
+        hint = "write INTERVAL '1 day 2 hours', or add two intervals"
+        yield Objection("an INTERVAL with several units outside of quotes is not supported", hint, "INTERVAL")
 
 
-def _starless(item: exp.Expr) -> exp.Expr | None:
-    """Give the expression to look at: the item without its alias, nothing for `*` and `alias.*`."""
+def _without_alias(item: exp.Expr) -> exp.Expr | None:
+    """Return the expression of an item without its alias; None for a star without clauses other than EXCEPT."""
     star = item.this if isinstance(item, exp.Column) else item
     if not isinstance(star, exp.Star):
         return item.this if type(item) is exp.Alias else item

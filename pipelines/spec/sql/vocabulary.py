@@ -1,8 +1,8 @@
 """
-What an expression may be made of.
+The constructs that an expression may contain.
 
-A list of what is allowed, not of what is not: a construct that nobody thought of is refused, not guessed at. All that
-is on it comes out of `render` with the meaning that Spark gives to the text as it was written; a test compares them.
+The module lists allowed constructs, not forbidden ones, so that unknown constructs are refused. For each allowed
+construct, Spark gives the output of `render` the same meaning as the original text; a test compares them.
 """
 
 import re
@@ -40,29 +40,29 @@ CLOCK_WORD = re.compile(r"\s*(now|today|tomorrow|yesterday)(?![a-z])\s*([a-z+-]\
 TIME_OF_DAY = re.compile(r"\s*T?\d{1,2}:.*", re.IGNORECASE | re.DOTALL)
 
 CALLED: dict[type[exp.Expr], Objection] = {
-    exp.Window: Objection("a window function (OVER)", "a join computes each result row from one row of each input"),
-    exp.Query: Objection("a subquery", "the inputs of a join are sources, named in FROM and JOIN"),
-    exp.Exists: Objection("a subquery (EXISTS)", "the inputs of a join are sources, named in FROM and JOIN"),
-    exp.Parameter: Objection("a parameter", "write the value itself: it is part of the join's definition"),
-    exp.Placeholder: Objection("a parameter", "write the value itself: it is part of the join's definition"),
-    exp.Distinct: Objection("DISTINCT"),
-    exp.Order: Objection("ORDER BY inside a function"),
-    exp.Star: Objection("`*` inside an expression", "name the columns"),
-    exp.Alias: Objection("AS inside an expression", "name fields with named_struct"),
-    exp.Aliases: Objection("several names for one output", "a result column has one name"),
-    exp.Concat: Objection("strings side by side", r"join them with `||`; a quote inside a string is written \'"),
+    exp.Window: Objection("window functions (OVER) are not supported", "a result row has one row of each input"),
+    exp.Query: Objection("subqueries are not supported", "name sources in FROM and JOIN"),
+    exp.Exists: Objection("subqueries (EXISTS) are not supported", "name sources in FROM and JOIN"),
+    exp.Parameter: Objection("parameters are not supported", "write the value: it is part of the join's definition"),
+    exp.Placeholder: Objection("parameters are not supported", "write the value: it is part of the join's definition"),
+    exp.Distinct: Objection("DISTINCT is not supported"),
+    exp.Order: Objection("ORDER BY inside a function is not supported"),
+    exp.Star: Objection("`*` inside an expression is not supported", "name the columns"),
+    exp.Alias: Objection("AS inside an expression is not supported", "name fields with named_struct"),
+    exp.Aliases: Objection("an output has several names", "give each result column one name"),
+    exp.Concat: Objection("adjacent strings are not joined", r"join them with `||`; write a quote in a string as \'"),
 }
 
 
 def refused(expression: exp.Expr) -> Iterator[Objection]:
     """
-    Find what a statement may not use in an expression of it.
+    Find the constructs of an expression that a statement may not use.
 
     Args:
-        expression: An item of the SELECT list without its alias, ON or WHERE.
+        expression: An item of the SELECT list without its alias, or the condition of ON or WHERE.
 
     Yields:
-        Each construct that is refused; nothing below it is looked at.
+        An objection for each refused construct; the parts of a refused construct are not checked.
     """
     pending = [expression]
     while pending:
@@ -81,7 +81,7 @@ def _objection(node: exp.Expr) -> Objection | None:
     if node.args.get("query"):
         return CALLED[exp.Query]
     if type(node) not in VOCABULARY or _is_other_form(node):
-        return Objection(f"`{as_written(node)}` is not something that a join may use")
+        return Objection(f"`{as_written(node)}` is not supported in a join")
     if isinstance(node, exp.Anonymous):
         return objection(node.name, len(node.expressions))
     if isinstance(node, exp.Column):
@@ -119,7 +119,7 @@ def _bare_function(column: exp.Column) -> Objection | None:
 
 
 def _mixed_case(function: exp.Lambda) -> Objection | None:
-    """Spark matches a lambda's parameter in any case, sqlglot only as written; the rest would be read as a column."""
+    """Refuse names that differ from a lambda's parameter only in case: Spark reads the parameter, sqlglot a column."""
     parameters = {parameter.name.lower() for parameter in function.expressions}
     for column in function.this.find_all(exp.Column):
         if column.parts[0].name.lower() in parameters:
@@ -131,8 +131,8 @@ def _clock(literal: exp.Expr) -> Objection | None:
     text = literal.name
     if (isinstance(literal, exp.RawString) or literal.is_string) and CLOCK_WORD.fullmatch(text):
         return Objection(
-            f"'{text}' is the time of the query wherever Spark expects a date or a timestamp",
-            "write a date; for a text that reads so, compare with concat('to', 'day')",
+            f"'{text}' means the time of the query where Spark expects a date or a timestamp",
+            "write a date; to compare with this text itself, write concat('to', 'day')",
         )
     cast = literal.parent
     if isinstance(cast, exp.Cast) and cast.to.this in TIMES and TIME_OF_DAY.fullmatch(text):

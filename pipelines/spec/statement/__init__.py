@@ -1,1 +1,1 @@
-"""One SQL statement as values: its inputs, kind, bounds and columns. No other join is known here."""
+"""One SQL statement as values: its inputs, kind, bounds and columns. Other joins are not known here."""

@@ -1,12 +1,13 @@
 """
-What ON of a join of two streams says about their times, taken from its text.
+Derive the time bounds of a join of two streams from the text of ON.
 
-    l.t BETWEEN r.t - 5 AND r.t + 2     l.t is at least r.t less 5, and r.t at least l.t less 2
-    NOT (l.t < r.t - 5)                 the first of the two again
+    l.t BETWEEN r.t - 5 AND r.t + 2     l.t is at least r.t minus 5, and r.t is at least l.t minus 2
+    NOT (l.t < r.t - 5)                 the first of these two bounds
     l.t - r.t <= 2                      the second
 
-A bound only limits what is kept, ON is still applied to each pair, so a bound may be wider than what is written: a
-strict comparison counts as one that is not. It may never be narrower: what is not understood gives no bound.
+Bounds only limit the buffered rows; ON is still applied to each pair. A bound may therefore be wider than the
+condition: a strict comparison counts as non-strict. A bound must never be narrower: a condition that is not understood
+gives no bound.
 """
 
 import re
@@ -31,25 +32,26 @@ AT_LEAST = (exp.GTE, exp.GT)
 AT_MOST = (exp.LTE, exp.LT)
 
 UNDER_OR = "under an OR it need not hold"
-OTHERWISE = "it is none of =, <, <=, >, >= and BETWEEN"
+OTHERWISE = "it is not one of =, <, <=, >, >= and BETWEEN"
 
 WHOLE = re.compile(r"\d{1,18}")
 INTEGERS = {exp.DType.TINYINT: 7, exp.DType.SMALLINT: 15, exp.DType.INT: 31, exp.DType.BIGINT: 63}
-"""The types that hold whole numbers, by the bits besides the sign."""
+"""The integer types, with their number of bits without the sign."""
 
 
 @dataclass(frozen=True)
 class Bound:
     """
-    `greater` is at least `lesser` less `allowance`.
+    A time bound: `greater` is at least `lesser` minus `allowance`.
 
     Args:
         greater: A time of one input.
-        lesser: A time of the other one.
-        allowance: In microseconds where the constant was an interval, else as it was written.
-        unit: What the constant was; "" for a 0 that was not written as an interval: it fits any type.
-        has_days: Whether the length of the interval depends on the time zone: one of a day or more went in, and such
-            days have 23 to 25 hours, or one time was subtracted from the other, which compares what clocks show.
+        lesser: A time of the other input.
+        allowance: In microseconds if the constant is an interval, else the number as written.
+        unit: The unit of the constant; "" for a 0 that is not written as an interval, which fits any type.
+        has_days: Whether the length of the interval depends on the time zone. It does if the condition contains an
+            interval of a day or more, because days have 23 to 25 hours, or if it subtracts one time from the other,
+            because that compares wall-clock times.
     """
 
     greater: Time
@@ -61,7 +63,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class _Sum:
-    """Times, each with how often it is added, and a constant made of numbers or of intervals."""
+    """A linear sum: times with their coefficients, and a constant of numbers or intervals."""
 
     times: Mapping[Time, int] = field(default_factory=dict)
     constant: int = 0
@@ -69,7 +71,7 @@ class _Sum:
     has_days: bool = False
 
     def plus(self, other: "_Sum", factor: int = 1) -> "_Sum":
-        """Add what another sum says, so many times."""
+        """Add another sum, multiplied by a factor."""
         counts = {
             time: self.times.get(time, 0) + factor * other.times.get(time, 0) for time in {**self.times, **other.times}
         }
@@ -81,11 +83,11 @@ class _Sum:
 
 
 class NoBound(Exception):
-    """Why a comparison gives no bound."""
+    """A comparison gives no bound; the text says why."""
 
 
 class NoTime(NoBound):
-    """A column in a comparison is no watermarked one."""
+    """A comparison contains a column that is not watermarked."""
 
     def __init__(self, column: exp.Column) -> None:
         super().__init__(f"`{as_written(column)}` is neither constant nor among the `watermarks` of its source")
@@ -96,17 +98,18 @@ def find_bounds(
     conditions: Sequence[exp.Expr], time_of: TimeOf, names: tuple[str, str], why_not: WhyNot = lambda _: ""
 ) -> tuple[tuple[Bound, ...], list[Objection]]:
     """
-    Find how far the times of two streams may lie apart.
+    Find the bounds between the times of two streams.
 
     Args:
-        conditions: ON, and of an inner join WHERE.
-        time_of: Tells the watermarked column that a column is, None for any other column.
+        conditions: ON, and WHERE of an inner join.
+        time_of: Returns the watermarked column that a column refers to; None for any other column.
         names: The aliases of the two inputs, for messages.
-        why_not: Says why a column is no watermarked one, where that is not for the `watermarks` of its source.
+        why_not: Explains why a column is not watermarked; returns an empty text if the `watermarks` of its source
+            explain it.
 
     Returns:
-        The tightest bound of each time on each other one, and what speaks against them: nothing exactly if there is a
-        bound in each direction.
+        The tightest bound for each pair of times, and the objections: none if and only if a bound exists in each
+        direction.
     """
     found: dict[tuple[Time, Time], Bound] = {}
     doubts: dict[str, exp.Expr] = {}
@@ -123,7 +126,7 @@ def find_bounds(
                 if bound is not None:
                     key = bound.greater, bound.lesser
                     found[key] = min(found.get(key, bound), bound, key=lambda one: (one.allowance, one.has_days))
-            if reasons and _came_close(node, bool(pairs), time_of, names):
+            if reasons and _is_meant_as_bound(node, bool(pairs), time_of, names):
                 doubts |= {f"`{as_written(node)}` gives no bound: {reason}": node for reason in reasons}
     bounds = tuple(found.values())
     missing = {(0, 1), (1, 0)} - {(bound.greater.input, bound.lesser.input) for bound in bounds}
@@ -137,14 +140,15 @@ def find_bounds(
 
 def one_side(on: exp.Expr, input_of: InputOf) -> tuple[tuple[exp.Expr, ...], tuple[exp.Expr, ...]]:
     """
-    Find what ON demands of the rows of one input alone.
+    Find the conditions of ON on one input alone.
 
     Args:
         on: The condition.
-        input_of: Tells the input of a column, 0 or 1; None if that is not known.
+        input_of: Returns the input of a column, 0 or 1; None if it is unknown.
 
     Returns:
-        The conjuncts over the left input alone and those over the right; one without columns is among both.
+        The conjuncts over the left input alone and those over the right input alone; both contain the conjuncts without
+        columns.
     """
     over = [(conjunct, _inputs(conjunct, input_of)) for conjunct in conjuncts(on)]
     left, right = (tuple(conjunct for conjunct, inputs in over if inputs <= {place}) for place in (0, 1))
@@ -157,10 +161,11 @@ def equalities(on: exp.Expr, input_of: InputOf) -> tuple[tuple[exp.Expr, exp.Exp
 
     Args:
         on: The condition.
-        input_of: Tells the input of a column, 0 or 1; None if that is not known.
+        input_of: Returns the input of a column, 0 or 1; None if it is unknown.
 
     Returns:
-        For each the end over the left input alone and the end over the right alone; each has a column.
+        For each equality, its operand over the left input alone and its operand over the right input alone; each
+        operand has a column.
     """
     ends = [(node.this.unnest(), node.expression.unnest()) for node in conjuncts(on) if isinstance(node, exp.EQ)]
     either_way = [pair for one, other in ends for pair in ((one, other), (other, one))]
@@ -174,7 +179,7 @@ def _inputs(node: exp.Expr, input_of: InputOf) -> set[int | None]:
 
 
 def _asserted(on: exp.Expr) -> Iterator[tuple[exp.Expr, bool]]:
-    """Give the parts of a condition that all are true, or, with False, that all are not."""
+    """Yield the parts of a condition, each with whether it is true or false when the condition holds."""
     for part in conjuncts(on):
         if isinstance(part, exp.Not):
             yield from _denied(part.this)
@@ -194,7 +199,7 @@ def _denied(node: exp.Expr) -> Iterator[tuple[exp.Expr, bool]]:
 
 
 def _ordered(node: exp.Expr, holds: bool) -> list[tuple[exp.Expr, exp.Expr]]:
-    """Give the pairs of which the first is at least the second where a comparison holds, or where it does not."""
+    """Return pairs whose first element is at least the second if a comparison is true, or false, as `holds` says."""
     if isinstance(node, exp.Between):
         return [(node.this, node.args["low"]), (node.args["high"], node.this)] if holds else []
     if isinstance(node, EQUAL if holds else UNEQUAL):
@@ -207,7 +212,7 @@ def _ordered(node: exp.Expr, holds: bool) -> list[tuple[exp.Expr, exp.Expr]]:
 
 
 def _bound(greater: _Sum, lesser: _Sum) -> Bound | None:
-    """Give the bound that one sum being at least another is; None if it does not compare times of two inputs."""
+    """Return the bound `greater >= lesser`; None if it does not compare times of two inputs."""
     over = greater.plus(lesser, -1)
     if len({time.input for time in over.times}) < 2:
         return None
@@ -225,7 +230,7 @@ def _bound(greater: _Sum, lesser: _Sum) -> Bound | None:
 
 
 def _sum(node: exp.Expr, time_of: TimeOf) -> _Sum:
-    """Read an expression as times and a constant, or raise why it is not that."""
+    """Convert an expression to a sum of times and a constant; raise NoBound if it is not one."""
     node = node.unnest()
     if isinstance(node, exp.Column):
         if (time := time_of(node)) is None:
@@ -249,11 +254,11 @@ def _sum(node: exp.Expr, time_of: TimeOf) -> _Sum:
         held = _sum(node.this, time_of)
         if not held.times and held.units == {"number"} and abs(held.constant) < 2 ** INTEGERS[node.to.this]:
             return held
-    raise NoBound(f"`{as_written(node)}` is no time, whole number or interval")
+    raise NoBound(f"`{as_written(node)}` is not a time, whole number or interval")
 
 
-def _came_close(node: exp.Expr, is_compared: bool, time_of: TimeOf, names: tuple[str, str]) -> bool:
-    """Tell whether a condition looks as if it was to bound the times of the two inputs; a key does not."""
+def _is_meant_as_bound(node: exp.Expr, is_compared: bool, time_of: TimeOf, names: tuple[str, str]) -> bool:
+    """Return whether a condition seems intended to bound the times of the two inputs; an equality of keys does not."""
     aliases = [name.lower() for name in names]
     columns = list(node.find_all(exp.Column))
     times = [time for column in columns if (time := time_of(column))]
@@ -271,18 +276,18 @@ def _unbounded(
     bounds: Sequence[Bound],
     reasons: tuple[str, ...],
 ) -> Objection:
-    """Say what keeps growing, and what to write or why what is written does not do."""
+    """Create the objection that the state is unbounded, with an example or the reasons for missing bounds."""
     times = [f"{name}.{seen[place]}" if place in seen else "" for place, name in enumerate(names)]
     shown = [f"`{time}`" if time else f"the times of `{name}`" for time, name in zip(times, names, strict=True)]
     example = "10" if any(bound.unit == "number" for bound in bounds) else "INTERVAL 1 HOUR"
     if len(missing) == 2:
         what = f"how far {shown[0]} and {shown[1]} may lie apart"
-        hint = f"as an example: {times[0]} BETWEEN {times[1]} - {example} AND {times[1]} + {example}"
+        hint = f"for example: {times[0]} BETWEEN {times[1]} - {example} AND {times[1]} + {example}"
     else:
         ((greater, lesser),) = missing
         what = f"how far {shown[greater]} may lie behind {shown[lesser]}"
-        hint = f"as an example: {times[greater]} >= {times[lesser]} - {example}"
+        hint = f"for example: {times[greater]} >= {times[lesser]} - {example}"
     if not all(times):
-        hint = "compare a time that is among the `watermarks` of one source with one of the other"
+        hint = "compare a column in the `watermarks` of one source with one of the other source"
     problem = f"ON: the state would grow without end: nothing limits {what}"
     return Objection(problem, "; ".join(reasons) or hint)

@@ -1,4 +1,4 @@
-"""The columns of a condition, as far as they are known without a schema."""
+"""The columns of a condition, resolved without a schema."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,20 +17,20 @@ NULL_OF_NULL = words(
     upper year
     """
 )
-"""Functions that are null as soon as an argument is."""
+"""Functions that return null if any argument is null."""
 
 
 def condition(join: exp.Join, left: Side, right: Side) -> tuple[exp.Expr, tuple[str, ...]]:
     """
-    Give the condition of a join, for USING the equalities that it stands for.
+    Return the condition of a join; for USING, the equivalent equalities.
 
     Args:
         join: The JOIN clause.
-        left: The side in FROM.
-        right: The side after JOIN.
+        left: The input in FROM.
+        right: The input after JOIN.
 
     Returns:
-        The condition and the columns of USING.
+        The condition, and the columns of USING.
     """
     using = {column.name: column for column in join.args.get("using") or ()}
     if not using:
@@ -41,14 +41,14 @@ def condition(join: exp.Join, left: Side, right: Side) -> tuple[exp.Expr, tuple[
 
 def place_of(node: exp.Expr, sides: Sequence[Side]) -> int | None:
     """
-    Name the input of a column as far as that shows without a schema: by its alias, or by being in one key.
+    Find the input of a column without a schema: by its alias, or because only one key has the column.
 
     Args:
         node: The column.
         sides: The inputs.
 
     Returns:
-        The place of the input; None if that does not show.
+        The place of the input; None if it is unknown.
     """
     if not isinstance(node, exp.Column):
         return None
@@ -62,15 +62,15 @@ def place_of(node: exp.Expr, sides: Sequence[Side]) -> int | None:
 
 def ambiguous(expression: exp.Expr, clause: str, sides: Sequence[Side]) -> Iterator[Objection]:
     """
-    Find columns without an alias that could be of several keys.
+    Find columns without an alias that several keys have.
 
     Args:
-        expression: Where to look.
-        clause: What the message calls it.
+        expression: The expression to search.
+        clause: The name of its clause in messages.
         sides: The inputs.
 
     Yields:
-        An objection for each.
+        An objection for each such column.
     """
     for column in expression.find_all(exp.Column):
         owners = [side for side in sides if not column.table and in_key(column.name, side)]
@@ -82,7 +82,7 @@ def ambiguous(expression: exp.Expr, clause: str, sides: Sequence[Side]) -> Itera
 
 def conjuncts(on: exp.Expr) -> Iterator[exp.Expr]:
     """
-    Take a condition apart at its ANDs.
+    Split a condition at its ANDs.
 
     Args:
         on: The condition.
@@ -101,13 +101,13 @@ def conjuncts(on: exp.Expr) -> Iterator[exp.Expr]:
 
 def coalesced(node: exp.Expr) -> list[exp.Expr]:
     """
-    Take an expression apart that is one column, or a coalesce of columns.
+    Return the columns of an expression that is a column or a coalesce of columns.
 
     Args:
         node: The expression.
 
     Returns:
-        The columns; none for anything else.
+        The columns; empty for any other expression.
     """
     node = node.unnest()
     if isinstance(node, exp.Anonymous) and node.name.lower() in ("coalesce", "ifnull", "nvl"):
@@ -118,20 +118,20 @@ def coalesced(node: exp.Expr) -> list[exp.Expr]:
 
 def in_key(name: str, side: Side) -> str | None:
     """
-    Find a column in a key, case aside.
+    Find a column in a key, ignoring case.
 
     Args:
         name: The column.
         side: The input.
 
     Returns:
-        The name as the file writes it; None if the key does not have it.
+        The name as the file writes it; None if the key does not have the column.
     """
     return next((column for column in side.key if column.lower() == name.lower()), None)
 
 
 def _column(written: exp.Expr, side: Side) -> exp.Column:
-    """Make the column of a side that USING stands for; it remembers where it was written."""
+    """Create the column of an input that USING refers to, with its position in the text."""
     name = exp.to_identifier(written.name, quoted=True)
     name.meta.update(next(written.find_all(exp.Identifier)).meta)
     return exp.column(name, table=exp.to_identifier(side.alias, quoted=True))
@@ -139,13 +139,13 @@ def _column(written: exp.Expr, side: Side) -> exp.Column:
 
 def is_null_of_nulls(node: exp.Expr) -> bool:
     """
-    Tell whether an expression is surely null where all its columns are.
+    Return whether an expression is certainly null if all its columns are null.
 
     Args:
         node: The expression.
 
     Returns:
-        False also where that is not known.
+        True if it is certain; False also if it is unknown.
     """
     node = node.unnest()
     if isinstance(node, exp.Column):

@@ -1,4 +1,4 @@
-"""A join as the rest of lakejoin sees it: names, keys and Spark SQL, and nothing of the parser."""
+"""The definition of a join for the rest of lakejoin: names, keys and Spark SQL, without parser types."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -16,10 +16,11 @@ class Input:
 
     Args:
         source: Its name in the `sources` of the file, or in its `joins`.
-        alias: Its alias in the statement; the name in FROM when there is none.
-        key: The key columns under their real names; of all inputs that key the result in one order. None for a stream.
-        columns: Real names of all columns that the statement uses, the key first, then in the order of the table. Of a
-            stream joined with itself both inputs have those that either uses.
+        alias: Its alias in the statement; its name in FROM if it has no alias.
+        key: The real names of the key columns, in the same order for all inputs that key the result. Empty for a
+            stream.
+        columns: The real names of all columns that the statement uses: the key first, then in the order of the table.
+            In a self-join of a stream, both inputs list the columns that either uses.
     """
 
     source: str
@@ -34,7 +35,7 @@ class Output:
     One column of the result.
 
     Args:
-        name: What the result calls it.
+        name: Its name in the result.
         expression: Spark SQL over `alias`.`column`, every column in backticks.
     """
 
@@ -44,7 +45,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Step:
-    """A further input: the type of join, and the whole ON condition as Spark SQL, all columns qualified and quoted."""
+    """A JOIN clause: its type, and the whole ON condition as Spark SQL with all columns qualified and quoted."""
 
     how: How
     on: str
@@ -53,11 +54,12 @@ class Step:
 @dataclass(frozen=True)
 class Link:
     """
-    How the rows of a referenced input are found: a foreign key.
+    A foreign key, which finds the rows of a referenced input.
 
     Args:
         input: The place of the referenced input.
-        expressions: What equals each column of its key, as Spark SQL over columns of the referencing input.
+        expressions: The expression that equals each column of its key, as Spark SQL over columns of the referencing
+            input.
         over: The place of the referencing input.
     """
 
@@ -72,7 +74,7 @@ class Time(NamedTuple):
 
     Args:
         input: The place of its input.
-        column: Its name, as the table has it.
+        column: Its name in the table.
     """
 
     input: int
@@ -81,14 +83,14 @@ class Time(NamedTuple):
 
 class Watermark(NamedTuple):
     """
-    A watermarked column and how late its values may come.
+    A watermarked column and its allowed lateness.
 
     Args:
         time: The column.
-        lateness: In microseconds; of a column of integers as it counts.
-        unit: What the lateness was written as.
-        is_from_upstream: Whether its watermarks come from the ledger of the join that produces the column, not from
-            rows.
+        lateness: In microseconds; for an integer column, in its own unit.
+        unit: The unit in which the file states the lateness.
+        is_from_upstream: Whether the watermarks come from the ledger of the join that produces the column, instead of
+            from rows.
     """
 
     time: Time
@@ -99,13 +101,13 @@ class Watermark(NamedTuple):
 
 class Within(NamedTuple):
     """
-    A bound on two times of the inputs of a join: `greater` is at least `lesser` less the allowance.
+    A bound between times of the two inputs of a join: `greater` is at least `lesser` minus the allowance.
 
     Args:
         greater: The place of a watermark.
-        lesser: The place of another one, of the other input.
-        allowance: In microseconds; of columns of integers as they count.
-        unit: What it was written as.
+        lesser: The place of a watermark of the other input.
+        allowance: In microseconds; for integer columns, in their own unit.
+        unit: The unit in which the statement states the allowance.
         has_days: Whether its length depends on the time zone.
     """
 
@@ -119,15 +121,15 @@ class Within(NamedTuple):
 @dataclass(frozen=True)
 class Window:
     """
-    What keeps the state of a join of two streams from growing without end.
+    The window of a join of two streams, which bounds its state.
 
     Args:
         watermarks: The watermarked columns, those of the left input first.
-        bounds: The bounds of ON between them, at least one each way.
-        equalities: The equalities of ON, as Spark SQL over the left and over the right input.
-        one_sided: What ON demands of the rows of the left and of the right input alone, as Spark SQL.
-        by_date: Whether all times are dates: their days have 24 hours.
-        is_self_join: Whether both inputs are one stream: a commit is then one position on both sides.
+        bounds: The bounds of ON between them, at least one in each direction.
+        equalities: The equalities of ON, each as Spark SQL over the left and over the right input.
+        one_sided: The conditions of ON on the left input alone and on the right input alone, as Spark SQL.
+        by_date: Whether all times are dates, whose days have 24 hours.
+        is_self_join: Whether both inputs are the same stream; a commit then has one position on both sides.
     """
 
     watermarks: tuple[Watermark, ...]
@@ -138,35 +140,36 @@ class Window:
     is_self_join: bool = False
 
     def of(self, place: int) -> tuple[int, ...]:
-        """Give the places of the watermarks of an input."""
+        """Return the places of the watermarks of an input."""
         return tuple(n for n, mark in enumerate(self.watermarks) if mark.time.input == place)
 
     def limiting(self, watermark: int) -> tuple[Within, ...]:
-        """Give the bounds that limit a time from below."""
+        """Return the bounds that limit a watermarked column from below."""
         return tuple(bound for bound in self.bounds if bound.greater == watermark)
 
 
 @dataclass(frozen=True)
 class ResolvedQuery:
     """
-    A join of tables: of two on their keys, over a foreign key, or a star of both.
+    A join with all names resolved.
 
-    A join of a stream with tables has the same shape: the stream is the only member, without a key, and refers to each
-    table.
+    A join of tables is a join of two tables on their keys, a foreign-key join, or a star of both. A join of a stream
+    with tables has the same shape: the stream is the only member, has no key, and refers to each table. A join of two
+    streams has a window.
 
     Args:
         name: The join's name in the file.
         inputs: The inputs in the order of FROM.
-        steps: How each input but the first is joined to those before it.
+        steps: For each input except the first, how it is joined to the inputs before it.
         members: The places of the inputs that have the result's key.
-        links: The other inputs, each after the one that refers to it.
+        links: The references to the other inputs, each after the link that reaches its referencing input.
         where: The WHERE condition as Spark SQL, all columns qualified and quoted, or None.
         outputs: The columns of the result, in the order of the SELECT.
         key: Names of the outputs that hold the result's key, in the order of the members' keys.
-        window: Of a join of two streams what bounds it in time; else None.
-        looking_up: Of a join of a stream with tables the watermarked columns of the stream.
-        carried: Of a join with a stream: the outputs that go on with a watermark, each with its place in `watermarks`.
-        left_out: The columns, each after its source, that a star would stand for and that are not in the result.
+        window: The window of a join of two streams; else None.
+        looking_up: For a join of a stream with tables: the watermarked columns of the stream.
+        carried: For a join with a stream: the outputs that keep a watermark, each with its place in `watermarks`.
+        left_out: The source and name of each column that a star would select but that the result does not have.
     """
 
     name: str
@@ -193,5 +196,5 @@ class ResolvedQuery:
         return tuple(dict.fromkeys(item.source for item in self.inputs))
 
     def places(self, source: str) -> tuple[int, ...]:
-        """Give the places of the inputs that read a source."""
+        """Return the places of the inputs that read a source."""
         return tuple(place for place, item in enumerate(self.inputs) if item.source == source)

@@ -1,4 +1,4 @@
-"""The inputs of a statement: which sources and joins they are and how they are joined."""
+"""Resolve the inputs of a statement to sources and joins, and read their types of join."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -22,22 +22,22 @@ HOWS: dict[tuple[str, str], How] = {
     ("FULL", "OUTER"): "full",
 }
 Key = tuple[str, ...]
-"""The names of key columns."""
+"""The names of the key columns."""
 
 UPSTREAM = ""
-"""In place of a lateness: the join that makes a column says how far its watermark is."""
+"""Replaces a lateness: the join that produces the column determines its watermark."""
 
 
 class Produced(NamedTuple):
     """
-    What a join gives those that read its result.
+    The properties of a join's result for the joins that read it.
 
     Args:
-        key: What the SELECT list calls each part of the result's key; nothing for a stream.
+        key: The key of the result, named as in the SELECT list; empty for a stream.
         is_stream: Whether the result is a stream.
-        times: Of a stream the columns that carry a watermark.
-        added: The columns that lakejoin adds to it, which no statement sees.
-        is_ordered: Whether `order_by` orders its rows, in place of the commits that caused them.
+        times: For a stream: the columns that have a watermark.
+        added: For a stream: the columns that lakejoin adds, which no statement can use.
+        is_ordered: Whether `order_by` orders its rows, instead of the commits that caused them.
     """
 
     key: Key
@@ -48,27 +48,27 @@ class Produced(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """The inputs in the order of FROM, and the type of each JOIN; keys are still in the order of the file."""
+    """The inputs in the order of FROM, and the type of each JOIN; the keys are in the order of the file."""
 
     sides: tuple[Side, ...]
     hows: tuple[How, ...]
 
 
 def tables_of(select: exp.Select) -> list[exp.Table] | None:
-    """List what FROM and JOIN name, in their order; None if something there is no name."""
+    """Return the tables that FROM and JOIN name, in their order; None if one of them is not a plain name."""
     tables = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
     is_named = all(isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier) for table in tables)
     return tables if is_named else None
 
 
 def defined(select: exp.Select) -> set[str]:
-    """Return the names that WITH defines, in lower case: WITH is refused, and they name no source or join."""
+    """Return the names that WITH defines, in lower case. WITH is refused, and its names are not sources or joins."""
     with_ = select.args.get("with_")
     return {query.alias.lower() for query in with_.expressions} if with_ else set()
 
 
 def called(name: str, known: Iterable[str]) -> str | None:
-    """Find a source or a join as the file writes its name, case aside; None if it is not there."""
+    """Return the name of a source or join as the file writes it, ignoring case; None if the file does not have it."""
     return next((written for written in known if written.lower() == name.lower()), None)
 
 
@@ -76,31 +76,31 @@ def read_inputs(
     select: exp.Select, sources: Mapping[str, Source | None], joins: Mapping[str, Produced | None]
 ) -> tuple[Inputs | None, list[Objection]]:
     """
-    Look up what FROM and JOIN name.
+    Resolve the names in FROM and JOIN.
 
     Args:
         select: The statement.
-        sources: The sources of the file, by name; None for one that is at fault itself.
-        joins: What each join gives, None where it is not known.
+        sources: The sources of the file, by name; None for an invalid source.
+        joins: The properties of each join's result, by name; None if they are unknown.
 
     Returns:
-        The inputs if their sources are known and there is nothing to object to, and the objections.
+        The inputs, or None if a source is unknown or invalid, or an objection exists; and the objections.
     """
     found = select.args.get("joins") or []
     tables = tables_of(select)
     if tables is None:
-        return None, []  # the clauses were objected to already
+        return None, []  # `read` has objected to the clauses already
     own = defined(select)
     named = [table for table in tables if table.db or table.name.lower() not in own]
     objections = [problem for table in named for problem in _table(table, sources, joins)]
     if len(tables) == 1:
         objections.append(
-            Objection(f"`{tables[0].name}` alone: a join has two inputs", "add JOIN ... ON ...", tables[0])
+            Objection(f"`{tables[0].name}` is the only input: a join has two", "add JOIN ... ON ...", tables[0])
         )
     if len(tables) > 2:
         for join in found:
             if join.args.get("using"):
-                problem = "USING in a join of three inputs and more is not yet supported"
+                problem = "USING in a join of three or more inputs is not yet supported"
                 objections.append(Objection(problem, "write ON, with an alias before each column", "USING"))
                 break
     for join in found:
@@ -108,7 +108,7 @@ def read_inputs(
     taken: set[str] = set()
     for table in tables:
         if table.alias_or_name.lower() in taken:
-            objections.append(Objection("FROM: two inputs have the same name", "give each an alias of its own", table))
+            objections.append(Objection("FROM: two inputs have the same name", "give each input its own alias", table))
         taken.add(table.alias_or_name.lower())
     if objections or len(named) < len(tables):
         return None, objections
@@ -121,14 +121,13 @@ def read_inputs(
 
 def is_self_join(sides: Sequence[Side], sources: Mapping[str, Source | None]) -> bool:
     """
-    Tell whether two streams meet that are one: a source under two aliases, or two sources of one table, read alike.
+    Return whether a statement joins a stream with itself.
+
+    The inputs are then one source under two aliases, or two sources that read the same table in the same way.
 
     Args:
         sides: The inputs.
         sources: The sources of the file, by name.
-
-    Returns:
-        Whether each row of the one is the same row of the other.
     """
     if [side.kind for side in sides] != ["stream", "stream"]:
         return False
@@ -141,7 +140,7 @@ def is_self_join(sides: Sequence[Side], sources: Mapping[str, Source | None]) ->
 
 
 def _rows_of(stream: Source) -> tuple[object, ...]:
-    """Give what tells which rows a stream with an address has, and how they are taken."""
+    """Return the options that determine the rows of a stream with an address, and how they are read."""
     late = tuple(stream.watermarks.items())
     return stream.table, stream.path, late, stream.order_by, stream.null_value, stream.ignore_changes
 
@@ -152,39 +151,35 @@ def _table(
     name = table.name
     if table.db:
         qualified = ".".join(part.name for part in table.parts)
-        hint = "name a source; its `table:` says where it lies"
+        hint = "name a source, and set its location by `table:`"
         yield Objection(f"FROM: `{qualified}` is a qualified name", hint, table)
         return
     found = called(name, sources)
     join = called(name, joins) if found is None else None
     made = None if join is None else joins[join]
     if made is not None and made.is_ordered:
-        problem = f"FROM: the rows of `{join}` have the order of `order_by`: to read such a result is not yet supported"
-        yield Objection(problem, "leave `order_by` out: then the times of the commits order all rows", table)
+        problem = f"FROM: `order_by` orders the rows of `{join}`, and reading such a result is not yet supported"
+        yield Objection(problem, "leave `order_by` out: commit times then order all rows", table)
     elif found is None and join is None:
         known = ", ".join(f"`{source}`" for source in sources)
         near = nearest(name, sources) or nearest(name, (join for join, made in joins.items() if made))
         hint = near or (f"the sources are {known}" if known else "the file has no sources")
-        yield Objection(f"FROM: there is no source `{name}`", hint, table.this)
+        yield Objection(f"FROM: unknown source `{name}`", hint, table.this)
 
 
 def _join(join: exp.Join) -> Iterator[Objection]:
     method, kind = join.args.get("method"), join.kind
     if method:
-        yield Objection(
-            f"{method} JOIN is not something that a join may use", "say with ON what is equal", method.upper()
-        )
+        yield Objection(f"{method} JOIN is not supported", "write ON with an equality", method.upper())
     elif kind == "CROSS":
-        yield Objection(
-            "CROSS JOIN, or a comma in FROM, is not something that a join may use", "JOIN ... ON ...", join.this
-        )
+        yield Objection("CROSS JOIN, or a comma in FROM, is not supported", "write JOIN ... ON ...", join.this)
     elif (join.side, kind) not in HOWS:
-        yield Objection(f"{kind} JOIN is not something that a join may use", "inner, left, right or full", kind)
+        yield Objection(f"{kind} JOIN is not supported", "use an inner, left, right or full join", kind)
     elif join.args.get("on") == exp.true():
-        problem = f"JOIN `{join.this.name}`: ON TRUE compares nothing, so every row would meet every row"
-        yield Objection(problem, "say what is equal", join.args["on"])
+        problem = f"JOIN `{join.this.name}`: ON TRUE compares nothing, so every row would match every row"
+        yield Objection(problem, "write ON with an equality", join.args["on"])
     elif not join.args.get("using") and join.args.get("on") is None:
-        yield Objection(f"JOIN `{join.this.name}` has no ON or USING", "say what is equal", join.this)
+        yield Objection(f"JOIN `{join.this.name}` has no ON or USING", "write ON with an equality", join.this)
 
 
 def _side(table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping[str, Produced | None]) -> Side | None:

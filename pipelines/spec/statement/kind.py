@@ -1,14 +1,14 @@
 """
-What keys a join of tables, inferred from ON and the keys of its sources, never declared.
+Infer the key of a join of tables from ON and the keys of its sources. The key is never declared.
 
-    ON f.flight_id = s.flight_id    both are the whole key: flights and status key the result together
-    ON f.tailnum = p.tailnum        only the right is: a foreign key, many rows of flights meet one of planes
-    ON f.origin = w.station         neither is: a row of either side may meet many, and nothing keys the result
+    ON f.flight_id = s.flight_id    both sides are the whole key: flights and status key the result together
+    ON f.tailnum = p.tailnum        only the right side is a key: a foreign key, many flights match one plane
+    ON f.origin = w.station         neither side is a key: each row may match many, and the result has no key
 
-A stream comes first and needs no key: its rows look up one row of each table that follows. Two streams meet within
-bounds of time, and need no key either.
+A stream must be the first input and needs no key: each of its rows looks up one row of every table. Two streams are
+joined within time bounds, and need no key either.
 
-Each JOIN is looked at in turn, with the inputs before it as one table that has the key found so far.
+Each JOIN is inferred in turn; the inputs before it count as one table with the key found so far.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,14 +26,14 @@ from pipelines.spec.statement.statement import Inferred, Keys, Link, Side, Step
 from pipelines.spec.statement.windows import windowed
 
 ALIKE = 0.8
-"""How alike a column and a key column must be to be called a slip."""
+"""The similarity from which a column counts as a misspelled key column."""
 
 
 def infer(
     inputs: Inputs, conditions: Sequence[exp.Expr], where: exp.Expr | None = None
 ) -> tuple[Inferred | None, list[Objection]]:
     """
-    Find what keys the result of a statement.
+    Infer the key of the result of a statement.
 
     Args:
         inputs: The inputs.
@@ -41,7 +41,7 @@ def infer(
         where: The condition of WHERE.
 
     Returns:
-        What was found if nothing speaks against it, and what does. The first JOIN that fails ends the search.
+        The inferred join, or None if it has objections; and the objections. The first JOIN that fails ends the search.
     """
     misplaced = _misplaced(inputs)
     if misplaced is not None:
@@ -66,11 +66,11 @@ def infer(
 
 
 Joined = tuple[tuple[Side, ...], Keys, tuple[exp.Expr, ...]]
-"""The inputs once a further one is joined, what keys them, and the conditions that take no part in that."""
+"""The inputs after a JOIN, the key of their result, and the conditions that are not part of the key."""
 
 
 class _Clause:
-    """One JOIN: the inputs up to the one that it adds, what keys those before, and which of them a row may lack."""
+    """One JOIN: the inputs including the new one, the key of those before it, and the inputs that may be absent."""
 
     def __init__(self, sides: tuple[Side, ...], keys: Keys, how: How, on: exp.Expr, absent: frozenset[int]) -> None:
         self.sides = sides
@@ -82,7 +82,7 @@ class _Clause:
         self.equalities = [conjunct for conjunct in conjuncts(self.on) if isinstance(conjunct, exp.EQ)]
 
     def _plain(self, on: exp.Expr) -> exp.Expr:
-        """Write `<=>` as `=` where one end is never null: the new table's key, or that of the result so far."""
+        """Replace `<=>` by `=` where an operand is never null: the key of the new table, or of the result so far."""
         parts = list(conjuncts(on))
         equal = [self._is_never_null(part) if isinstance(part, exp.NullSafeEQ) else False for part in parts]
         if not any(equal):
@@ -92,13 +92,13 @@ class _Clause:
         return exp.and_(*written, copy=False)
 
     def _is_never_null(self, equality: exp.Expr) -> bool:
-        """Tell whether an end of an equality is never null: rows without a key take no part in a join of tables."""
+        """Return whether an operand is never null: rows with a null key take no part in a join of tables."""
         ends = (equality.this.unnest(), equality.expression.unnest())
         is_stream = self.sides[0].kind == "stream"
         return any(self._key_column(end) or (not is_stream and self._part_of_key(end)) for end in ends)
 
     def joined(self) -> Joined | Objection:
-        """Join the new input, or say why that cannot be."""
+        """Join the new input, or return the objection to it."""
         side = self.sides[self.new]
         answers = {column: self._expression_of(column) for column in side.key}
         if self.sides[0].kind == "stream":
@@ -117,7 +117,7 @@ class _Clause:
         return self._keyless()
 
     def _expression_of(self, column: str) -> exp.Expr | None:
-        """Find what a key column of the new input equals: an expression over inputs before it, of one if it can be."""
+        """Find the expression over previous inputs that equals a key column; prefer an expression over one input."""
         found = [
             other
             for one, other in self._ends()
@@ -127,7 +127,7 @@ class _Clause:
         return next(of_one, found[0] if found else None)
 
     def _paired(self) -> tuple[str, ...] | None:
-        """Find the new input's key columns in the order of the result's key, if each equals one part of it."""
+        """Return the new key columns in the order of the result's key, if each equals one part of it; else None."""
         pairs: dict[str, str] = {}
         first = self.sides[self.keys.members[0]]
         for one, other in self._ends():
@@ -143,15 +143,15 @@ class _Clause:
         side = replace(self.sides[self.new], key=pairs)
         same = [place for place in self.keys.members if self.sides[place].source == side.source]
         if same:
-            problem = f"ON: {side.source} is joined with itself on its key: a row would always meet itself"
+            problem = f"ON: {side.source} is joined with itself on its key: a row would always match itself"
             return Objection(problem, about=self.on)
         first = self.sides[self.keys.members[0]]
         wanted = set(zip(first.key, pairs, strict=True))
-        further = self._besides(lambda one, other: (self._part_of_key(other), self._key_column(one)) in wanted)
+        further = self._other_conditions(lambda one, other: (self._part_of_key(other), self._key_column(one)) in wanted)
         if self.how == "full" and further:
             return Objection(
-                "ON: a FULL JOIN with a condition besides the key: a pair of rows that does not meet it would give two "
-                "result rows for one key",
+                "ON: a FULL JOIN with a condition besides the key: a pair of rows that does not satisfy it would "
+                "give two result rows for one key",
                 "move the condition to WHERE or into the SELECT list",
                 self.on,
             )
@@ -167,28 +167,28 @@ class _Clause:
 
     def _as_referenced(self, link: Link) -> Joined | Objection:
         if self.how in ("right", "full"):
-            return self._preserved(self.new, self.keys.members[0], link.expressions[0])
+            return self._outer_side_is_referenced(self.new, self.keys.members[0], link.expressions[0])
         over = set().union(*(self._over(expression) for expression in link.expressions))
         if (over & self.absent or None in over) and not any(map(is_null_of_nulls, link.expressions)):
             name = self.sides[self.new].source
             return Objection(
-                f"ON: `{as_written(link.expressions[0])}` may refer to a row of {name} for a row that lacks the input "
-                "it is taken from",
-                "refer by a column, or by an expression that is null where its columns are",
+                f"ON: `{as_written(link.expressions[0])}` may refer to a row of {name} although the input of its "
+                "columns is absent",
+                "refer by a column, or by an expression that is null if its columns are null",
                 link.expressions[0],
             )
         written = dict(zip(self.sides[self.new].key, link.expressions, strict=True))
-        further = self._besides(lambda one, other: other == written.get(self._key_column(one) or ""))
+        further = self._other_conditions(lambda one, other: other == written.get(self._key_column(one) or ""))
         return self.sides, replace(self.keys, links=(*self.keys.links, link)), further
 
     def _as_looked_up(self, answers: dict[str, exp.Expr | None]) -> Joined | Objection:
-        """Look the new input up by its whole key, from a row of the stream or what that found before."""
+        """Look up the new input by its whole key, from the stream or the inputs that it has already looked up."""
         side, stream = self.sides[self.new], self.sides[0].source
         if self.how in ("right", "full"):
             return Objection(
-                f"{self.how.upper()} JOIN keeps rows of {side.source} that no row of {stream} meets, now or later: a "
-                "stream that looks up a table emits with its own rows alone",
-                "JOIN, or LEFT JOIN to keep each row of the stream",
+                f"{self.how.upper()} JOIN keeps unmatched rows of {side.source}, but a stream that looks up a table "
+                f"emits only for its own rows, those of {stream}",
+                "use JOIN, or LEFT JOIN to keep each row of the stream",
                 self.on,
             )
         written = tuple(answer for answer in answers.values() if answer is not None)
@@ -198,26 +198,26 @@ class _Clause:
         missing = ", ".join(lacking)
         needed = " AND ".join(f"{self.sides[0].alias}.<column> = {side.alias}.{column}" for column in lacking)
         return Objection(
-            f"ON: {side.source} is looked up by its whole key, ({', '.join(side.key)}), and nothing equals {missing}",
+            f"ON: {side.source} is looked up by its whole key, ({', '.join(side.key)}), but no equality has {missing}",
             f"add to ON: {needed}",
             self.on,
         )
 
     def _as_root(self, reference: dict[str, exp.Expr]) -> Joined | Objection:
-        """Make the new input the one that keys the result: the inputs so far are what it refers to."""
+        """Make the new input the key of the result; it refers to the inputs so far."""
         if self.how in ("left", "full"):
-            return self._preserved(self.keys.members[0], self.new, next(iter(reference.values())))
+            return self._outer_side_is_referenced(self.keys.members[0], self.new, next(iter(reference.values())))
         first = self.sides[self.keys.members[0]]
         links = []
         for place in self.keys.members:
             parts = dict(zip(self.sides[place].key, (reference[part] for part in first.key), strict=True))
             links.append(Link(place, tuple(parts[column] for column in self.sides[place].key)))
         keys = Keys((self.new,), frozenset({frozenset({self.new})}), (*self.keys.links, *links))
-        further = self._besides(lambda one, other: other == reference.get(self._part_of_key(one) or ""))
+        further = self._other_conditions(lambda one, other: other == reference.get(self._part_of_key(one) or ""))
         return self.sides, keys, further
 
     def _reference_to_the_key(self) -> dict[str, exp.Expr] | None:
-        """Find for each part of the key so far the expression over the new input that equals it."""
+        """Find, for each part of the key so far, the expression over the new input that equals it."""
         found: dict[str, exp.Expr] = {}
         for one, other in self._ends():
             part = self._part_of_key(one)
@@ -226,45 +226,48 @@ class _Clause:
                 found.setdefault(part, other)
         return found if len(found) == len(self.sides[self.keys.members[0]].key) else None
 
-    def _preserved(self, referenced: int, referring: int, reference: exp.Expr) -> Objection:
-        kept = self.sides[referenced].source
+    def _outer_side_is_referenced(self, referenced: int, referring: int, reference: exp.Expr) -> Objection:
+        outer = self.sides[referenced].source
         return Objection(
-            f"ON: {self.how.upper()} JOIN keeps rows of {kept} that nothing refers to, and many rows may refer to one: "
-            "nothing would key the result",
-            _slip(reference, self.sides[referring])
-            or f"an inner join, or one that keeps the rows with the reference and not those of {kept}",
+            f"ON: {self.how.upper()} JOIN keeps unmatched rows of {outer}, but many rows may refer to one row of "
+            f"{outer}: the result would have no key",
+            _misspelled_key(reference, self.sides[referring])
+            or f"use an inner join, or one that keeps the rows with the reference and not those of {outer}",
             reference,
         )
 
     def _keyless(self) -> Objection:
         first, side = self.sides[self.keys.members[0]], self.sides[self.new]
         candidates = (self.keys.members[0], self.new)
-        slips = [
-            _slip(one, self.sides[place]) for one, _ in self._ends() for place in candidates if place in self._over(one)
+        hints = [
+            _misspelled_key(one, self.sides[place])
+            for one, _ in self._ends()
+            for place in candidates
+            if place in self._over(one)
         ]
         return Objection(
-            f"ON: nothing keys the result: the whole key of {side.source}, ({', '.join(side.key)}), must equal columns "
-            f"of the inputs before it, or the whole key of {first.source}, ({', '.join(first.key)}), columns of "
-            f"{side.source}",
-            next(filter(None, slips), "") or self._other_key(),
+            f"ON: the result has no key: the whole key of {side.source}, ({', '.join(side.key)}), must equal columns "
+            f"of the inputs before it, or the whole key of {first.source}, ({', '.join(first.key)}), must equal "
+            f"columns of {side.source}",
+            next(filter(None, hints), "") or self._other_key(),
             self.on,
         )
 
     def _other_key(self) -> str:
-        """Return what helps where rows of both sides may meet many: a key that ON compares, if it is one."""
+        """Return the hint for a many-to-many join: declare the columns that ON compares as a key, if they are one."""
         pairs = [
             (first, second)
             for first, second in self._ends()
             if self._place(first) == self.new and self._over(second) == {self.keys.members[0]}
         ]
-        several = "rows that meet many to many are not yet supported"
+        several = "many-to-many joins are not yet supported"
         if not pairs:
             return f"compare a whole key by equalities; {several}"
         columns, source = ", ".join(first.name for first, _ in pairs), self.sides[self.new].source
-        return f"where no two rows of {source} are equal in {columns}, declare that as its `key:`; {several}"
+        return f"if no two rows of {source} are equal in {columns}, declare these columns as its `key:`; {several}"
 
-    def _besides(self, is_of_key: Callable[[exp.Expr, exp.Expr], bool]) -> tuple[exp.Expr, ...]:
-        """Give the conditions of ON that are not an equality of the key, whichever way round it is written."""
+    def _other_conditions(self, is_of_key: Callable[[exp.Expr, exp.Expr], bool]) -> tuple[exp.Expr, ...]:
+        """Return the conditions of ON that are not an equality of the key, in either order of its operands."""
 
         def of_key(node: exp.Expr) -> bool:
             if not isinstance(node, exp.EQ):
@@ -275,14 +278,14 @@ class _Clause:
         return tuple(conjunct for conjunct in conjuncts(self.on) if not of_key(conjunct))
 
     def _ends(self) -> Iterator[tuple[exp.Expr, exp.Expr]]:
-        """Give the two ends of each equality, both ways round."""
+        """Yield the two operands of each equality, in both orders."""
         for equality in self.equalities:
             one, other = equality.this.unnest(), equality.expression.unnest()
             yield one, other
             yield other, one
 
     def _part_of_key(self, node: exp.Expr) -> str | None:
-        """Name the part of the key so far, as its first input calls it, that an expression always holds."""
+        """Return the part of the key so far, named as in its first member, that an expression always holds."""
         columns = coalesced(node)
         places = {self._place(column) for column in columns}
         first = self.sides[self.keys.members[0]]
@@ -309,27 +312,27 @@ class _Clause:
         return self._place(node) == place and node.name.lower() == name.lower()
 
     def _over(self, node: exp.Expr) -> set[int | None]:
-        """Give the places of the inputs whose columns an expression uses; None stands for one that is not known."""
+        """Return the places of the inputs whose columns an expression uses; None stands for an unknown input."""
         return {self._place(column) for column in node.find_all(exp.Column)}
 
     def _place(self, node: exp.Expr) -> int | None:
         return place_of(node, self.sides)
 
 
-def _slip(node: exp.Expr, side: Side) -> str:
-    """Name the key column that was meant, where a column is all but one."""
+def _misspelled_key(node: exp.Expr, side: Side) -> str:
+    """Return a hint to the key column that a misspelled column most likely means; empty if none is similar."""
     if not isinstance(node, exp.Column) or in_key(node.name, side):
         return ""
     return nearest(node.name, side.key, at_least=ALIKE)
 
 
 def _misplaced(inputs: Inputs) -> Objection | None:
-    """Object to a stream that does not come first, and to a global table that no stream looks up."""
+    """Return an objection to a stream that is not the first input, or to a global table that no stream looks up."""
     first, *others = inputs.sides
     for side in others:
         if side.kind == "stream" and first.kind == "stream":
             if len(inputs.sides) > 2:
-                problem = "FROM: a join of streams has two inputs; only a file that is loaded is split into such joins"
+                problem = "FROM: a join of streams has two inputs; longer ones are split when a file is loaded"
                 return Objection(problem, about="FROM")
             continue
         if side.kind == "stream":
@@ -338,7 +341,7 @@ def _misplaced(inputs: Inputs) -> Objection | None:
     for side in inputs.sides:
         if side.kind == "global_table" and first.kind != "stream":
             problem = (
-                f"FROM: `{side.source}` is a global table: its changes cause nothing, so only a stream can meet it"
+                f"FROM: `{side.source}` is a global table: its changes trigger no epoch, so only a stream can join it"
             )
             return Objection(problem, "give the source `kind: table`", "FROM")
     return None

@@ -1,4 +1,4 @@
-"""What the columns of a result may be called, and which of them must be there."""
+"""The output columns of a statement: their allowed names, and the key columns that the result requires."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -16,20 +16,20 @@ TAKEN_BY_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestam
 
 def check_items(items: Sequence[exp.Expr], found: Inferred | None, using: Collection[str]) -> Iterator[Objection]:
     """
-    Look at the SELECT list as far as that goes without the columns of the tables.
+    Check the SELECT list without the columns of the tables.
 
     Args:
-        items: Its items.
-        found: What keys the result, None if that is not known.
+        items: The items of the SELECT list.
+        found: The inferred join; None if it is unknown.
         using: The columns of USING.
 
     Yields:
-        Items without a name, names that cannot be used, and parts of the key that no item holds.
+        Objections to items without a name, invalid names, and parts of the key that no item contains.
     """
     explicit = [item for item in items if not is_star(item)]
     for item in explicit:
         if not isinstance(item, exp.Alias | exp.Column):
-            yield Objection(f"SELECT: `{as_written(item)}` has no name", "give it one with AS", item)
+            yield Objection(f"SELECT: `{as_written(item)}` has no name", "name it with AS", item)
     added = added_columns(found.sides) if found else ()
     yield from bad_names(((item.alias_or_name, item) for item in explicit if item.alias_or_name), added)
     for position, name in enumerate(key_of(items, found, using) if found else ()):
@@ -39,17 +39,18 @@ def check_items(items: Sequence[exp.Expr], found: Inferred | None, using: Collec
 
 def key_of(items: Sequence[exp.Expr], found: Inferred, using: Collection[str]) -> tuple[str | None, ...]:
     """
-    Name the key of the result: for each part the first output that has its value whichever rows meet.
+    Return the key of the result: for each part, the first output that holds its value for every result row.
 
-    No schema is needed: only a key column can be a part, and which columns are keys is known.
+    The function needs no schema: only key columns can be parts of the key, and the file declares them.
 
     Args:
         items: The items of the SELECT list.
-        found: What keys the result.
+        found: The inferred join.
         using: The columns of USING.
 
     Returns:
-        For each part, in the order of the members' keys, the name of its output; None where the SELECT drops it.
+        For each part, in the order of the members' keys, the name of its output; None if the SELECT list drops it.
+        Empty for a stream.
     """
     if found.sides[0].kind == "stream":
         return ()
@@ -59,14 +60,14 @@ def key_of(items: Sequence[exp.Expr], found: Inferred, using: Collection[str]) -
 
 
 class _Output(NamedTuple):
-    """An output, with the columns that it is a coalesce of, and the places of their inputs."""
+    """An output, with the columns that it coalesces and the places of their inputs."""
 
     name: str
     columns: list[tuple[int | None, str]]
 
 
 def _outputs(item: exp.Expr, found: Inferred, using: Collection[str]) -> Iterator[_Output]:
-    """Give the outputs of an item; of a star only those that are key columns, in the order of Spark."""
+    """Yield the outputs of an item; for a star, only its key columns, in Spark's order."""
     if not is_star(item):
         columns = coalesced(item.this if isinstance(item, exp.Alias) else item)
         meant = (pair for column in columns for pair in _meant(column, found, using))
@@ -86,7 +87,7 @@ def _outputs(item: exp.Expr, found: Inferred, using: Collection[str]) -> Iterato
 
 
 def _meant(column: exp.Expr, found: Inferred, using: Collection[str]) -> list[tuple[int | None, str]]:
-    """Say which columns one in the SELECT list stands for: of USING without an alias maybe one of each side."""
+    """Return the columns that a column of the SELECT list refers to; a column of USING can refer to both sides."""
     if not isinstance(column, exp.Column) or len(column.parts) > 2:
         return [(None, "")]
     if not column.table and column.name.lower() in {name.lower() for name in using}:
@@ -95,16 +96,16 @@ def _meant(column: exp.Expr, found: Inferred, using: Collection[str]) -> list[tu
 
 
 def _merged(name: str, found: Inferred) -> list[tuple[int | None, str]]:
-    """Give what a column of USING stands for: that of the side that is preserved, of a FULL JOIN both."""
+    """Return the columns that a column of USING refers to: that of the outer side, or of both sides of a FULL JOIN."""
     how = found.steps[0].how
     return [(0, name), (1, name)] if how == "full" else [(1 if how == "right" else 0, name)]
 
 
 def _holds(output: _Output, part: int, found: Inferred) -> bool:
     """
-    Tell whether an output has the value of a part of the key whichever rows meet.
+    Return whether an output holds the value of a part of the key for every result row.
 
-    A coalesce where one column would do is no key, for it could be of another type.
+    A coalesce is not a key where one column is sufficient, because the coalesce could have another type.
     """
     keys, places = found.keys, set[int]()
     for place, name in output.columns:
@@ -117,20 +118,20 @@ def _holds(output: _Output, part: int, found: Inferred) -> bool:
 
 
 def is_star(item: exp.Expr) -> bool:
-    """Tell whether an item is `*` or `alias.*`."""
+    """Return whether an item is `*` or `alias.*`."""
     return isinstance(item.this if isinstance(item, exp.Column) else item, exp.Star)
 
 
 def bad_names(outputs: Iterable[tuple[str, exp.Expr]], added: Collection[str] = ()) -> Iterator[Objection]:
     """
-    Find names that cannot be columns of a result.
+    Find invalid names of result columns.
 
     Args:
-        outputs: Each name with the item that it comes from.
+        outputs: The names of the outputs, each with its item.
         added: The columns that lakejoin adds to the result.
 
     Yields:
-        Names that are taken by another output, case aside, by lakejoin, or by Delta's change feeds.
+        Objections to names that another output has, ignoring case, or that lakejoin or Delta's change feeds use.
     """
     taken: set[str] = set()
     for name, item in outputs:
@@ -146,7 +147,7 @@ def bad_names(outputs: Iterable[tuple[str, exp.Expr]], added: Collection[str] = 
 
 
 def _key_dropped(part: int, found: Inferred) -> Objection:
-    """Say that the SELECT list leaves out a part of the key, and which item is needed."""
+    """Create the objection that the SELECT list lacks a part of the key, naming the required item."""
     written = [f"{found.sides[place].alias}.{found.sides[place].key[part]}" for place in found.keys.holders]
     name = found.sides[found.keys.members[0]].key[part]
     needed = written[0] if len(written) == 1 else f"coalesce({', '.join(written)}) AS {name}"

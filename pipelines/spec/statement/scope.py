@@ -1,4 +1,4 @@
-"""Which column a name means, once the columns of the tables are known: as Spark resolves it, case aside."""
+"""Resolve names to columns of the tables, as Spark does, ignoring case."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -12,7 +12,7 @@ from pipelines.spec.statement.statement import Side, Statement
 
 
 class Table:
-    """One input with its real columns; remembers which of them were used."""
+    """One input with its real columns; records the columns that are used."""
 
     def __init__(self, side: Side, columns: Sequence[str]) -> None:
         self.side = side
@@ -21,15 +21,15 @@ class Table:
         self._real = {column.lower(): column for column in columns}
 
     def has(self, name: str) -> bool:
-        """Tell whether the table has a column of that name, in any case."""
+        """Return whether the table has a column of this name, ignoring case."""
         return name.lower() in self._real
 
     def real(self, name: str) -> str:
-        """Give the real name of a column that the table has."""
+        """Return the real name of a column of the table."""
         return self._real[name.lower()]
 
     def column(self, name: str) -> exp.Expr:
-        """Give the qualified and quoted column and remember its use."""
+        """Return the qualified and quoted column, and record its use."""
         self.used.add(self.real(name))
         return exp.column(exp.to_identifier(self.real(name), quoted=True), table=self._alias())
 
@@ -44,7 +44,7 @@ class Scope:
     Args:
         statement: The statement.
         tables: The inputs with their columns, in the order of FROM.
-        of_stars: The columns that stars stand for, in lower case; None if for all that the tables have.
+        of_stars: The columns that stars select, in lower case; None if stars select all columns of the tables.
     """
 
     def __init__(self, statement: Statement, tables: Sequence[Table], of_stars: Collection[str] | None = None) -> None:
@@ -57,7 +57,7 @@ class Scope:
         self.left_out: list[tuple[str, str]] = []
 
     def stands_for(self, table: Table, column: str) -> bool:
-        """Tell whether a star stands for a column of a table, and remember the column if it does not."""
+        """Return whether a star selects a column of a table; if not, add the column to `left_out`."""
         if self._of_stars is None or column.lower() in self._of_stars:
             return True
         self.left_out.append((table.side.source, column))
@@ -65,19 +65,19 @@ class Scope:
 
     def resolve(self, expression: exp.Expr) -> exp.Expr:
         """
-        Write every column of an expression with its alias and its real name.
+        Qualify every column of an expression with its alias and real name.
 
         Args:
             expression: An expression of the statement.
 
         Returns:
-            A copy; names that mean nothing stay, and are added to `objections`.
+            A copy. Unknown and ambiguous names stay unchanged and are added to `objections`.
         """
         return expression.transform(lambda node: self._column(node) if isinstance(node, exp.Column) else node)
 
     def merged(self, name: str) -> exp.Expr:
         """
-        Give the value of a column of USING: of the side that is preserved, of a FULL JOIN whichever is there.
+        Return the value of a column of USING: the column of the outer side, or the coalesce of both in a FULL JOIN.
 
         Args:
             name: The column.
@@ -91,15 +91,15 @@ class Scope:
         return (right if self.how == "right" else left).column(name)
 
     def table(self, alias: str) -> Table | None:
-        """Find the input with an alias, in any case."""
+        """Return the input with an alias, ignoring case; None if no input has it."""
         return next((table for table in self.tables if table.side.alias.lower() == alias.lower()), None)
 
     def place(self, column: exp.Column) -> int | None:
-        """Give the place in FROM of the input of a resolved column; None for one that was not resolved."""
+        """Return the place in FROM of the input of a resolved column; None for an unresolved column."""
         return next((n for n, table in enumerate(self.tables) if table.side.alias == column.table), None)
 
     def is_merged(self, name: str) -> bool:
-        """Tell whether USING names the column."""
+        """Return whether USING names a column."""
         return name.lower() in self._merged
 
     def _column(self, column: exp.Column) -> exp.Expr:
@@ -129,7 +129,7 @@ class Scope:
             return objection(parts[0], 0) or Objection("")
         if len(parts) > 1:
             aliases = " and ".join(f"`{table.side.alias}`" for table in self.tables)
-            return Objection(f"`{as_written(column)}`: there is no input `{parts[0]}`", f"the inputs are {aliases}")
+            return Objection(f"`{as_written(column)}`: unknown input `{parts[0]}`", f"the inputs are {aliases}")
         sources = list(dict.fromkeys(table.side.source for table in self.tables))
         columns = [column for table in self.tables for column in table.columns]
         none = f"neither {' nor '.join(sources)} has a column" if len(sources) > 1 else f"{sources[0]} has no column"
@@ -137,7 +137,7 @@ class Scope:
 
 
 def fields_of(column: exp.Expr, fields: Iterable[str]) -> exp.Expr:
-    """Go from a column into the fields of its structs."""
+    """Return the expression of a nested field of a column."""
     for field in fields:
         column = exp.Dot(this=column, expression=exp.to_identifier(field, quoted=True))
     return column

@@ -1,4 +1,4 @@
-"""A statement of the pipeline file, taken apart as far as that goes without the schemas of its sources."""
+"""Parse a statement of the pipeline file without the schemas of its sources."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,32 +19,32 @@ NO_JOINS: Mapping[str, Produced] = {}
 
 def sql_path(name: str) -> str:
     """
-    Name the place of a join's statement in the file.
+    Return the path of a join's statement in the file.
 
     Args:
-        name: The join's name.
+        name: The name of the join.
 
     Returns:
-        Dotted keys.
+        The path as dotted keys.
     """
     return f"joins.{name}.sql"
 
 
 def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str, Produced] = NO_JOINS) -> Statement:
     """
-    Take a statement apart.
+    Parse a statement.
 
     Args:
         name: The join's name in the file.
         sql: Its statement.
         sources: The sources of the file, by name.
-        joins: What the joins give that it may read, by name.
+        joins: The properties of the results that the statement may read, by join.
 
     Returns:
-        The statement, of a kind that is supported.
+        The statement of a supported kind of join.
 
     Raises:
-        PipelineFileError: With all that is wrong with it.
+        PipelineFileError: With all errors in the statement.
     """
     statement, objections = examine(name, sql, sources, joins)
     if objections or statement is None:
@@ -56,17 +56,17 @@ def examine(
     name: str, sql: str, sources: Mapping[str, Source | None] | None, joins: Mapping[str, Produced | None] = NO_JOINS
 ) -> tuple[Statement | None, list[Objection]]:
     """
-    Take a statement apart and list what is wrong with it.
+    Parse a statement and list the objections to it.
 
     Args:
         name: The join's name in the file.
         sql: Its statement.
-        sources: The sources of the file, by name, None for one that is at fault itself. None for all of them if they
-            are not known: then only the statement is looked at.
-        joins: What each join of the file gives, None for one that is at fault itself.
+        sources: The sources of the file, by name; None for an invalid source. If the sources as a whole are None, only
+            the clauses and expressions are checked.
+        joins: The properties of each join's result, by name; None for an invalid join.
 
     Returns:
-        The statement if nothing is wrong and its inputs are known, and what speaks against it.
+        The statement, or None if it has objections or unknown inputs; and the objections.
     """
     select, found = read(sql)
     objections = list(found)
@@ -84,17 +84,17 @@ def examine_select(
     name: str, sql: str, select: exp.Select, inputs: Inputs, sources: Mapping[str, Source | None]
 ) -> tuple[Statement | None, list[Objection]]:
     """
-    Take a statement apart whose clauses and inputs were looked at.
+    Analyze a statement whose clauses and inputs have been checked.
 
     Args:
         name: The join's name in the file.
         sql: Its statement.
-        select: The same, read.
+        select: The parsed statement.
         inputs: Its inputs.
-        sources: The sources of the file, by name, None for one that is at fault itself.
+        sources: The sources of the file, by name; None for an invalid source.
 
     Returns:
-        The statement if nothing is wrong, and what speaks against it.
+        The statement, or None if it has objections; and the objections.
     """
     conditions, using = _conditions(select.args["joins"], inputs)
     where = select.args.get("where")
@@ -122,7 +122,7 @@ def examine_select(
 
 
 def _conditions(joins: Sequence[exp.Join], inputs: Inputs) -> tuple[list[exp.Expr], tuple[str, ...]]:
-    """Give the condition of each JOIN, and the columns of USING, which only a join of two inputs has."""
+    """Return the condition of each JOIN, and the columns of USING, which only a join of two inputs can have."""
     conditions: list[exp.Expr] = []
     using: tuple[str, ...] = ()
     for join, side in zip(joins, inputs.sides[1:], strict=True):

@@ -1,4 +1,4 @@
-"""What is known of a join from its statement and the keys of its sources, before any schema is."""
+"""A join as its statement and the keys of its sources describe it, without schemas."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,23 +9,24 @@ from pipelines.spec.file.options import SourceKind
 from pipelines.spec.statement.definition import How, JoinType
 
 InputKind = SourceKind | Literal["join"]
-"""What an input is: a source of some kind, or another join of the file."""
+"""The kind of an input: that of a source, or another join of the file."""
 
 
 @dataclass(frozen=True)
 class Side:
     """
-    An input as FROM and the file describe it.
+    An input, as FROM and the file describe it.
 
     Args:
         source: Its name in the `sources` of the file, or in its `joins`.
-        alias: What the statement calls it.
-        key: The key as the file writes it, that of a join as its SELECT list does; of inputs that key the result
-            together in one order.
-        kind: What it is.
-        times: Of a stream the watermarked columns, as the file writes them, each with its lateness; UPSTREAM where
-            the stream is the result of another join.
-        added: The columns of such a result that no statement sees, since lakejoin added them.
+        alias: Its alias in the statement; its name in FROM if it has no alias.
+        key: The key columns, named as in the file; for a join, as in its SELECT list. Inputs that key the result
+            together have their keys in the same order.
+        kind: The kind of input.
+        times: For a stream: its watermarked columns, named as in the file, each with its lateness; UPSTREAM replaces
+            the lateness if the stream is the result of another join.
+        added: For the result of another join that is a stream: the columns that lakejoin adds, which no statement can
+            use.
     """
 
     source: str
@@ -37,11 +38,11 @@ class Side:
 
     @property
     def is_result(self) -> bool:
-        """Whether it is a stream that another join makes."""
+        """Whether the input is a stream that another join produces."""
         return bool(self.added)
 
     def time(self, name: str) -> str | None:
-        """Find a column among the watermarked ones, case aside."""
+        """Return a watermarked column, named as in the file, ignoring case; None if it is not watermarked."""
         return next((column for column, _ in self.times if column.lower() == name.lower()), None)
 
 
@@ -52,8 +53,8 @@ class Step:
 
     Args:
         how: The type of join.
-        on: The whole condition; for USING the equalities that it stands for.
-        further: Its conditions besides the equalities of a key.
+        on: The whole condition; for USING, the equivalent equalities.
+        further: The conditions other than the equalities of a key.
     """
 
     how: How
@@ -64,11 +65,11 @@ class Step:
 @dataclass(frozen=True)
 class Link:
     """
-    How the rows of a referenced input are found.
+    A foreign key, which finds the rows of a referenced input.
 
     Args:
-        side: The place of the input in FROM.
-        expressions: What equals each column of its key, in the order of the file.
+        side: The place of the referenced input in FROM.
+        expressions: The expression that equals each column of its key, in the order of the file.
     """
 
     side: int
@@ -78,14 +79,14 @@ class Link:
 @dataclass(frozen=True)
 class Keys:
     """
-    What keys the result, and how every other input is found.
+    The key of the result, and the references to all other inputs.
 
     Args:
-        members: The places of the inputs that have the result's key, the first of them first; of a join with a stream
-            the stream, whose rows need no key.
-        complete: Sets of members of which one at least holds the key, whichever rows meet: of a left join the left
-            alone, of a full join both together.
-        links: The referenced inputs.
+        members: The places of the inputs that have the result's key, in ascending order; for a join with a stream, the
+            stream, whose rows need no key.
+        complete: Sets of members. In each set, at least one member holds the key of every result row: for a left join
+            the left input alone, for a full join both inputs together.
+        links: The references to the other inputs.
     """
 
     members: tuple[int, ...]
@@ -94,13 +95,13 @@ class Keys:
 
     @property
     def holders(self) -> list[int]:
-        """The fewest members that always hold the key between them, the first in FROM where there is a choice."""
+        """The smallest set of members that always holds the key; of several, the first in FROM."""
         return min((sorted(places) for places in self.complete), key=lambda places: (len(places), places))
 
 
 @dataclass(frozen=True)
 class Inferred:
-    """The inputs with the keys of the members in one order, the JOIN clauses, and what keys the result."""
+    """The inputs, with the keys of the members in the same order, the JOIN clauses, and the key of the result."""
 
     sides: tuple[Side, ...]
     steps: tuple[Step, ...]
@@ -110,21 +111,20 @@ class Inferred:
 @dataclass(frozen=True)
 class Statement:
     """
-    A statement that was taken apart; `bind` makes a definition of it.
+    A parsed statement; `bind` creates a definition from it.
 
     Args:
         name: The join's name in the file.
-        sql: Its text.
-        sides: The inputs in the order of FROM; the keys of those that key the result have one order.
-        steps: The JOIN clauses: the first joins the second input.
-        using: The columns of USING, empty with ON.
-        keys: What keys the result.
+        sql: The text of the statement.
+        sides: The inputs in the order of FROM; inputs that key the result have their keys in the same order.
+        steps: The JOIN clauses; the first one joins the second input.
+        using: The columns of USING; empty for ON.
+        keys: The key of the result and the references.
         select: The items of the SELECT list.
         where: The WHERE condition, or None.
-        key: The key of the result: what the SELECT list calls each part, in the order of the members' keys; nothing
-            for a stream.
-        is_self_join: Whether both inputs are one stream, so that each row of the one is the same row of the other.
-        part_of: The join whose statement it is a part of; nothing if it is none.
+        key: The key of the result, named as in the SELECT list, in the order of the members' keys; empty for a stream.
+        is_self_join: Whether both inputs are the same stream, so that they have the same rows.
+        part_of: The join whose statement it is a part of; empty if it is not a part.
     """
 
     name: str
@@ -146,12 +146,12 @@ class Statement:
 
     @property
     def reads_stream(self) -> bool:
-        """Whether the first input is a stream, and the result with it."""
+        """Whether the first input, and therefore the result, is a stream."""
         return self.sides[0].kind == "stream"
 
     @property
     def is_windowed(self) -> bool:
-        """Whether two streams meet within bounds of time."""
+        """Whether the statement joins two streams within time bounds."""
         return self.reads_stream and self.sides[1].kind == "stream"
 
     @property

@@ -1,4 +1,4 @@
-"""Joins of two streams: the bounds of time within which their rows meet, and the watermarks of their inputs."""
+"""Joins of two streams: the time bounds of their matches, and the watermarks of their inputs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ from pipelines.spec.statement.statement import Inferred, Keys, Side, Statement, 
 
 def windowed(inputs: Inputs, on: exp.Expr, where: exp.Expr | None) -> tuple[Inferred | None, list[Objection]]:
     """
-    Join two streams, which need no key, within the bounds of time that ON names.
+    Infer a join of two streams, which need no key, within the time bounds of ON.
 
     Args:
         inputs: The inputs.
@@ -25,7 +25,7 @@ def windowed(inputs: Inputs, on: exp.Expr, where: exp.Expr | None) -> tuple[Infe
         where: The condition of WHERE.
 
     Returns:
-        What was found if nothing speaks against it, and what does.
+        The inferred join, or None if it has objections; and the objections.
     """
     sides, (how,) = inputs.sides, inputs.hows
     doubts = list(ambiguous(on, "ON", sides))
@@ -38,7 +38,7 @@ def windowed(inputs: Inputs, on: exp.Expr, where: exp.Expr | None) -> tuple[Infe
 
 
 def bounds_of(statement: Statement) -> tuple[Bound, ...]:
-    """Give the bounds of time of a join of two streams, as far as its statement tells them."""
+    """Return the time bounds of a join of two streams that its statement shows without a schema."""
     step = statement.steps[0]
     bounds, _ = _bounds(asserted(step.on, step.how, statement.where), statement.sides)
     return bounds
@@ -46,11 +46,11 @@ def bounds_of(statement: Statement) -> tuple[Bound, ...]:
 
 def window_of(statement: Statement, scope: Scope) -> Window:
     """
-    Find what bounds a join of two streams in time.
+    Build the window of a join of two streams.
 
     Args:
-        statement: Its statement.
-        scope: Its inputs with their columns; unknown ones are objected to elsewhere.
+        statement: The statement of the join.
+        scope: Its inputs with their columns. The scope collects objections to unknown columns and missing bounds.
     """
     step = statement.steps[0]
     resolved = [scope.resolve(condition) for condition in asserted(step.on, step.how, statement.where)]
@@ -82,7 +82,7 @@ def window_of(statement: Statement, scope: Scope) -> Window:
 
 
 def watermarks_of(tables: Sequence[Table]) -> Iterator[Watermark]:
-    """Give the watermarked columns of inputs."""
+    """Yield the watermarked columns of inputs."""
     for place, table in enumerate(tables):
         for name, written in table.side.times:
             time = Time(place, table.real(name) if table.has(name) else name)
@@ -94,7 +94,7 @@ def watermarks_of(tables: Sequence[Table]) -> Iterator[Watermark]:
 
 
 def time_of(column: exp.Column, sides: Sequence[Side]) -> Time | None:
-    """Tell the watermarked column that one is, as far as that shows without a schema."""
+    """Return the watermarked column that a column refers to; None if it is none, or unclear without a schema."""
     name = column.parts[1].name if column.table and len(column.parts) > 1 else column.name
     places = [
         place
@@ -106,28 +106,28 @@ def time_of(column: exp.Column, sides: Sequence[Side]) -> Time | None:
 
 
 def asserted(on: exp.Expr, how: How, where: exp.Expr | None) -> list[exp.Expr]:
-    """Give the conditions of which every pair of rows in the result is true: of an inner join WHERE, too."""
+    """Return the conditions that hold for every matched pair of rows: ON, and WHERE of an inner join."""
     return [on, where] if where is not None and how == "inner" else [on]
 
 
 def _bounds(conditions: Sequence[exp.Expr], sides: Sequence[Side]) -> tuple[tuple[Bound, ...], list[Objection]]:
-    """Find the bounds of two streams, and what speaks against them."""
+    """Find the time bounds of two streams, and the objections."""
     names = (sides[0].alias, sides[1].alias)
     return find_bounds(conditions, lambda column: time_of(column, sides), names, lambda column: _no_time(column, sides))
 
 
 def _no_time(column: exp.Column, sides: Sequence[Side]) -> str:
-    """Say why a column of another join's result is none of its times; nothing for any other column."""
+    """Explain why a column of another join's result has no watermark; return an empty text for other columns."""
     place = place_of(column, sides)
     if place is None or not sides[place].is_result:
         return ""
     return (
-        f"`{as_written(column)}` has no watermark in the result of {sides[place].source}: a time has one there only if "
-        "the ON of that join limits it and its SELECT list gives it as it is"
+        f"`{as_written(column)}` has no watermark in the result of {sides[place].source}: a time column keeps its "
+        "watermark only if the ON of that join bounds it and its SELECT list passes it on unchanged"
     )
 
 
 def _is_window(conjunct: exp.Expr, sides: Sequence[Side]) -> bool:
-    """Tell whether a condition is an equality of both inputs or a bound of their times."""
+    """Return whether a condition is an equality between both inputs or a bound on their times."""
     bounds, _ = _bounds([conjunct], sides)
     return bool(bounds) or bool(equalities(conjunct, lambda column: place_of(column, sides)))

@@ -62,8 +62,8 @@ def test_a_variable_without_a_value_is_the_only_fault_of_its_option(read, monkey
     """All of them at once, and no complaint about the text with a hole in it."""
     monkeypatch.delenv("NOPE", raising=False)
     assert refusals(read, timezone="${var.zone}", storage={"path": "${env.NOPE}"}) == [
-        ("storage.path", "there is no value for `${env.NOPE}`"),
-        ("timezone", "there is no value for `${var.zone}`"),
+        ("storage.path", "`${env.NOPE}` has no value"),
+        ("timezone", "`${var.zone}` has no value"),
     ]
 
 
@@ -74,7 +74,7 @@ def test_what_looks_like_a_variable_and_is_none(read, written):
     """Nothing is guessed."""
     ((path, problem),) = refusals(read, storage={"path": written})
     assert path == "storage.path"
-    assert problem.endswith("is no variable")
+    assert problem.endswith("is not a variable")
 
 
 def test_a_variable_that_the_file_does_not_have(read):
@@ -88,24 +88,25 @@ def test_a_variable_that_the_file_does_not_have(read):
 def test_a_missing_value_in_a_list_is_the_only_fault_of_it(read):
     """What the list would be without it is not looked at, what it is in the place of something else is."""
     sources = {"a": {"key": ["${var.k}", "b"]}, "b": {"key": "k"}}
-    assert refusals(read, sources=sources) == [("sources.a.key.0", "there is no value for `${var.k}`")]
+    assert refusals(read, sources=sources) == [("sources.a.key.0", "`${var.k}` has no value")]
     assert refusals(read, sources={**sources, "b": ["${var.k}"]}) == [
-        ("sources.a.key.0", "there is no value for `${var.k}`"),
+        ("sources.a.key.0", "`${var.k}` has no value"),
         ("sources.b", "must be a mapping of options"),
-        ("sources.b.0", "there is no value for `${var.k}`"),
+        ("sources.b.0", "`${var.k}` has no value"),
     ]
 
 
 def test_no_variable_in_sql_or_in_names(read):
     """What defines the join is in the file; that a variable is there is the only fault, also where it has a value."""
     sql = "SELECT * FROM a JOIN b USING (k) WHERE a.x = '${var.x}'"
-    assert refusals(read, {"x": "1"}, joins={"j": {"sql": sql}}) == [("joins.j.sql", "a variable in SQL")]
+    problems = refusals(read, {"x": "1"}, joins={"j": {"sql": sql}})
+    assert problems == [("joins.j.sql", "variables are not allowed in SQL")]
     orders = {"key": "k", "kind": "changelog", "order_by": "n", "tombstone": "op = '${var.x}'"}
     for given in ({}, {"x": "1"}):
         problems = refusals(read, given, sources={**GOOD["sources"], "c": orders})
-        assert problems == [("sources.c.tombstone", "a variable in SQL")]
+        assert problems == [("sources.c.tombstone", "variables are not allowed in SQL")]
     for given in ({}, {"name": "n"}):
         problems = refusals(read, given, joins={"${var.name}": GOOD["joins"]["j"]})
-        assert problems == [("joins.${var.name}", "a variable in a name")]
+        assert problems == [("joins.${var.name}", "variables are not allowed in names")]
     problems = refusals(read, {"y": "1"}, joins={"j": {"sql": sql.replace("${var.x}", "$${var.y}")}})
     assert problems[0] == ("--var y", "the file has no `${var.y}`")

@@ -153,20 +153,20 @@ def test_an_alias_comes_before_a_column_of_that_name():
     ("items", "named"),
     [
         ("f.dealy", "flights has no column `dealy` | did you mean `delay`?"),
-        ("g.delay", "there is no input `g` | the inputs are `f` and `s`"),
-        ("flights.delay", "there is no input `flights`"),
-        ("g.*", "there is no input `g`"),
+        ("g.delay", "unknown input `g` | the inputs are `f` and `s`"),
+        ("flights.delay", "unknown input `flights`"),
+        ("g.*", "unknown input `g`"),
         ("sttae", "neither flights nor status has a column `sttae` | did you mean `state`?"),
         ("flight_id AS id", "`flight_id` is a column of both sides | write `f.flight_id` or `s.flight_id`"),
         ("user", "`user` does not depend on the rows alone"),
-        ("f.delay + 1", "`f.delay + 1` has no name | give it one with AS"),
+        ("f.delay + 1", "`f.delay + 1` has no name | name it with AS"),
         ("f.hops[0]", "has no name"),
         ("s.flight_id", "two outputs are called `flight_id`"),
         ("s.state AS DELAY, f.delay", "two outputs are called `delay` | give one an alias"),
         ("s.state AS _change_type", "`_change_type` is a column of Delta's change feeds"),
         ("s.state AS _Commit_Version", "`_Commit_Version` is a column of Delta's"),
         ("s.state AS _commit_timestamp", "`_commit_timestamp` is a column of Delta's"),
-        ("s.* EXCEPT (nope)", "EXCEPT: `nope` is no column that `*` stands for"),
+        ("s.* EXCEPT (nope)", "EXCEPT: `nope` is not a column that `*` selects"),
         ("* EXCEPT (flight_id)", "EXCEPT: `flight_id` is a column of both sides"),
         ("s.* EXCEPT (s.flight_id)", "EXCEPT: `s.flight_id`"),
     ],
@@ -195,7 +195,7 @@ def test_a_key_that_is_no_column_is_a_fault():
     """The file's key is checked against the table."""
     statement = parse("j", "SELECT a.id FROM a JOIN b ON a.id = b.id", {"a": Source(key="id"), "b": Source(key="id")})
     (fault,) = complaints(lambda: bind(statement, {"a": ["ids", "x"], "b": ["ID"]}))
-    assert fault == "the key of a names `id`, which is no column of it | did you mean `ids`?"
+    assert fault == "the key of a names `id`, which is not one of its columns | did you mean `ids`?"
 
 
 @pytest.mark.parametrize("odd", ODD)

@@ -191,7 +191,7 @@ def test_what_does_not_key_an_upstream_join_keys_nothing(tmp_path):
         "reader": "SELECT o.id FROM other o JOIN a ON o.id = a.v",
     }
     (fault,) = faults(tmp_path, joins)
-    assert "nothing keys the result: the whole key of a, (id), must equal" in fault
+    assert "the result has no key: the whole key of a, (id), must equal" in fault
     assert "or the whole key of other, (k)" in fault
 
 

@@ -69,7 +69,7 @@ def test_a_tombstone_is_an_expression_over_the_columns(written, read):
     ("written", "named"),
     [
         ("SELECT op", "near `SELECT`"),
-        ("(SELECT max(op) FROM x) = 'd'", "a subquery"),
+        ("(SELECT max(op) FROM x) = 'd'", "subqueries"),
         ("op = 'd', true", "near `,`"),
         ("op = 'd'; op = 'x'", "2 expressions"),
         ("op = 'd'; DROP TABLE x", "near `DROP`"),
@@ -79,8 +79,8 @@ def test_a_tombstone_is_an_expression_over_the_columns(written, read):
         ("rand() > 0.5", "`rand` does not depend on the rows alone"),
         ("seen < current_date", "`current_date` does not depend on the rows alone"),
         ("lookup(op)", "`lookup` is not among the deterministic functions"),
-        ("row_number() OVER (ORDER BY op) > 1", "a window function"),
-        ("op = ${var.op}", "a variable in SQL"),
+        ("row_number() OVER (ORDER BY op) > 1", "window functions"),
+        ("op = ${var.op}", "variables are not allowed in SQL"),
         ("op = 'd", "is a quote or a backtick left open?"),
         ("op =", "something is missing after `=`"),
         (" ", "0 expressions"),
@@ -105,8 +105,8 @@ def test_every_column_that_is_not_there_is_named_at_once():
 
 def test_the_names_of_the_ktables_own_columns_are_taken():
     assert misfits([*COLUMNS, "_Deleted", "_order"]) == [
-        "orders has a column `_Deleted`, as lakejoin's own table of it does | give it another name",
-        "orders has a column `_order`, as lakejoin's own table of it does | give it another name",
+        "orders has a column `_Deleted`, a name that lakejoin needs itself | rename the column",
+        "orders has a column `_order`, a name that lakejoin needs itself | rename the column",
     ]
 
 

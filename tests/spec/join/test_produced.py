@@ -226,4 +226,4 @@ def test_a_time_that_nothing_limits_bounds_no_later_join():
     made, _ = chain()
     sql = "SELECT n.id FROM one n JOIN deliveries d ON d.at BETWEEN n.paid AND n.paid + INTERVAL 1 DAY"
     (fault,) = complaints(lambda: parse("k", sql, SOURCES, made))
-    assert "`n.paid` has no watermark in the result of one: a time has one there only if the ON of that join" in fault
+    assert "`n.paid` has no watermark in the result of one: a time column keeps its watermark only if" in fault

@@ -351,7 +351,7 @@ def test_a_file_that_was_not_loaded_is_not_split():
     content = {"pipeline": "p", "storage": {"path": "x"}, "sources": SOURCES, "joins": {"shop": {"sql": SHOP}}}
     file = PipelineFile.model_validate(content)
     (fault,) = complaints(lambda: statement_of(file, "shop"))
-    assert "only a file that is loaded is split" in fault
+    assert "longer ones are split when a file is loaded" in fault
     assert file.split({}) is file
     assert list(file.split({"shop": {"x": Join(sql="x"), "shop": file.joins["shop"]}}).joins) == ["x", "shop"]
 
