@@ -176,7 +176,7 @@ def printed(folder: Path, capsys: pytest.CaptureFixture[str], *options: str, opt
     return capsys.readouterr().out
 
 
-def test_the_plan_is_drawn_before_and_after_the_optimiser(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_is_drawn_before_and_after_the_optimizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With what each rule did, below what came of it."""
     text = printed(tmp_path, capsys, "--select", "consecutive")
     assert (
@@ -204,7 +204,7 @@ def test_a_plan_that_no_rule_changes_is_drawn_once(
     assert "optimised" not in text
 
 
-def test_a_join_without_optimisations_has_empty_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_join_without_optimizations_has_empty_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The keys are there all the same."""
     report = json.loads(printed(tmp_path, capsys, "--output", "json", optimizations="none"))
     assert [(join["optimised"], join["rules"], len(join["plan"])) for join in report["joins"]] == [([], [], 3)] * 2

@@ -149,6 +149,6 @@ def test_one_store_halves_what_waits_and_what_is_read(visits: Visits) -> None:
         lake.visit(*((n, "abcd"[n % 4], n % 10) for n in range(1, 41)), second=10)
         report = only(lake.self_join(rule, sql).run(spark))
         counts[rule] = (report.counts["buffered"], report.counts["read"], sorted(lake.found()))
-    (two, twice, plain), (one, once, optimised) = counts["none"], counts["all"]
+    (two, twice, plain), (one, once, optimized) = counts["none"], counts["all"]
     assert (two, twice) == (2 * one, 2 * once)
-    assert plain == optimised
+    assert plain == optimized

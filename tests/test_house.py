@@ -1,0 +1,117 @@
+"""The words of the house: standard names in public, and plain sentences in docstrings and messages."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("lakehouse", "pipelines", "expectations")
+
+OLD_WORDS = {
+    "arrived", "came", "given", "placing", "pins", "pin", "pinning", "spans", "span", "stretch", "fates", "fate",
+    "kept", "brought", "few", "told", "sighting", "beforehand", "ahead", "waiting", "held", "alone", "lone",
+    "preserved", "mark", "marks", "reached", "passed", "apart", "below", "offers", "telling",
+}  # fmt: skip
+"""Words of our own that the field has others for."""
+
+OLD_PHRASES = ("let_go", "way_on", "put_back", "made_ready", "handed_on", "in_the_place_of", "carry_out", "is_there")
+
+NOT_IMPERATIVE = re.compile(r"(Give|Tell|Say|See that|Let|Of|There|Whatever|Whoever|Bring)\b")
+"""Openings of sentences that say less than a verb for what a function does."""
+
+THERE_IS = re.compile(r"\b(there (is|are|was|were)|is there|are there)\b", re.IGNORECASE)
+
+
+class Named(NamedTuple):
+    """A public name, and where it is defined."""
+
+    name: str
+    where: str
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+
+
+def public_names(where: str, node: ast.AST) -> Iterator[Named]:
+    """Name what a module or class shows: functions with their arguments, classes, constants and attributes."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+            yield Named(child.name, f"{where}:{child.lineno}")
+        if isinstance(child, ast.ClassDef):
+            yield from public_names(where, child)
+        elif isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
+            arguments = child.args.posonlyargs + child.args.args + child.args.kwonlyargs
+            yield from (Named(argument.arg, f"{where}:{child.lineno}") for argument in arguments)
+        elif isinstance(child, (ast.Assign, ast.AnnAssign)):
+            targets = child.targets if isinstance(child, ast.Assign) else [child.target]
+            names = (part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
+            yield from (Named(name, f"{where}:{child.lineno}") for name in names)
+
+
+def words(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def kept_names() -> set[str]:
+    page = (ROOT / "tests" / "README.md").read_text()
+    section = page.split("## Names kept against the vocabulary", 1)[1].split("\n## ", 1)[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
+            yield getattr(node, "lineno", 1), text
+
+
+def test_public_names_are_those_of_the_field() -> None:
+    """A name that keeps a word of the old vocabulary stands in tests/README.md, with the reason."""
+    kept = kept_names()
+    found = [
+        f"{where} {name}"
+        for module, tree in modules()
+        for name, where in public_names(module, tree)
+        if not name.startswith("_") and name not in kept
+        if words(name) & OLD_WORDS or any(phrase in name.lower() for phrase in OLD_PHRASES)
+    ]
+    assert found == []
+
+
+def test_every_name_that_is_kept_exists() -> None:
+    public = {name for module, tree in modules() for name, _ in public_names(module, tree)}
+    assert kept_names() - public == set()
+
+
+def test_paragraphs_of_docstrings_begin_with_what_they_are_about() -> None:
+    found = [
+        f"{module}:{line} {paragraph[:60]}"
+        for module, tree in modules()
+        for line, text in docstrings(tree)
+        for paragraph in text.split("\n\n")
+        if NOT_IMPERATIVE.match(paragraph.strip())
+    ]
+    assert found == []
+
+
+def test_no_sentence_says_that_there_is_something() -> None:
+    """It says what exists, or what does not: in docstrings and in the texts that users read."""
+    found = [
+        f"{module}:{node.lineno} {node.value[:80]!r}"
+        for module, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and THERE_IS.search(node.value)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", ["arrived_rows", "GivenPosition", "rows_held", "let_go_of"])
+def test_an_old_word_is_found_in_a_name(name: str) -> None:
+    assert words(name) & OLD_WORDS or any(phrase in name for phrase in OLD_PHRASES)
