@@ -12,6 +12,8 @@ $(STAMP): pyproject.toml constraints.txt .ci/setup .ci/packages .ci/fetch_jars.p
 	@.ci/setup
 	@touch $@
 
+# Load a join of real flights, follow three rounds of changes and verify the result.
+# `.venv/bin/lakejoin demo --tour` shows all kinds of joins.
 demo: $(STAMP)
 	$(WITH_JAVA) $(BIN)/lakejoin demo
 

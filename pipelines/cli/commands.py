@@ -332,14 +332,15 @@ def schema(report: bool) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("lakejoin-demo"),
     show_default=True,
-    help="Folder for the lake of the demo; the lake of an earlier demo is replaced.",
+    help="Folder for the tables of the demo; replaced if an earlier demo created it.",
 )
-def demo(folder: Path) -> None:
-    """Watch lakejoin keep a join of real flights up to date."""
+@click.option("--tour", is_flag=True, help="Show all kinds of joins with all flights of 2013, in several minutes.")
+def demo(folder: Path, tour: bool) -> None:
+    """Load a join of real flights, follow three rounds of changes and verify the result."""
     from lakehouse.session import local_session
-    from pipelines.commands.demo import run_demo
+    from pipelines.commands.demo import run_demo, run_tour
 
-    run_demo(local_session, folder, click.echo)
+    (run_tour if tour else run_demo)(local_session, folder, click.echo)
 
 
 def _run(command: "Command", chosen: FileOptions, select: str | None, backfill: "Backfill | None" = None) -> "Report":

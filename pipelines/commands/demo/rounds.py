@@ -1,4 +1,4 @@
-"""The story of the demo: who writes what, and when; after each round lakejoin runs once."""
+"""The rounds of the demo: which writes happen when. lakejoin runs once after each round."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,23 +9,28 @@ from pipelines.commands.demo.movements import Movements
 from pipelines.commands.demo.registry import EMBRAER_190, SISTER, UNREGISTERED, Registry
 
 FRIDAY, SATURDAY = date(2013, 2, 8), date(2013, 2, 9)
-"""The blizzard that closed the airports of New York."""
+"""The days of the blizzard that closed the airports of New York."""
 
 FLEET_UPDATE = "fleet update: Embraer 190 seats 100, not 20"
 
-
 TUESDAY = date(2013, 2, 12)
 SEATS_AT_NOON = "a day of departures; at noon: 98 seats"
-
 WEDNESDAY = date(2013, 2, 13)
 THURSDAY = date(2013, 2, 14)
 DELAYED = "carrier = 'DL' AND flight = 461"
-"""It arrives in the morning; the table has it at night."""
+"""A flight that arrives in the morning and is reported at night."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """Some writes, after which lakejoin runs once."""
+    """
+    Writes to the sources, followed by one run of lakejoin.
+
+    Args:
+        when: The time of the round.
+        what: A description of the writes.
+        writes: The writes. Each returns the number of rows that it changed.
+    """
 
     when: str
     what: str
@@ -33,7 +38,7 @@ class Round:
 
 
 def blizzard(airline: Airline, on_sale: date) -> list[Round]:
-    """Tell the blizzard; Saturday is one run for many writes, most of them to the same rows."""
+    """Return the rounds of the blizzard. Saturday is one run for many writes, most of them to the same rows."""
     tomorrow = on_sale + timedelta(days=1)
     return [
         Round(
@@ -62,12 +67,12 @@ def blizzard(airline: Airline, on_sale: date) -> list[Round]:
                 lambda: airline.put_on_sale(tomorrow + timedelta(days=1)),
             ),
         ),
-        Round("Sat 9 Feb 24:00", "once more, with nothing new", ()),
+        Round("Sat 9 Feb 24:00", "no changes", ()),
     ]
 
 
 def tuesday(departures: Movements, registry: Registry) -> list[Round]:
-    """Tell a day of departures in one run: at noon the seats of a model are corrected once more."""
+    """Return the round of a day of departures; the seats of a model are corrected again at noon."""
     return [
         Round(
             "Tue 12 Feb 24:00",
@@ -82,7 +87,7 @@ def tuesday(departures: Movements, registry: Registry) -> list[Round]:
 
 
 def wednesday(departures: Movements, arrivals: Movements) -> list[Round]:
-    """Tell a day of two streams in one run; the report of one arrival is on its way for hours."""
+    """Return the round of a day of two streams; one arrival is reported hours late."""
     return [
         Round(
             "Wed 13 Feb 24:00",
@@ -97,17 +102,17 @@ def wednesday(departures: Movements, arrivals: Movements) -> list[Round]:
 
 
 def thursday(departures: Movements) -> list[Round]:
-    """Tell a day of one stream in two runs: what left before noon waits for what leaves after it."""
+    """Return the two rounds of a day of one stream; departures before noon are buffered for those after it."""
     return [
-        Round("Thu 14 Feb 12:00", "departures of the morning", (lambda: departures.move(THURSDAY, until=12),)),
+        Round("Thu 14 Feb 12:00", "departures before noon", (lambda: departures.move(THURSDAY, until=12),)),
         Round("Thu 14 Feb 24:00", "departures after noon", (lambda: departures.move(THURSDAY, after=12),)),
     ]
 
 
 def aftermath(registry: Registry) -> list[Round]:
-    """Tell what comes in about flights that are over: each row written here is referred to by many of them."""
+    """Return the rounds after the flights are over; many flights refer to each row that is written."""
     return [
-        Round("Sun 10 Feb 09:00", "weather of the two days comes in", (lambda: registry.observe(FRIDAY, SATURDAY),)),
+        Round("Sun 10 Feb 09:00", "the weather of both days is added", (lambda: registry.observe(FRIDAY, SATURDAY),)),
         Round(
             "Mon 11 Feb 09:00",
             FLEET_UPDATE,
@@ -115,7 +120,7 @@ def aftermath(registry: Registry) -> list[Round]:
         ),
         Round(
             "Mon 11 Feb 09:30",
-            f"{len(UNREGISTERED)} planes registered that flights name",
+            f"{len(UNREGISTERED)} missing planes are registered",
             (lambda: registry.register(*UNREGISTERED, like=SISTER),),
         ),
     ]

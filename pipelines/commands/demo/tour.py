@@ -1,30 +1,29 @@
 """
-The demo: two days of a blizzard and what came of them, told by changing tables and the joins that lakejoin keeps.
+The tour: two days of a blizzard and their consequences, as changing tables and the joins that lakejoin keeps of them.
 
     Airline writes ──► schedule, operations ─► Pipeline.run ─► flight_status
-    Registry writes ─► planes, weather, …   ─► Pipeline.run ─► flights_enriched, over all six tables
-    Movements adds ──► departures           ─► Pipeline.run ─► departures_enriched, each with its plane as it was then
+    Registry writes ─► planes, weather, …   ─► Pipeline.run ─► flights_enriched, over six tables
+    Movements adds ──► departures           ─► Pipeline.run ─► departures_enriched, with each plane as of its departure
                        and arrivals         ─► Pipeline.run ─► returns, each arrival with the departures that followed
                        ──► departures twice ─► Pipeline.run ─► turnarounds, an aircraft's consecutive departures
-                                               Pipeline.verify of all, one question
+                                               Pipeline.verify of all joins, and one query
 """
 
 import shlex
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from lakehouse.errors import LakejoinError
 from pipelines.commands.api import Pipeline
 from pipelines.commands.demo.airline import Airline
 from pipelines.commands.demo.data import data_folder, read_flights
-from pipelines.commands.demo.lake import Lake
+from pipelines.commands.demo.folder import prepare_folder
+from pipelines.commands.demo.lake import Lake, StartSpark
 from pipelines.commands.demo.movements import NEW_YORK, Movements, arrivals, clock, departures
 from pipelines.commands.demo.registry import EMBRAER_190, Registry
 from pipelines.commands.demo.rounds import (
@@ -40,13 +39,10 @@ from pipelines.commands.demo.rounds import (
     tuesday,
     wednesday,
 )
-from pipelines.commands.examples import example
 from pipelines.commands.shell import program
 from pipelines.report import JoinReport
 
 PIPELINE_FILE = "flights.yml"
-MARKER = ".lakejoin-demo"
-"""The file that says that a folder is the demo's own and may be deleted."""
 
 QUESTION = """
     SELECT a.name, count(*) AS flights, count_if(f.status = 'cancelled') AS cancelled, avg(f.delay) AS delay
@@ -77,24 +73,24 @@ TURNAROUNDS = """
 Say = Callable[[str], None]
 
 
-def run_demo(spark_factory: Callable[[], SparkSession], folder: Path, say: Say, *, days: int = 365) -> None:
+def run_tour(spark_factory: StartSpark, folder: Path, say: Say, *, days: int = 365) -> None:
     """
-    Keep five joins of changing tables up to date before the reader's eyes, and prove them right at the end.
+    Show how lakejoin keeps five joins of changing tables up to date, and verify all of them at the end.
 
     Args:
-        spark_factory: Starts Spark, once it is known that the demo can run.
-        folder: Where tables and pipeline file are put; made anew if an earlier demo made it.
+        spark_factory: Starts Spark with settings. It is called once the tour is known to be able to run.
+        folder: The folder for tables and pipeline file; recreated if an earlier demo created it.
         say: Called with each line.
-        days: Days of 2013 in the timetable, at least 42: up to the blizzard and two to be put on sale meanwhile.
+        days: The days of 2013 in the timetable, at least 42: up to the blizzard, and two that go on sale during it.
 
     Raises:
-        LakejoinError: The folder is not the demo's, the flights are not installed, or a result is wrong at the end.
+        LakejoinError: No demo created the folder, the flights are not installed, or a result is wrong at the end.
     """
     data_folder()
-    file = prepare_folder(folder)
-    say("lakejoin demo: the flights that left New York in 2013, as Delta tables that change while you watch.")
-    say("Starting Spark takes a few seconds, writing the first two tables some more ...")
-    lake = Lake(spark_factory(), folder.resolve() / "lake")
+    file = prepare_folder(folder, PIPELINE_FILE)
+    say("lakejoin demo, the tour: the flights that left New York in 2013, as Delta tables that change.")
+    say("Starting Spark and creating the first two tables ...")
+    lake = Lake(spark_factory({}), folder.resolve() / "lake")
     flights = read_flights(lake.spark, folder).persist()
     tour, registry = _Tour(Pipeline.load(file), lake, say), Registry(lake)
     try:
@@ -108,140 +104,121 @@ def run_demo(spark_factory: Callable[[], SparkSession], folder: Path, say: Say, 
         flights.unpersist()
     tour.show_proof()
     tour.show_answer()
-    given = shlex.quote(str(folder / PIPELINE_FILE))
-    say(f"\nThe tables are in {folder / 'lake'}. Look at the pipeline file, change a table, and go on with")
+    quoted = shlex.quote(str(folder / PIPELINE_FILE))
+    say(f"\nThe tables are in {folder / 'lake'}. To continue:")
     for command in ("status", "run", "verify"):
-        say(f"  {program()} {command} -f {given}")
-
-
-def prepare_folder(folder: Path) -> Path:
-    """
-    Make the demo's folder anew, with the pipeline file in it.
-
-    Returns:
-        The pipeline file.
-
-    Raises:
-        LakejoinError: Something lies there that no demo made; it is left alone.
-    """
-    if folder.is_symlink() or folder.exists():
-        if folder.is_symlink() or not (folder / MARKER).is_file():
-            raise LakejoinError(
-                "demo",
-                f"{folder} is there already, and no demo made it",
-                hint="move it away, or give the demo another folder",
-            )
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    (folder / MARKER).write_text("Made by `lakejoin demo`, which deletes this folder when it runs again.\n")
-    file = folder / PIPELINE_FILE
-    file.write_text(example(PIPELINE_FILE), encoding="utf-8")
-    return file
+        say(f"  {program()} {command} -f {quoted}")
 
 
 @dataclass(frozen=True)
 class _Tour:
-    """What the reader is shown, in this order."""
+    """The acts of the tour, in their order."""
 
     pipeline: Pipeline
     lake: Lake
     say: Say
 
     def show_blizzard(self, airline: Airline, on_sale: date) -> None:
-        """Let one join follow the two tables of the airlines."""
+        """Show a join of the two tables of the airlines."""
         rows = airline.open(FRIDAY, on_sale)
         self.say(f"  schedule    {rows['schedule']:>8,} rows  flights planned, 1 Jan to {on_sale:%d %b}")
         self.say(f"  operations  {rows['operations']:>8,} rows  flights operated, 1 Jan to 07 Feb")
-        held = self._show_load("flight_status", "The join, as the pipeline file has it:")
-        self.say("\nA blizzard comes. The airlines write into both tables, and after each round lakejoin runs:\n")
-        self._show_rounds("flight_status", held, blizzard(airline, on_sale))
+        size = self._show_load("flight_status", "The first join, from the pipeline file:")
+        self.say("\nA blizzard comes. The airlines write to both tables, and lakejoin runs after each round:\n")
+        self._show_rounds("flight_status", size, blizzard(airline, on_sale))
 
     def show_aftermath(self, registry: Registry) -> None:
-        """Let a star follow the tables around the flights."""
-        self.say("\nFour more tables hold what surrounds the flights:")
+        """Show a star join of the flights with the tables around them."""
+        self.say("\nFour more tables describe planes, airlines, airports and weather:")
         rows = registry.open(FRIDAY)
         self.say(f"  planes      {rows['planes']:>8,} rows  the register of aircraft")
         self.say(f"  airlines    {rows['airlines']:>8,} rows  names")
         self.say(f"  airports    {rows['airports']:>8,} rows  names")
-        self.say(f"  weather     {rows['weather']:>8,} rows  hours at the three airports, 1 Jan to 07 Feb")
-        held = self._show_load("flights_enriched", "The second join is a star over all six, airports twice:")
-        self.say("\nA row of those tables is part of many flights. They change, and again lakejoin runs:\n")
-        changed = self._show_rounds("flights_enriched", held, aftermath(registry))
+        self.say(f"  weather     {rows['weather']:>8,} rows  hourly at the three airports, 1 Jan to 07 Feb")
+        size = self._show_load(
+            "flights_enriched", "The second join is a star over all six tables; it uses airports twice:"
+        )
+        self.say("\nMany flights refer to each row of these tables. They change, and lakejoin runs after each round:\n")
+        changed = self._show_rounds("flights_enriched", size, aftermath(registry))
         planes, altered = changed[FLEET_UPDATE]
-        self.say(f"\nThe fleet update changed {planes:,} planes, and that altered {altered:,} flights.")
+        self.say(f"\nThe fleet update changed {planes:,} planes, and lakejoin updated {altered:,} flights.")
 
     def show_stream(self, departures: Movements, registry: Registry) -> None:
-        """Let a stream look up what the tables held at the time of each row."""
+        """Show a stream that looks up tables as of the time of each row."""
         rows = departures.open(TUESDAY)
-        self.say(f"\n  departures  {rows:>8,} rows  a stream: rows are only added, 1 Jan to 11 Feb")
-        held = self._show_load(
-            "departures_enriched", "The third join is of a stream: it meets each plane as it was then:"
+        self.say(f"\n  departures  {rows:>8,} rows  a stream: rows are only appended, 1 Jan to 11 Feb")
+        size = self._show_load(
+            "departures_enriched", "The third join is of a stream with tables; it uses each plane as of the departure:"
         )
-        self.say(
-            "\nTuesday's departures come, and meanwhile a model's seats are corrected once more; one run for all:\n"
-        )
-        self._show_rounds("departures_enriched", held, tuesday(departures, registry))
+        self.say("\nTuesday's departures are appended; at noon the seats of a model change again. One run reads all:\n")
+        self._show_rounds("departures_enriched", size, tuesday(departures, registry))
         model = self.lake.table("departures_enriched").where(F.col("model") == EMBRAER_190)
         seats = self.lake.spark.sql(SEATS, departures=model)
         before, after = (f"{row['flights']} with {row['seats']} seats" for row in seats.collect())
-        self.say(f"\nOf Tuesday's departures with an {EMBRAER_190} there are {before}, and after noon {after}.")
+        self.say(f"\nTuesday's departures with an {EMBRAER_190}: before noon {before}, after noon {after}.")
 
     def show_two_streams(self, departures: Movements, arrivals: Movements) -> None:
-        """Let two streams meet within bounds of time."""
+        """Show a join of two streams within bounds of time."""
         rows = arrivals.open(WEDNESDAY)
-        self.say(f"\n  arrivals    {rows:>8,} rows  a second stream: where they went, 1 Jan to 12 Feb")
-        self._show_load("returns", "The fourth join is of two streams: who leaves New York again has come back:")
-        self.say("\nAn arrival waits until no departure can meet it any more; one that met none is added with nulls:\n")
-        self._show_waiting("returns", wednesday(departures, arrivals))
+        self.say(f"\n  arrivals    {rows:>8,} rows  a second stream: at the destinations, 1 Jan to 12 Feb")
+        self._show_load(
+            "returns",
+            "The fourth join is of two streams: aircraft that arrive elsewhere and depart from New York again:",
+        )
+        self.say("\nAn arrival is buffered until no more departures can match it. Unmatched ones get nulls:\n")
+        self._show_buffering("returns", wednesday(departures, arrivals))
         at = F.col("arrived_at")
         tuesdays = self.lake.table("returns").where((at >= clock(TUESDAY, 0)) & (at < clock(TUESDAY, 24)))
         back, away = self.lake.spark.sql(RETURNS, returns=tuesdays).collect()
-        self.say(f"\nOf Tuesday's {back['arrivals'] + away['arrivals']:,} arrivals, at the times of New York:")
-        self.say(f"  {back['arrivals']:>4,} left there again within 12 hours, such as {_seen(back)}")
-        self.say(f"  {away['arrivals']:>4,} did not come back to do so, such as {_seen(away)}")
+        self.say(f"\nOf Tuesday's {back['arrivals'] + away['arrivals']:,} arrivals (times are those of New York):")
+        self.say(f"  {back['arrivals']:>4,} departed from New York within 12 hours, such as {_last_seen(back)}")
+        self.say(f"  {away['arrivals']:>4,} did not, such as {_last_seen(away)}")
 
     def show_self_join(self, departures: Movements) -> None:
-        """Let a stream meet itself."""
-        self._show_load("turnarounds", "The fifth join is of a stream with itself: who leaves twice within 3 hours?")
-        self.say("\nEach departure is read once and waits once, as the earlier of two and as the later one:\n")
-        self._show_waiting("turnarounds", thursday(departures))
+        """Show a join of a stream with itself."""
+        self._show_load(
+            "turnarounds", "The fifth join is of a stream with itself: aircraft that depart twice within 3 hours:"
+        )
+        self.say("\nEach departure is read once and buffered once, for both sides of the join:\n")
+        self._show_buffering("turnarounds", thursday(departures))
         at = F.col("departed_at")
         twice = self.lake.table("turnarounds").where((at >= clock(THURSDAY, 0)) & (at < clock(THURSDAY, 24)))
         (found,) = self.lake.spark.sql(TURNAROUNDS, turnarounds=twice).collect()
         apart, tailnum, dest = found["longest"]
         self.say(
-            f"\nThursday's departures that one of the same aircraft followed: {found['found']:,}. "
-            f"{tailnum} left for {dest}, and again after {apart.seconds // 60} minutes."
+            f"\nThursday's departures with another one of the same aircraft within 3 hours: {found['found']:,}. "
+            f"{tailnum} departed for {dest}, and again after {apart.seconds // 60} minutes."
         )
 
     def show_proof(self) -> None:
-        """Compute the joins from scratch, and the epochs of the stream once more, and compare."""
+        """Verify each join: recompute joins of tables from scratch, and replay the epochs of joins of streams."""
         self.say("")
         for join in self.pipeline.file.joins:
             report = self.pipeline.verify(self.lake.spark, [join])[0]
-            again = "its epochs, replayed, have" if "epochs" in report.counts else "the join computed from scratch has"
-            same = f"{again} the same {report.counts['expected']:,} rows"
+            replayed = "epochs" in report.counts
+            recomputed = "its replayed epochs have" if replayed else "the join computed from scratch has"
+            same = f"{recomputed} the same {report.counts['expected']:,} rows"
             self.say(f"Verified: {join}, {same} ({sum(report.seconds.values()):.1f} s).")
 
     def show_answer(self) -> None:
-        """Ask a result one question, as any reader of a Delta table would."""
+        """Query a result, as any reader of a Delta table would."""
         status, airlines = self.lake.table("flight_status"), self.lake.table("airlines")
-        self.say("\nAsked of flight_status: how did the airlines come through the two days? (20 flights and more)\n")
-        self.say(f"{'':<28} {'flights':>8} {'cancelled':>10} {'mean delay of the others':>26}")
+        self.say("\nA query of flight_status: the two days of the blizzard by airline (with at least 20 flights)\n")
+        self.say(f"{'':<28} {'flights':>8} {'cancelled':>10} {'mean delay of other flights':>28}")
         for row in self.lake.spark.sql(QUESTION, flight_status=status, airlines=airlines).collect():
             delay = "-" if row["delay"] is None else f"{round(row['delay'])} min"
-            self.say(f"{row['name']:<28} {row['flights']:>8} {row['cancelled'] / row['flights']:>10.0%} {delay:>26}")
+            self.say(f"{row['name']:<28} {row['flights']:>8} {row['cancelled'] / row['flights']:>10.0%} {delay:>28}")
 
     def _show_load(self, join: str, title: str) -> int:
         sql = self.pipeline.file.joins[join].sql
         self.say(f"\n{title}\n" + "".join(f"\n  {line}" for line in sql.rstrip().splitlines()))
         start = time.monotonic()
-        held = self.pipeline.run(self.lake.spark, [join])[0].changed
-        self.say(f"\nFirst run: {join} is loaded, {held:,} rows ({time.monotonic() - start:.1f} s).")
-        return held
+        size = self.pipeline.run(self.lake.spark, [join])[0].changed
+        self.say(f"\nFirst run: lakejoin loads {size:,} rows into {join} ({time.monotonic() - start:.1f} s).")
+        return size
 
-    def _show_rounds(self, join: str, held: int, rounds: list[Round]) -> dict[str, tuple[int, int]]:
-        """Give for each round what it was, the source rows written and the result rows changed."""
+    def _show_rounds(self, join: str, size: int, rounds: list[Round]) -> dict[str, tuple[int, int]]:
+        """Run the rounds, and return for each description the source rows written and the result rows changed."""
         line = "{:<16}  {:<43} {:>11}  {:>11}  {:>8}  {:>6}"
         self.say(line.format("", "", "source rows", "result rows", "share of", ""))
         self.say(line.format("when", "what", "written", "changed", "result", "time"))
@@ -249,31 +226,31 @@ class _Tour:
         for part in rounds:
             written, report, seconds = self._run_round(join, part)
             added = report.counts.get("inserted", 0) + report.counts.get("appended", 0)
-            held += added - report.counts.get("deleted", 0)
-            share = f"{report.changed / held:.2%}"
+            size += added - report.counts.get("deleted", 0)
+            share = f"{report.changed / size:.2%}"
             self.say(line.format(part.when, part.what, f"{written:,}", f"{report.changed:,}", share, seconds))
             changed[part.what] = (written, report.changed)
         return changed
 
-    def _show_waiting(self, join: str, rounds: list[Round]) -> None:
+    def _show_buffering(self, join: str, rounds: list[Round]) -> None:
         line = "{:<16}  {:<37} {:>11}  {:>11}  {:>8}  {:>4}  {:>6}"
-        self.say(line.format("", "", "source rows", "result rows", "rows that", "", ""))
-        self.say(line.format("when", "what", "written", "added", "wait", "late", "time"))
+        self.say(line.format("", "", "source rows", "result rows", "rows", "", ""))
+        self.say(line.format("when", "what", "written", "added", "buffered", "late", "time"))
         for part in rounds:
             written, report, seconds = self._run_round(join, part)
             counts = (written, *(report.counts[name] for name in ("appended", "buffered", "late")))
             self.say(line.format(part.when, part.what, *(f"{count:,}" for count in counts), seconds))
 
     def _run_round(self, join: str, part: Round) -> tuple[int, JoinReport, str]:
-        """Let the writes of a round happen and lakejoin run; give the rows written, the report and the time it took."""
+        """Write the changes of a round and run lakejoin; return the rows written, the report and its seconds."""
         written = sum(write() for write in part.writes)
         start = time.monotonic()
         report = self.pipeline.run(self.lake.spark, [join])[0]
         return written, report, f"{time.monotonic() - start:.1f} s"
 
 
-def _seen(found: Row) -> str:
-    """Tell of the last aircraft when it arrived and when it left New York, by the clocks there."""
+def _last_seen(found: Row) -> str:
+    """Format the last aircraft with its arrival and its departure from New York, in New York time."""
     arrived_at, tailnum, dest, departed_at, origin = found["last"]
-    told = f"{tailnum}: {dest} {arrived_at.astimezone(NEW_YORK):%a %H:%M}"
-    return told if departed_at is None else f"{told}, {origin} {departed_at.astimezone(NEW_YORK):%a %H:%M}"
+    arrival = f"{tailnum}: {dest} {arrived_at.astimezone(NEW_YORK):%a %H:%M}"
+    return arrival if departed_at is None else f"{arrival}, {origin} {departed_at.astimezone(NEW_YORK):%a %H:%M}"

@@ -1,0 +1,39 @@
+"""The folder of a demo."""
+
+import shutil
+from pathlib import Path
+
+from lakehouse.errors import LakejoinError
+from pipelines.commands.examples import example
+
+MARKER = ".lakejoin-demo"
+"""The file that marks a folder as created by a demo, so that the next demo may delete it."""
+
+
+def prepare_folder(folder: Path, pipeline_file: str) -> Path:
+    """
+    Create the folder of a demo with its pipeline file, and delete what an earlier demo left there.
+
+    Args:
+        folder: The folder.
+        pipeline_file: The name of the pipeline file in `conf`.
+
+    Returns:
+        The path of the pipeline file in the folder.
+
+    Raises:
+        LakejoinError: The folder exists and no demo created it. It is left unchanged.
+    """
+    if folder.is_symlink() or folder.exists():
+        if folder.is_symlink() or not (folder / MARKER).is_file():
+            raise LakejoinError(
+                "demo",
+                f"{folder} exists already, and no demo created it",
+                hint="move it away, or choose another folder with `--folder`",
+            )
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / MARKER).write_text("Created by `lakejoin demo`, which deletes this folder when it runs again.\n")
+    file = folder / pipeline_file
+    file.write_text(example(pipeline_file), encoding="utf-8")
+    return file
