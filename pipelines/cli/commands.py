@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from pipelines.plan.request import Backfill, Remedy
     from pipelines.report import Command, Part, Report
 
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
 
 class InOrder(click.Group):
-    """A group that lists its commands in the order of their definition, which is the order of their typical use."""
+    """A group that lists its commands in the order of their typical use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands in the order of their definition."""
-        return list(self.commands)
+        return [*self.commands]
 
 
 @click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -43,7 +45,7 @@ def cli(verbose: bool, log_format: str) -> None:
 
 
 @cli.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
+@click.argument("folder", type=FOLDER, default=Path())
 def init(folder: Path) -> None:
     """
     Write a first pipeline, ready to run.
@@ -192,13 +194,11 @@ def verify(chosen: FileOptions, select: str | None, against: str) -> "Report":
 )
 @click.option("--versions", default="", metavar="RANGE", help="Validate these versions of the result: 10..20.")
 @click.option(
-    "--write-suites",
-    is_flag=True,
-    help="Write the suite of each table into `expectations` beside the pipeline file.",
+    "--write-suites", is_flag=True, help="Write the suite of each table into `expectations` beside the pipeline file."
 )
 @click.option(
     "--docs",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     metavar="FOLDER",
     help="Write the site of `lakejoin docs` into this folder, with pages about data quality.",
 )
@@ -280,7 +280,7 @@ def maintain(chosen: FileOptions, select: str | None) -> "Report":
 @VAR
 @click.option(
     "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     help="Folder for the pages. Default: `docs` beside the pipeline file.",
 )
 def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> None:
@@ -329,8 +329,8 @@ def schema(report: bool) -> None:
 @cli.command()
 @click.option(
     "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("lakejoin-demo"),
+    type=FOLDER,
+    default="lakejoin-demo",
     show_default=True,
     help="Folder for the tables of the demo; replaced if an earlier demo created it.",
 )
