@@ -197,10 +197,7 @@ def verify(chosen: FileOptions, select: str | None, against: str) -> "Report":
     "--write-suites", is_flag=True, help="Write the suite of each table into `expectations` beside the pipeline file."
 )
 @click.option(
-    "--docs",
-    type=FOLDER,
-    metavar="FOLDER",
-    help="Write the site of `lakejoin docs` into this folder, with pages about data quality.",
+    "--docs", type=FOLDER, metavar="FOLDER", help="Write the site of `lakejoin docs` into this folder, with data quality."
 )
 @reporting("validate")
 def validate(
