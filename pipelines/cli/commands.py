@@ -197,7 +197,10 @@ def verify(chosen: FileOptions, select: str | None, against: str) -> "Report":
     "--write-suites", is_flag=True, help="Write the suite of each table into `expectations` beside the pipeline file."
 )
 @click.option(
-    "--docs", type=FOLDER, metavar="FOLDER", help="Write the site of `lakejoin docs` into this folder, with data quality."
+    "--docs",
+    type=FOLDER,
+    metavar="FOLDER",
+    help="Write the site of `lakejoin docs` into this folder, with data quality.",
 )
 @reporting("validate")
 def validate(
