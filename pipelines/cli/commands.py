@@ -9,7 +9,7 @@ import click
 
 from lakehouse.errors import LakejoinError
 from pipelines.cli.logs import log_to_stderr, tell
-from pipelines.cli.options import FILE, SELECT, VAR, FileOptions, in_one_line, names, reporting, seconds
+from pipelines.cli.options import FILE, FOLDER, SELECT, VAR, FileOptions, in_one_line, names, reporting, seconds
 from pipelines.cli.progress import shown, spinner
 from pipelines.cli.signals import stopped_by_signals
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pipelines.binding.workspace import Workspace
     from pipelines.plan.request import Backfill, Remedy
     from pipelines.report import Command, Part, Report
-
-FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 class InOrder(click.Group):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pipelines.report import Command, Report
     from pipelines.spec import PipelineFile
 
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
 FILE = click.option(
     "-f",
     "--file",
