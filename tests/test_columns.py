@@ -162,7 +162,7 @@ def test_the_backfill_that_the_refusal_names_leads_on(tables: Lake) -> None:
 def test_a_column_changed_between_two_commits_with_data_is_reconciled(tables: Lake) -> None:
     lake, pipeline = tables, tables.pipeline(SQL)
     alter(lake, (UPDATE, *REPLACED, "UPDATE {left} SET w = 'back' WHERE k = 2"))
-    assert planned(lake, pipeline).reason.startswith("columns-changed: left: `w` is another")
+    assert planned(lake, pipeline).reason.startswith("columns-changed: left: `w` is not the same column")
     assert only(pipeline.run(lake.spark)).changed == 2
     right_afterwards(lake, pipeline)
 

@@ -43,37 +43,37 @@ OF_ROW_5 = f"named_struct('version', {LEFT}.version, 'hash', {HASH_OF_ROW_5}, 'n
 FAULTS: dict[str, tuple[str, str, Fault]] = {
     "a pair more that does not meet": ("inner left full", "ON holds", lambda rows: _crossed(rows, "extra")),
     "a pair twice": ("inner left full", "twice", lambda rows: _more(rows, "l = 1 AND r = 11")),
-    "no pair": ("inner left full", "two rows that meet are there", lambda rows: rows.where("NOT (l = 1 AND r = 11)")),
+    "no pair": ("inner left full", "each pair of matching rows", lambda rows: rows.where("NOT (l = 1 AND r = 11)")),
     "alone instead of the pair": (
         "left full",
-        "meets none",
+        "a null-padded row has no match",
         lambda rows: _with(rows, "l = 1 AND r = 11", r="NULL", **{RIGHT: "NULL"}),
     ),
     "padded in an inner join": (
         "inner",
-        "rows are kept",
+        "belongs to an outer side",
         lambda rows: _with(rows, "l = 1 AND r = 11", r="NULL", **{RIGHT: "NULL"}),
     ),
-    "values of another row": ("inner left full", "shows", lambda rows: _with(rows, "l = 1 AND r = 11", r="12")),
+    "values of another row": ("inner left full", "values that SELECT computes", lambda rows: _with(rows, "l = 1 AND r = 11", r="12")),
     "identity of another row": ("inner left full", "ON holds", lambda rows: _crossed(rows, "identity")),
     "identity of no row": (
         "inner left full",
-        "came or waited",
+        "consists of new or buffered rows",
         lambda rows: _with(rows, "l = 1 AND r = 11", **{RIGHT: f"named_struct('version', {RIGHT}.version, 'hash', "
                                                         f"{RIGHT}.hash + 1, 'number', {RIGHT}.number)"}),
     ),
     "alone beside its pair": (
         "left full",
-        "meets none",
+        "a null-padded row has no match",
         lambda rows: _more(rows, "l = 1 AND r = 11", r="NULL", **{RIGHT: "NULL"}),
     ),
     "a row that met before alone": (
         "left full",
-        "meets none",
+        "a null-padded row has no match",
         lambda rows: _more(rows, "l = 3", l="5", **{LEFT: OF_ROW_5}),
     ),
-    "no row alone": ("left full", "goes and met none", lambda rows: rows.where("r IS NOT NULL OR l <> 3")),
-    "no right row alone": ("full", "goes and met none", lambda rows: rows.where("NOT (l IS NULL AND r = 15)")),
+    "no row alone": ("left full", "unmatched row that leaves the buffer", lambda rows: rows.where("r IS NOT NULL OR l <> 3")),
+    "no right row alone": ("full", "unmatched row that leaves the buffer", lambda rows: rows.where("NOT (l IS NULL AND r = 15)")),
 }  # fmt: skip
 
 
@@ -146,7 +146,10 @@ def test_a_map_that_is_handed_on_in_another_order_is_found(lake: Lake) -> None:
     sql = f"SELECT l.id, l.m FROM ls l JOIN rs r ON l.id = r.id AND {BOUNDS}"
     join = lake.pipeline(sql, {name: deepcopy(options) for name in ("ls", "rs")})
     reordered = F.expr("map_from_entries(reverse(map_entries(m)))")
-    with planted(lambda rows: rows.withColumn("m", reordered)), pytest.raises(GateFailed, match="shows"):
+    with (
+        planted(lambda rows: rows.withColumn("m", reordered)),
+        pytest.raises(GateFailed, match="values that SELECT computes"),
+    ):
         join.run(lake.spark)
     assert only(join.run(lake.spark)).counts["appended"] == 1
 
@@ -162,7 +165,10 @@ def test_of_many_rows_some_are_checked(histories: dict[str, Streams], monkeypatc
     lake = histories["full"]
     lake = Streams(lake.spark, lake.copy(lake.folder.parent / "sampled").folder)
     join = lake.join(JOIN.replace("LEFT", "FULL"))
-    with planted(lambda rows: rows.where("l IS NULL OR r IS NULL")), pytest.raises(GateFailed, match="that meet are"):
+    with (
+        planted(lambda rows: rows.where("l IS NULL OR r IS NULL")),
+        pytest.raises(GateFailed, match="each pair of matching rows"),
+    ):
         join.run(lake.spark)
     assert only(join.run(lake.spark)).outcome == "done"
     assert {(1, 11), (2, 12), (4, 16)} <= set(lake.found())

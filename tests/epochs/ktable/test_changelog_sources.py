@@ -140,7 +140,7 @@ def test_pitfall_43_a_late_older_row_resurrects_nothing(followed: Lake) -> None:
     land(lake, "(12, 1, 4, 'u', 4)", "(10, NULL, NULL, 'd', 9)", "(10, 1, 1, 'u', 8)", "(11, 1, 1, 'u', NULL)")
     source, _ = run(lake)
     assert counts(source, "late", "ties", "updated") == (2, 0, 1)
-    assert "2 source rows came late" in source.text()
+    assert "2 source rows arrived late" in source.text()
     assert lake.rows() == [(11, 8, "Ann")]
     land(lake, "(10, 1, 1, 'u', 8)")
     source, join = run(lake)
