@@ -54,7 +54,7 @@ FAULTS: dict[str, tuple[str, str, Fault]] = {
         "belongs to an outer side",
         lambda rows: _with(rows, "l = 1 AND r = 11", r="NULL", **{RIGHT: "NULL"}),
     ),
-    "values of another row": ("inner left full", "values that SELECT computes", lambda rows: _with(rows, "l = 1 AND r = 11", r="12")),
+    "values of another row": ("inner left full", "SELECT computes", lambda rows: _with(rows, "l = 1 AND r = 11", r="12")),
     "identity of another row": ("inner left full", "ON holds", lambda rows: _crossed(rows, "identity")),
     "identity of no row": (
         "inner left full",
@@ -72,8 +72,8 @@ FAULTS: dict[str, tuple[str, str, Fault]] = {
         "a null-padded row has no match",
         lambda rows: _more(rows, "l = 3", l="5", **{LEFT: OF_ROW_5}),
     ),
-    "no row alone": ("left full", "unmatched row that leaves the buffer", lambda rows: rows.where("r IS NOT NULL OR l <> 3")),
-    "no right row alone": ("full", "unmatched row that leaves the buffer", lambda rows: rows.where("NOT (l IS NULL AND r = 15)")),
+    "no row alone": ("left full", "leaves the buffer", lambda rows: rows.where("r IS NOT NULL OR l <> 3")),
+    "no right row alone": ("full", "leaves the buffer", lambda rows: rows.where("NOT (l IS NULL AND r = 15)")),
 }  # fmt: skip
 
 
