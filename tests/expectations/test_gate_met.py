@@ -54,7 +54,11 @@ FAULTS: dict[str, tuple[str, str, Fault]] = {
         "belongs to an outer side",
         lambda rows: _with(rows, "l = 1 AND r = 11", r="NULL", **{RIGHT: "NULL"}),
     ),
-    "values of another row": ("inner left full", "SELECT comp", lambda rows: _with(rows, "l = 1 AND r = 11", r="12")),
+    "values of another row": (
+        "inner left full",
+        "values that SELECT computes",
+        lambda rows: _with(rows, "l = 1 AND r = 11", r="12"),
+    ),
     "identity of another row": ("inner left full", "ON holds", lambda rows: _crossed(rows, "identity")),
     "identity of no row": (
         "inner left full",
