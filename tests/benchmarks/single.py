@@ -83,7 +83,7 @@ def overhead(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
 
 @contextmanager
 def _without_gate() -> Iterator[None]:
-    with patch.object(gates, "gate", return_value=Verdict()), patch.object(run_epoch, "look_ahead"):
+    with patch.object(gates, "gate", return_value=Verdict()), patch.object(run_epoch, "prefetch"):
         yield
 
 

@@ -91,14 +91,14 @@ def test_another_load_is_looked_at_elsewhere(unloaded: Lake, monkeypatch: pytest
     monkeypatch.setattr(limits, "LOADED_KEYS", 1)
     lake, seen = unloaded, set[int]()
     lake.sql("INSERT INTO {left} SELECT id, id, NULL FROM range(10, 40)")
-    few = loaded.few
+    driver_copy = loaded.driver_copy
 
     def sampled(rows: DataFrame) -> DataFrame:
-        brought = few(rows)
-        seen.update(row.key.k0 for row in brought.collect())
-        return brought
+        collected = driver_copy(rows)
+        seen.update(row.key.k0 for row in collected.collect())
+        return collected
 
-    monkeypatch.setattr(loaded, "via_driver", sampled)
+    monkeypatch.setattr(loaded, "driver_copy", sampled)
     pipeline: Pipeline = lake.pipeline(KINDS["foreign-key"], KEYED)
     with monkeypatch.context() as planted:
         _loading(planted, lambda rows: rows.where("k < 0"))
