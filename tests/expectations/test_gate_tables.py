@@ -113,13 +113,13 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
         workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, prefetched: Prefetched | None
     ) -> Verdict:
         assert prefetched is not None
-        assert (prefetched.ahead is None) == (size == "small")
+        assert (prefetched.rows is None) == (size == "small")
         for number, (fault, change) in enumerate(FAULTS.items()):
             faulty = Stage(f"{stage.path}-{number}")
             counts = faulty.put("result", change(stage.get(lake.spark, "result")), STAGED_COUNTS)
             planted = replace(entry, counts={**entry.counts, **counts})
             found[fault] = gate(workspace, bound, plan, faulty, planted, prefetched).findings
-            if prefetched.ahead is not None:
+            if prefetched.rows is not None:
                 assert set(gate(workspace, bound, plan, faulty, planted).findings) == set(found[fault])
         return gate(workspace, bound, plan, stage, entry, prefetched)
 
