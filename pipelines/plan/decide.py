@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lakehouse.entries import JoinHistory, TargetVersions
-from lakehouse.errors import BrokenEpoch, FeedUnavailable, NotLoaded, SchemaBroken, SourceRecreated
+from lakehouse.errors import BrokenEpoch, FeedUnavailable, NotLoaded, SchemaBroken, SourceRecreated, reconcile_hint
 from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.facts import Redefined, ResultFacts, SourceFacts
-from pipelines.plan.remedies import backfill_hint
 from pipelines.plan.values import EpochPlan, Refresh, SourceRange, Strategy
 
 
@@ -120,7 +119,7 @@ def _continue(
 ) -> EpochPlan:
     last = history.committed
     assert last is not None
-    backfill = backfill_hint(join)
+    backfill = reconcile_hint(join)
     check_is_still(join, "the result table", None if result is None else result.id, last.result.id, backfill)
     assert result is not None
     rewrites = f"`lakejoin backfill --dry-run --select {join}` counts the rows that a backfill would rewrite"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from lakehouse.columns import columns_in
 from lakehouse.commit_log import commit_identity
 from lakehouse.entries import STATE, Entry, JoinHistory
-from lakehouse.errors import BrokenEpoch, CannotContinue, ForeignWriter, NotLoaded
+from lakehouse.errors import BrokenEpoch, CannotContinue, ForeignWriter, NotLoaded, reconcile_hint
 from lakehouse.publish import check_owner
 from lakehouse.refusals import refuse_forgetting
 from lakehouse.tables import Table, commits_since, create, find, get
@@ -33,7 +33,6 @@ from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.cut import find_cut
 from pipelines.plan.decide import plan_epoch
 from pipelines.plan.facts import SourceFacts
-from pipelines.plan.remedies import backfill_hint
 from pipelines.plan.values import EpochPlan, Refresh, SourceRange
 from pipelines.spec import STREAM_COLUMNS, Join, statement_of
 
@@ -91,7 +90,7 @@ def _prepared(
     if last is not None and not is_from_start:
         # The recorded versions belong to the recorded definition.
         redefined = seen_changes(bound, result, history)
-        check_definition(name, bound.definition, last.definition, backfill_hint(name), redefined)
+        check_definition(name, bound.definition, last.definition, reconcile_hint(name), redefined)
         recorded = {source.name: source for source in last.sources}
         new, bound = new_commits(workspace, bound, upstream, recorded, clocks, goes_on=goal is not None)
         cut = find_cut(new, options.max_versions, options.max_bytes)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pyspark.errors import AnalysisException
 
 from lakehouse.entries import Entry
-from lakehouse.errors import ForeignWriter, LakejoinError, NotLoaded
+from lakehouse.errors import ForeignWriter, LakejoinError, NotLoaded, reconcile_hint
 from lakehouse.feed import read_feed
 from lakehouse.publish import check_owner
 from lakehouse.tables import get, read
@@ -15,7 +15,6 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.preflight import Prepared, must_be_bound
 from pipelines.joins.filter import Subset
 from pipelines.plan.checks import check_definition, check_is_still
-from pipelines.plan.remedies import backfill_hint
 from pipelines.plan.values import EpochPlan, SourceRange
 from pipelines.spec import Condition, bind_condition
 
@@ -70,9 +69,9 @@ def plan_subset(workspace: Workspace, prepared: Prepared, where: str) -> tuple[E
             hint=f"run `lakejoin backfill --select {name}` to append missing rows of the recorded epochs",
         )
     if last is None or prepared.plan.strategy == "load":
-        raise NotLoaded(name, "the result does not exist yet: no part can be reconciled", hint=backfill_hint(name))
-    check_definition(name, bound.definition, last.definition, backfill_hint(name))
-    check_is_still(name, "the result table", prepared.plan.result_id, last.result.id, backfill_hint(name))
+        raise NotLoaded(name, "the result does not exist yet: no part can be reconciled", hint=reconcile_hint(name))
+    check_definition(name, bound.definition, last.definition, reconcile_hint(name))
+    check_is_still(name, "the result table", prepared.plan.result_id, last.result.id, reconcile_hint(name))
     if bound.changelog is not None:
         _check_changelog(workspace, bound, prepared, last)
     condition = condition_of(workspace, bound, where, prepared.plan.base_version)
@@ -90,8 +89,8 @@ def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared,
     assert bound.changelog is not None
     name, recorded = bound.join.name, last.changelog
     if recorded is None or recorded.version is None:
-        raise NotLoaded(name, "the last epoch kept no changelog", hint=backfill_hint(name))
-    check_is_still(name, "the changelog", prepared.plan.changelog_id or None, recorded.id, backfill_hint(name))
+        raise NotLoaded(name, "the last epoch kept no changelog", hint=reconcile_hint(name))
+    check_is_still(name, "the changelog", prepared.plan.changelog_id or None, recorded.id, reconcile_hint(name))
     changelog = get(workspace.spark, bound.changelog)
     check_owner(workspace.spark, changelog, recorded.version, prepared.history.run_ids(), name)
 
@@ -134,5 +133,5 @@ def _check_rest(workspace: Workspace, bound: BoundJoin, prepared: Prepared, last
             "a foreign write changed rows of this table that do not meet the condition",
             expected=f"no such change after version {recorded}",
             found=f"{outside} rows in its change feed up to version {version}",
-            hint=f"widen the condition, or {backfill_hint(bound.join.name)}",
+            hint=f"widen the condition, or {reconcile_hint(bound.join.name)}",
         )
