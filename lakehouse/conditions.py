@@ -37,7 +37,13 @@ FEED_SCHEMA = (
     "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION",
 )
 
-CONFLICTS = ("DELTA_CONCURRENT", "ConcurrentModification", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+CONFLICTS = (
+    "DELTA_CONCURRENT",
+    "ConcurrentModification",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "A conflicting metadata domain",  # the error of two overwrites of a clustered table; it names no condition
+)
 
 _KNOWN = {*GONE, *MISSING, *FEED_OFF, *FEED_SCHEMA}
 

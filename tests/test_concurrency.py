@@ -64,7 +64,8 @@ class Ready:
     @property
     def to_result(self) -> int:
         """The place of the write to the result."""
-        return max(place for place, what in enumerate(self.writes) if what.endswith(" result"))
+        to_tables = [place for place, what in enumerate(self.writes) if not what.startswith("ledger: ")]
+        return max(place for place in to_tables if self.writes[place].endswith(" result"))
 
 
 def made_ready(lake: Lake, folder: Path) -> Ready:
