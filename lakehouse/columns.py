@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from lakehouse.commits import Commit
+from lakehouse.engine import Engine
 from lakehouse.entries import SourceVersions, UsedColumn
 from lakehouse.errors import FeedUnavailable
 from lakehouse.lineage import Path, lowest_target, other_columns
 from lakehouse.sqltext import quote
-from lakehouse.tables import Commit, Table, commits_since
+from lakehouse.tables import Table, commits_since
 from lakehouse.values import char_type
 
 
@@ -31,14 +32,14 @@ def columns_in(schema: StructType, names: Sequence[str]) -> tuple[UsedColumn, ..
     )
 
 
-def changed_columns(spark: SparkSession, table: Table, recorded: SourceVersions, commits: Sequence[Commit]) -> str:
+def changed_columns(engine: Engine, table: Table, recorded: SourceVersions, commits: Sequence[Commit]) -> str:
     """
     Describe the columns that an epoch used and that have been replaced or redefined since.
 
     Unchanged rows may have other values in these columns.
 
     Args:
-        spark: Our session.
+        engine: What reads the log of the table.
         table: The source as it is pinned now.
         recorded: The versions and columns that the epoch read.
         commits: The commits of the table since then, oldest first.
@@ -54,7 +55,7 @@ def changed_columns(spark: SparkSession, table: Table, recorded: SourceVersions,
     since = base = recorded.to_version
     try:
         while (lowest := lowest_target(commits, base)) < base:
-            base, commits = lowest, commits_since(spark, table, lowest)
+            base, commits = lowest, commits_since(engine, table, lowest)
     except FeedUnavailable as error:
         return f"the effect of a RESTORE on the columns is unknown: {error.problem} ({error.found})"
     others = other_columns([column.path for column in now], commits, since, commits[-1].version)

@@ -1,11 +1,11 @@
 """Read single commits from the log of a table, if this process can access its files."""
 
 import hashlib
-import json
 from pathlib import Path
 
 from lakehouse.address import local_path
 from lakehouse.commit_identity import CommitIdentity
+from lakehouse.delta_log import commit_info, commit_line
 from lakehouse.tables import Table
 
 
@@ -19,12 +19,8 @@ def _transaction(table: Table, version: int) -> str:
     folder = local_path(table.location)
     if folder is None:
         return ""
-    try:
-        with Path(folder, "_delta_log", f"{version:020d}.json").open(encoding="utf-8") as actions:
-            found = next((line for line in actions if line.startswith('{"commitInfo"')), "")
-        known = json.loads(found)["commitInfo"].get("txnId") if found else None
-        if found and known is None:  # not every writer records a transaction id
-            known = hashlib.sha256(found.encode()).hexdigest()
-        return str(known or "")
-    except (OSError, ValueError):  # removed with old log entries, or not accessible to this process
-        return ""
+    line = commit_line(Path(folder), version)
+    known = commit_info(line).get("txnId")
+    if line and known is None:  # not every writer records a transaction id
+        known = hashlib.sha256(line.encode()).hexdigest()
+    return str(known or "")

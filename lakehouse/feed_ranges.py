@@ -3,21 +3,21 @@
 import json
 from collections.abc import Sequence
 
-from pyspark.sql import SparkSession
-
+from lakehouse.commits import Commit
+from lakehouse.engine import Engine
 from lakehouse.feed import CHANGE_FEED
-from lakehouse.tables import Commit, Table, commits_since
+from lakehouse.tables import Table, commits_since
 
 FEED_SPLITTING = frozenset({"RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS"})
 """Operations across which the feed of any column is not readable, only before and after them (pitfall 18)."""
 
 
-def feed_ranges(spark: SparkSession, table: Table, after: int, to: int) -> list[tuple[int, int]]:
+def feed_ranges(engine: Engine, table: Table, after: int, to: int) -> list[tuple[int, int]]:
     """
     Split a version range at the commits across which the feed cannot be read.
 
     Args:
-        spark: Our session; used only if the range begins before the commits that `table` holds.
+        engine: What reads the log of the table; used only if the range begins before the commits that `table` holds.
         table: The table.
         after: The last version that is already processed.
         to: The last version to read.
@@ -29,7 +29,7 @@ def feed_ranges(spark: SparkSession, table: Table, after: int, to: int) -> list[
         FeedUnavailable: A commit of the range is missing from the log.
     """
     parts: list[list[Commit]] = [[]]
-    for commit in commits_since(spark, table, after):
+    for commit in commits_since(engine, table, after):
         if commit.version > to:
             break
         if commit.operation in FEED_SPLITTING or _turns_feed(commit) is not None:

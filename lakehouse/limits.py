@@ -60,8 +60,14 @@ than the number of versions.
 COMMITS_AT_ONCE = 20
 """Commits. The first look-up of a table reads this many commits of its history. By judgement."""
 
+LOCK_SECONDS = 30
+"""Seconds. A writer that waits longer for the lock of a table says so, and goes on waiting. By judgement."""
+
 LEDGER_ROWS = 200
 """Rows. The first read of the ledger returns this many of a join's newest rows. By judgement."""
+
+LEDGER_FILES = 50
+"""Files. With more files than this, an append to the ledger compacts them into one, as Delta's auto compaction does."""
 
 DISTORTED_COMMITS = 50
 """Commits. Rows that a feed distorts are looked up in each of up to this many commits; each look-up takes two scans."""

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from lakehouse.tables import Commit
+from lakehouse.commits import Commit
 
 Path = tuple[str, ...]
 """The names of a column and of nested fields; `element`, `key` and `value` stand for the parts of arrays and maps."""

@@ -14,14 +14,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from lakehouse.address import Address
+from lakehouse.commits import UPKEEP_OPERATIONS, Commit
 from lakehouse.conditions import is_conflict
+from lakehouse.engine import Engine
 from lakehouse.errors import AnotherRun, ForeignWriter
 from lakehouse.feed import read_feed
 from lakehouse.pruning import pruning
 from lakehouse.session import settings
 from lakehouse.sqltext import numbered, quote, row_struct
 from lakehouse.stage import Stage, fields_of
-from lakehouse.tables import UPKEEP_OPERATIONS, Commit, Table, commits_since, refresh
+from lakehouse.tables import Table, commits_since, refresh
 from lakehouse.values import is_exact, same
 from lakehouse.writing import write
 
@@ -89,17 +91,15 @@ def append(frame: DataFrame, address: Address, fence: Fence, *, overwrite: bool 
     writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
     writer = writer.option("userMetadata", fence.user_metadata)
     save = (lambda: writer.save(address.path)) if address.path else (lambda: writer.saveAsTable(address.table))
-    write(f"load {address.label}", save)
+    write(f"load {address.label}", save, address.path)
 
 
-def check_owner(
-    spark: SparkSession, table: Table, since: int, run_ids: Collection[str], join: str = ""
-) -> list[Commit]:
+def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[str], join: str = "") -> list[Commit]:
     """
     Check that no foreign write changed a target after a version.
 
     Args:
-        spark: Our session.
+        engine: What reads the log of the table.
         table: The current state of the target.
         since: The version up to which the commits are already checked.
         run_ids: The runs whose commits are lakejoin's own.
@@ -112,7 +112,7 @@ def check_owner(
         ForeignWriter: A foreign write changed rows, columns or constraints.
     """
     label = table.address.label
-    commits = commits_since(spark, table, since)
+    commits = commits_since(engine, table, since)
     for commit in commits:
         if run_of(commit) not in run_ids and commit.operation not in UPKEEP_OPERATIONS:
             raise ForeignWriter(
@@ -127,7 +127,7 @@ def check_owner(
 
 
 def merge(
-    spark: SparkSession,
+    engine: Engine,
     table: Table,
     stage: Stage,
     ops: Collection[str],
@@ -142,7 +142,7 @@ def merge(
     Merge a staged change set into its table, as one commit.
 
     Args:
-        spark: Our session.
+        engine: What reads and writes the table.
         table: The current state of the table.
         stage: The stage; the part has `op`, `key`, `after` and, if `distinguishing` is empty, `before`.
         ops: The operations in the change set: insert, update, delete.
@@ -161,7 +161,7 @@ def merge(
         ForeignWriter: A foreign write changed the table after the base version.
         AnotherRun: Another run finished the epoch or began a later one.
     """
-    address = table.address
+    address, spark = table.address, engine.spark
     statement = merge_statement(address, stage, stage.get(spark, part), ops, part, distinguishing)
     options = {
         "spark.databricks.delta.write.txnAppId": fence.app_id,
@@ -169,9 +169,9 @@ def merge(
         "spark.databricks.delta.commitInfo.userMetadata": fence.user_metadata,
     }
     for attempt in range(1, ATTEMPTS + 1):
-        check_owner(spark, table, base_version, {fence.run_id}, join)
+        check_owner(engine, table, base_version, {fence.run_id}, join)
         try:
-            metrics = write(f"merge into {address.label}", lambda: _with(spark, options, statement))
+            metrics = write(f"merge into {address.label}", lambda: _with(spark, options, statement), table.location)
             break
         except Exception as error:
             if "CONCURRENT_TRANSACTION" in str(error):
@@ -179,10 +179,10 @@ def merge(
             if not is_conflict(error) or attempt == ATTEMPTS:
                 raise
             time.sleep(0.2 * 2**attempt)
-            table = refresh(spark, table)
+            table = refresh(engine, table)
     if not metrics and not still_open():
         raise _another_run(address.label, fence)
-    commits = check_owner(spark, refresh(spark, table), base_version, {fence.run_id}, join)
+    commits = check_owner(engine, refresh(engine, table), base_version, {fence.run_id}, join)
     # Take the newest commit: the abandonment of an epoch may have restored the table under the same run id. Auto
     # compaction has the metadata of the commit that it follows, but changes no data.
     own = (commit for commit in reversed(commits) if commit.metadata == fence.user_metadata and commit.changes_data)
@@ -261,12 +261,12 @@ def _differing(changes: DataFrame, columns: StructType) -> tuple[list[StructFiel
     return sufficient[:1] or differing, [f for f in columns if numbers[f.name] or not is_exact(f.dataType)]
 
 
-def committed_counts(spark: SparkSession, table: Table, commit: Commit) -> dict[str, int] | None:
+def committed_counts(engine: Engine, table: Table, commit: Commit) -> dict[str, int] | None:
     """
     Count the rows that one of our MERGE commits inserted, updated and deleted, or that an append or overwrite inserted.
 
     Args:
-        spark: Our session.
+        engine: What reads the feed, if the commit has no metrics.
         table: The table.
         commit: One of its commits.
 
@@ -280,7 +280,7 @@ def committed_counts(spark: SparkSession, table: Table, commit: Commit) -> dict[
         return counts | {count: int(commit.metrics[name]) for count, name in names.items()}
     if not table.feed_on:
         return None
-    feed = read_feed(spark, table.address, commit.version - 1, commit.version, ())
+    feed = read_feed(engine.spark, table.address, commit.version - 1, commit.version, ())
     found = {row[0]: row[1] for row in feed.groupBy("_change_type").count().collect()}
     return counts | {count: found.get(CHANGE_TYPES[count], 0) for count in names}
 

@@ -103,6 +103,12 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
         ) from error
 
 
+def is_embedded() -> bool:
+    """Return whether `local_session` starts a Spark of its own, whose default file system is this machine's."""
+    is_external = any(os.environ.get(name) for name in (*EXTERNAL_SPARK, "HADOOP_CONF_DIR"))
+    return not is_external and SparkSession.getActiveSession() is None
+
+
 def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     """
     Create lakejoin's own session beside the caller's, so that the caller's settings are neither changed nor trusted.

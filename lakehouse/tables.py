@@ -1,10 +1,7 @@
-"""Delta tables by name or by path: their current state, their state at a version, and their creation."""
+"""Delta tables by name or by path: their current state, their commits, and their rows at a version."""
 
-import re
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from pyspark.errors import PySparkException
@@ -14,61 +11,18 @@ from pyspark.sql.types import StructType
 
 from lakehouse import limits
 from lakehouse.address import Address
+from lakehouse.commits import PARAMETERS, Commit
 from lakehouse.conditions import is_missing, is_view
+from lakehouse.delta_log import Log, open_log
+from lakehouse.engine import Engine
 from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, reconcile_hint
 from lakehouse.feed import CHANGE_FEED, read_feed
-from lakehouse.fixed_settings import TABLE_PROPERTIES
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import quote
 from lakehouse.times import utc
-from lakehouse.values import CLUSTERABLE, char_type, names_in, plain_schema, type_sql
-from lakehouse.writing import write
+from lakehouse.values import char_type, plain_schema
 
-DATA_FREE_OPERATIONS = frozenset(
-    {
-        "OPTIMIZE",
-        "VACUUM START",
-        "VACUUM END",
-        "SET TBLPROPERTIES",
-        "UNSET TBLPROPERTIES",
-        "CLUSTER BY",
-        "UPGRADE PROTOCOL",
-        "ADD CONSTRAINT",
-        "DROP CONSTRAINT",
-        "ADD COLUMNS",
-        "CHANGE COLUMN",
-        "CHANGE COLUMNS",
-        "RENAME COLUMN",
-        "DROP COLUMNS",
-        "REORG",
-        "COMPUTE STATS",
-        "CREATE TABLE",
-    }
-)
-"""Operations that leave every row unchanged. Any other operation in a table's history may have changed rows."""
-
-UPKEEP_OPERATIONS = frozenset(
-    {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CLUSTER BY"}
-    | {"UPGRADE PROTOCOL", "REORG", "COMPUTE STATS"}
-)
-"""Operations that anyone may run on a lakejoin table, because they leave rows, columns and constraints unchanged."""
-
-ROWS_CHANGED = {
-    "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
-    "UPDATE": ("numUpdatedRows",),
-    "DELETE": ("numDeletedRows",),
-    "STREAMING UPDATE Append": ("numOutputRows",),
-    "WRITE Append": ("numOutputRows",),
-}
-"""The metrics that count the rows changed by a commit, by operation."""
-
-BYTES_ADDED = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
-"""The metrics with the bytes of a commit's new files; a commit has one of them."""
-
-PARAMETERS = ("oldColumnPath", "newColumnPath", "columns", "version", "properties")
-"""The parameters that show the effect of column operations and of RESTORE on columns, and the properties set."""
-
-
-SPECIAL_IN_COLUMN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
+DELTA_RS = "delta-rs"
+"""The reader of a log that Spark does not read."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +40,7 @@ class Table:
         size: The total bytes of its files.
         where: A Spark SQL predicate for the rows that exist for a reader; empty for all rows.
         location: Its folder, as a URI.
+        reader: What read its log: `delta-rs`, or `spark` with the reason.
     """
 
     address: Address
@@ -93,10 +48,11 @@ class Table:
     version: int
     schema: StructType
     properties: Mapping[str, str]
-    commits: tuple["Commit", ...] = ()
+    commits: tuple[Commit, ...] = ()
     size: int = 0
     where: str = ""
     location: str = ""
+    reader: str = ""
 
     @property
     def feed_on(self) -> bool:
@@ -104,66 +60,40 @@ class Table:
         return self.properties.get(CHANGE_FEED, "false").lower() == "true"
 
 
-@dataclass(frozen=True)
-class Commit:
-    """
-    One commit of a table's history.
-
-    Args:
-        version: Its version.
-        at: Its time, UTC.
-        operation: Delta's name of its operation.
-        metadata: The user metadata from the writer.
-        metrics: The metrics of the operation.
-        mode: The mode of a write.
-        parameters: The parameters of the operation that show its effect on columns and properties; see `PARAMETERS`.
-    """
-
-    version: int
-    at: datetime
-    operation: str
-    metadata: str
-    metrics: Mapping[str, str]
-    mode: str = ""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def changes_data(self) -> bool:
-        """Whether rows may have changed."""
-        return self.operation not in DATA_FREE_OPERATIONS
-
-    @property
-    def changed_rows(self) -> int | None:
-        """The number of changed rows that the writer reports; None if it reports none. A hint, never relied upon."""
-        names = ROWS_CHANGED.get(f"{self.operation} {self.mode}".rstrip(), ())
-        if not names or not all(self.metrics.get(name, "").isdecimal() for name in names):
-            return None
-        return sum(int(self.metrics[name]) for name in names)
-
-    @property
-    def only_adds(self) -> bool:
-        """Whether the commit is known to add rows and to change no others."""
-        counts = {name: self.metrics.get(f"numTargetRows{name}") for name in ("Updated", "Deleted")}
-        is_insert = self.operation == "MERGE" and set(counts.values()) == {"0"}
-        return is_insert or f"{self.operation} {self.mode}" in ("WRITE Append", "STREAMING UPDATE Append")
-
-    @property
-    def added_bytes(self) -> int:
-        """The bytes of its new files; 0 if the writer does not report them."""
-        return next((int(self.metrics[name]) for name in BYTES_ADDED if self.metrics.get(name, "").isdecimal()), 0)
-
-
-def find(spark: SparkSession, address: Address) -> Table | None:
+def find(engine: Engine, address: Address) -> Table | None:
     """Look up the current state of a table; return None if no Delta table exists."""
+    log, why = open_log(engine, address)
+    if log is not None:
+        return _of_log(address, log)
+    if not why:
+        return None
+    spark = engine.spark
     detail = table_detail(spark, address)
     if detail is None:
         return None
-    commits = tuple(history(spark, address, limits.COMMITS_AT_ONCE))
+    commits = tuple(_spark_history(spark, address, limits.COMMITS_AT_ONCE))
     version = commits[0].version
     schema = read(spark, address, version).schema
     size = detail["sizeInBytes"] or 0
     properties, location = dict(detail["properties"]), detail["location"] or ""
-    return Table(address, detail["id"], version, schema, properties, commits, size, location=location)
+    return Table(
+        address, detail["id"], version, schema, properties, commits, size, location=location, reader=f"spark ({why})"
+    )
+
+
+def _of_log(address: Address, log: Log) -> Table:
+    commits = tuple(log.commits(limits.COMMITS_AT_ONCE))
+    return Table(
+        address,
+        log.id,
+        log.version,
+        log.schema,
+        log.properties,
+        commits,
+        log.size,
+        location=log.location,
+        reader=DELTA_RS,
+    )
 
 
 def table_detail(spark: SparkSession, address: Address) -> Row | None:
@@ -200,14 +130,14 @@ def table_detail(spark: SparkSession, address: Address) -> Row | None:
     return detail
 
 
-def get(spark: SparkSession, address: Address) -> Table:
+def get(engine: Engine, address: Address) -> Table:
     """
     Look up a table that must exist.
 
     Raises:
         LakejoinError: No Delta table exists at the address.
     """
-    table = find(spark, address)
+    table = find(engine, address)
     if table is None:
         raise LakejoinError(
             address.label,
@@ -218,9 +148,12 @@ def get(spark: SparkSession, address: Address) -> Table:
     return table
 
 
-def refresh(spark: SparkSession, table: Table) -> Table:
+def refresh(engine: Engine, table: Table) -> Table:
     """Return a table with its newest version and commits, by the cheapest look-up."""
-    commits = tuple(history(spark, table.address, limits.COMMITS_AT_ONCE))
+    log, _ = open_log(engine, table.address)
+    if log is not None:
+        return replace(table, version=log.version, commits=tuple(log.commits(limits.COMMITS_AT_ONCE)))
+    commits = tuple(_spark_history(engine.spark, table.address, limits.COMMITS_AT_ONCE))
     return replace(table, version=commits[0].version, commits=commits)
 
 
@@ -264,8 +197,13 @@ def as_text(rows: DataFrame, schema: StructType) -> DataFrame:
     )
 
 
-def history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:
+def history(engine: Engine, address: Address, limit: int) -> list[Commit]:
     """Return the newest commits of a table, newest first."""
+    log, _ = open_log(engine, address)
+    return _spark_history(engine.spark, address, limit) if log is None else log.commits(limit)
+
+
+def _spark_history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:
     mode = F.expr("coalesce(operationParameters['mode'], operationParameters['outputMode'])")
     parameters = F.array(*(F.col("operationParameters")[name] for name in PARAMETERS))
     rows = spark.sql(f"DESCRIBE HISTORY {address.sql} LIMIT {limit}").select(
@@ -282,7 +220,7 @@ def _present(values: Sequence[str | None]) -> dict[str, str]:
     return {name: value for name, value in zip(PARAMETERS, values, strict=True) if value is not None}
 
 
-def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commit]:
+def commits_since(engine: Engine, table: Table, version: int) -> list[Commit]:
     """
     Return the commits after a version up to the pinned version of the table, oldest first.
 
@@ -299,7 +237,7 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
             found=f"version {newest}",
             hint=reconcile_hint(),
         )
-    known = with_commits_since(spark, table, version).commits
+    known = with_commits_since(engine, table, version).commits
     commits = [commit for commit in reversed(known) if version < commit.version <= newest]
     missing = sorted(set(range(version + 1, newest + 1)) - {commit.version for commit in commits})
     if missing:
@@ -313,76 +251,23 @@ def commits_since(spark: SparkSession, table: Table, version: int) -> list[Commi
     return commits
 
 
-def with_commits_since(spark: SparkSession, table: Table, version: int) -> Table:
+def with_commits_since(engine: Engine, table: Table, version: int) -> Table:
     """Return a table with its commits since a version, as far as its log still has them."""
     known = table.commits
     if known[-1].version <= version or len(known) < limits.COMMITS_AT_ONCE:
         return table
     # Later commits may exist since the table was pinned, so ask for more commits than the range.
     return replace(
-        table, commits=tuple(history(spark, table.address, known[0].version - version + limits.COMMITS_AT_ONCE))
+        table, commits=tuple(history(engine, table.address, known[0].version - version + limits.COMMITS_AT_ONCE))
     )
 
 
-def at_rest(spark: SparkSession, table: Table, version: int) -> Table:
+def at_rest(engine: Engine, table: Table, version: int) -> Table:
     """
     Pin a table to a version or, if commits without data follow it directly, to the last of these.
 
     The rows are the same, and old versions are readable for a limited time only.
     """
-    later = commits_since(spark, table, version)
+    later = commits_since(engine, table, version)
     quiet = [commit.version for commit in takewhile(lambda commit: not commit.changes_data, later)]
     return replace(table, version=max(quiet, default=version))
-
-
-def create(
-    spark: SparkSession,
-    address: Address,
-    schema: StructType,
-    key: Sequence[str],
-    *,
-    feed: bool = True,
-    properties: Mapping[str, str] | None = None,
-) -> None:
-    """
-    Create an empty table that lakejoin maintains, with deletion vectors, unless it exists.
-
-    Column mapping is on only if a column name requires it, because other readers of the feed may not support it.
-
-    Args:
-        spark: Our session.
-        address: The address of the table.
-        schema: The columns, the key first.
-        key: The columns to cluster by; columns without statistics are skipped, and at most four are used.
-        feed: Whether its change feed is on.
-        properties: Additional table properties.
-    """
-    merged = {
-        CHANGE_FEED: str(feed).lower(),
-        "delta.enableDeletionVectors": "true",
-        **TABLE_PROPERTIES,
-        **(properties or {}),
-    }
-    if any(SPECIAL_IN_COLUMN_NAMES.search(name) for name in names_in(schema)):
-        merged["delta.columnMapping.mode"] = "name"
-    columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)
-    statement = f"CREATE TABLE IF NOT EXISTS {address.sql} ({columns}) USING delta"
-    clustered = [name for name in key if isinstance(schema[name].dataType, CLUSTERABLE)][:4]
-    if clustered and all(schema.fieldNames().index(name) < 32 for name in clustered):
-        statement += f" CLUSTER BY ({', '.join(map(quote, clustered))})"
-    statement += f" TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in merged.items())})"
-    write(f"create table {address.label}", lambda: spark.sql(statement).collect())
-
-
-def drop(spark: SparkSession, address: Address) -> None:
-    """Remove a table that lakejoin maintains, if it exists."""
-    if address.path:
-        write(f"drop {address.label}", lambda: shutil.rmtree(address.path, ignore_errors=True))
-    else:
-        write(f"drop {address.label}", lambda: spark.sql(f"DROP TABLE IF EXISTS {address.sql}").collect())
-
-
-def restore(spark: SparkSession, table: Table, version: int) -> None:
-    """Restore a table that lakejoin maintains to an earlier version, in a separate commit."""
-    statement = f"RESTORE TABLE {table.address.sql} TO VERSION AS OF {version}"
-    write(f"restore {table.address.label}", lambda: spark.sql(statement).collect())

@@ -1,15 +1,13 @@
 """Maintenance of lakejoin tables: compact and cluster their files, and remove files that no version needs."""
 
-from pyspark.sql import SparkSession
-
-from lakehouse.address import Address
 from lakehouse.conditions import is_conflict
+from lakehouse.engine import Engine
 from lakehouse.errors import AnotherRun
-from lakehouse.tables import history
+from lakehouse.tables import Table, history
 from lakehouse.writing import write
 
 
-def optimize(spark: SparkSession, address: Address) -> dict[str, int]:
+def optimize(engine: Engine, table: Table) -> dict[str, int]:
     """
     Rewrite small files as fewer large files, clustered if the table is clustered. No row changes.
 
@@ -19,9 +17,12 @@ def optimize(spark: SparkSession, address: Address) -> dict[str, int]:
     Raises:
         AnotherRun: Another writer changed the same files concurrently; nothing was done.
     """
+    address = table.address
     try:
         metrics = write(
-            f"optimize {address.label}", lambda: spark.sql(f"OPTIMIZE {address.sql}").select("metrics.*").collect()
+            f"optimize {address.label}",
+            lambda: engine.spark.sql(f"OPTIMIZE {address.sql}").select("metrics.*").collect(),
+            table.location,
         )[0]
     except Exception as error:
         if not is_conflict(error):
@@ -32,13 +33,14 @@ def optimize(spark: SparkSession, address: Address) -> dict[str, int]:
     return {"files_removed": int(metrics["numFilesRemoved"]), "files_added": int(metrics["numFilesAdded"])}
 
 
-def vacuum(spark: SparkSession, address: Address) -> int:
+def vacuum(engine: Engine, table: Table) -> int:
     """
     Delete the files that are not needed by any version within the table's own retention.
 
     Returns:
         The number of deleted files.
     """
-    write(f"vacuum {address.label}", lambda: spark.sql(f"VACUUM {address.sql}").collect())
-    done = next((one for one in history(spark, address, 2) if one.operation == "VACUUM END"), None)
+    address = table.address
+    write(f"vacuum {address.label}", lambda: engine.spark.sql(f"VACUUM {address.sql}").collect(), table.location)
+    done = next((one for one in history(engine, address, 2) if one.operation == "VACUUM END"), None)
     return 0 if done is None else int(done.metrics.get("numDeletedFiles", 0))

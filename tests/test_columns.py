@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from lakehouse.address import Address
 from lakehouse.columns import changed_columns, columns_in
+from lakehouse.engine import Engine
 from lakehouse.entries import SourceVersions
 from lakehouse.errors import SchemaBroken
 from lakehouse.tables import Table
@@ -328,5 +329,5 @@ def test_the_outermost_difference_of_types_is_named(before: str, now: str, words
     schema = StructType.fromDDL(before)
     recorded = SourceVersions("left", "id", 0, 1, columns=columns_in(schema, schema.fieldNames()))
     table = Table(Address("left", path="/lake/left"), "id", 2, StructType.fromDDL(now), {})
-    found = changed_columns(cast("SparkSession", None), table, recorded, ())
+    found = changed_columns(cast("Engine", None), table, recorded, ())
     assert (found.startswith(words), bool(found)) == (True, bool(words))

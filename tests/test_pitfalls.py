@@ -14,6 +14,8 @@ from expectations.gate import gate_change_set, gate_loaded
 from expectations.gate.judging import judged
 from lakehouse import writing
 from lakehouse.address import Address
+from lakehouse.creation import create
+from lakehouse.engine import Engine
 from lakehouse.entries import Entry, SourceVersions, TargetVersions
 from lakehouse.errors import (
     AnotherRun,
@@ -33,7 +35,7 @@ from lakehouse.pruning import pruning
 from lakehouse.publish import Fence, append, merge, merge_statement
 from lakehouse.session import own_session, settings
 from lakehouse.stage import Stage
-from lakehouse.tables import create, get
+from lakehouse.tables import get
 from pipelines.epochs.tables.reading import EpochSources
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
@@ -51,7 +53,8 @@ def stage_of(lake: Lake, *changes: tuple[object, ...], name: str = "1-a") -> Sta
 def publish(lake: Lake, stage: Stage, fence: Fence, base: int, *, still_open: bool = True) -> object:
     session = own_session(lake.spark, "UTC")
     ops = [row["op"] for row in stage.get(session, "result").select("op").distinct().collect()]
-    return merge(session, get(session, Address("t", lake.path("t"))), stage, ops, fence, base, lambda: still_open)
+    engine = Engine.of(session)
+    return merge(engine, get(engine, Address("t", lake.path("t"))), stage, ops, fence, base, lambda: still_open)
 
 
 @pytest.fixture
@@ -428,7 +431,7 @@ def test_a_commit_that_is_not_what_was_staged_breaks_the_epoch_and_a_backfill_me
 
 def test_of_two_runs_with_different_plans_one_publishes(lake: Lake) -> None:
     """The publishing row decides: the second run finds another's id there and stops with exit 5."""
-    ledger = Ledger(own_session(lake.spark, "UTC"), Address("lakejoin_ledger", lake.path("lakejoin_ledger")))
+    ledger = Ledger(Engine.of(own_session(lake.spark, "UTC")), Address("lakejoin_ledger", lake.path("lakejoin_ledger")))
     target = TargetVersions(Address("result", lake.path("result")), "id", 1)
     source = SourceVersions("left", "id", 1, 2)
     first = Entry("result", 2, "publishing", "one", "incremental", "changes", "f", (source,), (target,))

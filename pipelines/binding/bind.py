@@ -62,7 +62,7 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
     """
     statement = statement_of(workspace.file, name)
     definition = fingerprint(workspace.file, name, workspace.deviations)
-    found = found or (lambda: (find(workspace.spark, workspace.table(name)), workspace.ledger.of(name)))
+    found = found or (lambda: (find(workspace.engine, workspace.table(name)), workspace.ledger.of(name)))
     with ThreadPoolExecutor() as side_by_side:
         star_columns = side_by_side.submit(result_columns, statement, definition, found)
         inputs = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)

@@ -31,7 +31,7 @@ def get_input(workspace: Workspace, name: str) -> Table:
         CannotContinue: The result is not the table that its last epoch wrote.
         LakejoinError: The table does not exist.
     """
-    return _own_table(workspace, name) or get(workspace.spark, workspace.source(name))
+    return _own_table(workspace, name) or get(workspace.engine, workspace.source(name))
 
 
 def get_log(workspace: Workspace, name: str, result: Table) -> Table:
@@ -61,7 +61,7 @@ def get_log(workspace: Workspace, name: str, result: Table) -> Table:
 
 def find_input(workspace: Workspace, name: str) -> Table | None:
     """Return the table that a join reads, as `get_input` does; None if a source does not exist."""
-    return _own_table(workspace, name) or find(workspace.spark, workspace.source(name))
+    return _own_table(workspace, name) or find(workspace.engine, workspace.source(name))
 
 
 def _own_table(workspace: Workspace, name: str) -> Table | None:
@@ -88,7 +88,7 @@ def _pinned(
     """Return a table at the version that an epoch made, or at a later one with the same data."""
     address = workspace.table(name) if which == "result" else workspace.changelog(name)
     assert address is not None
-    table = find(workspace.spark, address)
+    table = find(workspace.engine, address)
     if table is None or table.id != target.id:
         raise CannotContinue(
             name,
@@ -98,4 +98,4 @@ def _pinned(
             hint=f"run `lakejoin backfill --select {name}`",
         )
     assert target.version is not None
-    return at_rest(workspace.spark, table, target.version)
+    return at_rest(workspace.engine, table, target.version)

@@ -66,7 +66,7 @@ def bind_ktable(workspace: Workspace, source: str) -> BoundKTable:
         LakejoinError: The source does not exist.
         PipelineFileError: A column is unknown or has an unsuitable type, or the tombstone condition is invalid.
     """
-    table = get(workspace.spark, workspace.source(source))
+    table = get(workspace.engine, workspace.source(source))
     changelog = bind_changelog(source, workspace.file.sources[source], table.schema.fieldNames())
     faults = [
         *_type_faults(changelog, table),
@@ -103,7 +103,7 @@ def pinned_ktable(workspace: Workspace, source: str) -> Table:
             expected="a committed epoch: joins read the KTable that lakejoin builds from this source",
             hint="run `lakejoin run`, which loads it before the joins that read it",
         )
-    table = get(workspace.spark, ktable_address(workspace, source))
+    table = get(workspace.engine, ktable_address(workspace, source))
     if table.id != last.result.id:
         raise ForeignWriter(
             table.address.label,
@@ -112,7 +112,7 @@ def pinned_ktable(workspace: Workspace, source: str) -> Table:
             found=f"id {table.id}",
             hint=_rebuild(table.address),
         )
-    table = at_rest(workspace.spark, table, last.result.version)
+    table = at_rest(workspace.engine, table, last.result.version)
     shown = StructType([field for field in table.schema if field.name not in (DELETED, ORDER)])
     address = replace(table.address, label=source)  # joins know only the source's name
     return replace(table, address=address, schema=shown, where=f"NOT {quote(DELETED)}")

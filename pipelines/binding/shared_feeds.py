@@ -6,11 +6,12 @@ from functools import reduce
 from threading import Lock
 from typing import Literal
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.address import Address
 from lakehouse.distorted import Repair, distortion
+from lakehouse.engine import Engine
 from lakehouse.feed import FEED_COLUMNS
 from lakehouse.feed_ranges import feed_ranges
 from lakehouse.session import persisted, unpersist
@@ -33,11 +34,11 @@ class Feeds:
     The feeds of a run.
 
     Args:
-        spark: The session of lakejoin.
+        engine: What reads the tables.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._wanted: Wanted = {}
         self._cached: dict[str, tuple[int, int, DataFrame]] = {}
         self._lock = Lock()
@@ -71,7 +72,7 @@ class Feeds:
         feed = self._read(source, table, after, to, columns)
         if (table.address, after, to) not in self._distorted:
             return feed
-        repair = Repair(self._spark, table, feed, after, to)
+        repair = Repair(self._engine.spark, table, feed, after, to)
         if rows == "inserted":
             return repair.inserted()
         return repair.netted() if rows == "netted" else repair.commit_by_commit()
@@ -126,8 +127,8 @@ class Feeds:
 
     def _changes(self, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
         """Read the feed of versions (after, to], one readable range at a time."""
-        ranges = feed_ranges(self._spark, table, after, to)
-        return reduce(DataFrame.unionAll, (read_changes(self._spark, table, *part, columns) for part in ranges))
+        ranges = feed_ranges(self._engine, table, after, to)
+        return reduce(DataFrame.unionAll, (read_changes(self._engine.spark, table, *part, columns) for part in ranges))
 
     def _forget(self, source: str) -> None:
         """Drop the cached feed of a source."""

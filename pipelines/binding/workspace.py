@@ -1,7 +1,7 @@
 """A pipeline file with a session: the addresses of its tables, its ledger and its stages."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,10 +9,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from lakehouse.address import Address
+from lakehouse.engine import Engine
 from lakehouse.entries import CHANGELOG
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.ledger import Ledger
-from lakehouse.session import deviations, own_session
+from lakehouse.session import is_embedded, own_session
 from lakehouse.stage import Stage
 from pipelines.binding.shared_feeds import Feeds
 from pipelines.spec import PipelineFile, changelogs, keeps_changelog, selected
@@ -27,34 +28,45 @@ class Workspace:
     The pipeline file and session that a command works with.
 
     Args:
-        spark: The session of lakejoin.
+        engine: What reads and writes the tables.
         file: The pipeline file.
         folder: The folder to which the relative paths of the file are relative.
     """
 
-    spark: SparkSession
+    engine: Engine
     file: PipelineFile
     folder: Path
 
     @staticmethod
     def open(spark: SparkSession, file: PipelineFile, folder: Path) -> "Workspace":
         """Create a workspace with a session of its own beside the caller's."""
-        return Workspace(own_session(spark, file.timezone), file, folder.resolve())
+        return Workspace(Engine.of(own_session(spark, file.timezone)), file, folder.resolve())
+
+    @staticmethod
+    def on_demand(start: Callable[[], SparkSession], file: PipelineFile, folder: Path) -> "Workspace":
+        """Create a workspace that starts Spark when something needs it; `start` returns the session to start from."""
+        engine = Engine(lambda: own_session(start(), file.timezone), is_embedded=is_embedded())
+        return Workspace(engine, file, folder.resolve())
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of lakejoin."""
+        return self.engine.spark
 
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger, which is stored beside the results."""
-        return Ledger(self.spark, self.table(LEDGER))
+        return Ledger(self.engine, self.table(LEDGER))
 
     @cached_property
     def feeds(self) -> Feeds:
         """The change feeds of the sources."""
-        return Feeds(self.spark)
+        return Feeds(self.engine)
 
-    @cached_property
+    @property
     def deviations(self) -> dict[str, str]:
         """The settings that the runtime does not let lakejoin fix, with their values; part of every definition."""
-        return deviations(self.spark)
+        return self.engine.deviations
 
     @property
     def stages(self) -> str:

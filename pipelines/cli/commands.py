@@ -287,7 +287,7 @@ def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> N
 
     The site needs no server and no network: open the page that is printed. The ledger is the only table that is read.
     """
-    workspace = FileOptions(path, variables).open()
+    workspace = FileOptions(path, variables).open_without_spark()
     from pipelines.commands.docs import write_docs
 
     with spinner("writing the pages"):
@@ -386,7 +386,7 @@ def _each(
     command: "Command", chosen: FileOptions, select: str | None, report: Callable[["Workspace", str], "Part"]
 ) -> "Report":
     """Report on each join and KTable; an error of one goes into its report, and the others follow."""
-    workspace = chosen.open()
+    workspace = chosen.open_without_spark() if command in ("status", "history") else chosen.open()
     from pipelines.report import JoinReport, Report
 
     parts: list[Part] = []

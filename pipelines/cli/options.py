@@ -18,6 +18,8 @@ from pipelines.cli.logs import tell
 from pipelines.cli.progress import announce
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from pipelines.binding.workspace import Workspace
     from pipelines.report import Command, Report
     from pipelines.spec import PipelineFile
@@ -109,12 +111,21 @@ class FileOptions:
 
     def open(self) -> "Workspace":
         """Read the file, then start Spark and open a workspace."""
+        workspace = self.open_without_spark()
+        _ = workspace.spark
+        return workspace
+
+    def open_without_spark(self) -> "Workspace":
+        """Read the file and open a workspace; Spark starts if a table proves to need it."""
         file, folder = self.load()
-        announce("Starting Spark takes some seconds ...")
         from lakehouse.session import local_session
         from pipelines.binding.workspace import Workspace
 
-        return Workspace.open(local_session(), file, folder)
+        def start() -> "SparkSession":
+            announce("Starting Spark takes some seconds ...")
+            return local_session()
+
+        return Workspace.on_demand(start, file, folder)
 
 
 def reporting(command: "Command") -> Callable[[Callable[..., "Report"]], Callable[..., None]]:

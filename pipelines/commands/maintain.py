@@ -86,19 +86,19 @@ def _maintained(
     for target in targets:
         # By its address in the pipeline file: the storage may have been moved since the epoch.
         address = workspace.table(target.address.label)
-        table = find(workspace.spark, address)
+        table = find(workspace.engine, address)
         if table is None or table.id != target.id:
             raise LakejoinError(
                 address.label,
                 "the table is missing, or is not the one that the last epoch wrote",
                 hint=f"run `lakejoin status --select {name}` for details",
             )
-        counts |= {part: counts[part] + files for part, files in optimize(workspace.spark, address).items()}
+        counts |= {part: counts[part] + files for part, files in optimize(workspace.engine, table).items()}
         left = _why_kept(address, retention_seconds(table.properties), unread)
         if left:
             details.append(left)
         else:
-            counts["files_deleted"] += vacuum(workspace.spark, address)
+            counts["files_deleted"] += vacuum(workspace.engine, table)
     stale = [*_stale(workspace, name, history)]
     for stage in stale:
         stage.delete()
@@ -109,14 +109,15 @@ def _maintained(
 def _of_ledger(workspace: Workspace) -> JoinReport:
     """Maintain the ledger. Its rows are never deleted; a run reads only those of its joins."""
     watch, address = Stopwatch(), workspace.table(LEDGER)
-    if find(workspace.spark, address) is None:
+    table = find(workspace.engine, address)
+    if table is None:
         return JoinReport(
             join=LEDGER, outcome="nothing", strategy="maintain", reason="not-loaded: it does not exist yet"
         )
     try:
         with watch.step("maintain"):
-            files = optimize(workspace.spark, address)
-            counts = {**files, "files_deleted": vacuum(workspace.spark, address)}
+            files = optimize(workspace.engine, table)
+            counts = {**files, "files_deleted": vacuum(workspace.engine, table)}
     except LakejoinError as error:
         return JoinReport(join=LEDGER, outcome="failed", error=error)
     fields = {"reason": _summary(counts), "counts": counts, "seconds": dict(watch.seconds)}

@@ -37,12 +37,18 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
     try:
         with reading(name):
             prepared = _readable(workspace, prepare_node(workspace, name))
-        return PlanReport.of(prepared.plan, before, notes_on(prepared.bound))
+        return PlanReport.of(prepared.plan, before, notes_on(prepared.bound), _readers(prepared))
     except NotYetRun as error:
         if error.where not in before:
             raise
         reason = f"upstream-not-run: {error.where} has no committed epoch yet; `lakejoin run` runs it first"
         return JoinReport(join=name, outcome="skipped", reason=reason)
+
+
+def _readers(prepared: Prepared) -> dict[str, str]:
+    """Return what read the log of each source of a join."""
+    bound = prepared.bound
+    return {table.address.label: table.reader for table in bound.sources} if bound is not None else {}
 
 
 def _readable(workspace: Workspace, prepared: Prepared) -> Prepared:

@@ -58,7 +58,7 @@ def suites(workspace: Workspace, bound: BoundJoin) -> Iterator[TableSuite]:
 def whole_tables(workspace: Workspace, bound: BoundJoin) -> Iterator[Part]:
     """Return the whole tables at their newest versions, including foreign writes."""
     for table, suite in suites(workspace, bound):
-        version = get(workspace.spark, table).version
+        version = get(workspace.engine, table).version
         yield Part(table, f"{table.label} at version {version}", read(workspace.spark, table, version), suite)
 
 
@@ -107,7 +107,7 @@ def _changes(workspace: Workspace, bound: BoundJoin, published: VersionRange, de
 
 
 def _newest(workspace: Workspace, table: Address) -> DataFrame:
-    return read(workspace.spark, table, get(workspace.spark, table).version)
+    return read(workspace.spark, table, get(workspace.engine, table).version)
 
 
 def _of_kind(bound: BoundJoin) -> Suite:

@@ -14,12 +14,13 @@ from itertools import pairwise
 from statistics import median
 
 from lakehouse.columns import changed_columns
+from lakehouse.commits import Commit
 from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, Entry, JoinHistory
 from lakehouse.entries import SourceVersions as Recorded
 from lakehouse.errors import CannotContinue, LakejoinError
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
-from lakehouse.tables import Commit, Table, commits_since, find
+from lakehouse.tables import Table, commits_since, find
 from lakehouse.times import FILE_RETENTION, retention_seconds
 from pipelines.binding.input_tables import find_input
 from pipelines.binding.ktable import for_ktable
@@ -82,7 +83,7 @@ def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
     """Return the state of a changelog source, from its ledger and its own table, which its epochs read."""
     history = workspace.ledger.of(name)
     last = history.committed
-    table = find(workspace.spark, workspace.source(name))
+    table = find(workspace.engine, workspace.source(name))
     observed = _observe(workspace, name, table, last.sources[0] if last else None, reconciles=False)
     definition = changelog_fingerprint(workspace.file, name, workspace.deviations)
     redefined = last is not None and last.definition != definition
@@ -239,10 +240,10 @@ def _observe(
     if recorded is None:
         return ObservedSource(name, table, None)
     try:
-        commits = commits_since(workspace.spark, table, recorded.to_version)
+        commits = commits_since(workspace.engine, table, recorded.to_version)
     except CannotContinue as error:
         return ObservedSource(name, table, recorded, problem=f"{error.problem} ({error.found})")
-    changed = changed_columns(workspace.spark, table, recorded, commits)
+    changed = changed_columns(workspace.engine, table, recorded, commits)
     with_data = tuple(commit for commit in commits if commit.changes_data)
     if reconciles:
         return ObservedSource(name, table, recorded, with_data, changed=changed)

@@ -128,10 +128,10 @@ def _published_range(
     workspace: Workspace, bound: BoundJoin, history: JoinHistory, requested: RequestedRange
 ) -> VersionRange:
     """Resolve the range, and check that no commit of it is missing: the change feed would silently skip it."""
-    result = get(workspace.spark, bound.result)
+    result = get(workspace.engine, bound.result)
     published = find_range(bound.join.name, requested, history, result)
     if not bound.streams:
-        commits_since(workspace.spark, result, published.after)
+        commits_since(workspace.engine, result, published.after)
     return published
 
 

@@ -65,7 +65,7 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
             which = f"epoch {last.epoch}"
         else:
             address = _address(workspace, against) if against else bound.result
-            version = get(workspace.spark, address).version
+            version = get(workspace.engine, address).version
             which = "the sources as they are now"
         expected = expected_rows(workspace, bound)
         found = _select_columns(read(workspace.spark, address, version), bound, address)

@@ -16,10 +16,11 @@ from functools import partial
 from typing import TypeVar
 
 from lakehouse.conditions import reading
+from lakehouse.creation import create
 from lakehouse.entries import Entry
 from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, LedgerForgot, SchemaBroken
 from lakehouse.session import INTERPRETED, settings
-from lakehouse.tables import create, get
+from lakehouse.tables import get
 from pipelines.binding.bound import BoundJoin, notes_on
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace
@@ -258,5 +259,5 @@ def _with_changelog(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> 
     if bound.changelog is None or plan.changelog_id:
         return plan
     create(workspace.spark, bound.changelog, changelog_schema(bound.columns), bound.join.key)
-    changelog = get(workspace.spark, bound.changelog)
+    changelog = get(workspace.engine, bound.changelog)
     return replace(plan, changelog_id=changelog.id, changelog_version=changelog.version)

@@ -95,11 +95,11 @@ def source_facts(
     facts = SourceFacts(name, table.id, table.version, columns=columns, commit=commit)
     if recorded is None or recorded.id != table.id:
         return facts
-    table = with_commits_since(workspace.spark, table, recorded.to_version)
+    table = with_commits_since(workspace.engine, table, recorded.to_version)
     if commit_identity(table, recorded.to_version).contradicts(recorded.commit):
         return replace(facts, is_restored=True)
     try:
-        commits = commits_since(workspace.spark, table, recorded.to_version)
+        commits = commits_since(workspace.engine, table, recorded.to_version)
     except FeedUnavailable as error:
         return replace(facts, gap=f"{error.problem}: {error.found}")
     with_data = [commit for commit in commits if commit.changes_data]
@@ -109,7 +109,7 @@ def source_facts(
         data_versions=tuple(commit.version for commit in with_data),
         gap=(gap or unrecorded(commits)) if with_data else "",
         changed_rows=None if None in changed else sum(number or 0 for number in changed),
-        changed=changed_columns(workspace.spark, table, recorded, commits) if name in used else "",
+        changed=changed_columns(workspace.engine, table, recorded, commits) if name in used else "",
     )
 
 
@@ -120,7 +120,7 @@ def check_changelog(
     last = history.committed
     recorded = last.changelog if last is not None else None
     if recorded is not None and recorded.version is not None and not backfill:
-        check_owner(workspace.spark, changelog, recorded.version, history.run_ids(), bound.join.name)
+        check_owner(workspace.engine, changelog, recorded.version, history.run_ids(), bound.join.name)
     check_columns(bound.join.name, "changelog", changelog_schema(bound.columns), changelog.schema, bound.columns_remedy)
 
 
@@ -130,7 +130,7 @@ def check_result(
     """Check that the result is unchanged since the last epoch and has the columns of the join."""
     last = history.committed
     if last is not None and last.result.version is not None and not backfill:
-        check_owner(workspace.spark, result, last.result.version, history.run_ids())
+        check_owner(workspace.engine, result, last.result.version, history.run_ids())
     if not result.feed_on:
         raise FeedUnavailable(
             name,

@@ -12,6 +12,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 
 from lakehouse import limits
+from lakehouse.commits import Commit
 from lakehouse.conditions import is_conflict, is_of_spark
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, FeedUnavailable, LakejoinError
@@ -20,7 +21,7 @@ from lakehouse.publish import ATTEMPTS, OPERATIONS, Fence, append, check_owner, 
 from lakehouse.refusals import refusal
 from lakehouse.session import settings, small_query_settings
 from lakehouse.stage import Stage
-from lakehouse.tables import Commit, Table, get, refresh
+from lakehouse.tables import Table, get, refresh
 from pipelines.binding.bound import Bound, BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.plan.values import APPENDED, BUFFERED, BUFFERED_UNCHANGED, Computed, EpochPlan
@@ -127,7 +128,7 @@ def _check_result(workspace: Workspace, entry: Entry) -> None:
     """Check the result for foreign writes and for its feed, before the epoch writes to the tables beside it."""
     if len(entry.targets) > 1:
         result = is_still(workspace, entry.result, entry.join)
-        check_owner(workspace.spark, result, entry.result.base_version, {entry.run_id}, entry.join)
+        check_owner(workspace.engine, result, entry.result.base_version, {entry.run_id}, entry.join)
 
 
 def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) -> int:
@@ -205,7 +206,7 @@ def append_rows(
     fence = fence_of(workspace, entry)
 
     def own(table: Table) -> Commit | None:
-        commits = check_owner(workspace.spark, table, target.base_version, {entry.run_id}, entry.join)
+        commits = check_owner(workspace.engine, table, target.base_version, {entry.run_id}, entry.join)
         ours = [commit for commit in commits if commit.metadata == fence.user_metadata and commit.changes_data]
         if ours and ours[-1].operation == "RESTORE":  # the epoch is being abandoned
             raise broken(workspace, entry, "its rows", f"a RESTORE removed them in version {ours[-1].version}")
@@ -222,10 +223,10 @@ def append_rows(
                 raise
             # Another run appended the same rows, or maintenance rewrote the replaced files: the history shows which.
             is_beaten = True
-        made = own(refresh(workspace.spark, table))
+        made = own(refresh(workspace.engine, table))
         if made is None and not (is_beaten and left and is_open(workspace, entry)):
             raise another_run(entry)
-    counts = committed_counts(workspace.spark, table, made)
+    counts = committed_counts(workspace.engine, table, made)
     return made.version, None if counts is None else counts["inserted"]
 
 
@@ -286,13 +287,13 @@ def _merge(
     def merged() -> Commit | None:
         base, stage = target.base_version, Stage(entry.stage)
         still_open = partial(is_open, workspace, entry)
-        return merge(workspace.spark, table, stage, ops, fence, base, still_open, part, entry.join, distinguishing)
+        return merge(workspace.engine, table, stage, ops, fence, base, still_open, part, entry.join, distinguishing)
 
     with settings(
         workspace.spark, small_query_settings(table.size) if sum(staged.values()) <= limits.CHANGES_VIA_DRIVER else {}
     ):
         commit = _run_write(workspace, entry, target, merged)
-    counted = committed_counts(workspace.spark, table, commit) if commit else dict.fromkeys(OPERATIONS.values(), 0)
+    counted = committed_counts(workspace.engine, table, commit) if commit else dict.fromkeys(OPERATIONS.values(), 0)
     made = staged if counted is None else {operations[op]: counted[name] for op, name in OPERATIONS.items()}
     if commit is None or made != staged:
         found = f"{made} in version {commit.version if commit else 'none'} of the {part}"
@@ -331,7 +332,7 @@ def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: b
         BrokenEpoch: The table is not the one that the epoch was computed against.
         FeedUnavailable: Its change feed is off, which its readers need.
     """
-    table = get(workspace.spark, target.address)
+    table = get(workspace.engine, target.address)
     if table.id != target.id:
         raise BrokenEpoch(
             target.address.label,

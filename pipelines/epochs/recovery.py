@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from lakehouse.conditions import first_line, is_of_spark
+from lakehouse.creation import restore
 from lakehouse.entries import ABANDONED, Entry, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, LakejoinError
 from lakehouse.publish import run_of
 from lakehouse.session import settings
 from lakehouse.stage import Stage
-from lakehouse.tables import commits_since, find, restore
+from lakehouse.tables import commits_since, find
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.preflight import Prepared
 from pipelines.epochs.publish import another_run, is_open, is_staged, is_still, publish
@@ -86,7 +87,9 @@ def _has_written(workspace: Workspace, entry: Entry) -> bool:
     """Return whether one of an epoch's tables holds a commit of it."""
     for target in entry.targets:
         table = is_still(workspace, target, entry.join, feed=False)
-        if any(run_of(commit) == entry.run_id for commit in commits_since(workspace.spark, table, target.base_version)):
+        if any(
+            run_of(commit) == entry.run_id for commit in commits_since(workspace.engine, table, target.base_version)
+        ):
             return True
     return False
 
@@ -120,7 +123,7 @@ def abandon(workspace: Workspace, entry: Entry, why: str, *, keeps_state: bool =
 
 def is_gone(workspace: Workspace, entry: Entry) -> bool:
     """Return whether a table that an open epoch writes was dropped; the tables of a first load may not exist yet."""
-    return any(target.base_version >= 0 and find(workspace.spark, target.address) is None for target in entry.targets)
+    return any(target.base_version >= 0 and find(workspace.engine, target.address) is None for target in entry.targets)
 
 
 def elsewhere(workspace: Workspace, entry: Entry) -> list[str]:
@@ -163,7 +166,7 @@ def restore_table(workspace: Workspace, entry: Entry, target: TargetVersions) ->
     Raises:
         CannotContinue: Delta cannot restore the version.
     """
-    table = find(workspace.spark, target.address)
+    table = find(workspace.engine, target.address)
     if table is not None and table.id == target.id and table.version > target.base_version:
         options = {"spark.databricks.delta.commitInfo.userMetadata": entry.run_id}
         try:

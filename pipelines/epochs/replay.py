@@ -90,7 +90,7 @@ class Replay:
         hint = f"run `lakejoin backfill --reset --select {name}` to recreate the result"
         check_definition(name, self.bound.definition, last.definition, hint)
         self.last = last
-        self.version = get(workspace.spark, self.bound.result).version if version is None else version
+        self.version = get(workspace.engine, self.bound.result).version if version is None else version
         self.held = read(workspace.spark, self.bound.result, self.version)
         check_columns(name, "result", self.bound.columns, self.held.schema, self.bound.columns_remedy)
         self.names = self.bound.columns.fieldNames()
@@ -233,7 +233,7 @@ def plan_replay(workspace: Workspace, name: str, remedy: Remedy) -> tuple[EpochP
         CannotContinue: As `Replay` raises it.
     """
     replay = Replay(workspace, name)
-    last, table = replay.last, get(workspace.spark, replay.bound.result)
+    last, table = replay.last, get(workspace.engine, replay.bound.result)
     ranges = tuple(map(SourceRange.nothing_after, last.sources))
     reason = "accept: the user accepted the result as it is" if remedy else BACKFILL
     plan = EpochPlan(
@@ -247,7 +247,7 @@ def plan_replay(workspace: Workspace, name: str, remedy: Remedy) -> tuple[EpochP
         clocks=last.clocks,
     )
     if replay.bound.state is not None:
-        state = checked_state(workspace, replay.bound, last, replay.history, find(workspace.spark, replay.bound.state))
+        state = checked_state(workspace, replay.bound, last, replay.history, find(workspace.engine, replay.bound.state))
         plan = replace(plan, state_id=state.id, state_version=state.version, state_bytes=state.size)
     return plan, replay.bound
 

@@ -15,12 +15,13 @@ import uuid
 from dataclasses import replace
 
 from lakehouse import limits
+from lakehouse.commits import Commit
 from lakehouse.conditions import reading
 from lakehouse.entries import ABANDONED, SLICE, Entry, JoinHistory, TargetVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, GateFailed
 from lakehouse.publish import OPERATIONS, check_owner, committed_counts, run_of
 from lakehouse.slices import slices_of
-from lakehouse.tables import Commit, Table, read
+from lakehouse.tables import Table, read
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
@@ -197,7 +198,7 @@ def _plan(entry: Entry, tables: list[Table]) -> EpochPlan:
 def _own(workspace: Workspace, entry: Entry, target: TargetVersions) -> tuple[Table, list[Commit]]:
     """Return a table and the backfill's commits to it so far; raise an error if it has foreign writes."""
     table = is_still(workspace, target, entry.join)
-    commits = check_owner(workspace.spark, table, target.base_version, {entry.run_id}, entry.join)
+    commits = check_owner(workspace.engine, table, target.base_version, {entry.run_id}, entry.join)
     return table, [commit for commit in commits if run_of(commit) == entry.run_id]
 
 
@@ -206,7 +207,7 @@ def _written(workspace: Workspace, entry: Entry, target: TargetVersions) -> tupl
     table, commits = _own(workspace, entry, target)
     counts = dict.fromkeys(OPERATIONS.values(), 0)
     for commit in commits:
-        changed = committed_counts(workspace.spark, table, commit) or {}
+        changed = committed_counts(workspace.engine, table, commit) or {}
         counts = {name: number + changed.get(name, 0) for name, number in counts.items()}
     return replace(target, version=max([target.base_version, *(commit.version for commit in commits)])), counts
 

@@ -75,7 +75,7 @@ def _newest_time(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, table:
         return newest_change
     if source_kind(workspace, table) == "changelog":
         read_up_to = workspace.ledger.of(name).read_up_to(table.version)
-        table = replace(get(workspace.spark, workspace.source(name)), version=read_up_to)
+        table = replace(get(workspace.engine, workspace.source(name)), version=read_up_to)
     known = [commit for commit in table.commits if commit.version <= table.version]
     newest = next((commit for commit in known if commit.changes_data), known[-1] if known else None)
     return None if newest is None else micros(newest.at)

@@ -13,6 +13,7 @@ COUNTED = ("inserted", "updated", "deleted")
 APPENDED, BUFFERED = "appended", "buffered"
 LOOKS = {"verify": "verified", "validate": "validated", "maintain": "maintained"}
 """For each strategy of a command that changes no row, the word that reports it."""
+NONE: Mapping[str, str] = {}
 SKIPPED_ROWS = {
     "null_values": (
         "row of the stream has a null value and was ignored",
@@ -172,12 +173,16 @@ class PlanReport(Facts):
     """The version of the result that the epoch is computed against; -1 before the load."""
     after: tuple[str, ...] = ()
     """The joins that it reads and that run first. The plan is based on the epochs that they have committed so far."""
+    readers: Mapping[str, str] = {}
+    """What reads the log of each source: delta-rs, or spark with the reason; empty if no source is read."""
     details: tuple[str, ...] = ()
     """Further lines for the reader."""
 
     @staticmethod
-    def of(plan: EpochPlan, after: tuple[str, ...] = (), details: tuple[str, ...] = ()) -> "PlanReport":
-        """Build the report of a plan, with the joins that run first, and further lines."""
+    def of(
+        plan: EpochPlan, after: tuple[str, ...] = (), details: tuple[str, ...] = (), readers: Mapping[str, str] = NONE
+    ) -> "PlanReport":
+        """Build the report of a plan, with the joins that run first, further lines, and the readers of the logs."""
         return PlanReport(
             join=plan.join,
             epoch=plan.epoch,
@@ -186,15 +191,21 @@ class PlanReport(Facts):
             sources=plan.sources,
             base_version=plan.base_version,
             after=after,
+            readers=readers,
             details=details,
         )
 
     def text(self) -> str:
         """Render as text."""
         lines = [f"{self.join}: {self.strategy}, epoch {self.epoch} ({self.reason})"]
-        lines += [f"  {source.name}: {self._reads(source)}" for source in self.sources]
+        lines += [f"  {source.name}: {self._reads(source)}{self._reader(source)}" for source in self.sources]
         lines += [f"  {name} runs first; this plan is based on its last committed epoch" for name in self.after]
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
+
+    def _reader(self, source: SourceRange) -> str:
+        """Name the reader of the log of a source if it costs a query."""
+        reader = self.readers.get(source.name, "")
+        return f"; reader: {reader}" if reader.startswith("spark") else ""
 
     def _reads(self, source: SourceRange) -> str:
         if self.strategy in ("load", "reconcile"):

@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from lakehouse.address import Address
+from lakehouse.commits import Commit
 from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, SourceVersions
-from lakehouse.tables import Commit, Table
+from lakehouse.tables import Table
 from lakehouse.times import FILE_RETENTION
 from pipelines.cli import main
 from pipelines.commands.status import (

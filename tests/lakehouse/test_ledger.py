@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lakehouse import limits
 from lakehouse.address import Address
+from lakehouse.engine import READER, Engine
 from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, SLICE, Entry, JoinHistory
 from lakehouse.ledger import NAME, Ledger
 from lakehouse.session import own_session
@@ -17,10 +18,13 @@ from tests.lake import Lake
 from tests.ledgers import entry
 
 
-def test_its_files_stay_few_and_every_step_is_read(lake: Lake) -> None:
+@pytest.mark.parametrize("reader", ["delta-rs", "spark"])
+def test_its_files_stay_few_and_every_step_is_read(lake: Lake, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
     spark = own_session(lake.spark, "UTC")
+    monkeypatch.setenv(READER, reader)
+    monkeypatch.setattr(limits, "LEDGER_FILES", 3)
     spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "4")  # of 50
-    kept = Ledger(spark, Address(NAME, lake.path(NAME)))
+    kept = Ledger(Engine.of(spark), Address(NAME, lake.path(NAME)))
     for epoch in range(1, 4):
         for step in (PUBLISHING, "committed"):
             kept.append(entry(epoch, step))
@@ -64,15 +68,15 @@ def test_a_history_that_begins_with_its_newest_rows_answers_as_a_whole_one(
 
 def test_a_look_at_a_join_reads_its_newest_rows_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others are read when somebody asks for them; a join that was never committed is read whole."""
-    kept = Ledger(own_session(lake.spark, "UTC"), Address(NAME, lake.path(NAME)))
+    kept = Ledger(Engine.of(own_session(lake.spark, "UTC")), Address(NAME, lake.path(NAME)))
     for row in chain.from_iterable((entry(n, PUBLISHING, n), entry(n, COMMITTED, n)) for n in range(1, 5)):
         kept.append(row)
     kept.append(entry(5, SLICE, 5, slice=0))
     read: list[int] = []
     rows = Ledger._rows
 
-    def counted(self: Ledger, wanted: Any) -> list[Entry]:
-        found = rows(self, wanted)
+    def counted(self: Ledger, *wanted: Any, **newest: Any) -> list[Entry]:
+        found = rows(self, *wanted, **newest)
         read.append(len(found))
         return found
 

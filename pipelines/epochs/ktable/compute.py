@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
+from lakehouse.creation import create
 from lakehouse.distorted import distortion
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue
@@ -24,7 +25,7 @@ from lakehouse.publish import STAGED_COUNTS
 from lakehouse.small import to_driver
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import Table, commits_since, create, find, get, read, read_rows
+from lakehouse.tables import Table, commits_since, find, get, read, read_rows
 from pipelines.binding.ktable import BoundKTable, bind_ktable, ktable_address, ktable_remedy
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.preflight import (
@@ -64,7 +65,7 @@ def prepare_ktable(workspace: Workspace, name: str, *, backfill: bool = False, r
         LakejoinError: The source is missing or a column unknown.
     """
     with ktable_remedy(workspace, name), ThreadPoolExecutor(max_workers=1) as executor:
-        finding = executor.submit(find, workspace.spark, ktable_address(workspace, name))
+        finding = executor.submit(find, workspace.engine, ktable_address(workspace, name))
         history = workspace.ledger.of(name)
         found = finding.result()
         if history.open is not None:
@@ -102,7 +103,7 @@ def create_target(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> 
     if plan.strategy != "load":
         return plan
     create(workspace.spark, bound.result, bound.columns, bound.spec.key)
-    table = get(workspace.spark, bound.result)
+    table = get(workspace.engine, bound.result)
     return replace(plan, result_id=table.id, base_version=table.version)
 
 
@@ -190,7 +191,7 @@ def _raw_rows(workspace: Workspace, bound: BoundKTable, plan: EpochPlan) -> Data
 
 def _altered(workspace: Workspace, bound: BoundKTable, plan: EpochPlan, version: int) -> CannotContinue:
     (versions,) = plan.sources
-    commits = commits_since(workspace.spark, bound.source, versions.from_version)
+    commits = commits_since(workspace.engine, bound.source, versions.from_version)
     operation = next(commit.operation for commit in commits if commit.version == version)
     return CannotContinue(
         plan.join,

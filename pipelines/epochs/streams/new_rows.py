@@ -4,10 +4,11 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType
 
+from lakehouse.commits import Commit
 from lakehouse.distorted import distortion
 from lakehouse.errors import CannotContinue
 from lakehouse.sqltext import quote
-from lakehouse.tables import Commit, Table, commits_since, read_rows
+from lakehouse.tables import Table, commits_since, read_rows
 from lakehouse.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
@@ -187,7 +188,7 @@ class NewRows:
         """Return the new commits with data, each with its time, which is at least the time of the commit before it."""
         versions, reached = self._range, self._plan.clocks.get(self.source, ALWAYS)
         found = []
-        for commit in commits_since(self._workspace.spark, self.table, versions.read_after):
+        for commit in commits_since(self._workspace.engine, self.table, versions.read_after):
             if commit.changes_data and commit.version <= versions.to_version:
                 reached = max(reached, micros(commit.at))
                 found.append((commit, reached))
@@ -202,7 +203,7 @@ class NewRows:
 
     def _skipped(self, rows: DataFrame, after: int) -> dict[int, int]:
         """Find the commits that replace rows by other operations than ROW_BY_ROW, and count the rows of each."""
-        commits = commits_since(self._workspace.spark, self.table, after)
+        commits = commits_since(self._workspace.engine, self.table, after)
         doubtful = [
             commit.version
             for commit in commits
@@ -216,7 +217,7 @@ class NewRows:
         return {row["_commit_version"]: row["rows"] for row in found.collect()}
 
     def _altered(self, version: int) -> CannotContinue:
-        commits = commits_since(self._workspace.spark, self.table, version - 1)
+        commits = commits_since(self._workspace.engine, self.table, version - 1)
         operation = next(commit.operation for commit in commits if commit.version == version)
         skip = "set `ignore_changes: true` on the source to skip such rows and count them, or "
         return CannotContinue(

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from lakehouse.columns import columns_in
 from lakehouse.commit_log import commit_identity
+from lakehouse.creation import create
 from lakehouse.entries import STATE, Entry, JoinHistory
 from lakehouse.errors import BrokenEpoch, CannotContinue, ForeignWriter, NotLoaded, reconcile_hint
 from lakehouse.publish import check_owner
 from lakehouse.refusals import refuse_forgetting
-from lakehouse.tables import Table, commits_since, create, find, get
+from lakehouse.tables import Table, commits_since, find, get
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
@@ -64,11 +65,11 @@ def _prepared(
     workspace: Workspace, name: str, options: Join, *, backfill: bool, goal: Mapping[str, int] | None
 ) -> Prepared:
     with ThreadPoolExecutor() as executor:
-        finding_result = executor.submit(find, workspace.spark, workspace.table(name))
+        finding_result = executor.submit(find, workspace.engine, workspace.table(name))
         known = executor.submit(workspace.ledger.of, name)
         binding = executor.submit(bind_join, workspace, name, lambda: (finding_result.result(), known.result()))
         is_windowed = statement_of(workspace.file, name).is_windowed
-        finding_state = executor.submit(find, workspace.spark, workspace.table(name + STATE)) if is_windowed else None
+        finding_state = executor.submit(find, workspace.engine, workspace.table(name + STATE)) if is_windowed else None
         history = known.result()
         if history.open is not None:
             return Prepared(plan_epoch(name, "", options.refresh, history, (), None, backfill=backfill), history, None)
@@ -148,7 +149,7 @@ def checked_state(
     check_is_still(name, "the table of buffered rows", None if table is None else table.id, recorded.id, hint)
     assert table is not None
     try:
-        check_owner(workspace.spark, table, recorded.version, history.run_ids(with_abandoned=True), name)
+        check_owner(workspace.engine, table, recorded.version, history.run_ids(with_abandoned=True), name)
         check_columns(name, "table of buffered rows", state_schema(bound), table.schema, hint)
     except CannotContinue as error:
         error.hint = hint
@@ -184,7 +185,7 @@ def stream_remedy(name: str) -> Iterator[None]:
 
 def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[EpochPlan, BoundJoin]:
     """Plan the epoch that recreates a result from the stream and its tables as they are now, replacing all rows."""
-    bound, table = up_to(bind_join(workspace, name), {}), get(workspace.spark, workspace.table(name))
+    bound, table = up_to(bind_join(workspace, name), {}), get(workspace.engine, workspace.table(name))
     check_columns(name, "result", bound.columns, table.schema, bound.columns_remedy)
     read = (*bound.sources, *bound.logs.values())
     epochs = Upstream.of(workspace, bound).epochs(bound)
@@ -233,7 +234,7 @@ def create_targets(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> E
     if plan.strategy != "load":
         return plan
     create(workspace.spark, bound.result, bound.columns, STREAM_COLUMNS)
-    table = get(workspace.spark, bound.result)
+    table = get(workspace.engine, bound.result)
     check_columns(bound.join.name, "result", bound.columns, table.schema, bound.columns_remedy)
     plan = replace(plan, result_id=table.id, base_version=table.version)
     return plan if bound.state is None else create_state(workspace, bound, plan)
@@ -244,4 +245,4 @@ def _bytes(workspace: Workspace, stream: Table, plan: EpochPlan) -> int:
     new = next((part for part in plan.sources if part.name == stream.address.label), None)
     if new is None or not new.has_changes:
         return 0
-    return sum(commit.added_bytes for commit in commits_since(workspace.spark, stream, new.read_after))
+    return sum(commit.added_bytes for commit in commits_since(workspace.engine, stream, new.read_after))

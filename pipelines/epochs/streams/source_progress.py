@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lakehouse.commits import Commit
 from lakehouse.entries import Entry, JoinHistory, SourceVersions
 from lakehouse.errors import CannotContinue
-from lakehouse.tables import Commit, Table, commits_since, find, refresh
+from lakehouse.tables import Table, commits_since, find, refresh
 from lakehouse.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
@@ -99,7 +100,7 @@ class Upstream:
             return None
         if part.name in self.workspace.file.joins:
             return self._first_after(self.workspace.ledger.of(part.name), part.to_epoch)
-        table = find(self.workspace.spark, self.workspace.source(part.name))
+        table = find(self.workspace.engine, self.workspace.source(part.name))
         if table is None or table.id != part.id:
             return None
         new = _with_data(self.workspace, table, part.to_version)
@@ -145,7 +146,7 @@ def new_commits(
         if not any(new.values()) and not any(made.values()):
             return [], bound
         with ThreadPoolExecutor() as executor:
-            again = dict(zip(plain, executor.map(partial(refresh, workspace.spark), plain.values()), strict=True))
+            again = dict(zip(plain, executor.map(partial(refresh, workspace.engine), plain.values()), strict=True))
         after = {place: _with_data(workspace, again[place], table.version) for place, table in plain.items()}
         if goes_on or attempt == LOOKS - 1 or not any(after.values()):
             break
@@ -188,10 +189,10 @@ def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:
     sources = dict.fromkeys(source for name in names for source in statement_of(file, name).sources)
     streams = [name for name in sources if name in file.sources and is_stream(file, name)]
     with ThreadPoolExecutor() as executor:
-        found = executor.map(lambda name: find(workspace.spark, workspace.source(name)), streams)
+        found = executor.map(lambda name: find(workspace.engine, workspace.source(name)), streams)
         tables = [table for table in found if table is not None]
         for _ in range(LOOKS):
-            seen, tables = tables, list(executor.map(partial(refresh, workspace.spark), tables))
+            seen, tables = tables, list(executor.map(partial(refresh, workspace.engine), tables))
             after = [_with_data(workspace, now, table.version) for table, now in zip(seen, tables, strict=True)]
             if not any(after):
                 break
@@ -229,7 +230,7 @@ def source_kind(workspace: Workspace, table: Table) -> str:
 
 
 def _with_data(workspace: Workspace, table: Table, after: int) -> list[Commit]:
-    return [commit for commit in commits_since(workspace.spark, table, after) if commit.changes_data]
+    return [commit for commit in commits_since(workspace.engine, table, after) if commit.changes_data]
 
 
 def _arrival(commit: Commit) -> NewCommit:

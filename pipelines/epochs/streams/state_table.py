@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
 
-from lakehouse.tables import create, drop, find, get
+from lakehouse.creation import create, drop
+from lakehouse.tables import find, get
 from lakehouse.values import plain_schema
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
@@ -48,12 +49,12 @@ def create_state(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Epo
     """
     assert bound.state is not None
     spark, schema = workspace.spark, state_schema(bound)
-    table = find(spark, bound.state)
+    table = find(workspace.engine, bound.state)
     if table is not None:
         differs = plain_schema(table.schema.fields) != plain_schema(schema.fields)
         has_rows = any(commit.changes_data for commit in table.commits) or table.size > 0
         if differs or (plan.strategy == "load" and has_rows):
             drop(spark, bound.state)
     create(spark, bound.state, schema, IDENTITY, feed=False)
-    made = get(spark, bound.state)
+    made = get(workspace.engine, bound.state)
     return replace(plan, state_id=made.id, state_version=made.version)

@@ -18,11 +18,12 @@ from expectations.gate import gate_loaded
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.conditions import reading
+from lakehouse.creation import create, drop
 from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
 from lakehouse.publish import append, check_owner, committed_counts
 from lakehouse.sqltext import quote
-from lakehouse.tables import create, drop, find, get, read
+from lakehouse.tables import find, get, read
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
@@ -74,18 +75,18 @@ def resume_load(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry |
 
 def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Stopwatch) -> Entry:
     """Create the result, fill it in one commit, run its gate on the table, and write the committed row."""
-    spark, ledger = workspace.spark, workspace.ledger
+    spark, engine, ledger = workspace.spark, workspace.engine, workspace.ledger
     key = list(bound.join.key)
     with watch.step("load"):
         create(spark, bound.result, bound.columns, key)
-        made = check_owner(spark, get(spark, bound.result), 0, {entry.run_id})
+        made = check_owner(engine, get(engine, bound.result), 0, {entry.run_id})
         if not any(commit.metadata == entry.run_id for commit in made):
             keys = [F.col(quote(name)) for name in key]
             files = 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_FILE
             rows = expected_rows(workspace, bound).repartitionByRange(files, *keys).sortWithinPartitions(*keys)
             append(rows, bound.result, fence_of(workspace, entry))
-        table = get(spark, bound.result)
-        commits = check_owner(spark, table, 0, {entry.run_id})
+        table = get(engine, bound.result)
+        commits = check_owner(engine, table, 0, {entry.run_id})
     commit = next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)
     if commit is None:
         raise AnotherRun(entry.join, f"epoch {entry.epoch} was written by another run meanwhile")
@@ -100,7 +101,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
         message = "; ".join(verdict.findings)
         ledger.append(replace(entry, step=ABANDONED, message=f"{REJECTED_LOAD}{message}"))
         raise GateFailed(entry.join, "the loaded result did not pass its gate and was dropped", found=message)
-    counts = {**entry.counts, **(committed_counts(spark, table, commit) or {})}
+    counts = {**entry.counts, **(committed_counts(engine, table, commit) or {})}
     targets = [TargetVersions(bound.result, table.id, -1, commit.version)]
     if entry.changelog is not None:
         with watch.step("changelog"):
@@ -115,7 +116,9 @@ def _load_changelog(
     """Append what the changelog lacks of the loaded result; continue a changelog that an earlier result left."""
     spark, key = workspace.spark, bound.join.key
     create(spark, changelog.address, changelog_schema(bound.columns), key)
-    target = replace(changelog, id=get(spark, changelog.address).id, base_version=max(changelog.base_version, 0))
+    target = replace(
+        changelog, id=get(workspace.engine, changelog.address).id, base_version=max(changelog.base_version, 0)
+    )
 
     def rows() -> DataFrame:
         logged = changelog_before(workspace, changelog.address, target.base_version, entry.join, entry.epoch)
@@ -129,10 +132,10 @@ def _load_changelog(
 def _drop(workspace: Workspace, entry: Entry) -> None:
     """Drop the result of an unfinished load of ours; raise an error for any other table."""
     address = entry.result.address
-    table = find(workspace.spark, address)
+    table = find(workspace.engine, address)
     if table is None:
         return
-    check_owner(workspace.spark, table, 0, {entry.run_id})
+    check_owner(workspace.engine, table, 0, {entry.run_id})
     first = table.commits[-1]
     if first.version != 0 or first.operation != "CREATE TABLE":  # our load begins with an empty table
         raise ForeignWriter(

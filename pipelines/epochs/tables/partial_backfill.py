@@ -91,8 +91,8 @@ def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared,
     if recorded is None or recorded.version is None:
         raise NotLoaded(name, "the last epoch kept no changelog", hint=reconcile_hint(name))
     check_is_still(name, "the changelog", prepared.plan.changelog_id or None, recorded.id, reconcile_hint(name))
-    changelog = get(workspace.spark, bound.changelog)
-    check_owner(workspace.spark, changelog, recorded.version, prepared.history.run_ids(), name)
+    changelog = get(workspace.engine, bound.changelog)
+    check_owner(workspace.engine, changelog, recorded.version, prepared.history.run_ids(), name)
 
 
 def condition_of(workspace: Workspace, bound: BoundJoin, where: str, version: int) -> Condition:

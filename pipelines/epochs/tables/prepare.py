@@ -37,9 +37,9 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gaps: Ma
     """
     refresh = workspace.file.joins[name].refresh
     with ThreadPoolExecutor() as executor:
-        finding_result = executor.submit(find, workspace.spark, workspace.table(name))
+        finding_result = executor.submit(find, workspace.engine, workspace.table(name))
         address = workspace.changelog(name)
-        finding_changelog = None if address is None else executor.submit(find, workspace.spark, address)
+        finding_changelog = None if address is None else executor.submit(find, workspace.engine, address)
         known = executor.submit(workspace.ledger.of, name)
         binding = executor.submit(bind_join, workspace, name, lambda: (finding_result.result(), known.result()))
         history = known.result()

@@ -1,0 +1,163 @@
+"""The rows of the ledger's table: their columns, and the step that each row holds."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from lakehouse.address import Address, absolute_from, relative_to
+from lakehouse.commit_identity import CommitIdentity
+from lakehouse.entries import Entry, Slice, SourceVersions, StreamPosition, TargetVersions, UsedColumn
+from lakehouse.times import utc
+
+
+def _struct(**fields: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
+
+
+_TEXT, _NUMBER = StringType(), LongType()
+_COUNTS = MapType(_TEXT, _NUMBER)
+
+SCHEMA = _struct(
+    join_name=_TEXT,
+    epoch=_NUMBER,
+    step=_TEXT,
+    run_id=_TEXT,
+    at=TimestampType(),
+    strategy=_TEXT,
+    reason=_TEXT,
+    definition=_TEXT,
+    sources=ArrayType(
+        _struct(
+            name=_TEXT,
+            id=_TEXT,
+            from_version=_NUMBER,
+            to_version=_NUMBER,
+            from_epoch=_NUMBER,
+            to_epoch=_NUMBER,
+            columns=ArrayType(_struct(path=ArrayType(_TEXT), type=_TEXT)),
+            commit=_struct(time=TimestampType(), transaction=_TEXT),
+        )
+    ),
+    targets=ArrayType(
+        _struct(name=_TEXT, path=_TEXT, table_name=_TEXT, id=_TEXT, base_version=_NUMBER, version=_NUMBER)
+    ),
+    stage=_TEXT,
+    counts=_COUNTS,
+    seconds=MapType(_TEXT, DoubleType()),
+    message=_TEXT,
+    clocks=_COUNTS,
+    positions=ArrayType(_struct(time=_NUMBER, watermarks=_COUNTS)),
+    slices=ArrayType(_struct(condition=_TEXT, rows=_NUMBER, where=_TEXT)),
+    slice=_NUMBER,
+)
+"""The columns of the ledger. All these types keep their values in delta-rs, and their statistics are right."""
+
+
+def row_of(entry: Entry, storage: str) -> dict[str, Any]:
+    """
+    Return a step as the values of a row, with times as datetimes.
+
+    Args:
+        entry: The step.
+        storage: The folder to which the paths in the row are relative.
+    """
+    assert entry.at is not None
+    return {
+        "join_name": entry.join,
+        "epoch": entry.epoch,
+        "step": entry.step,
+        "run_id": entry.run_id,
+        "at": entry.at,
+        "strategy": entry.strategy,
+        "reason": entry.reason,
+        "definition": entry.definition,
+        "sources": list(map(_source_row, entry.sources)),
+        "targets": [
+            {
+                "name": target.address.label,
+                "path": relative_to(storage, target.address.path),
+                "table_name": target.address.table,
+                "id": target.id,
+                "base_version": target.base_version,
+                "version": target.version,
+            }
+            for target in entry.targets
+        ],
+        "stage": relative_to(storage, entry.stage),
+        "counts": dict(entry.counts),
+        "seconds": dict(entry.seconds),
+        "message": entry.message,
+        "clocks": dict(entry.clocks),
+        "positions": [{"time": position.time, "watermarks": dict(position.watermarks)} for position in entry.positions],
+        "slices": [asdict(part) for part in entry.slices],
+        "slice": entry.slice,
+    }
+
+
+def _source_row(source: SourceVersions) -> dict[str, object]:
+    commit = source.commit
+    return {**asdict(source), "commit": {"time": commit.time, "transaction": commit.transaction}}
+
+
+def entry_of(row: Mapping[str, Any], storage: str) -> Entry:
+    """Return the step of a row, as `row_of` made it; a ledger of an earlier version of lakejoin lacks newer columns."""
+    return Entry(
+        join=row["join_name"],
+        epoch=row["epoch"],
+        step=row["step"],
+        run_id=row["run_id"],
+        strategy=row["strategy"],
+        reason=row["reason"],
+        definition=row["definition"],
+        sources=tuple(map(_source, row["sources"])),
+        targets=tuple(
+            TargetVersions(
+                Address(t["name"], absolute_from(storage, t["path"] or ""), t["table_name"] or ""),
+                t["id"],
+                t["base_version"],
+                t["version"],
+            )
+            for t in row["targets"]
+        ),
+        stage=absolute_from(storage, row["stage"] or ""),
+        counts=dict(row["counts"] or {}),
+        seconds=dict(row["seconds"] or {}),
+        message=row["message"] or "",
+        clocks=dict(row.get("clocks") or {}),
+        positions=tuple(map(_position, row.get("positions") or ())),
+        slices=tuple(Slice(part["condition"], part["rows"], part["where"] or "") for part in row.get("slices") or ()),
+        slice=row.get("slice"),
+        at=utc(row["at"]),
+    )
+
+
+def _source(row: Mapping[str, Any]) -> SourceVersions:
+    columns = (UsedColumn(tuple(column["path"]), column["type"]) for column in row.get("columns") or ())
+    commit = row.get("commit")
+    time = None if commit is None or commit["time"] is None else utc(commit["time"])
+    return SourceVersions(
+        row["name"],
+        row["id"],
+        row["from_version"],
+        row["to_version"],
+        row.get("from_epoch") or 0,
+        row.get("to_epoch") or 0,
+        tuple(columns),
+        CommitIdentity(time, "" if commit is None else commit["transaction"] or ""),
+    )
+
+
+def _position(row: Mapping[str, Any]) -> StreamPosition:
+    return StreamPosition(row["time"], dict(row["watermarks"] or {}))
