@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import yaml
 import pipelines.epochs.driver as driver
 import pipelines.epochs.gate as gates
 from expectations.validation import Verdict
+from lakehouse.engine import READER
 from lakehouse.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
@@ -41,6 +43,34 @@ def test_help_is_there_in_under_half_a_second_and_starts_no_spark() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", ["status", "history", "docs"])
+def test_status_history_and_docs_start_no_spark(loaded: Lake, command: str) -> None:
+    """A Java that cannot be started would stop them."""
+    program = [str(Path(sys.executable).with_name("lakejoin")), command, "-f", str(loaded.file)]
+    without = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+    done = subprocess.run(program, capture_output=True, text=True, env=without, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Spark" not in done.stderr
+    assert {"status": "result: current", "history": "committed  load", "docs": "index.html"}[command] in done.stdout
+
+
+def test_with_spark_as_the_reader_status_says_the_same(
+    loaded: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    for reader in ("delta-rs", "spark"):
+        monkeypatch.setenv(READER, reader)
+        for command in ("status", "history"):
+            assert main([command, "-f", str(loaded.file), "--output", "json"]) == 0
+            told.append(json.loads(capsys.readouterr().out))
+    assert without_ages(told[:2]) == without_ages(told[2:])
+
+
+def without_ages(reports: list[dict[str, Any]]) -> Any:
+    """Leave out what depends on the moment of the command."""
+    return json.loads(re.sub(r'"seconds_behind": [0-9.]+', '"seconds_behind": 0', json.dumps(reports)))
+
+
 def test_the_commands_tell_the_same_story(standard: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     lake = standard
     file = str(lake.file)
