@@ -251,7 +251,7 @@ def test_a_result_is_what_spark_makes_of_any_values(
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(
     join=st.sampled_from(JOINS),
-    remedy=st.sampled_from(sorted(WAYS)),
+    way=st.sampled_from(sorted(WAYS)),
     keys=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4, unique=True),
     values=st.lists(st.sampled_from(VALUES), min_size=1, max_size=6, unique=True),
     seed=st.integers(),

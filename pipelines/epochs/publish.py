@@ -9,13 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from lakehouse import limits
 from lakehouse.commits import Commit
-from lakehouse.conditions import is_conflict, is_of_spark
+from lakehouse.conditions import first_line, is_conflict, is_missing, is_of_spark
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
-from lakehouse.errors import AnotherRun, BrokenEpoch, FeedUnavailable, LakejoinError
+from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, LakejoinError
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.publish import ATTEMPTS, OPERATIONS, Fence, append, check_owner, committed_counts, merge
 from lakehouse.refusals import refusal
@@ -241,6 +242,14 @@ def _run_write(workspace: Workspace, entry: Entry, target: TargetVersions, actio
             raise another_run(entry) from error  # the other run deleted the stage
         if not is_of_spark(error):
             raise
+        if isinstance(error, PySparkException) and is_missing(error) and entry.stage in str(error):
+            raise CannotContinue(
+                entry.join,
+                f"epoch {entry.epoch} cannot be finished: a part of its stage is gone",
+                expected=f"the folder {entry.stage}, with the rows that are still to be written",
+                found=first_line(error),
+                hint=f"restore the folder, or run `lakejoin backfill --select {entry.join}`, which abandons the epoch",
+            ) from error
         raise refusal(error, target.address, entry.epoch, entry.join) from error
 
 

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrameWriter, SparkSession
 
 from lakehouse import limits, session, writing
 from lakehouse.errors import (
-    BrokenEpoch,
     BufferFull,
     CannotContinue,
     DefinitionChanged,
@@ -438,7 +437,7 @@ def test_an_epoch_that_is_let_go_puts_back_what_waited(
     with killed_before("ledger: abandoned"):
         join.backfill(spark, remedy="accept")
     assert streams.waits() == [1, 2], "put back already"
-    with pytest.raises(BrokenEpoch):  # what the epoch wrote is not taken for written
+    with pytest.raises(ForeignWriter):  # before anything is written again
         join.run(spark)
     only(join.backfill(spark, remedy="accept"))
     assert streams.waits() == [1, 2]
