@@ -20,8 +20,14 @@ BYTES_ON_DRIVER = 64 * 2**20
 JUDGED_IN_PROCESS = 100_000
 """Rows. The gate checks up to this many rows in this process, which took a tenth of the time of Spark queries."""
 
-INTERPRETED_BYTES = 32 * 2**20
-"""Bytes. Queries over files of up to this size are interpreted, because compiling them takes longer. By judgement."""
+STAGED_BYTES = 4 * 2**20
+"""Bytes. A staged part of up to this size is read by the driver when it is merged, not by a query. By judgement."""
+
+INTERPRETED_BYTES = 4 * 2**20
+"""
+Bytes. Queries over files of up to this size are interpreted. Over two tables with a million rows each in 25 MB an epoch
+of one change took 5.6 s with interpreted and 3.8 s with compiled queries, once the session was warm.
+"""
 
 NOT_ADAPTIVE_ROWS = 1_000_000
 """Rows. Joins of two streams with up to this many new rows run without adaptive execution. By judgement."""
@@ -107,7 +113,7 @@ Rows of the result in which the gate searches for missing changes. Each changed 
 source with many changes does not crowd out another.
 """
 
-SAMPLED_KEYS = 20
+SAMPLED_KEYS = 100
 """Keys whose rows the gate also looks up without literals."""
 
 LOADED_KEYS = 100

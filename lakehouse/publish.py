@@ -6,8 +6,10 @@ late writes nothing. The MERGE is conditional and null-safe, so a second MERGE o
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -162,7 +164,9 @@ def merge(
         AnotherRun: Another run finished the epoch or began a later one.
     """
     address, spark = table.address, engine.spark
-    statement = merge_statement(address, stage, stage.get(spark, part), ops, part, distinguishing)
+    statement = merge_statement(
+        address, stage, stage.rows(spark, part), ops, part, distinguishing, few=stage.is_small(part)
+    )
     options = {
         "spark.databricks.delta.write.txnAppId": fence.app_id,
         "spark.databricks.delta.write.txnVersion": fence.version,
@@ -196,9 +200,11 @@ def merge_statement(
     ops: Collection[str],
     part: str = "result",
     distinguishing: Sequence[str] = (),
+    *,
+    few: bool = False,
 ) -> str:
     """
-    Build the MERGE statement of a staged change set.
+    Build the MERGE statement of a staged change set; for a few changes, which the driver holds, without a query.
 
     The clauses match the operations in the change set: without an insert, the join with the target is an inner join and
     broadcasts the small side. Updates assign only the columns that may differ. The staged keys themselves prune the
@@ -214,7 +220,7 @@ def merge_statement(
         clauses.append("WHEN MATCHED AND s.op = 'delete' THEN DELETE")
     if "update" in ops:
         given = [columns[name] for name in distinguishing]
-        compared, changed = (given, list(columns)) if given else _differing(changes, columns)
+        compared, changed = (given, list(columns)) if given else _differing(changes, columns, few=few)
         differs = " OR ".join(
             f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}" for f in compared
         )
@@ -234,11 +240,16 @@ def merge_statement(
     return "\n".join(lines)
 
 
-def _differing(changes: DataFrame, columns: StructType) -> tuple[list[StructField], list[StructField]]:
+def _differing(changes: DataFrame, columns: StructType, *, few: bool) -> tuple[list[StructField], list[StructField]]:
     """
     Find the columns in which staged updates differ from the rows that they replace.
 
     MERGE reads the columns of its conditions one more time from each touched file, and plans each assignment.
+
+    Args:
+        changes: The staged change set.
+        columns: The columns of the target.
+        few: Whether the rows are few and held by the driver, where no query has to count them.
 
     Returns:
         The columns that distinguish each update from the row it replaces (one column if one suffices, else all columns
@@ -250,8 +261,11 @@ def _differing(changes: DataFrame, columns: StructType) -> tuple[list[StructFiel
     )
     # One expression for all columns: to plan an aggregate for each of 2,000 columns takes longer than the MERGE.
     updates = changes.where("op = 'update'").selectExpr(f"split(concat_ws(',', '', {', '.join(flags)}), ',') AS places")
-    counted = updates.selectExpr("explode(places) AS place").groupBy("place").count().collect()
-    found = {row[0]: row[1] for row in counted}
+    if few:
+        found = Counter(chain.from_iterable(row[0] for row in updates.collect()))
+    else:
+        counted = updates.selectExpr("explode(places) AS place").groupBy("place").count()
+        found = Counter({row[0]: row[1] for row in counted.collect()})
     total = found.pop("", 0)
     if not found:
         return list(columns), list(columns)

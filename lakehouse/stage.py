@@ -5,6 +5,7 @@ The path of a stage is never used twice, because a frame cached under this path 
 *publishing* row, an epoch reads only this folder: retention of the sources or a new definition cannot stop it half-way.
 """
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,8 +16,13 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from lakehouse import limits
+from lakehouse.small import carried
 from lakehouse.sqltext import quote
 from lakehouse.writing import write
+
+SCHEMA_IN_FOOTER = b"org.apache.spark.sql.parquet.row.metadata"
+"""The key under which Spark writes the schema of a frame into the footers of its Parquet files."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,33 @@ class Stage:
         reader = spark.read if schema is None else spark.read.schema(schema)
         return reader.parquet(f"{self.path}/{part}")
 
+    def rows(self, spark: SparkSession, part: str) -> DataFrame:
+        """
+        Read a part back without a query for its schema, which `put` has left in its files.
+
+        A small part becomes a literal of later plans.
+        """
+        import pyarrow.parquet
+
+        files = self._files(part)
+        if not files:
+            return self.get(spark, part)
+        schema = _schema_of(files[0])
+        if not self.is_small(part):
+            return self.get(spark, part, schema)
+        return spark.createDataFrame(
+            pyarrow.concat_tables(pyarrow.parquet.read_table(file, partitioning=None) for file in files), schema=schema
+        )
+
+    def is_small(self, part: str) -> bool:
+        """Return whether `rows` reads a part into a literal: it is small, and its types pass through the driver."""
+        files = self._files(part)
+        is_small = sum(file.stat().st_size for file in files) <= limits.STAGED_BYTES
+        return bool(files) and is_small and carried(_schema_of(files[0]))
+
+    def _files(self, part: str) -> list[Path]:
+        return sorted(Path(self.path, part).glob("*.parquet"))
+
     def sql(self, part: str) -> str:
         """Return the reference to a part in an SQL statement."""
         return f"parquet.{quote(f'{self.path}/{part}')}"
@@ -66,6 +99,12 @@ class Stage:
     def delete(self) -> None:
         """Remove the folder, if it exists."""
         write("delete stage", lambda: shutil.rmtree(Path(self.path), ignore_errors=True))
+
+
+def _schema_of(file: Path) -> StructType:
+    import pyarrow.parquet
+
+    return StructType.fromJson(json.loads(pyarrow.parquet.read_metadata(file).metadata[SCHEMA_IN_FOOTER]))
 
 
 def fields_of(frame: DataFrame, column: str) -> StructType:

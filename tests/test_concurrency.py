@@ -18,6 +18,7 @@ from lakehouse import writing
 from lakehouse.errors import AnotherRun, ForeignWriter
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.run import run_joins
+from pipelines.plan.request import Remedy
 from pipelines.report.progress import Progress
 from tests.epochs.window.test_windows import killed_before
 from tests.lake import Lake, only
@@ -320,7 +321,8 @@ def test_a_foreign_write_between_the_last_check_and_the_write_to_the_result_is_s
     with pytest.raises(ForeignWriter):
         pipeline_of(lake).run(lake.spark)
     assert lake.version() == version
-    mended(ready, lake)
+    # The rows of two streams are in the result, although their epoch is abandoned: that is for the user to decide.
+    mended(ready, lake, "reset" if lake.is_there("result__state") else "")
 
 
 def refused_after_a_foreign_delete(lake: Lake, place: int) -> None:
@@ -330,9 +332,9 @@ def refused_after_a_foreign_delete(lake: Lake, place: int) -> None:
     assert refused.value.exit_code == 4
 
 
-def mended(ready: Ready, lake: Lake) -> None:
+def mended(ready: Ready, lake: Lake, remedy: Remedy = "") -> None:
     """Backfill, and see that the result is the join again."""
-    pipeline_of(lake).backfill(lake.spark)
+    pipeline_of(lake).backfill(lake.spark, remedy=remedy)
     pipeline_of(lake).run(lake.spark)
     assert sorted((row[:3] for row in lake.rows()), key=repr) == sorted(
         (row[:3] for row in ready.expected["rows"]["result"]), key=repr

@@ -18,7 +18,7 @@ from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
-from lakehouse.sqltext import numbered, quote, row_struct, struct
+from lakehouse.sqltext import numbered, quote, row_struct, struct, text
 from lakehouse.stage import fields_of
 from lakehouse.tables import read
 from lakehouse.values import comparable, identical, same, type_sql
@@ -43,14 +43,14 @@ class PrefetchedRows:
     Rows of the result and of the sources that were read before the change set was known. All are on the driver.
 
     Args:
-        keys: `key` (struct<k0, …>) of the result rows that the changes of the sources may affect.
-        published: `held`, the published rows with these keys.
-        made: `made`, the rows with these keys that the join computes from its sources.
+        keys: `key` (struct<k0, …>) of the result rows that the changes of the sources may affect, or a share of these.
+        published: `held`, the published rows with these keys; None if the keys are only a share.
+        made: `made`, the rows with these keys that the join computes from its sources; None if the keys are a share.
     """
 
     keys: DataFrame
-    published: DataFrame
-    made: DataFrame
+    published: DataFrame | None = None
+    made: DataFrame | None = None
 
 
 def prefetch_rows(
@@ -67,14 +67,16 @@ def prefetch_rows(
         sources: The sources of the join as the epoch pinned them.
 
     Returns:
-        The rows. None if the sources have no changes, if they have so many that the gate checks only a share of the
-        rows, or if reading the rows together with the change set costs less.
+        The rows; if the sources have so many changes that the gate checks only a share of the rows, their keys alone.
+        None if the sources have no changes, or if reading the rows together with the change set costs less.
     """
     touched = None if sources.are_small else sources.touched()
-    if touched is None or touched.count() >= sources.share:
+    if touched is None:
         return None
     staged = _Staged(spark.createDataFrame([], kind), 0, sources)
     keys = touched.select(F.col("key").cast(staged.numbered_key))
+    if len(touched.take(sources.share)) == sources.share:
+        return PrefetchedRows(keys)
     try:
         held, made = staged.looked_up(keys, keys, read(spark, result, base_version))
     except LiteralsMiss:
@@ -167,7 +169,8 @@ class _Staged:
 
     @property
     def _recomputed(self) -> str:
-        return f"pmod(xxhash64(key), {self.share}) = 0"
+        salt = "" if self.sources is None else self.sources.salt
+        return f"pmod(xxhash64(key, {text(salt)}), {self.share}) = 0"
 
     def _collected(self, rows: DataFrame) -> DataFrame:
         """Collect rows to the driver, unless they are too large or reading their small files again costs less."""
@@ -212,10 +215,13 @@ class _Staged:
 
     def _rows_of(self, lines: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         keys, prefetched = self._keys(lines), self.prefetched
-        if prefetched is not None and keys.join(prefetched.keys, on="key", how="left_anti").isEmpty():
+        if prefetched is not None and prefetched.published is not None and self._are_among(keys, prefetched.keys):
             return prefetched.published, prefetched.made
         chosen = self._keys(lines.where(f"staged IS NULL OR {self._recomputed}"))
         return self.looked_up(keys, chosen, published)
+
+    def _are_among(self, keys: DataFrame, others: DataFrame) -> bool:
+        return keys.join(others, on="key", how="left_anti").isEmpty()
 
     def looked_up(self, keys: DataFrame, chosen: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """

@@ -72,6 +72,7 @@ class Sources:
         members: The indexes of the inputs that have the key of the result.
         references: The references to the other inputs, each after the reference to the input that refers.
         size: The size of their tables in bytes.
+        salt: A text that is another one for each run, so that a sample of the rows is not the same rows each time.
     """
 
     statement: Statement
@@ -79,6 +80,7 @@ class Sources:
     members: Sequence[int]
     references: Sequence[Reference] = ()
     size: int = limits.LITERAL_BYTES + 1
+    salt: str = ""
 
     @property
     def are_small(self) -> bool:

@@ -1,5 +1,7 @@
 """Describe the sources of a join of tables for its gate, as plain values that do not depend on `joins/`."""
 
+import uuid
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
@@ -41,7 +43,7 @@ def sources_of(workspace: Workspace, bound: BoundJoin, plan: EpochPlan | None = 
         inputs.append(Rows(rows, item.key, bound.types[place], changed, table.size))
     references = tuple(Reference(link.input, link.over, link.expressions) for link in join.links)
     size = sum(table.size for table in bound.sources)
-    return Sources(statement_of(join), inputs, join.members, references, size)
+    return Sources(statement_of(join), inputs, join.members, references, size, uuid.uuid4().hex)
 
 
 def inspect_maps(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> None:
