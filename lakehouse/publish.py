@@ -165,7 +165,7 @@ def merge(
     """
     address, spark = table.address, engine.spark
     statement = merge_statement(
-        address, stage, stage.rows(spark, part), ops, part, distinguishing, few=stage.is_small(part)
+        address, stage, stage.rows(spark, part), ops, part, distinguishing, on_driver=stage.is_small(part)
     )
     options = {
         "spark.databricks.delta.write.txnAppId": fence.app_id,
@@ -201,7 +201,7 @@ def merge_statement(
     part: str = "result",
     distinguishing: Sequence[str] = (),
     *,
-    few: bool = False,
+    on_driver: bool = False,
 ) -> str:
     """
     Build the MERGE statement of a staged change set; for a few changes, which the driver holds, without a query.
@@ -220,7 +220,7 @@ def merge_statement(
         clauses.append("WHEN MATCHED AND s.op = 'delete' THEN DELETE")
     if "update" in ops:
         given = [columns[name] for name in distinguishing]
-        compared, changed = (given, list(columns)) if given else _differing(changes, columns, few=few)
+        compared, changed = (given, list(columns)) if given else _differing(changes, columns, on_driver=on_driver)
         differs = " OR ".join(
             f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}" for f in compared
         )
@@ -240,7 +240,9 @@ def merge_statement(
     return "\n".join(lines)
 
 
-def _differing(changes: DataFrame, columns: StructType, *, few: bool) -> tuple[list[StructField], list[StructField]]:
+def _differing(
+    changes: DataFrame, columns: StructType, *, on_driver: bool
+) -> tuple[list[StructField], list[StructField]]:
     """
     Find the columns in which staged updates differ from the rows that they replace.
 
@@ -249,7 +251,7 @@ def _differing(changes: DataFrame, columns: StructType, *, few: bool) -> tuple[l
     Args:
         changes: The staged change set.
         columns: The columns of the target.
-        few: Whether the rows are few and held by the driver, where no query has to count them.
+        on_driver: Whether the rows are few and the driver holds them, so that no query has to count them.
 
     Returns:
         The columns that distinguish each update from the row it replaces (one column if one suffices, else all columns
@@ -261,7 +263,7 @@ def _differing(changes: DataFrame, columns: StructType, *, few: bool) -> tuple[l
     )
     # One expression for all columns: to plan an aggregate for each of 2,000 columns takes longer than the MERGE.
     updates = changes.where("op = 'update'").selectExpr(f"split(concat_ws(',', '', {', '.join(flags)}), ',') AS places")
-    if few:
+    if on_driver:
         found = Counter(chain.from_iterable(row[0] for row in updates.collect()))
     else:
         counted = updates.selectExpr("explode(places) AS place").groupBy("place").count()
