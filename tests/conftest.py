@@ -10,6 +10,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from lakehouse import writing
+from lakehouse.engine import READER
 from lakehouse.session import LOCAL_SETTINGS, local_session
 from tests.lake import Lake
 from tests.printed import PRINTED
@@ -75,6 +76,13 @@ def standard(_standard: Lake, tmp_path: Path) -> Lake:
 def loaded(_loaded: Lake, tmp_path: Path) -> Lake:
     """Give the same lake after its first run."""
     return _loaded.copy(tmp_path / "loaded")
+
+
+@pytest.fixture(params=["delta-rs", pytest.param("spark", marks=pytest.mark.slow)])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let delta-rs, or Spark alone, read logs and ledgers, in processes that the test starts too."""
+    monkeypatch.setenv(READER, request.param)
+    return str(request.param)
 
 
 @pytest.fixture

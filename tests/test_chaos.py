@@ -1,9 +1,12 @@
 """The short form of `python -m tests.chaos`."""
 
+import pytest
+
 from tests.chaos import chaos, prepare
 from tests.lake import Lake
 
 
+@pytest.mark.usefixtures("reader")
 def test_whatever_comes_the_results_are_the_joins_and_no_row_was_written_twice(lake: Lake) -> None:
     prepare(lake)
     done = chaos(lake, seed=16, rounds=2, seconds=300)  # this draw kills, and backfills in slices

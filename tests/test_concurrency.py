@@ -176,6 +176,7 @@ def interrupted(ready: Ready, lake: Lake, place: int) -> list[str]:
 @pytest.mark.parametrize(
     "everywhere", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["around publishing", "at every write"]
 )
+@pytest.mark.usefixtures("reader")
 def test_a_second_run_that_begins_between_two_steps_leaves_each_row_written_once(
     ready: Ready, tmp_path: Path, everywhere: bool
 ) -> None:
@@ -198,6 +199,7 @@ EITHER_WAY = (
 )
 
 
+@pytest.mark.usefixtures("reader")
 def test_of_two_runs_that_publish_at_once_one_does_and_the_other_says_so(ready: Ready, tmp_path: Path) -> None:
     lake = ready.lake.copy(tmp_path / "lake")
     with both_before(ready.writes[ready.publishing]):
@@ -221,6 +223,7 @@ def test_two_runs_that_finish_one_open_epoch_at_once_write_each_row_once(ready: 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("reader")
 def test_of_two_first_loads_at_once_one_loads_and_the_other_says_so(standard: Lake, tmp_path: Path) -> None:
     load = made_ready(before_the_load(standard, standard), tmp_path / "straight")
     with both_before(load.writes[load.publishing]):

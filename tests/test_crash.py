@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import Row
 
 from lakehouse import writing
+from lakehouse.engine import READER
 from pipelines import Pipeline
 from tests.lake import JOIN, Lake
 from tests.printed import PRINTED
@@ -233,6 +234,24 @@ def test_killed_at_every_write(
     record_property: Callable[[str, object], None],
 ) -> None:
     """SIGKILL before and after each write that there is: the test finds the writes itself."""
+    record_property(PRINTED, killed_at_every_write(standard, loaded, tmp_path, prepare))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prepare", [before_the_load, before_an_epoch_with_a_changelog, before_an_epoch_of_two_streams])
+def test_killed_at_every_write_with_spark_as_the_only_reader(
+    standard: Lake,
+    loaded: Lake,
+    tmp_path: Path,
+    prepare: Callable[[Lake, Lake], Lake],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(READER, "spark")
+    killed_at_every_write(standard, loaded, tmp_path, prepare)
+
+
+def killed_at_every_write(standard: Lake, loaded: Lake, tmp_path: Path, prepare: Callable[[Lake, Lake], Lake]) -> str:
+    """Kill a run at each of its writes, resume it, compare the tables, and give the summary."""
     start = prepare(standard, loaded)
     straight = start.copy(tmp_path / "straight")
     writes = writes_of(lambda: pipeline_of(straight).run(straight.spark))
@@ -246,7 +265,7 @@ def test_killed_at_every_write(
         told = "; ".join(report.text() for report in resumed)
         assert outcome(lake) == expected, f"killed {moment} write {number} ({writes[number - 1]}), then {told}"
         shutil.rmtree(lake.folder)
-    record_property(PRINTED, summary(prepare.__name__, len(writes), len(points), expected["rows"]))
+    return summary(prepare.__name__, len(writes), len(points), expected["rows"])
 
 
 def summary(kind: str, writes: int, points: int, tables: Collection[str]) -> str:

@@ -213,11 +213,15 @@ def _single(line: dict[str, Any]) -> list[list[str]]:
         ]
     if name == "overhead":
         return [
-            [f"nothing to do, {rows}", f"{line['nothing_s']:.1f}", f"{line['nothing_data_scans']} scans of data"],
+            [
+                f"nothing to do, {rows}",
+                f"{line['nothing_s']:.1f}",
+                f"{line['nothing_data_scans']} scans of data, {line['nothing_jobs']} Spark jobs",
+            ],
             [
                 f"one change / MERGE of that row, {rows}",
                 f"{line['one_s']:.1f} / {line['merge_s']:.1f}",
-                f"{line['ratio_merge']:.2f}",
+                f"{line['ratio_merge']:.2f}, {line['spark_jobs']} Spark jobs",
             ],
         ]
     if name == "stream_table":

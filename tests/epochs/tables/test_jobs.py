@@ -1,0 +1,72 @@
+"""The number of Spark jobs of a warm epoch of a few changes. Each costs a small machine some fifty milliseconds."""
+
+from collections.abc import Callable
+
+import pytest
+
+from lakehouse import limits
+from lakehouse.engine import READER
+from lakehouse.tables import DELTA_RS
+from pipelines import Pipeline
+from pipelines.binding.workspace import Workspace
+from pipelines.commands.plan import preview
+from pipelines.report import PlanReport
+from tests.lake import Lake, only
+
+MOST_JOBS = {"delta-rs": 45, "spark": 60}
+"""What an epoch of a join of two tables may take, by the reader of logs and ledger."""
+
+
+def jobs_of(lake: Lake, action: Callable[[], object]) -> int:
+    """Count the jobs of an action: Spark numbers them one after the other."""
+    first = number_of_a_job(lake)
+    action()
+    return number_of_a_job(lake) - first - 1
+
+
+def number_of_a_job(lake: Lake) -> int:
+    """Run a job, and give its number."""
+    context = lake.spark.sparkContext
+    context.setJobGroup("counted", "a job that is only counted")
+    lake.spark.range(0, 1, 1, 1).collect()
+    context.setLocalProperty("spark.jobGroup.id", "")
+    return int(max(context.statusTracker().getJobIdsForGroup("counted")))
+
+
+@pytest.fixture(params=["delta-rs", "spark"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv(READER, request.param)
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # the tables stand for larger ones, of which few rows are read
+    return str(request.param)
+
+
+def warm_epoch(lake: Lake, pipeline: Pipeline, change: Callable[[int], object]) -> int:
+    """Give the jobs of the third of three epochs."""
+    for number in range(3):
+        change(number)
+        jobs = jobs_of(lake, lambda: only(pipeline.run(lake.spark)))
+    return jobs
+
+
+def test_an_epoch_of_one_change_takes_few_jobs(loaded: Lake, reader: str) -> None:
+    jobs = warm_epoch(
+        loaded, loaded.pipeline(), lambda number: loaded.sql(f"UPDATE {{left}} SET v = 'n{number}' WHERE k = 2")
+    )
+    assert jobs <= MOST_JOBS[reader]
+    assert jobs_of(loaded, lambda: loaded.pipeline().run(loaded.spark)) <= (0 if reader == "delta-rs" else 20)
+
+
+def test_the_plan_names_a_reader_that_costs_a_query(loaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
+    told = planned(loaded)
+    assert told.readers == {"left": DELTA_RS, "right": DELTA_RS}
+    assert "reader" not in told.text()
+    monkeypatch.setenv(READER, "spark")
+    assert f"changes of versions 2 to 2; reader: spark ({READER} is spark)" in planned(loaded).text()
+
+
+def planned(lake: Lake) -> PlanReport:
+    pipeline = lake.pipeline()
+    told = preview(Workspace.open(lake.spark, pipeline.file, pipeline.folder), "result", ())
+    assert isinstance(told, PlanReport)
+    return told
