@@ -59,7 +59,7 @@ def test_the_pages_are_written_and_clicked_through(
     lake, reads = run_twice, []
     monkeypatch.setattr(Ledger, "of", lambda *_: pytest.fail("joins are not looked up one by one"))
     rows_of = Ledger._rows
-    monkeypatch.setattr(Ledger, "_rows", lambda *given: reads.append(1) or rows_of(*given))
+    monkeypatch.setattr(Ledger, "_rows", lambda *given, **newest: reads.append(1) or rows_of(*given, **newest))
     assert main(["docs", "-f", str(lake.file)]) == 0
     index = Path(capsys.readouterr().out.strip())
     assert index == lake.folder / "docs" / "index.html"
