@@ -1,6 +1,7 @@
 """The ledger's table: few files, however many steps, and a look at a join reads few of them."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -12,6 +13,7 @@ from lakehouse import limits
 from lakehouse.address import Address
 from lakehouse.engine import READER, Engine
 from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, SLICE, Entry, JoinHistory
+from lakehouse.errors import AnotherRun
 from lakehouse.ledger import NAME, Ledger
 from lakehouse.session import own_session
 from tests.lake import Lake
@@ -91,3 +93,17 @@ def test_a_look_at_a_join_reads_its_newest_rows_alone(lake: Lake, monkeypatch: p
     lake.sql(f"DELETE FROM {{{NAME}}} WHERE step = 'committed'", NAME)
     assert kept.of("result").older is None
     assert [one.epoch for one in kept.of("result").recent] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("reader", ["delta-rs", "spark"])
+def test_pitfall_63_a_step_under_a_used_transaction_is_not_written_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    """Neither by the run that took it, which may resume, nor by another one, which is told so."""
+    monkeypatch.setenv(READER, reader)
+    kept = Ledger(Engine.of(own_session(lake.spark, "UTC")), Address(NAME, lake.path(NAME)))
+    for _ in range(2):
+        kept.append(entry(1, PUBLISHING))
+    with pytest.raises(AnotherRun):
+        kept.append(replace(entry(1, PUBLISHING), run_id="another"))
+    assert [(one.epoch, one.step, one.run_id) for one in kept.of("result").entries] == [(1, PUBLISHING, "run1")]
