@@ -7,8 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from pipelines.cli.bars import Bars
 from pipelines.cli.logs import ToStderr
-from pipelines.cli.progress import Bars, _display, announce, shown, spinner
+from pipelines.cli.progress import _display, announce, shown, spinner
 from pipelines.report.progress import ORDER, SILENT, STEPS, Progress, Stopwatch, position
 
 
