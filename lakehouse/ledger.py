@@ -69,7 +69,7 @@ class Ledger:
     def of_all(self) -> dict[str, JoinHistory]:
         """Read the histories of all joins together, by the name of the join."""
         found: dict[str, list[Entry]] = {}
-        for entry in self._rows(f"step <> '{SLICE}'", newest=limits.LEDGER_ROWS + 1):
+        for entry in self._rows(f"step <> '{SLICE}'", newest=limits.LEDGER_ROWS + 1, of_each=True):
             found.setdefault(entry.join, []).append(entry)
         return {join: self._history(join, entries) for join, entries in found.items()}
 
@@ -88,9 +88,9 @@ class Ledger:
             return JoinHistory(tuple(self._rows(ENTRIES, join)))
         return JoinHistory(recent, lambda: tuple(self._rows(f"{ENTRIES} AND epoch <= {oldest}", join)))
 
-    def _rows(self, condition: str, join: str = "", newest: int | None = None) -> list[Entry]:
+    def _rows(self, condition: str, join: str = "", newest: int | None = None, *, of_each: bool = False) -> list[Entry]:
         """Read rows, ordered by epoch and by the time at which they were written."""
-        found = self._table.rows(condition, {"join": join}, newest)
+        found = self._table.rows(condition, {"join": join}, newest, of_each=of_each)
         return sorted((entry_of(row, self._storage) for row in found), key=lambda entry: (entry.epoch, entry.at))
 
     def append(self, entry: Entry) -> Entry:

@@ -73,14 +73,17 @@ class LedgerTable:
         detail = table_detail(self._engine.spark, self._address) if why else None
         return None if detail is None else (str(detail["id"]), dict(detail["properties"]))
 
-    def rows(self, condition: str, names: Mapping[str, str], newest: int | None = None) -> list[dict[str, Any]]:
+    def rows(
+        self, condition: str, names: Mapping[str, str], newest: int | None = None, *, of_each: bool = False
+    ) -> list[dict[str, Any]]:
         """
         Read rows.
 
         Args:
             condition: An SQL condition, in which `{name}` stands for a text of `names`.
             names: Texts, such as the name of a join.
-            newest: The number of rows of each join to read, those of the highest epochs; all if None.
+            newest: The number of rows to read, those of the highest epochs; all if None.
+            of_each: Whether `newest` is the number of rows of each join.
 
         Returns:
             The rows by column, with maps as dicts; none if the table does not exist.
@@ -89,7 +92,7 @@ class LedgerTable:
         if opened is not None:
             try:
                 quoted = {name: "'" + value.replace("'", "''") + "'" for name, value in names.items()}
-                return _read(opened, _query("ledger", condition.format_map(quoted), newest))
+                return _read(opened, _query("ledger", condition.format_map(quoted), newest, of_each))
             except Exception as error:
                 if not is_of_delta_rs(error):
                     raise
@@ -99,7 +102,7 @@ class LedgerTable:
         spark = self._engine.spark
         condition = condition.format_map({name: text(value) for name, value in names.items()})
         try:
-            found = spark.sql(_query(self._address.sql, condition, newest)).collect()
+            found = spark.sql(_query(self._address.sql, condition, newest, of_each)).collect()
         except PySparkException as error:
             if is_missing(error):
                 return []
@@ -151,9 +154,12 @@ class LedgerTable:
                     raise
 
 
-def _query(table: str, condition: str, newest: int | None) -> str:
+def _query(table: str, condition: str, newest: int | None, of_each: bool) -> str:
+    rows = f"SELECT * FROM {table} WHERE {condition}"
     if newest is None:
-        return f"SELECT * FROM {table} WHERE {condition}"
+        return rows
+    if not of_each:
+        return f"{rows} ORDER BY epoch DESC, at DESC LIMIT {newest}"
     place = "row_number() OVER (PARTITION BY join_name ORDER BY epoch DESC, at DESC)"
     return f"SELECT * FROM (SELECT *, {place} AS place FROM {table} WHERE {condition}) numbered WHERE place <= {newest}"
 

@@ -240,7 +240,8 @@ class _Staged:
         """
         known = None
         if self.sources is None or not self.sources.are_small:
-            chosen = driver_copy(chosen.distinct())
+            if chosen is not keys:  # keys that were prefetched are distinct, and on the driver already
+                chosen = driver_copy(chosen.distinct())
             known = trusted(chosen) if self.sources is None else self.sources.pruning(chosen)
             if self.share == 1:
                 own = numbered(map(quote, self.names))
