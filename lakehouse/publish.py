@@ -164,9 +164,8 @@ def merge(
         AnotherRun: Another run finished the epoch or began a later one.
     """
     address, spark = table.address, engine.spark
-    statement = merge_statement(
-        address, stage, stage.rows(spark, part), ops, part, distinguishing, on_driver=stage.is_small(part)
-    )
+    changes, on_driver = stage.rows(spark, part)
+    statement = merge_statement(address, stage, changes, ops, part, distinguishing, on_driver=on_driver)
     options = {
         "spark.databricks.delta.write.txnAppId": fence.app_id,
         "spark.databricks.delta.write.txnVersion": fence.version,

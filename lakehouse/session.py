@@ -53,7 +53,7 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.facto
 NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
 """Settings without adaptive execution, which is worth its cost for many rows only."""
 
-ROWS_ON_DRIVER = {"spark.sql.shuffle.partitions": "1", "spark.sql.autoBroadcastJoinThreshold": "-1"}
+WITHOUT_BROADCASTS = {"spark.sql.shuffle.partitions": "1", "spark.sql.autoBroadcastJoinThreshold": "-1"}
 """
 Settings for joins of a few rows that the driver holds: a broadcast is a Spark job of its own, and each job costs more
 than sorting the rows. A broadcast that a query asks for remains one.

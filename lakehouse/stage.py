@@ -65,32 +65,24 @@ class Stage:
         reader = spark.read if schema is None else spark.read.schema(schema)
         return reader.parquet(f"{self.path}/{part}")
 
-    def rows(self, spark: SparkSession, part: str) -> DataFrame:
+    def rows(self, spark: SparkSession, part: str) -> tuple[DataFrame, bool]:
         """
         Read a part back without a query for its schema, which `put` has left in its files.
 
-        A small part becomes a literal of later plans.
+        Returns:
+            The rows, and whether the driver holds them: those of a small part become a literal of later plans.
         """
         import pyarrow.parquet
 
-        files = self._files(part)
+        files = sorted(Path(self.path, part).glob("*.parquet"))
         if not files:
-            return self.get(spark, part)
-        schema = _schema_of(files[0])
-        if not self.is_small(part):
-            return self.get(spark, part, schema)
-        return spark.createDataFrame(
-            pyarrow.concat_tables(pyarrow.parquet.read_table(file, partitioning=None) for file in files), schema=schema
-        )
-
-    def is_small(self, part: str) -> bool:
-        """Return whether `rows` reads a part into a literal: it is small, and its types pass through the driver."""
-        files = self._files(part)
-        is_small = sum(file.stat().st_size for file in files) <= limits.STAGED_BYTES
-        return bool(files) and is_small and carried(_schema_of(files[0]))
-
-    def _files(self, part: str) -> list[Path]:
-        return sorted(Path(self.path, part).glob("*.parquet"))
+            return self.get(spark, part), False
+        footer = pyarrow.parquet.read_metadata(files[0]).metadata
+        schema = StructType.fromJson(json.loads(footer[SCHEMA_IN_FOOTER]))
+        if sum(file.stat().st_size for file in files) > limits.STAGED_BYTES or not carried(schema):
+            return self.get(spark, part, schema), False
+        rows = pyarrow.concat_tables(pyarrow.parquet.read_table(file, partitioning=None) for file in files)
+        return spark.createDataFrame(rows, schema=schema), True
 
     def sql(self, part: str) -> str:
         """Return the reference to a part in an SQL statement."""
@@ -99,12 +91,6 @@ class Stage:
     def delete(self) -> None:
         """Remove the folder, if it exists."""
         write("delete stage", lambda: shutil.rmtree(Path(self.path), ignore_errors=True))
-
-
-def _schema_of(file: Path) -> StructType:
-    import pyarrow.parquet
-
-    return StructType.fromJson(json.loads(pyarrow.parquet.read_metadata(file).metadata[SCHEMA_IN_FOOTER]))
 
 
 def fields_of(frame: DataFrame, column: str) -> StructType:

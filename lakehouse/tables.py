@@ -13,7 +13,7 @@ from lakehouse import limits
 from lakehouse.address import Address
 from lakehouse.commits import PARAMETERS, Commit
 from lakehouse.conditions import is_missing, is_view
-from lakehouse.delta_log import Log, open_log
+from lakehouse.delta_log import UNADJUSTED_COMMITS, Log, open_log
 from lakehouse.engine import Engine
 from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, reconcile_hint
 from lakehouse.feed import CHANGE_FEED, read_feed
@@ -204,16 +204,18 @@ def history(engine: Engine, address: Address, limit: int) -> list[Commit]:
 
 
 def _spark_history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:
+    """Return the newest commits as Spark lists them, with those before from which it adjusts their times."""
     mode = F.expr("coalesce(operationParameters['mode'], operationParameters['outputMode'])")
     parameters = F.array(*(F.col("operationParameters")[name] for name in PARAMETERS))
-    rows = spark.sql(f"DESCRIBE HISTORY {address.sql} LIMIT {limit}").select(
+    rows = spark.sql(f"DESCRIBE HISTORY {address.sql} LIMIT {limit + UNADJUSTED_COMMITS}").select(
         "version", "timestamp", "operation", "userMetadata", "operationMetrics", mode, parameters
     )
     commits = (
         Commit(row[0], utc(row[1]), row[2] or "", row[3] or "", dict(row[4] or {}), row[5] or "", _present(row[6]))
         for row in rows.collect()
     )
-    return sorted(commits, key=lambda commit: commit.version, reverse=True)
+    listed = sorted(commits, key=lambda commit: commit.version, reverse=True)
+    return [commit for commit in listed if commit.version > listed[0].version - limit]
 
 
 def _present(values: Sequence[str | None]) -> dict[str, str]:

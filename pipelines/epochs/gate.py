@@ -9,7 +9,7 @@ from expectations.gate import PrefetchedRows, Sources, gate_change_set, gate_cha
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.entries import Entry
-from lakehouse.session import NOT_ADAPTIVE, ROWS_ON_DRIVER, settings, small_query_settings
+from lakehouse.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings, small_query_settings
 from lakehouse.stage import Stage
 from pipelines.binding.bound import Bound, BoundJoin
 from pipelines.binding.workspace import Workspace
@@ -120,7 +120,7 @@ def _gate_tables(
         prefetched = Prefetched(sources_of(workspace, bound, plan))
     sources = prefetched.sources
     # Queries over small sources are interpreted, which costs less than compiling them.
-    via_driver = (small_query_settings(0) if sources.are_small else NOT_ADAPTIVE) | ROWS_ON_DRIVER
+    via_driver = (small_query_settings(0) if sources.are_small else NOT_ADAPTIVE) | WITHOUT_BROADCASTS
     with settings(spark, via_driver if is_small_epoch else {}):
         # An empty change set is validated, too.
         changes = stage.get(spark, "result", kind) if rows else spark.createDataFrame([], kind)

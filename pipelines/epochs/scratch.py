@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from lakehouse.session import ROWS_ON_DRIVER, settings, small_query_settings
+from lakehouse.session import WITHOUT_BROADCASTS, settings, small_query_settings
 from lakehouse.small import TooLarge
 from lakehouse.stage import Stage
 from pipelines.binding.shared_feeds import Distorted
@@ -33,7 +33,7 @@ def via_driver_or_stage(
     """
     via_driver = plan.via_driver
     while True:
-        small = small_query_settings(size) | ROWS_ON_DRIVER
+        small = small_query_settings(size) | WITHOUT_BROADCASTS
         try:
             with settings(workspace.spark, small if via_driver else {}):
                 return compute(via_driver)

@@ -155,7 +155,7 @@ def _measured(found: dict[str, list[dict[str, Any]]], *groups: str) -> str:
     machines = sorted({f"{line['cores']} cores with {line['memory_gib']} GiB" for line in lines})
     days = sorted({line["on"] for line in lines})
     return (
-        f"Measured by `make benchmarks` on {' and '.join(machines)}, {' and '.join(days)}: seconds of the rounds after "
+        f"Measured by `make benchmarks` on {' and '.join(machines)}, {', '.join(days)}: seconds of the rounds after "
         "one that warms the session, one process for each line, lakejoin with its gate on."
     )
 
