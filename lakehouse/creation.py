@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from lakehouse.address import Address
 from lakehouse.feed import CHANGE_FEED
@@ -51,10 +51,24 @@ def create(
     columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)
     statement = f"CREATE TABLE IF NOT EXISTS {address.sql} ({columns}) USING delta"
     clustered = [name for name in key if isinstance(schema[name].dataType, CLUSTERABLE)][:4]
-    if clustered and all(schema.fieldNames().index(name) < 32 for name in clustered):
+    if clustered and _with_statistics(schema).issuperset(clustered):
         statement += f" CLUSTER BY ({', '.join(map(quote, clustered))})"
     statement += f" TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in merged.items())})"
     write(f"create table {address.label}", lambda: spark.sql(statement).collect(), address.path)
+
+
+def _with_statistics(schema: StructType) -> set[str]:
+    """Return the columns for which Delta keeps statistics; a field inside a struct counts as a column."""
+    left, found = int(TABLE_PROPERTIES["delta.dataSkippingNumIndexedCols"]), set()
+    for field in schema:
+        left -= _leaves(field.dataType)
+        if left >= 0:
+            found.add(field.name)
+    return found
+
+
+def _leaves(kind: DataType) -> int:
+    return sum(_leaves(field.dataType) for field in kind) if isinstance(kind, StructType) else 1
 
 
 def drop(spark: SparkSession, address: Address) -> None:
