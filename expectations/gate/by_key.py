@@ -6,14 +6,16 @@ holds for each key that it was built from, and, if a scan is cheap, that it find
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
 from lakehouse.pruning import Pruning, pruning
-from lakehouse.small import TooLarge, to_driver
-from lakehouse.sqltext import numbered, quote
+from lakehouse.small import TooLarge, carried, to_driver
+from lakehouse.sqltext import numbered, quote, row_struct, text
 from lakehouse.stage import fields_of
 
 KEY = "_lakejoin_key"
@@ -50,42 +52,64 @@ def trusted(keys: DataFrame) -> Pruning:
     return known
 
 
-def check_rows(
-    name: str,
-    rows: DataFrame,
-    key: Sequence[str],
-    keys: DataFrame,
-    known: Pruning,
-    joined: Callable[[DataFrame, DataFrame], DataFrame],
-) -> None:
+@dataclass(frozen=True)
+class Lookup:
     """
-    Check that the literals find the same rows of a table as a join on the key, for a sample of the keys.
+    A look-up of some keys in a table by literals.
 
     Args:
         name: The name of the table in messages.
-        rows: Its rows; only the key columns are read.
+        rows: Its rows; a check reads only the key columns.
         key: Its key columns.
-        keys: The keys, as `key` (struct<k0, …>).
+        keys: The keys, as `key` (struct<k0, …>), each once.
         known: The pruning of these keys.
         joined: Filters rows to the given keys by a join.
+    """
+
+    name: str
+    rows: DataFrame
+    key: tuple[str, ...]
+    keys: DataFrame
+    known: Pruning
+    joined: Callable[[DataFrame, DataFrame], DataFrame]
+
+
+def check_rows(lookups: Sequence[Lookup], salt: str) -> None:
+    """
+    Check that literals find the same rows of each table as a join on the key, for a sample of the keys.
+
+    Args:
+        lookups: The look-ups.
+        salt: Chooses the sample.
 
     Raises:
         LiteralsMiss: The literals find different rows.
     """
-    predicate = known.predicate(key)
-    if predicate is None:
+    differing = [_differing(lookup, salt) for lookup in lookups if lookup.known.wanted]
+    if not differing:
         return
-    sample = driver_copy(keys.limit(limits.SAMPLED_KEYS))
+    # An aggregate, because a limit runs a job for each few partitions that are empty.
+    first = reduce(DataFrame.unionAll, differing).agg(F.min(F.struct("name", "key")).alias("first"))
+    found = first.select("first.*").collect()[0]
+    if found.name is not None:
+        raise LiteralsMiss(f"the literals and a join on the key find different rows of {found.name}: key {found.key}")
+
+
+def _differing(lookup: Lookup, salt: str) -> DataFrame:
+    """Return `name` and `key` (JSON) of the keys whose rows the two ways find a different number of times."""
+    # A hash needs no job if the keys are on the driver. Twice the number, since a hash takes only about its share.
+    share = max((lookup.known.keys or limits.LISTED_KEYS) // (2 * limits.SAMPLED_KEYS), 1)
+    sample = lookup.keys.where(f"pmod(xxhash64(key, {text(salt)}), {share}) = 0")
 
     def counted(part: DataFrame, times: int) -> DataFrame:
-        own = F.expr(numbered(map(quote, key))).alias(KEY)
-        return joined(part, sample).select(own, F.lit(times).alias("times"))
+        own = F.expr(numbered(map(quote, lookup.key))).alias(KEY)
+        return lookup.joined(part, sample).select(own, F.lit(times).alias("times"))
 
-    both = counted(rows.where(predicate), 1).unionAll(counted(rows, -1))
+    predicate = lookup.known.predicate(lookup.key)
+    assert predicate is not None, "a look-up by literals has a predicate"
+    both = counted(lookup.rows.where(predicate), 1).unionAll(counted(lookup.rows, -1))
     differing = both.groupBy(KEY).agg(F.sum("times").alias("surplus")).where("surplus <> 0")
-    found = differing.select(F.expr(f"make_valid_utf8(to_json({KEY}))")).limit(1).collect()
-    if found:
-        raise LiteralsMiss(f"the literals and a join on the key find different rows of {name}: key {found[0][0]}")
+    return differing.select(F.lit(lookup.name).alias("name"), F.expr(f"make_valid_utf8(to_json({KEY}))").alias("key"))
 
 
 def with_keys(rows: DataFrame, key: Sequence[str], own: str, keys: DataFrame, known: Pruning) -> DataFrame:
@@ -114,3 +138,21 @@ def driver_copy(rows: DataFrame) -> DataFrame:
         return to_driver(rows).frame
     except TooLarge:
         return rows
+
+
+def driver_copies(frames: Sequence[DataFrame]) -> list[DataFrame]:
+    """Collect several frames to the driver in one job; see `driver_copy`."""
+    together = [number for number, frame in enumerate(frames) if carried(frame.schema)]
+    if len(together) < 2:
+        return [driver_copy(frame) for frame in frames]
+    structs = (
+        frames[number].select(F.expr(row_struct(frames[number].columns)).alias(f"of{number}")) for number in together
+    )
+    try:
+        rows = to_driver(reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), structs)).frame
+    except TooLarge:
+        return [driver_copy(frame) for frame in frames]
+    return [
+        rows.where(f"of{number} IS NOT NULL").select(f"of{number}.*") if number in together else frame
+        for number, frame in enumerate(frames)
+    ]

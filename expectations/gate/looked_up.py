@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from expectations.gate.by_key import LiteralsMiss, check_rows, driver_copy, trusted
+from expectations.gate.by_key import LiteralsMiss, Lookup, check_rows, driver_copy, trusted
 from expectations.gate.judging import judged
 from expectations.gate.statement import Statement
 from expectations.validation import Verdict
@@ -63,7 +63,12 @@ class LookedUp:
 
 
 def gate_looked_up(
-    staged: DataFrame, stream: DataFrame, position: str, statement: Statement, tables: Sequence[LookedUp]
+    staged: DataFrame,
+    stream: DataFrame,
+    position: str,
+    statement: Statement,
+    tables: Sequence[LookedUp],
+    salt: str,
 ) -> Verdict:
     """
     Check that an epoch appends the rows of the plain statement, with each table as of the position of the stream row.
@@ -74,6 +79,7 @@ def gate_looked_up(
         position: The column of the stream with the position of a row.
         statement: The join; its outputs are the columns of the staged rows.
         tables: The other inputs, in the order of FROM.
+        salt: Chooses the keys that are also looked up without literals.
 
     Returns:
         The verdict, with an example of a missing row and of an unexpected row.
@@ -86,7 +92,7 @@ def gate_looked_up(
             wanted = (
                 _all
                 if table.is_small
-                else _one_of(driver_copy(_keys(table, known, inputs)), table, statement.aliases[number])
+                else _one_of(driver_copy(_keys(table, known, inputs)), table, statement.aliases[number], salt)
             )
         except LiteralsMiss as found:
             return Verdict((str(found),))
@@ -113,7 +119,7 @@ def _all(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _one_of(keys: DataFrame, table: LookedUp, name: str) -> Callable[[DataFrame], DataFrame]:
+def _one_of(keys: DataFrame, table: LookedUp, name: str, salt: str) -> Callable[[DataFrame], DataFrame]:
     """Return a function that filters rows to the keys: by literals, which skip files, then by an exact join."""
     found = trusted(keys)
     predicate = found.predicate(table.key) or "TRUE"
@@ -127,7 +133,7 @@ def _one_of(keys: DataFrame, table: LookedUp, name: str) -> Callable[[DataFrame]
         return rows if found.exact else joined(rows, keys)
 
     if limits.LITERAL_BYTES < table.size <= limits.SCANNED_BYTES:
-        check_rows(name, table.rows, table.key, keys, found, joined)
+        check_rows([Lookup(name, table.rows, table.key, keys, found, joined)], salt)
     return kept
 
 

@@ -18,7 +18,7 @@ from expectations.gate.judging import judged
 from expectations.gate.statement import Statement
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.sqltext import quote, row_struct, struct
+from lakehouse.sqltext import quote, row_struct, struct, text
 from lakehouse.stage import fields_of
 from lakehouse.values import identical, type_sql
 
@@ -80,6 +80,7 @@ class Meeting:
         semantics: The `semantics` option of the join.
         share: The gate checks one in this number of rows.
         follows: Whether the order of the rows is known, and with it which rows are late and which are buffered.
+        salt: Chooses the rows of the sample.
     """
 
     statement: Statement
@@ -90,6 +91,7 @@ class Meeting:
     semantics: str
     share: int = 1
     follows: bool = True
+    salt: str = ""
 
     @property
     def outer_sides(self) -> tuple[int, ...]:
@@ -355,7 +357,7 @@ def _less(time: str, length: int) -> str:
 
 
 def _is_checked(row: str, meeting: Meeting) -> str:
-    return "TRUE" if meeting.share == 1 else f"pmod({row}.hash, {meeting.share}) = 0"
+    return "TRUE" if meeting.share == 1 else f"pmod(xxhash64({row}.hash, {text(meeting.salt)}), {meeting.share}) = 0"
 
 
 def _example(*rows: str) -> str:

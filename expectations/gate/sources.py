@@ -6,16 +6,16 @@ The sources of a join of tables as an epoch pinned them: evaluates the join agai
 It evaluates the plain statement over only the rows that the keys need. It relies on no other property of joins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from expectations.gate.by_key import NO_LITERALS, check_rows, driver_copy, trusted, with_keys
+from expectations.gate.by_key import NO_LITERALS, Lookup, check_rows, driver_copies, trusted, with_keys
 from expectations.gate.statement import Statement
 from lakehouse import limits
 from lakehouse.changes import key_struct, null_key
@@ -118,18 +118,33 @@ class Sources:
         if known is None:
             whole = [item.rows.where(f"NOT {null_key(item.key)}") for item in self.inputs]
             return self.statement.over(whole)
+        found: dict[int, DataFrame] = {}
+        wanted = dict.fromkeys(self.members, (keys, known))
         with ThreadPoolExecutor() as pool:
-            checks = [pool.submit(self._check, place, keys, known) for place in self.members]
-            rows = [self._rows(place, keys, known) for place in self.members]
-            tables = dict(zip(self.members, pool.map(driver_copy, rows), strict=True))
-            for reference in self.references:
-                wanted = driver_copy(self._referred(tables[reference.over], reference).distinct())
-                known = self.pruning(wanted)
-                checks.append(pool.submit(self._check, reference.input, wanted, known))
-                tables[reference.input] = driver_copy(self._rows(reference.input, wanted, known))
+            checks = []
+            while wanted:
+                checks.append(pool.submit(self._check, wanted))
+                rows = [self._rows(place, *some) for place, some in wanted.items()]
+                found |= zip(wanted, driver_copies(rows), strict=True)
+                further = [reference for reference in self.references if reference.over in wanted]
+                referred = driver_copies([self._referred(found[item.over], item).distinct() for item in further])
+                wanted = {item.input: (some, self.pruning(some)) for item, some in zip(further, referred, strict=True)}
             for check in checks:
                 check.result()
-        return self.statement.over([tables[place] for place in range(len(self.inputs))])
+        return self.statement.over([found[place] for place in range(len(self.inputs))])
+
+    def _read_whole(self) -> list[int]:
+        """
+        Return the referenced inputs that cost less to read whole than by key: small ones that refer only to such ones.
+
+        They are read without a filter: Spark would run a query to select files by it.
+        """
+        whole: list[int] = []
+        for reference in reversed(self.references):
+            further = [item.input for item in self.references if item.over == reference.input]
+            if self.inputs[reference.input].size <= limits.WHOLE_BYTES and set(further) <= set(whole):
+                whole.append(reference.input)
+        return whole
 
     def touched(self) -> DataFrame | None:
         """
@@ -139,39 +154,50 @@ class Sources:
             `key` (struct<k0, …>) of all these rows, or of `share` rows for each changed source; None if no source
             changed, or if the keys are too large for the driver.
         """
-        changed = [(place, item.changed) for place, item in enumerate(self.inputs) if item.changed is not None]
-        found = [self._touched_by(place, keys) for place, keys in changed]
-        frames = [frame for frame in found if frame is not None]
+        changed = {n: self._shared(item.changed) for n, item in enumerate(self.inputs) if item.changed is not None}
+        reached = {
+            place: keys.select("key", F.lit(place).alias("cause"))
+            for place, keys in zip(changed, self._collected(*changed.values()), strict=True)
+        }
+        for place in reversed(dict.fromkeys(reference.over for reference in self.references)):
+            references = [item for item in self.references if item.over == place and item.input in reached]
+            if references:
+                (found,) = self._collected(self._shared_by_cause(self._referring(place, references, reached)))
+                reached[place] = reached[place].unionAll(found) if place in reached else found
+        frames = [reached[member].select("key") for member in self.members if member in reached]
         if not frames:
             return None
         touched = reduce(DataFrame.unionAll, frames).distinct()
-        try:  # collected, because a limit may select other rows each time it is evaluated
+        try:  # collected, because the sample of a share may be another one each time it is evaluated
             return touched if self.are_small else to_driver(touched).frame
         except TooLarge:
             return None
 
-    def _touched_by(self, place: int, changed: DataFrame) -> DataFrame | None:
-        """Return the keys of result rows that the changes of one input can affect, at most `share` of large sources."""
-        touched = {place: [self._shared(changed)]}
-        for reference in reversed(self.references):
-            if reference.input in touched:
-                keys = reduce(DataFrame.unionAll, touched[reference.input]).distinct()
-                keys = keys if self.are_small else driver_copy(keys)
-                touched.setdefault(reference.over, []).append(self._shared(self._referring(reference, keys)))
-        frames = [frame for member in self.members for frame in touched.get(member, ())]
-        return self._shared(reduce(DataFrame.unionAll, frames).distinct()) if frames else None
+    def _collected(self, *frames: DataFrame) -> list[DataFrame]:
+        """Collect frames to the driver; return those of small sources as they are."""
+        return list(frames) if self.are_small else driver_copies(frames)
 
     def _shared(self, keys: DataFrame) -> DataFrame:
-        """Limit keys to the share of one changed source; return all keys for small sources."""
-        return keys if self.are_small else keys.limit(self.share)
+        """Sample the share of one changed source from its keys; return all keys for small sources."""
+        return keys if self.are_small else keys.orderBy(F.xxhash64("key", F.lit(self.salt))).limit(self.share)
 
-    def _check(self, place: int, keys: DataFrame, known: Pruning) -> None:
-        """Check that the literals and the keys find the same rows of an input, unless its table is large."""
-        item = self.inputs[place]
-        if item.size <= limits.SCANNED_BYTES:
-            name, own = self.statement.aliases[place], key_struct(item.key, item.types)
-            joined = partial(with_keys, key=item.key, own=own, known=NO_LITERALS)
-            check_rows(name, item.rows, item.key, keys, known, lambda rows, some: joined(rows, keys=some))
+    def _shared_by_cause(self, keys: DataFrame) -> DataFrame:
+        """Sample from keys (`key`, `cause`) the share of each cause; return all keys for small sources."""
+        if self.are_small:
+            return keys
+        each = Window.partitionBy("cause").orderBy(F.xxhash64("key", F.lit(self.salt)))
+        return keys.withColumn("place", F.row_number().over(each)).where(f"place <= {self.share}").drop("place")
+
+    def _check(self, wanted: Mapping[int, tuple[DataFrame, Pruning]]) -> None:
+        """Check that the literals and the keys find the same rows of inputs, except those with a large table."""
+        lookups = []
+        for place, (keys, known) in wanted.items():
+            item = self.inputs[place]
+            if item.size <= limits.SCANNED_BYTES:
+                name, own = self.statement.aliases[place], key_struct(item.key, item.types)
+                joined = partial(_with_keys, key=item.key, own=own)
+                lookups.append(Lookup(name, item.rows, item.key, keys, known, joined))
+        check_rows(lookups, self.salt)
 
     def _rows(self, place: int, keys: DataFrame, known: Pruning) -> DataFrame:
         """Read the rows of an input that have one of the keys."""
@@ -185,16 +211,30 @@ class Sources:
         named = rows.alias(self.statement.aliases[reference.over]).where(f"NOT ({nothing})")
         return named.select(F.expr(self._key_sql(reference)).alias("key"))
 
-    def _referring(self, reference: Reference, keys: DataFrame) -> DataFrame:
-        """Read the keys of the rows that refer to one of the keys."""
-        item = self.inputs[reference.over]
-        alias = self.statement.aliases[reference.over]
-        rows = item.rows.where(f"NOT {null_key(item.key)}").alias(alias)
-        shown = rows.select(
-            F.expr(key_struct(item.key, item.types)).alias("key"), F.expr(self._key_sql(reference)).alias("refers_to")
+    def _referring(self, place: int, references: Sequence[Reference], reached: Mapping[int, DataFrame]) -> DataFrame:
+        """
+        Find the rows of an input that refer to some keys, by one scan for all references.
+
+        Args:
+            place: The index in FROM of the input.
+            references: The references from it.
+            reached: For each referenced input the keys, as `key` and `cause`.
+
+        Returns:
+            `key` of the rows and `cause`. Keys are compared by a hash. A collision adds a row that need not be checked.
+        """
+        item = self.inputs[place]
+        rows = item.rows.where(f"NOT {null_key(item.key)}").alias(self.statement.aliases[place])
+        refers_to = (f"xxhash64({n}, {self._key_sql(reference)})" for n, reference in enumerate(references))
+        hashes = rows.selectExpr(
+            f"{key_struct(item.key, item.types)} AS key", f"explode(array({', '.join(refers_to)})) AS refers_to"
         )
-        found = shown.join(F.broadcast(_named(keys, "refers_to")), on="refers_to", how="left_semi")
-        return found.select("key")
+        wanted = [
+            reached[reference.input].selectExpr(f"xxhash64({n}, key) AS refers_to", "cause")
+            for n, reference in enumerate(references)
+        ]
+        causes = F.broadcast(reduce(DataFrame.unionAll, wanted))
+        return hashes.join(causes, on="refers_to", how="inner").select("key", "cause")
 
     def _key_sql(self, reference: Reference) -> str:
         kinds = self.inputs[reference.input].types
@@ -202,5 +242,6 @@ class Sources:
         return numbered(f"CAST({part} AS {type_sql(kind)})" for part, kind in parts)
 
 
-def _named(keys: DataFrame, name: str) -> DataFrame:
-    return keys.select(F.col("key").alias(name))
+def _with_keys(rows: DataFrame, keys: DataFrame, key: Sequence[str], own: str) -> DataFrame:
+    """Filter rows to the given keys by a join alone."""
+    return with_keys(rows, key, own, keys, NO_LITERALS)

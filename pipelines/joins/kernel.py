@@ -39,8 +39,17 @@ class Sources(Protocol):
     def changed_keys(self, place: int) -> DataFrame | None:
         """Return the distinct changed keys of an input: the scope columns and `key`; None if it has no changes."""
 
-    def referring(self, link: Link, keys: DataFrame) -> DataFrame:
-        """Return the keys of the rows that refer to one of `keys` at the end of the epoch: scope columns and `key`."""
+    def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]]) -> DataFrame:
+        """
+        Return the keys of the rows of an input that refer to a wanted key at the end of the epoch.
+
+        Args:
+            place: The input.
+            wanted: References from this input, each with the wanted keys: the scope columns and `key`.
+
+        Returns:
+            The scope columns and `key`.
+        """
 
     def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> Mapping[int, DataFrame]:
         """Return rows at the end of the epoch by input: those with a wanted key, and others if that is cheaper."""
@@ -69,11 +78,9 @@ def touched_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = (
     for place in reversed([*join.members, *(link.input for link in join.links)]):
         own = sources.changed_keys(place)
         keys = [] if own is None else [_keys(own, scope)]
-        keys += [
-            sources.referring(link, affected[link.input])
-            for link in join.links
-            if link.over == place and link.input in affected
-        ]
+        links = [link for link in join.links if link.over == place and link.input in affected]
+        if links:
+            keys.append(sources.referring(place, [(link, affected[link.input]) for link in links]))
         if len(keys) == 1 and own is not None:
             affected[place] = keys[0]
         elif keys:

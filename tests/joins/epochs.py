@@ -1,6 +1,7 @@
 """Many epochs of a join as one Spark job: the functions of the product, put together as the driver does."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -75,8 +76,11 @@ class Epochs:
         """Give the keys of the changes of an input."""
         return self.changes(place).select(*(F.col(quote(name)) for name in self.scope), "key")
 
-    def referring(self, link: Link, keys: DataFrame) -> DataFrame:
-        """Read the keys of the rows that refer to one of the keys."""
+    def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]]) -> DataFrame:
+        """Read the keys of the rows of an input that refer to one of the keys."""
+        return reduce(DataFrame.unionAll, (self._referring(link, keys) for link, keys in wanted))
+
+    def _referring(self, link: Link, keys: DataFrame) -> DataFrame:
         item = self.join.inputs[link.over]
         condition = [f"{quote(item.alias, name)} = {quote('referenced', name)}" for name in self.scope]
         condition.append(f"{reference(link, self.types[link.input])} = referenced.key")

@@ -11,7 +11,7 @@ from lakehouse import limits
 from lakehouse.entries import Entry
 from lakehouse.session import settings, small_query_settings
 from lakehouse.small import TooLarge, to_driver
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import quote, text
 from lakehouse.stage import Stage
 from lakehouse.values import comparable, type_sql
 from pipelines.binding.bound import BoundJoin, rows_of
@@ -59,11 +59,11 @@ def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
         new_rows = NewRows(workspace, bound, plan).placed(PLACE)
         staged = stage.get(workspace.spark, "result", bound.columns)
         if number > limits.LOOKUPS_CHECKED:
-            new_rows, staged = _sample(bound, new_rows, staged, number // limits.LOOKUPS_CHECKED + 1)
+            new_rows, staged = _sample(bound, new_rows, staged, number // limits.LOOKUPS_CHECKED + 1, stage.path)
         new_rows = _materialize(workspace, stage, new_rows, via_driver=number <= limits.CHANGES_VIA_DRIVER)
         links = sorted(bound.join.links, key=lambda link: link.input)
         tables = [_table(workspace, bound, plan, link) for link in links]
-        return gate_looked_up(staged, new_rows, PLACE, _statement(bound, plan.epoch), tables)
+        return gate_looked_up(staged, new_rows, PLACE, _statement(bound, plan.epoch), tables, stage.path)
 
 
 def _statement(bound: BoundJoin, epoch: int) -> Statement:
@@ -113,8 +113,10 @@ def _has_other_order(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) ->
     return any(_has_changed(plan, name) for name in (*logged, *landed))
 
 
-def _sample(bound: BoundJoin, new_rows: DataFrame, staged: DataFrame, share: int) -> tuple[DataFrame, DataFrame]:
-    """Sample one in `share` rows of the stream, and the staged rows that they made."""
+def _sample(
+    bound: BoundJoin, new_rows: DataFrame, staged: DataFrame, share: int, salt: str
+) -> tuple[DataFrame, DataFrame]:
+    """Sample one in `share` rows of the stream, chosen by the salt, and the staged rows that they made."""
     stream = bound.join.inputs[0]
     columns = {quote(stream.alias, name): name for name in stream.columns}
     shown = {
@@ -123,7 +125,7 @@ def _sample(bound: BoundJoin, new_rows: DataFrame, staged: DataFrame, share: int
 
     def sampled(rows: DataFrame, names: list[str]) -> DataFrame:
         values = (comparable(quote(name), rows.schema[name].dataType) for name in names)
-        return rows.where(f"pmod(xxhash64({', '.join(values)}), {share}) = 0")
+        return rows.where(f"pmod(xxhash64({', '.join(values)}, {text(salt)}), {share}) = 0")
 
     return sampled(new_rows, list(shown.values())), sampled(staged, list(shown))
 

@@ -162,9 +162,9 @@ class Commits:
         changes = self.changes(place)
         return None if changes is None else self.materialize(f"keys_{place}", changes.select("key").distinct())
 
-    def referring(self, link: Link, keys: DataFrame) -> DataFrame:
-        """Return the keys of the rows that refer to one of the keys, at the pinned version."""
-        return self._sources.referring(link, keys)
+    def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]]) -> DataFrame:
+        """Return the keys of the rows of an input that refer to one of the keys, at the pinned version."""
+        return self._sources.referring(place, wanted)
 
     def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
         """Return the rows of inputs with one of the keys, at the pinned version."""

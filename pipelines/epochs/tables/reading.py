@@ -1,6 +1,6 @@
 """Read the sources of an incremental epoch: their changes, and rows by literals that prune files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
@@ -13,7 +13,7 @@ from lakehouse.changes import key_struct, net, null_key
 from lakehouse.conditions import reading
 from lakehouse.distorted import distortion
 from lakehouse.pruning import Pruning, pruning
-from lakehouse.small import to_driver
+from lakehouse.small import DriverRows, to_driver
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table
@@ -101,30 +101,37 @@ class EpochSources:
         changes = self.changes(place)
         return None if changes is None else changes.select("key")
 
-    def referring(self, link: Link, keys: DataFrame) -> DataFrame:
-        """Return the keys of the rows that refer to one of the keys, at the pinned version."""
-        join = self._bound.join
-        item = join.inputs[link.over]
-        wanted = self.pruning(keys)
-        table = self._bound.table(link.over)
+    def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]]) -> DataFrame:
+        """Return the keys of the rows of an input that refer to one of the keys, at the pinned version, by one scan."""
+        item, table = self._bound.join.inputs[place], self._bound.table(place)
         rows = rows_of(self._workspace, item, table, table.version).alias(item.alias)
-        key = F.expr(key_struct(item.key, self._bound.types[link.over])).alias("key")
-        if wanted.keys == 0:
+        key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
+        rows = rows.where(f"NOT {null_key(item.key)}")
+        listed, found = [], []
+        for link, keys in wanted:
+            known, columns = self.pruning(keys), _plain_columns(link, item)
+            predicate = known.predicate(columns) if columns else None
+            if known.keys == 0:
+                continue
+            if predicate is not None and known.exact:
+                listed.append(f"({predicate})")
+                continue
+            pruned = rows.where(f"NOT {null_reference(link)}")
+            pruned = pruned if predicate is None else pruned.where(predicate)
+            self._scans += [] if self._via_driver else [pruned]
+            found.append(self._with_one_of(pruned, reference(link, self._bound.types[link.input]), keys))
+        if listed:
+            pruned = rows.where(" OR ".join(listed))
+            self._scans += [] if self._via_driver else [pruned]
+            found.append(pruned)
+        if not found:
             return rows.where(F.lit(False)).select(key)
-        rows = rows.where(f"NOT {null_reference(link)}").where(f"NOT {null_key(item.key)}")
-        columns = _plain_columns(link, item)
-        predicate = wanted.predicate(columns) if columns else None
-        if predicate is not None:
-            rows = rows.where(predicate)
-        scanned = rows
-        if predicate is None or not wanted.exact:
-            rows = self._with_one_of(rows, reference(link, self._bound.types[link.input]), keys)
-        if self._via_driver:
-            found = to_driver(rows.select(key))
-            self._files.update(found.files)
-            return found.frame
-        self._scans.append(scanned)
-        return rows.select(key)
+        referring = reduce(DataFrame.unionAll, (some.select(key) for some in found))
+        if not self._via_driver:
+            return referring
+        kept = to_driver(referring)
+        self._files.update(kept.files)
+        return kept.frame
 
     def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
         """Return the rows of inputs with one of the keys, at the pinned version; other rows, too, if cheaper."""
@@ -153,6 +160,8 @@ class EpochSources:
             self._scans.append(rows)
             self.unchecked.append((place, rows.select(key)))
             return rows
+        if self._via_driver and self._is_copied_whole(place):
+            return self._copied(place)
         wanted = keys()
         known = self._looked_up_already.get((place, id(wanted)))
         if known is None:
@@ -167,12 +176,34 @@ class EpochSources:
             names = (F.col(quote(name)) for name in item.key)
             self.unchecked.append((place, self._exactly(pruned.select(*names), place, wanted).select(key)))
             return self._exactly(pruned, place, wanted)
-        found = to_driver(self._exactly(pruned, place, wanted))
+        return self._kept(place, to_driver(self._exactly(pruned, place, wanted)))
+
+    def _is_copied_whole(self, place: int) -> bool:
+        """
+        Return whether copying a referenced table to the driver costs less than looking up keys in it.
+
+        The tables that it refers to must be copied whole, too, since its rows refer to more of their keys than needed.
+        """
+        join = self._bound.join
+        further = (link.input for link in join.links if link.over == place)
+        is_small = place not in join.members and self._bound.table(place).size <= limits.WHOLE_BYTES
+        return is_small and all(map(self._is_copied_whole, further))
+
+    def _copied(self, place: int) -> DataFrame:
+        """Copy a table to the driver without a filter, for which Spark would run a query that selects files."""
+        item, table = self._bound.join.inputs[place], self._bound.table(place)
+        rows = to_driver(rows_of(self._workspace, item, table, table.version))
+        return self._kept(place, rows).where(f"NOT {null_key(item.key)}")
+
+    def _kept(self, place: int, found: DriverRows) -> DataFrame:
+        """Count rows that were looked up, and return them."""
+        item = self._bound.join.inputs[place]
         self._files.update(found.files)
         if found.distinct(item.key) == found.rows.num_rows:
             self._counts["looked_up"] += found.rows.num_rows
         else:
-            self.unchecked.append((place, found.frame.select(key)))
+            key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
+            self.unchecked.append((place, found.frame.where(f"NOT {null_key(item.key)}").select(key)))
         return found.frame
 
     def _is_read_whole(self, place: int) -> bool:

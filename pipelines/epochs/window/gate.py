@@ -67,7 +67,9 @@ def _gated(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage
     known = [_known(workspace, bound, plan, place) for place in (0, 1)]
     if share == 1 and plan.state_bytes <= limits.SMALL_BYTES:
         known = _collected(known)
-    return gate_met(staged, _state_changes(workspace, bound, stage), known, _meeting(bound, plan, known, share))
+    return gate_met(
+        staged, _state_changes(workspace, bound, stage), known, _meeting(bound, plan, known, share, stage.path)
+    )
 
 
 def _known(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame:
@@ -130,7 +132,7 @@ def _identity(version: str, hashed: str, number: str) -> str:
     return struct({"version": version, "hash": hashed, "number": number})
 
 
-def _meeting(bound: BoundJoin, plan: EpochPlan, known: list[DataFrame], share: int) -> Meeting:
+def _meeting(bound: BoundJoin, plan: EpochPlan, known: list[DataFrame], share: int, salt: str) -> Meeting:
     join = bound.join
     assert join.window is not None
     is_from_upstream = any(watermark.is_from_upstream for watermark in join.window.watermarks)
@@ -144,6 +146,7 @@ def _meeting(bound: BoundJoin, plan: EpochPlan, known: list[DataFrame], share: i
         bound.semantics,
         share,
         follows=not is_from_upstream and (share == 1 or is_by_commit),
+        salt=salt,
     )
 
 
