@@ -39,8 +39,8 @@ SMALL_BYTES = 4 * 2**20
 
 WHOLE_BYTES = 512 * 2**10
 """
-Bytes. A referenced table of up to this size is copied to the driver whole even where others are read by key: a filter
-costs a query that selects files. Of 2,000 rows, all took 0.03 s, and those with one of 20 keys 0.15 s.
+Bytes. A small table of up to this size to which others refer is copied to the driver whole even in a small epoch, since
+its keys need not be computed first. A star with four such tables took 14.2 s, and 16.5 s with each of them by key.
 """
 
 LITERAL_BYTES = 32 * 2**20

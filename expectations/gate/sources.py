@@ -119,14 +119,18 @@ class Sources:
             whole = [item.rows.where(f"NOT {null_key(item.key)}") for item in self.inputs]
             return self.statement.over(whole)
         found: dict[int, DataFrame] = {}
+        rows = {place: self.inputs[place].rows for place in self._read_whole()}
         wanted = dict.fromkeys(self.members, (keys, known))
         with ThreadPoolExecutor() as pool:
             checks = []
             while wanted:
                 checks.append(pool.submit(self._check, wanted))
-                rows = [self._rows(place, *some) for place, some in wanted.items()]
-                found |= zip(wanted, driver_copies(rows), strict=True)
-                further = [reference for reference in self.references if reference.over in wanted]
+                rows |= {place: self._rows(place, *some) for place, some in wanted.items()}
+                found |= zip(rows, driver_copies(list(rows.values())), strict=True)
+                rows, further = (
+                    {},
+                    [item for item in self.references if item.over in wanted and item.input not in found],
+                )
                 referred = driver_copies([self._referred(found[item.over], item).distinct() for item in further])
                 wanted = {item.input: (some, self.pruning(some)) for item, some in zip(further, referred, strict=True)}
             for check in checks:
@@ -137,12 +141,12 @@ class Sources:
         """
         Return the referenced inputs that cost less to read whole than by key: small ones that refer only to such ones.
 
-        They are read without a filter: Spark would run a query to select files by it.
+        Nothing has to be read before them, so that they come with the first query.
         """
-        whole: list[int] = []
+        whole, most = list[int](), min(limits.SMALL_BYTES, limits.WHOLE_BYTES)
         for reference in reversed(self.references):
             further = [item.input for item in self.references if item.over == reference.input]
-            if self.inputs[reference.input].size <= limits.WHOLE_BYTES and set(further) <= set(whole):
+            if self.inputs[reference.input].size <= most and set(further) <= set(whole):
                 whole.append(reference.input)
         return whole
 

@@ -23,9 +23,7 @@ from pipelines.joins.meaning import ROW, meaning_of_matched
 from pipelines.joins.versions import NEVER
 from pipelines.spec import Input, Link, ResolvedQuery, Semantics
 from pipelines.spec.statement.added_columns import POSITION, PREFIX
-
-ALWAYS = -(2**63)
-"""The position before all others, at which a version begins that no change made."""
+from pipelines.spec.statement.semantics import ALWAYS
 
 KEY, NULL_KEY, START, END = (f"{PREFIX}{name}" for name in ("looked_up", "null_key", "start", "end"))
 SPREAD_FROM, SPREAD_TO = (f"{PREFIX}{name}" for name in ("spread_from", "spread_to"))

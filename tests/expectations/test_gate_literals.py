@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from expectations.gate import by_key
@@ -119,3 +120,41 @@ def test_keys_on_the_driver_are_held_against_their_literals_without_a_job(spark:
         assert len(jobs("literals")) > 0, "what starts a job is seen"
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+
+def test_several_frames_are_copied_by_one_job(spark: SparkSession) -> None:
+    """A frame that cannot be copied stays as it is, beside the others."""
+    frames = [
+        spark.range(3).selectExpr("id", "IF(id = 1, NULL, id) AS v"),
+        spark.sql("SELECT parse_json('1') AS kept"),
+        spark.range(2).selectExpr("id AS v", "CAST(id AS STRING) AS w"),
+        spark.range(0).selectExpr("id"),
+    ]
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
+    spark.sparkContext.setJobGroup("copies", "copies")
+    try:
+        copies = by_key.driver_copies(frames)
+        assert len(jobs("copies")) == 1
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    assert copies[1] is frames[1]
+    for copy, frame in zip(copies, frames, strict=True):
+        assert copy.columns == frame.columns
+        assert [*map(str, copy.collect())] == [*map(str, frame.collect())]
+
+
+def test_the_keys_looked_up_without_literals_are_others_in_each_run(spark: SparkSession) -> None:
+    """A fault that a sample misses is found by a later run."""
+    keys = by_key.driver_copy(spark.range(1000).selectExpr("named_struct('k0', id) AS key"))
+    rows = spark.range(1000)
+    known = by_key.trusted(keys)
+    seen = list[set[int]]()
+
+    def joined(part: DataFrame, some: DataFrame) -> DataFrame:
+        seen.append({row.key.k0 for row in some.collect()})
+        return part.join(some.select("key.k0"), on=F.expr("id = k0"), how="left_semi")
+
+    for salt in ("one run", "another run"):
+        by_key.check_rows([by_key.Lookup("t", rows, ("id",), keys, known, joined)], salt)
+    assert all(limits.SAMPLED_KEYS <= len(sample) < 500 for sample in seen)
+    assert seen[0] == seen[1] != seen[2]

@@ -6,10 +6,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pipelines.joins.kernel import KeyTypes
-from pipelines.joins.lookup import ALWAYS, as_rows, emitted, ignores_null_values, look_up
+from pipelines.joins.lookup import as_rows, emitted, ignores_null_values, look_up
 from pipelines.joins.versions import versions
 from pipelines.spec import ResolvedQuery, Semantics
 from pipelines.spec.statement.added_columns import POSITION
+from pipelines.spec.statement.semantics import ALWAYS
 from tests.joins.changelogs import CUTS, KEY, ROW, SCOPE, SCOPES, ends_of
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types

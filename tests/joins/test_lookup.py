@@ -9,9 +9,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from lakehouse.session import settings
-from pipelines.joins.lookup import ALWAYS, as_rows, look_up, whole
+from pipelines.joins.lookup import as_rows, look_up, whole
 from pipelines.joins.versions import timed, versions
 from pipelines.spec.statement.added_columns import POSITION
+from pipelines.spec.statement.semantics import ALWAYS
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
 from tests.joins.streams import stream_rows

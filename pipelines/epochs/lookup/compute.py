@@ -27,11 +27,12 @@ from pipelines.epochs.lookup.reading import StreamSources
 from pipelines.epochs.scratch import via_driver_or_stage
 from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.epochs.tables.reading import check_looked_up
-from pipelines.joins.lookup import ALWAYS, as_rows, emitted, look_up
+from pipelines.joins.lookup import as_rows, emitted, look_up
 from pipelines.joins.watermarks import as_number
 from pipelines.plan.values import Computed, EpochPlan
 from pipelines.spec import STREAM_COLUMNS
 from pipelines.spec.statement.added_columns import HAS_VALUE, VERSION
+from pipelines.spec.statement.semantics import ALWAYS
 
 EPOCH, POSITION = STREAM_COLUMNS
 

@@ -16,10 +16,11 @@ from lakehouse.stage import Stage
 from lakehouse.values import comparable, type_sql
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.streams.new_rows import NewRows, as_time
+from pipelines.epochs.streams.plain_rows import plain_rows, position_of
 from pipelines.epochs.tables.gate import inspect_maps, statement_of
 from pipelines.plan.values import APPENDED, EpochPlan
 from pipelines.spec import STREAM_COLUMNS, Link
+from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION
 
 PLACE = "_lakejoin_place"
 """The column with the position of a stream's row, beside the user's columns."""
@@ -56,7 +57,7 @@ def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
         if number <= limits.CHANGES_VIA_DRIVER
         else {},
     ):
-        new_rows = NewRows(workspace, bound, plan).placed(PLACE)
+        new_rows = _placed(plain_rows(workspace, bound, plan))
         staged = stage.get(workspace.spark, "result", bound.columns)
         if number > limits.LOOKUPS_CHECKED:
             new_rows, staged = _sample(bound, new_rows, staged, number // limits.LOOKUPS_CHECKED + 1, stage.path)
@@ -64,6 +65,11 @@ def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
         links = sorted(bound.join.links, key=lambda link: link.input)
         tables = [_table(workspace, bound, plan, link) for link in links]
         return gate_looked_up(staged, new_rows, PLACE, _statement(bound, plan.epoch), tables, stage.path)
+
+
+def _placed(rows: DataFrame) -> DataFrame:
+    """Return the columns of the stream, and the position as PLACE."""
+    return rows.withColumnRenamed(POSITION, PLACE).drop(VERSION, HAS_VALUE)
 
 
 def _statement(bound: BoundJoin, epoch: int) -> Statement:
@@ -94,7 +100,7 @@ def _table(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, link: Link) 
         looked_up = replace(looked_up, floor=plan.clocks[item.source])
     if item.source in bound.times:
         column = quote(bound.times[item.source])
-        time = as_time(f"coalesce(new.{column}, old.{column})", table.schema[bound.times[item.source]].dataType)
+        time = position_of(f"coalesce(new.{column}, old.{column})", table.schema[bound.times[item.source]].dataType)
         looked_up = replace(looked_up, time=time)
     return replace(looked_up, feed=feed)
 

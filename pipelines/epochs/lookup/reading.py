@@ -14,10 +14,11 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.streams.new_rows import as_time, refuse_untimed
 from pipelines.epochs.tables.commits import CommitSources, key_at
 from pipelines.joins.kernel import refers_to
-from pipelines.joins.lookup import ALWAYS, whole
+from pipelines.joins.lookup import whole
 from pipelines.joins.versions import timed, versions
 from pipelines.plan.values import EpochPlan
 from pipelines.spec import Link
+from pipelines.spec.statement.semantics import ALWAYS
 
 
 class StreamSources(CommitSources):

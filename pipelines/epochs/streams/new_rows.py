@@ -13,17 +13,14 @@ from lakehouse.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.streams.upstream_progress import UpstreamProgress, upstream_progress
-from pipelines.joins.lookup import ALWAYS, ignores_null_values
+from pipelines.joins.lookup import ignores_null_values
 from pipelines.joins.watermarks import as_number
 from pipelines.plan.values import EpochPlan, SourceRange
 from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, STREAM_COLUMNS, VERSION
-from pipelines.spec.statement.semantics import UNORDERED
+from pipelines.spec.statement.semantics import ALWAYS, UNORDERED
 
 CAUSED_AT = STREAM_COLUMNS[1]
 """The column of a join's result with the time of the change that caused a row."""
-
-ADDED_COLUMNS = (POSITION, VERSION, HAS_VALUE)
-"""The columns that `NewRows` adds to the columns of the stream."""
 
 ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
 """Operations whose deleted or updated rows `ignore_changes` skips; of other operations it skips the whole commit."""
@@ -95,11 +92,6 @@ class NewRows:
         reached: int | None = self._seen.get["reached"]
         upstream_times = [] if self.upstream is None else [position.time for position in self.upstream.positions]
         return max([*upstream_times, *([] if reached is None else [reached])], default=None)
-
-    def placed(self, name: str) -> DataFrame:
-        """Return the columns of the stream that the join uses, and the position under the given name."""
-        columns = [column for column in self.frame.columns if column not in (POSITION, VERSION, HAS_VALUE)]
-        return self.frame.selectExpr(*map(quote, columns), f"{POSITION} AS {quote(name)}")
 
     def facts(self) -> dict[str, int]:
         """

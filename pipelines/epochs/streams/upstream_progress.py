@@ -12,8 +12,8 @@ from typing import NamedTuple
 from pyspark.sql.types import DateType, StructType
 
 from lakehouse.entries import JoinHistory
-from pipelines.joins.lookup import ALWAYS
 from pipelines.spec.sql.lengths import DAY
+from pipelines.spec.statement.semantics import ALWAYS
 
 
 class UpstreamPosition(NamedTuple):

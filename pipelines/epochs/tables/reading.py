@@ -186,11 +186,13 @@ class EpochSources:
         """
         join = self._bound.join
         further = (link.input for link in join.links if link.over == place)
-        is_small = place not in join.members and self._bound.table(place).size <= limits.WHOLE_BYTES
+        is_small = place not in join.members and self._bound.table(place).size <= min(
+            limits.SMALL_BYTES, limits.WHOLE_BYTES
+        )
         return is_small and all(map(self._is_copied_whole, further))
 
     def _copied(self, place: int) -> DataFrame:
-        """Copy a table to the driver without a filter, for which Spark would run a query that selects files."""
+        """Copy a table to the driver, without computing first which of its keys are needed."""
         item, table = self._bound.join.inputs[place], self._bound.table(place)
         rows = to_driver(rows_of(self._workspace, item, table, table.version))
         return self._kept(place, rows).where(f"NOT {null_key(item.key)}")

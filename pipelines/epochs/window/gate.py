@@ -9,7 +9,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DateType, StringType, StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from expectations.gate import Clock, Meeting, gate_met
 from expectations.gate.met import EARLIEST, FACTS, ROWS
@@ -23,12 +23,12 @@ from lakehouse.tables import read
 from lakehouse.values import hash_of
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.streams.new_rows import ADDED_COLUMNS, NewRows
+from pipelines.epochs.streams.plain_rows import number_of, plain_rows
 from pipelines.epochs.streams.state_table import BOTH, KNOWN_COLUMNS, STATE_ROWS, state_schema
 from pipelines.epochs.tables.gate import inspect_maps, statement_of
 from pipelines.plan.values import EpochPlan
 from pipelines.spec import ROW_COLUMNS
-from pipelines.spec.sql.lengths import DAY
+from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION
 
 
 def gate_meetings(
@@ -83,8 +83,8 @@ def _known(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) 
 
 
 def _new_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame:
-    item, (time, version, has_value) = bound.join.inputs[place], ADDED_COLUMNS
-    rows = NewRows(workspace, bound, plan, 0 if bound.is_read_once else place).frame
+    item, (time, version, has_value) = bound.join.inputs[place], (POSITION, VERSION, HAS_VALUE)
+    rows = plain_rows(workspace, bound, plan, 0 if bound.is_read_once else place)
     row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
     rows = rows.select(time, version, has_value, row)
     hashed = hash_of(quote(item.alias), rows.schema[item.alias].dataType)
@@ -164,17 +164,6 @@ def _clocks(bound: BoundJoin, greatest: Mapping[str, int], known: list[DataFrame
         alias = bound.join.inputs[place].alias
         struct = known[place].schema[alias].dataType
         assert isinstance(struct, StructType)
-        time = _number(quote(alias, column), struct[column].dataType, by_date=window.by_date)
+        time = number_of(quote(alias, column), struct[column].dataType, by_date=window.by_date)
         clocks.append(Clock(place, time, watermark.lateness, None if at is None else at - watermark.lateness))
     return tuple(clocks)
-
-
-def _number(column: str, kind: DataType, *, by_date: bool) -> str:
-    """Return the SQL of a time as a number: microseconds since 1970, or the integer itself."""
-    if isinstance(kind, DateType) and by_date:
-        return f"unix_date({column}) * {DAY}L"
-    if isinstance(kind, TimestampNTZType):  # a timestamp without a zone counts as UTC
-        return f"unix_micros(CAST(concat(CAST({column} AS STRING), 'Z') AS TIMESTAMP))"
-    if isinstance(kind, (DateType, TimestampType)):
-        return f"unix_micros(CAST({column} AS TIMESTAMP))"
-    return f"CAST({column} AS BIGINT)"

@@ -7,6 +7,9 @@ from pipelines.spec.sql.lengths import lateness
 from pipelines.spec.sql.objection import Objection
 from pipelines.spec.statement.statement import Statement
 
+ALWAYS = -(2**63)
+"""The position before all others, at which a version begins that no change made."""
+
 UNORDERED = 0
 """The position of rows of an initial load without an order."""
 

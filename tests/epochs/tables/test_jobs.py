@@ -15,6 +15,9 @@ from tests.lake import Lake, only
 
 MOST_JOBS = {"delta-rs": 45, "spark": 60}
 """What an epoch of a join of two tables may take, by the reader of logs and ledger."""
+MOST_JOBS_OF_STAR = 110
+"""What an epoch of a star of six tables may take, all of which change."""
+DIMENSIONS = ("a", "b", "c", "d", "e")
 
 
 def jobs_of(lake: Lake, action: Callable[[], object]) -> int:
@@ -54,6 +57,32 @@ def test_an_epoch_of_one_change_takes_few_jobs(loaded: Lake, reader: str) -> Non
     )
     assert jobs <= MOST_JOBS[reader]
     assert jobs_of(loaded, lambda: loaded.pipeline().run(loaded.spark)) <= (0 if reader == "delta-rs" else 20)
+
+
+def test_an_epoch_of_a_star_takes_few_jobs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SMALL_BYTES", "LITERAL_BYTES"):
+        monkeypatch.setattr(limits, name, 0)  # the tables stand for larger ones
+    references = ", ".join(DIMENSIONS)
+    lake.create(
+        "facts",
+        f"k INT, v STRING, {', '.join(f'{name} INT' for name in DIMENSIONS)}",
+        "(1, 'x', 1, 1, 1, 1, 1), (2, 'y', 2, 2, 2, 2, 2), (3, 'z', 3, 3, 3, 3, 3)",
+    )
+    for name in DIMENSIONS:
+        lake.create(name, f"k INT, w_{name} STRING", "(1, 'p'), (2, 'q'), (3, 'r')")
+    joins = " ".join(f"LEFT JOIN {name} ON facts.{name} = {name}.k" for name in DIMENSIONS)
+    shown = ", ".join(f"w_{name}" for name in DIMENSIONS)
+    keys = dict.fromkeys(("facts", *DIMENSIONS), "k")
+    pipeline = lake.pipeline(f"SELECT facts.k, v, {references}, {shown} FROM facts {joins}", keys)
+    pipeline.run(lake.spark)
+
+    def change(number: int) -> None:
+        lake.sql(f"UPDATE {{facts}} SET v = 'n{number}' WHERE k = 1", "facts")
+        for name in DIMENSIONS:
+            lake.sql(f"UPDATE {{{name}}} SET w_{name} = 'n{number}' WHERE k = 2", name)
+
+    assert warm_epoch(lake, pipeline, change) <= MOST_JOBS_OF_STAR
+    assert len(lake.rows()) == 3
 
 
 def test_the_plan_names_a_reader_that_costs_a_query(loaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,127 @@
+"""
+Read the new rows of a stream once more, for the gate.
+
+The gate takes nothing from the joins or from their reader, because it would repeat their mistakes. It knows that the
+epoch has refused what it cannot read, such as rows without a time.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DateType, TimestampNTZType, TimestampType
+
+from lakehouse.sqltext import quote
+from lakehouse.tables import Table, commits_since, read_rows
+from lakehouse.times import micros
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.streams.upstream_progress import upstream_progress
+from pipelines.plan.values import EpochPlan, SourceRange
+from pipelines.spec import STREAM_COLUMNS
+from pipelines.spec.sql.lengths import DAY
+from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION
+from pipelines.spec.statement.semantics import ALWAYS, UNORDERED
+
+CAUSED_AT = STREAM_COLUMNS[1]
+
+
+def plain_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int = 0) -> DataFrame:
+    """
+    Read the new rows of a stream: its snapshot in a first load, afterwards the rows that its commits inserted.
+
+    Args:
+        workspace: Where the stream is.
+        bound: The join.
+        plan: The epoch.
+        place: The place of the stream in FROM.
+
+    Returns:
+        The columns of the stream that the join uses, POSITION (bigint), VERSION (of the commit) and HAS_VALUE. A join
+        with tables ignores rows without a value, except left joins under `kafka-0.10.0` (KIP-77).
+    """
+    stream, table = bound.streams[place], bound.table(place)
+    (versions,) = (part for part in plan.sources if part.name == stream.source)
+    if plan.strategy == "incremental":
+        rows = _inserted(workspace, bound, plan, place, versions)
+    else:
+        rows = read_rows(workspace.spark, table, table.version)
+        column = stream.order if bound.times else stream.event_time
+        # Several streams are compared with each other, and the dates of one stream only among themselves.
+        in_order = number_of if bound.join.window is not None and not bound.times else position_of
+        position = str(UNORDERED) if column is None else in_order(quote(column), table.schema[column].dataType)
+        position = position if bound.times else f"coalesce({position}, {UNORDERED})"
+        rows = rows.withColumns({VERSION: F.lit(table.version), POSITION: F.expr(position)})
+    has_value = f"NOT coalesce({stream.null_value.sql}, FALSE)"
+    if bound.join.window is None:
+        is_left_of_old = bound.semantics == "kafka-0.10.0" and all(step.how != "inner" for step in bound.join.steps)
+        rows = rows.where("TRUE" if is_left_of_old else has_value)
+    names = map(quote, bound.join.inputs[place].columns)
+    return rows.selectExpr(
+        *names,
+        f"CAST({POSITION} AS BIGINT) AS {POSITION}",
+        f"CAST({VERSION} AS BIGINT) AS {VERSION}",
+        f"{has_value} AS {HAS_VALUE}",
+    )
+
+
+def position_of(column: str, kind: DataType) -> str:
+    """Return the SQL of the position of a time: days of a date, else as `number_of`."""
+    return f"unix_date({column})" if isinstance(kind, DateType) else number_of(column, kind)
+
+
+def number_of(column: str, kind: DataType, *, by_date: bool = False) -> str:
+    """
+    Return the SQL of a time as a number: microseconds since 1970, or the integer itself.
+
+    Args:
+        column: The column, as SQL.
+        kind: Its type.
+        by_date: Whether only dates are compared: then each day has 24 hours.
+    """
+    if isinstance(kind, DateType) and by_date:
+        return f"unix_date({column}) * {DAY}L"
+    if isinstance(kind, TimestampNTZType):  # a timestamp without a zone counts as UTC
+        return f"unix_micros(CAST(concat(CAST({column} AS STRING), 'Z') AS TIMESTAMP))"
+    if isinstance(kind, (DateType, TimestampType)):
+        return f"unix_micros(CAST({column} AS TIMESTAMP))"
+    return f"CAST({column} AS BIGINT)"
+
+
+def _inserted(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int, versions: SourceRange) -> DataFrame:
+    """Return the inserted rows of a stream with POSITION and VERSION, without those of commits that rewrote rows."""
+    stream, table = bound.streams[place], bound.table(place)
+    upstream = None
+    names = list(bound.used(stream.source))
+    if stream.source in bound.made:
+        clock, history = plan.clocks.get(stream.source, ALWAYS), bound.made[stream.source]
+        upstream = upstream_progress(history, versions.epochs, table.schema, workspace.file.timezone, clock)
+        names.append(CAUSED_AT)
+    if not versions.has_changes:
+        nothing = read_rows(workspace.spark, table, table.version).where("FALSE")
+        return nothing.withColumns({VERSION: F.lit(0), POSITION: F.lit(0)})
+    feed = workspace.feeds.read(stream.source, table, versions.read_after, versions.to_version, names, "inserted")
+    rows = feed.where("_change_type = 'insert'")
+    if stream.ignore_changes:
+        by_row = ("DELETE", "MERGE", "UPDATE")
+        commits = commits_since(workspace.engine, table, versions.read_after)
+        whole = [-1, *(commit.version for commit in commits if commit.operation not in by_row)]
+        rewrites = feed.where(F.col("_commit_version").isin(whole)).where("_change_type <> 'insert'")
+        rows = rows.join(rewrites.select("_commit_version").distinct(), on="_commit_version", how="left_anti")
+    time = "unix_micros(_commit_timestamp)"
+    if upstream is not None:
+        time = upstream.time_sql(CAUSED_AT)
+    elif stream.source in bound.times:
+        column = bound.times[stream.source]
+        time = position_of(quote(column), table.schema[column].dataType)
+    elif bound.join.window is not None:
+        time = _never_earlier(workspace, table, versions, plan.clocks.get(stream.source))
+    return rows.withColumns({VERSION: F.col("_commit_version"), POSITION: F.expr(time)})
+
+
+def _never_earlier(workspace: Workspace, table: Table, versions: SourceRange, clock: int | None) -> str:
+    """Return the SQL of the time of a commit of a stream: at least the time of the commit before it."""
+    reached, cases = clock, ""
+    for commit in commits_since(workspace.engine, table, versions.read_after):
+        if commit.changes_data and commit.version <= versions.to_version:
+            reached = micros(commit.at) if reached is None else max(reached, micros(commit.at))
+            cases += f" WHEN {commit.version} THEN {reached}L"
+    return f"CASE _commit_version{cases} END" if cases else "unix_micros(_commit_timestamp)"
