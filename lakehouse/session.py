@@ -143,6 +143,8 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     for name, value in FIXED.items():
         with suppress(PySparkException):  # `deviations` reports a setting that this runtime refuses
             session.conf.set(name, value)
+    with suppress(PySparkException):
+        session.conf.set("spark.sql.codegen.hugeMethodLimit", str(limits.METHOD_BYTES))
     session.conf.set("spark.sql.session.timeZone", timezone)
     different = deviations(session)
     for name in INDISPENSABLE:

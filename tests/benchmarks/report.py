@@ -92,6 +92,7 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> str:
             f"{line['full_s']:.1f}",
             f"{line['recipe_s']:.1f}",
             f"**{line['lakejoin_s']:.1f}**",
+            f"{line['spark_jobs']}",
             f"{line['ratio_full']:.1f}",
             f"{line['ratio_recipe']:.1f}",
             f"{line['feed_rows']:,} / {line['needed_feed_rows']:,}",
@@ -104,6 +105,7 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> str:
         "full s",
         "recipe s",
         "lakejoin s",
+        "its Spark jobs",
         "full / lakejoin",
         "recipe / lakejoin",
         "feed rows / needed",
@@ -137,7 +139,13 @@ def _sentences(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
 def details(found: dict[str, list[dict[str, Any]]]) -> str:
     """Return the part of `tests/README.md`: every figure that README.md does not show, and those of the plot."""
     grown = [
-        [f"{line['rows']:,}", f"{line['changes']:,}", f"{line['full_s']:.1f}", f"{line['lakejoin_s']:.1f}"]
+        [
+            f"{line['rows']:,}",
+            f"{line['changes']:,}",
+            f"{line['full_s']:.1f}",
+            f"{line['lakejoin_s']:.1f}",
+            f"{line['spark_jobs']}",
+        ]
         for line in (*found["rows"], *found["changes"])
     ]
     single = [row for line in found["cases"] for row in _single(line)]
@@ -145,7 +153,9 @@ def details(found: dict[str, list[dict[str, Any]]]) -> str:
     if single:
         parts.append(_table(["case", "seconds", "ratio"], single))
     if grown:
-        parts.append(_table(["rows of each table", "changes (recent)", "full s", "lakejoin s"], grown))
+        parts.append(
+            _table(["rows of each table", "changes (recent)", "full s", "lakejoin s", "its Spark jobs"], grown)
+        )
     return "\n\n".join(parts)
 
 
