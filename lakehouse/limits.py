@@ -129,7 +129,7 @@ source with many changes does not crowd out another.
 """
 
 SAMPLED_KEYS = 100
-"""Keys whose rows the gate also looks up without literals."""
+"""Keys of which at least so many are also looked up without literals by the gate, others in each run; or all keys."""
 
 LOADED_KEYS = 100
 """Keys of a first load whose rows the gate recomputes, plus this many of each input with the result's key."""

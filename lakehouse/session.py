@@ -59,6 +59,13 @@ Settings for joins of a few rows that the driver holds: a broadcast is a Spark j
 than sorting the rows. A broadcast that a query asks for remains one.
 """
 
+COSTS = {
+    "spark.sql.codegen.hugeMethodLimit": limits.METHOD_BYTES,
+    # The gate samples the rows that a change of a source affects before they are shuffled, not after.
+    "spark.sql.optimizer.windowGroupLimitThreshold": limits.LEFT_OUT_ROWS,
+}
+"""Settings of lakejoin's session that change only what a query costs."""
+
 LOSSY_SETTINGS = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
 
@@ -143,8 +150,9 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     for name, value in FIXED.items():
         with suppress(PySparkException):  # `deviations` reports a setting that this runtime refuses
             session.conf.set(name, value)
-    with suppress(PySparkException):
-        session.conf.set("spark.sql.codegen.hugeMethodLimit", str(limits.METHOD_BYTES))
+    for name, number in COSTS.items():
+        with suppress(PySparkException):
+            session.conf.set(name, str(number))
     session.conf.set("spark.sql.session.timeZone", timezone)
     different = deviations(session)
     for name in INDISPENSABLE:

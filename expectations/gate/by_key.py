@@ -99,7 +99,7 @@ def _differing(lookup: Lookup, salt: str) -> DataFrame:
     """Return `name` and `key` (JSON) of the keys whose rows the two ways find a different number of times."""
     # A hash needs no job if the keys are on the driver. Twice the number, since a hash takes only about its share.
     share = max((lookup.known.keys or limits.LISTED_KEYS) // (2 * limits.SAMPLED_KEYS), 1)
-    sample = lookup.keys.where(f"pmod(xxhash64(key, {text(salt)}), {share}) = 0")
+    sample = lookup.keys.where(f"pmod(xxhash64('literals', key, {text(salt)}), {share}) = 0")
 
     def counted(part: DataFrame, times: int) -> DataFrame:
         own = F.expr(numbered(map(quote, lookup.key))).alias(KEY)

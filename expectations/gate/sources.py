@@ -72,7 +72,7 @@ class Sources:
         members: The indexes of the inputs that have the key of the result.
         references: The references to the other inputs, each after the reference to the input that refers.
         size: The size of their tables in bytes.
-        salt: A text that is another one for each run, so that a sample of the rows is not the same rows each time.
+        salt: Chooses the samples; each run has another one.
     """
 
     statement: Statement
@@ -127,10 +127,8 @@ class Sources:
                 checks.append(pool.submit(self._check, wanted))
                 rows |= {place: self._rows(place, *some) for place, some in wanted.items()}
                 found |= zip(rows, driver_copies(list(rows.values())), strict=True)
-                rows, further = (
-                    {},
-                    [item for item in self.references if item.over in wanted and item.input not in found],
-                )
+                rows = {}
+                further = [item for item in self.references if item.over in wanted and item.input not in found]
                 referred = driver_copies([self._referred(found[item.over], item).distinct() for item in further])
                 wanted = {item.input: (some, self.pruning(some)) for item, some in zip(further, referred, strict=True)}
             for check in checks:
@@ -141,12 +139,15 @@ class Sources:
         """
         Return the referenced inputs that cost less to read whole than by key: small ones that refer only to such ones.
 
-        Nothing has to be read before them, so that they come with the first query.
+        Nothing has to be read before them, so that they come with the first query. They are small together, so that the
+        driver can hold them beside the other rows. The statement may see rows to which no row refers, as it does when
+        it is evaluated over whole tables.
         """
         whole, most = list[int](), min(limits.SMALL_BYTES, limits.WHOLE_BYTES)
         for reference in reversed(self.references):
             further = [item.input for item in self.references if item.over == reference.input]
-            if self.inputs[reference.input].size <= most and set(further) <= set(whole):
+            together = sum(self.inputs[place].size for place in (*whole, reference.input))
+            if together <= most and set(further) <= set(whole):
                 whole.append(reference.input)
         return whole
 
@@ -172,7 +173,7 @@ class Sources:
         if not frames:
             return None
         touched = reduce(DataFrame.unionAll, frames).distinct()
-        try:  # collected, because the sample of a share may be another one each time it is evaluated
+        try:  # collected, so that no later plan reads the sources again
             return touched if self.are_small else to_driver(touched).frame
         except TooLarge:
             return None
@@ -190,7 +191,7 @@ class Sources:
         if self.are_small:
             return keys
         each = Window.partitionBy("cause").orderBy(F.xxhash64("key", F.lit(self.salt)))
-        return keys.withColumn("place", F.row_number().over(each)).where(f"place <= {self.share}").drop("place")
+        return keys.withColumn("number", F.row_number().over(each)).where(f"number <= {self.share}").drop("number")
 
     def _check(self, wanted: Mapping[int, tuple[DataFrame, Pruning]]) -> None:
         """Check that the literals and the keys find the same rows of inputs, except those with a large table."""
@@ -217,7 +218,7 @@ class Sources:
 
     def _referring(self, place: int, references: Sequence[Reference], reached: Mapping[int, DataFrame]) -> DataFrame:
         """
-        Find the rows of an input that refer to some keys, by one scan for all references.
+        Find the rows of an input that refer to some keys, by one scan for all references that a hash compares.
 
         Args:
             place: The index in FROM of the input.
@@ -225,20 +226,35 @@ class Sources:
             reached: For each referenced input the keys, as `key` and `cause`.
 
         Returns:
-            `key` of the rows and `cause`. Keys are compared by a hash. A collision adds a row that need not be checked.
+            `key` of the rows and `cause`. A hash compares most keys. A collision adds a row that need not be checked.
         """
+        hashed = [reference for reference in references if self._is_hashed(reference)]
+        groups = [hashed] if hashed else []
+        groups += [[reference] for reference in references if reference not in hashed]
+        return reduce(DataFrame.unionAll, (self._referring_by(place, group, reached) for group in groups))
+
+    def _referring_by(self, place: int, references: Sequence[Reference], reached: Mapping[int, DataFrame]) -> DataFrame:
+        """Find the rows that refer to some keys by one reference, or by several that a hash compares."""
+
+        def compared(number: int, key: str) -> str:
+            return f"xxhash64({number}, {key})" if self._is_hashed(references[number]) else key
+
         item = self.inputs[place]
         rows = item.rows.where(f"NOT {null_key(item.key)}").alias(self.statement.aliases[place])
-        refers_to = (f"xxhash64({n}, {self._key_sql(reference)})" for n, reference in enumerate(references))
-        hashes = rows.selectExpr(
+        refers_to = (compared(number, self._key_sql(reference)) for number, reference in enumerate(references))
+        referring = rows.selectExpr(
             f"{key_struct(item.key, item.types)} AS key", f"explode(array({', '.join(refers_to)})) AS refers_to"
         )
         wanted = [
-            reached[reference.input].selectExpr(f"xxhash64({n}, key) AS refers_to", "cause")
-            for n, reference in enumerate(references)
+            reached[reference.input].selectExpr(f"{compared(number, 'key')} AS refers_to", "cause")
+            for number, reference in enumerate(references)
         ]
         causes = F.broadcast(reduce(DataFrame.unionAll, wanted))
-        return hashes.join(causes, on="refers_to", how="inner").select("key", "cause")
+        return referring.join(causes, on="refers_to", how="inner").select("key", "cause")
+
+    def _is_hashed(self, reference: Reference) -> bool:
+        """Return whether equal keys have equal hashes, which is not so for text under a collation."""
+        return all("collate" not in kind.simpleString() for kind in self.inputs[reference.input].types)
 
     def _key_sql(self, reference: Reference) -> str:
         kinds = self.inputs[reference.input].types

@@ -185,6 +185,21 @@ def test_a_source_with_many_changes_does_not_crowd_out_another(
     assert (sum(k < 50 for k in found), sum(k >= 90 for k in found)) == (3, 3)
 
 
+def test_a_reference_under_a_collation_is_found(spark: SparkSession) -> None:
+    """Spark's hashes of equal texts differ there."""
+    statement = Statement(("l", "r"), (("left", "l.f = r.k"),), None, (("k", "l.k"),))
+    left = spark.range(3).selectExpr("id AS k", "IF(id = 1, 'abc', 'x') COLLATE UTF8_LCASE AS f")
+    right = spark.sql("SELECT 'ABC' COLLATE UTF8_LCASE AS k")
+    changed = right.selectExpr("named_struct('k0', k) AS key")
+    inputs = [
+        Rows(left, ("k",), (left.schema["k"].dataType,)),
+        Rows(right, ("k",), (right.schema["k"].dataType,), changed),
+    ]
+    touched = Sources(statement, inputs, (0,), (Reference(1, 0, ("l.f",)),)).touched()
+    assert touched is not None
+    assert [row.key.k0 for row in touched.collect()] == [1]
+
+
 def test_what_fails_is_not_published(lake: Lake) -> None:
     pipeline = _loaded(lake, KINDS["foreign-key"])
     before = lake.version()

@@ -68,6 +68,10 @@ class StreamSources(CommitSources):
             self._bound.table(place).size <= self._plan.stream_bytes or self._is_read_whole(place)
         )
 
+    def _is_copied_whole(self, place: int) -> bool:
+        """Return False: the keys are known before a table is read, and its other rows need not be checked."""
+        return False
+
     def is_sent_to_all(self, place: int) -> bool:
         """Return whether a table is broadcast: it is a global table, or it is small and so are its changes."""
         item, table = self._bound.join.inputs[place], self._bound.table(place)

@@ -1,8 +1,9 @@
 """
 Read the new rows of a stream once more, for the gate.
 
-The gate takes nothing from the joins or from their reader, because it would repeat their mistakes. It knows that the
-epoch has refused what it cannot read, such as rows without a time.
+The gate takes nothing from the joins or from their reader, because it would repeat their mistakes. With them it shares
+only the feeds, and the recorded progress of the joins that make a stream. The epoch has refused already what it cannot
+read, such as rows without a time.
 """
 
 from pyspark.sql import DataFrame
@@ -103,9 +104,11 @@ def _inserted(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: in
     if stream.ignore_changes:
         by_row = ("DELETE", "MERGE", "UPDATE")
         commits = commits_since(workspace.engine, table, versions.read_after)
-        whole = [-1, *(commit.version for commit in commits if commit.operation not in by_row)]
-        rewrites = feed.where(F.col("_commit_version").isin(whole)).where("_change_type <> 'insert'")
-        rows = rows.join(rewrites.select("_commit_version").distinct(), on="_commit_version", how="left_anti")
+        read = [commit for commit in commits if commit.changes_data and commit.version <= versions.to_version]
+        others = [commit.version for commit in read if commit.operation not in by_row]
+        if others:
+            rewrites = feed.where(F.col("_commit_version").isin(others)).where("_change_type <> 'insert'")
+            rows = rows.join(rewrites.select("_commit_version").distinct(), on="_commit_version", how="left_anti")
     time = "unix_micros(_commit_timestamp)"
     if upstream is not None:
         time = upstream.time_sql(CAUSED_AT)
@@ -119,9 +122,9 @@ def _inserted(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: in
 
 def _never_earlier(workspace: Workspace, table: Table, versions: SourceRange, clock: int | None) -> str:
     """Return the SQL of the time of a commit of a stream: at least the time of the commit before it."""
-    reached, cases = clock, ""
+    reached, cases, at = clock, "", "unix_micros(_commit_timestamp)"
     for commit in commits_since(workspace.engine, table, versions.read_after):
         if commit.changes_data and commit.version <= versions.to_version:
             reached = micros(commit.at) if reached is None else max(reached, micros(commit.at))
             cases += f" WHEN {commit.version} THEN {reached}L"
-    return f"CASE _commit_version{cases} END" if cases else "unix_micros(_commit_timestamp)"
+    return f"CASE _commit_version{cases} ELSE {at} END" if cases else at

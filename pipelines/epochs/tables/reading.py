@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -13,7 +14,7 @@ from lakehouse.changes import key_struct, net, null_key
 from lakehouse.conditions import reading
 from lakehouse.distorted import distortion
 from lakehouse.pruning import Pruning, pruning
-from lakehouse.small import DriverRows, to_driver
+from lakehouse.small import DriverRows, TooLarge, to_driver
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table
@@ -62,6 +63,7 @@ class EpochSources:
         self._ranges = {versions.name: versions for versions in plan.sources}
         self._changed: dict[str, DataFrame] = {}
         self._looked_up_already: dict[tuple[int, int], tuple[DataFrame, DataFrame]] = {}
+        self._copies: dict[int, DataFrame] = {}
         self._prunings: dict[int, tuple[DataFrame, Pruning]] = {}
         self._counts = {"read": 0, "null_keys": 0, "looked_up": 0}
         self._files: set[str] = set()
@@ -102,12 +104,16 @@ class EpochSources:
         return None if changes is None else changes.select("key")
 
     def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]]) -> DataFrame:
-        """Return the keys of the rows of an input that refer to one of the keys, at the pinned version, by one scan."""
+        """
+        Return the keys of the rows of an input that refer to one of the keys, at the pinned version.
+
+        One query finds them; all references by one column with few keys share one scan.
+        """
         item, table = self._bound.join.inputs[place], self._bound.table(place)
         rows = rows_of(self._workspace, item, table, table.version).alias(item.alias)
         key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
         rows = rows.where(f"NOT {null_key(item.key)}")
-        listed, found = [], []
+        listed, scans, found = [], [], []
         for link, keys in wanted:
             known, columns = self.pruning(keys), _plain_columns(link, item)
             predicate = known.predicate(columns) if columns else None
@@ -117,17 +123,16 @@ class EpochSources:
                 listed.append(f"({predicate})")
                 continue
             pruned = rows.where(f"NOT {null_reference(link)}")
-            pruned = pruned if predicate is None else pruned.where(predicate)
-            self._scans += [] if self._via_driver else [pruned]
-            found.append(self._with_one_of(pruned, reference(link, self._bound.types[link.input]), keys))
+            scans.append(pruned if predicate is None else pruned.where(predicate))
+            found.append(self._with_one_of(scans[-1], reference(link, self._bound.types[link.input]), keys))
         if listed:
-            pruned = rows.where(" OR ".join(listed))
-            self._scans += [] if self._via_driver else [pruned]
-            found.append(pruned)
+            scans.append(rows.where(" OR ".join(listed)))
+            found.append(scans[-1])
         if not found:
             return rows.where(F.lit(False)).select(key)
         referring = reduce(DataFrame.unionAll, (some.select(key) for some in found))
         if not self._via_driver:
+            self._scans += scans
             return referring
         kept = to_driver(referring)
         self._files.update(kept.files)
@@ -161,7 +166,8 @@ class EpochSources:
             self.unchecked.append((place, rows.select(key)))
             return rows
         if self._via_driver and self._is_copied_whole(place):
-            return self._copied(place)
+            with suppress(TooLarge):
+                return self._copied(place)
         wanted = keys()
         known = self._looked_up_already.get((place, id(wanted)))
         if known is None:
@@ -183,19 +189,21 @@ class EpochSources:
         Return whether copying a referenced table to the driver costs less than looking up keys in it.
 
         The tables that it refers to must be copied whole, too, since its rows refer to more of their keys than needed.
+        The join may see rows to which no row refers, as it does when it is computed over whole tables.
         """
         join = self._bound.join
         further = (link.input for link in join.links if link.over == place)
-        is_small = place not in join.members and self._bound.table(place).size <= min(
-            limits.SMALL_BYTES, limits.WHOLE_BYTES
-        )
+        most = min(limits.SMALL_BYTES, limits.WHOLE_BYTES)
+        is_small = place not in join.members and self._bound.table(place).size <= most
         return is_small and all(map(self._is_copied_whole, further))
 
     def _copied(self, place: int) -> DataFrame:
         """Copy a table to the driver, without computing first which of its keys are needed."""
-        item, table = self._bound.join.inputs[place], self._bound.table(place)
-        rows = to_driver(rows_of(self._workspace, item, table, table.version))
-        return self._kept(place, rows).where(f"NOT {null_key(item.key)}")
+        if place not in self._copies:
+            item, table = self._bound.join.inputs[place], self._bound.table(place)
+            rows = rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
+            self._copies[place] = self._kept(place, to_driver(rows))
+        return self._copies[place]
 
     def _kept(self, place: int, found: DriverRows) -> DataFrame:
         """Count rows that were looked up, and return them."""
@@ -205,7 +213,7 @@ class EpochSources:
             self._counts["looked_up"] += found.rows.num_rows
         else:
             key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
-            self.unchecked.append((place, found.frame.where(f"NOT {null_key(item.key)}").select(key)))
+            self.unchecked.append((place, found.frame.select(key)))
         return found.frame
 
     def _is_read_whole(self, place: int) -> bool:

@@ -6,7 +6,7 @@ from lakehouse import limits
 from lakehouse.errors import DuplicateKey, PipelineFileError
 from pipelines import Pipeline
 from pipelines.plan.values import EpochPlan
-from tests.lake import Lake, only
+from tests.lake import KEYED, Lake, only
 
 STAR = """
     SELECT f.id, f.tail, s.state, p.seats, m.country, a.city AS from_city, b.city AS to_city, g.tail AS previous_tail
@@ -126,3 +126,17 @@ def test_no_expression_is_evaluated_over_rows_that_never_were(lake: Lake, monkey
     monkeypatch.setattr(EpochPlan, "via_driver", False)
     assert only(pipeline.run(lake.spark)).counts["updated"] == 1
     assert lake.rows()[0] == (1, 20.0)
+
+
+def test_a_table_with_too_many_rows_for_the_driver_is_read_by_key(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file may hold many rows; the epoch need not pass through the stage because of them."""
+    lake.create("left", "k INT, f INT", "(1, 1), (2, 2)")
+    lake.create("right", "k INT, w STRING", "(1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e'), (6, 'f'), (7, 'g')")
+    pipeline = lake.pipeline("SELECT l.k, l.f, r.w FROM left l LEFT JOIN right r ON l.f = r.k", KEYED)
+    pipeline.run(lake.spark)
+    lake.sql("UPDATE {left} SET f = 3 WHERE k = 1")
+    assert only(pipeline.run(lake.spark)).counts["looked_up"] >= 7
+    monkeypatch.setattr(limits, "ROWS_ON_DRIVER", 5)
+    lake.sql("UPDATE {left} SET f = 4 WHERE k = 1")
+    assert only(pipeline.run(lake.spark)).counts["looked_up"] < 7
+    assert lake.rows() == [(1, 4, "d"), (2, 2, "b")]
