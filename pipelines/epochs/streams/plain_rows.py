@@ -23,6 +23,7 @@ from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION
 from pipelines.spec.statement.semantics import ALWAYS, UNORDERED
 
 CAUSED_AT = STREAM_COLUMNS[1]
+"""The column of a join's result with the time of the change that caused a row."""
 
 
 def plain_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int = 0) -> DataFrame:
@@ -47,7 +48,7 @@ def plain_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: i
         rows = read_rows(workspace.spark, table, table.version)
         column = stream.order if bound.times else stream.event_time
         # Several streams are compared with each other, and the dates of one stream only among themselves.
-        in_order = number_of if bound.join.window is not None and not bound.times else position_of
+        in_order = time_as_number if bound.join.window is not None and not bound.times else position_of
         position = str(UNORDERED) if column is None else in_order(quote(column), table.schema[column].dataType)
         position = position if bound.times else f"coalesce({position}, {UNORDERED})"
         rows = rows.withColumns({VERSION: F.lit(table.version), POSITION: F.expr(position)})
@@ -65,11 +66,11 @@ def plain_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: i
 
 
 def position_of(column: str, kind: DataType) -> str:
-    """Return the SQL of the position of a time: days of a date, else as `number_of`."""
-    return f"unix_date({column})" if isinstance(kind, DateType) else number_of(column, kind)
+    """Return the SQL of the position of a time: days of a date, else as `time_as_number`."""
+    return f"unix_date({column})" if isinstance(kind, DateType) else time_as_number(column, kind)
 
 
-def number_of(column: str, kind: DataType, *, by_date: bool = False) -> str:
+def time_as_number(column: str, kind: DataType, *, by_date: bool = False) -> str:
     """
     Return the SQL of a time as a number: microseconds since 1970, or the integer itself.
 

@@ -12,18 +12,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from expectations.gate import Clock, Meeting, gate_met
+from expectations.gate.by_key import driver_copies
 from expectations.gate.met import EARLIEST, FACTS, ROWS
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.session import settings, small_query_settings
-from lakehouse.small import TooLarge, to_driver
 from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from lakehouse.tables import read
 from lakehouse.values import hash_of
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.streams.plain_rows import number_of, plain_rows
+from pipelines.epochs.streams.plain_rows import plain_rows, time_as_number
 from pipelines.epochs.streams.state_table import BOTH, KNOWN_COLUMNS, STATE_ROWS, state_schema
 from pipelines.epochs.tables.gate import inspect_maps, statement_of
 from pipelines.plan.values import EpochPlan
@@ -66,7 +66,7 @@ def _gated(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage
     staged = staged.withColumnsRenamed(dict(zip(ROW_COLUMNS, ROWS, strict=True)))
     known = [_known(workspace, bound, plan, place) for place in (0, 1)]
     if share == 1 and plan.state_bytes <= limits.SMALL_BYTES:
-        known = _collected(known)
+        known = driver_copies(known)
     return gate_met(
         staged, _state_changes(workspace, bound, stage), known, _meeting(bound, plan, known, share, stage.path)
     )
@@ -106,17 +106,6 @@ def _buffered_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, plac
     row = F.coalesce(STATE_ROWS[place], STATE_ROWS[0]) if bound.is_self_join else F.col(STATE_ROWS[place])
     item = bound.join.inputs[place]
     return rows.select(F.expr(identity).alias(ROWS[place]), F.expr(facts).alias(FACTS[place]), row.alias(item.alias))
-
-
-def _collected(known: list[DataFrame]) -> list[DataFrame]:
-    """Collect the rows of both streams to the driver in one query, if they are small enough."""
-    try:
-        both = to_driver(known[0].unionByName(known[1], allowMissingColumns=True)).frame
-    except TooLarge:
-        return known
-    return [
-        both.where(f"{row} IS NOT NULL").select(*map(quote, one.columns)) for row, one in zip(ROWS, known, strict=True)
-    ]
 
 
 def _state_changes(workspace: Workspace, bound: BoundJoin, stage: Stage) -> DataFrame:
@@ -164,6 +153,6 @@ def _clocks(bound: BoundJoin, greatest: Mapping[str, int], known: list[DataFrame
         alias = bound.join.inputs[place].alias
         struct = known[place].schema[alias].dataType
         assert isinstance(struct, StructType)
-        time = number_of(quote(alias, column), struct[column].dataType, by_date=window.by_date)
+        time = time_as_number(quote(alias, column), struct[column].dataType, by_date=window.by_date)
         clocks.append(Clock(place, time, watermark.lateness, None if at is None else at - watermark.lateness))
     return tuple(clocks)
