@@ -62,6 +62,11 @@ class Log:
         """The folder, as Spark writes it."""
         return f"file:{self.folder}"
 
+    @property
+    def features(self) -> frozenset[str]:
+        """The features that a reader needs."""
+        return frozenset(self.table.protocol().reader_features or ())
+
     @cached_property
     def properties(self) -> dict[str, str]:
         """The table properties."""
@@ -111,12 +116,13 @@ def open_log(engine: Engine, address: Address) -> tuple[Log | None, str]:
         table = DeltaTable(folder)
     except (DeltaError, OSError, ValueError) as error:
         return None, f"delta-rs cannot read it: {str(error).splitlines()[0]}"
-    unknown = sorted({*(table.protocol().reader_features or ())} - READABLE_FEATURES)
+    log = Log(table, folder)
+    unknown = sorted(log.features - READABLE_FEATURES)
     if unknown:
         return None, f"feature {', '.join(unknown)}"
     if any(name.startswith(COORDINATED) for name in table.metadata().configuration):
         return None, "coordinated commits"
-    return Log(table, folder), ""
+    return log, ""
 
 
 def file_times(folder: Path, first: int, last: int) -> dict[int, int]:

@@ -49,6 +49,9 @@ Bytes. A small table of up to this size to which others refer is copied to the d
 its keys need not be computed first. A star with four such tables took 14.2 s, and 16.5 s with each of them by key.
 """
 
+DIRECT_BYTES = 2**30
+"""Bytes of files that may hold a wanted key. Up to this size delta-rs reads the rows, not Spark. By judgement."""
+
 LITERAL_BYTES = 32 * 2**20
 """Bytes. For larger sources the gate writes keys as literals, which skip files; plans without them run faster."""
 

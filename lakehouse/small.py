@@ -42,17 +42,19 @@ class DriverRows:
     Args:
         rows: The rows.
         frame: The rows as a frame.
-        read: The frame from which they were collected.
+        read: The frame from which Spark collected them; None if it did not.
+        found: The files from which something else read them.
     """
 
     rows: "pyarrow.Table"
     frame: DataFrame
-    read: DataFrame
+    read: DataFrame | None
+    found: Sequence[str] = ()
 
     @property
-    def files(self) -> list[str]:
+    def files(self) -> Sequence[str]:
         """The files that were read. The executed plan knows them; a new plan would have to list them again."""
-        return self.read.inputFiles()
+        return self.found if self.read is None else self.read.inputFiles()
 
     def distinct(self, columns: Sequence[str]) -> int | None:
         """Count the distinct values of some columns; None if Arrow and Spark distinguish their values differently."""

@@ -41,6 +41,7 @@ class Table:
         where: A Spark SQL predicate for the rows that exist for a reader; empty for all rows.
         location: Its folder, as a URI.
         reader: What read its log: `delta-rs`, or `spark` with the reason.
+        features: The features that a reader needs, if delta-rs read its log.
     """
 
     address: Address
@@ -53,6 +54,7 @@ class Table:
     where: str = ""
     location: str = ""
     reader: str = ""
+    features: frozenset[str] = frozenset()
 
     @property
     def feed_on(self) -> bool:
@@ -93,6 +95,7 @@ def _of_log(address: Address, log: Log) -> Table:
         log.size,
         location=log.location,
         reader=DELTA_RS,
+        features=log.features,
     )
 
 

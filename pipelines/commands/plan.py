@@ -4,7 +4,9 @@ from collections.abc import Collection
 from contextlib import nullcontext
 
 from lakehouse.conditions import reading
+from lakehouse.direct_rows import why_spark
 from lakehouse.errors import FeedUnavailable, SchemaBroken
+from lakehouse.tables import DELTA_RS
 from pipelines.binding.bound import BoundJoin, notes_on
 from pipelines.binding.input_tables import NotYetRun
 from pipelines.binding.workspace import Workspace
@@ -46,9 +48,17 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
 
 
 def _readers(prepared: Prepared) -> dict[str, str]:
-    """Return what read the log of each source of a join."""
+    """Return what reads the log of each source of a join, and the rows of few keys if that is not the same."""
     bound = prepared.bound
-    return {table.address.label: table.reader for table in bound.sources} if bound is not None else {}
+    if bound is None:
+        return {}
+    readers = {table.address.label: table.reader for table in bound.sources}
+    if isinstance(bound, BoundJoin) and not bound.streams:
+        for table in bound.sources:
+            name = table.address.label
+            why = why_spark(table, bound.used(name)) if table.reader == DELTA_RS else ""
+            readers[name] += f", rows by spark ({why})" if why else ""
+    return readers
 
 
 def _readable(workspace: Workspace, prepared: Prepared) -> Prepared:

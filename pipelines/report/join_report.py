@@ -174,7 +174,8 @@ class PlanReport(Facts):
     after: tuple[str, ...] = ()
     """The joins that it reads and that run first. The plan is based on the epochs that they have committed so far."""
     readers: Mapping[str, str] = {}
-    """What reads the log of each source: delta-rs, or spark with the reason; empty if no source is read."""
+    """What reads the log of each source, and the rows of few keys if that differs: delta-rs, or spark with the reason;
+    empty if no source is read."""
     details: tuple[str, ...] = ()
     """Further lines for the reader."""
 
@@ -203,9 +204,9 @@ class PlanReport(Facts):
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
 
     def _reader(self, source: SourceRange) -> str:
-        """Name the reader of the log of a source if it costs a query."""
+        """Name the reader of a source if it costs a query."""
         reader = self.readers.get(source.name, "")
-        return f"; reader: {reader}" if reader.startswith("spark") else ""
+        return f"; reader: {reader}" if "spark" in reader else ""
 
     def _reads(self, source: SourceRange) -> str:
         if self.strategy in ("load", "reconcile"):

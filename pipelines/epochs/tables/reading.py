@@ -12,6 +12,7 @@ from pyspark.sql.types import DataType
 from lakehouse import limits
 from lakehouse.changes import key_struct, net, null_key
 from lakehouse.conditions import reading
+from lakehouse.direct_rows import Selection, read_directly
 from lakehouse.distorted import distortion
 from lakehouse.pruning import Pruning, pruning
 from lakehouse.small import DriverRows, TooLarge, to_driver
@@ -113,24 +114,29 @@ class EpochSources:
         rows = rows_of(self._workspace, item, table, table.version).alias(item.alias)
         key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
         rows = rows.where(f"NOT {null_key(item.key)}")
-        listed, scans, found = [], [], []
+        listed, scans, found = list[Selection](), list[DataFrame](), list[DataFrame]()
         for link, keys in wanted:
             known, columns = self.pruning(keys), _plain_columns(link, item)
             predicate = known.predicate(columns) if columns else None
             if known.keys == 0:
                 continue
-            if predicate is not None and known.exact:
-                listed.append(f"({predicate})")
+            if columns and predicate is not None and known.exact:
+                listed.append((known, columns))
                 continue
             pruned = rows.where(f"NOT {null_reference(link)}")
             scans.append(pruned if predicate is None else pruned.where(predicate))
             found.append(self._with_one_of(scans[-1], reference(link, self._bound.types[link.input]), keys))
-        if listed:
-            scans.append(rows.where(" OR ".join(listed)))
+        direct = self._read_directly(place, item.key, listed) if listed else None
+        if direct is not None:
+            found.append(direct.frame.where(f"NOT {null_key(item.key)}"))
+        elif listed:
+            scans.append(rows.where(" OR ".join(f"({known.predicate(columns)})" for known, columns in listed)))
             found.append(scans[-1])
         if not found:
             return rows.where(F.lit(False)).select(key)
         referring = reduce(DataFrame.unionAll, (some.select(key) for some in found))
+        if direct is not None and not scans:
+            return referring
         if not self._via_driver:
             self._scans += scans
             return referring
@@ -176,6 +182,9 @@ class EpochSources:
 
     def _found(self, place: int, rows: DataFrame, key: Column, wanted: DataFrame) -> DataFrame:
         item = self._bound.join.inputs[place]
+        direct = self._read_directly(place, item.columns, [(self.pruning(wanted), item.key)])
+        if direct is not None:
+            return self._kept(place, direct if self.pruning(wanted).exact else self._of_keys(place, direct, wanted))
         pruned = self._pruned(rows, place, wanted)
         if not self._via_driver:
             self._scans.append(pruned)
@@ -183,6 +192,21 @@ class EpochSources:
             self.unchecked.append((place, self._exactly(pruned.select(*names), place, wanted).select(key)))
             return self._exactly(pruned, place, wanted)
         return self._kept(place, to_driver(self._exactly(pruned, place, wanted)))
+
+    def _read_directly(self, place: int, columns: Sequence[str], selections: Sequence[Selection]) -> DriverRows | None:
+        """Read rows of an input by keys without Spark, if delta-rs can read them and they pass through the driver."""
+        table = self._bound.table(place)
+        if not self._via_driver:
+            return None
+        direct = read_directly(self._workspace.spark, table, table.version, columns, selections)
+        if direct is not None:
+            self._files.update(direct.files)
+        return direct
+
+    def _of_keys(self, place: int, rows: DriverRows, keys: DataFrame) -> DriverRows:
+        """Filter rows that were read to exactly those with one of the keys."""
+        key = self._bound.join.inputs[place].key
+        return to_driver(self._exactly(rows.frame.where(f"NOT {null_key(key)}"), place, keys))
 
     def _is_copied_whole(self, place: int) -> bool:
         """

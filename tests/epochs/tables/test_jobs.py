@@ -11,7 +11,7 @@ from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview
 from pipelines.report import PlanReport
-from tests.lake import Lake, only
+from tests.lake import JOIN, Lake, only
 
 MOST_JOBS = {"delta-rs": 45, "spark": 60}
 """What an epoch of a join of two tables may take, by the reader of logs and ledger."""
@@ -90,12 +90,16 @@ def test_the_plan_names_a_reader_that_costs_a_query(loaded: Lake, monkeypatch: p
     told = planned(loaded)
     assert told.readers == {"left": DELTA_RS, "right": DELTA_RS}
     assert "reader" not in told.text()
+    loaded.sql("ALTER TABLE {left} ADD COLUMNS (m MAP<STRING, INT>)", "left")
+    told = planned(loaded, "SELECT l.k, l.v, l.m, r.w FROM left l LEFT JOIN right r ON l.k = r.k")
+    assert told.readers["left"] == "delta-rs, rows by spark (column m is of type map<string,int>)"
+    assert told.readers["right"] == DELTA_RS
     monkeypatch.setenv(READER, "spark")
     assert f"changes of versions 2 to 2; reader: spark ({READER} is spark)" in planned(loaded).text()
 
 
-def planned(lake: Lake) -> PlanReport:
-    pipeline = lake.pipeline()
+def planned(lake: Lake, sql: str = JOIN) -> PlanReport:
+    pipeline = lake.pipeline(sql)
     told = preview(Workspace.open(lake.spark, pipeline.file, pipeline.folder), "result", ())
     assert isinstance(told, PlanReport)
     return told
