@@ -198,7 +198,7 @@ def _predicate(table: Table, pruning: Pruning, columns: Sequence[str]) -> str:
 
 
 def _conjuncts(column: str, item: Wanted) -> list[str]:
-    """Write the conditions on a column: the list, if there is one, and the ranges, by which files are skipped."""
+    """Write the conditions on a column: the list of values, unless it is too long, and the ranges, which skip files."""
     ranges = [
         f"{column} BETWEEN {_literal(low, item.kind)} AND {_literal(high, item.kind)}" for low, high in item.ranges
     ]
