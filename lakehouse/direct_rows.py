@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
+    ArrayType,
     DataType,
     DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
+    MapType,
     StringType,
     StructField,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
@@ -28,9 +27,9 @@ from pyspark.sql.types import (
 from lakehouse import limits
 from lakehouse.address import local_path
 from lakehouse.pruning import EPOCH, Pruning, Wanted
-from lakehouse.small import DriverRows, TooLarge
+from lakehouse.small import DriverRows, TooLarge, carried
 from lakehouse.tables import DELTA_RS, Table
-from lakehouse.values import INTEGRAL, PRUNABLE, char_type, plain_schema
+from lakehouse.values import INTEGRAL, char_type, plain_schema
 
 if TYPE_CHECKING:
     import pyarrow
@@ -42,9 +41,6 @@ FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuum
 """The features of a table under which delta-rs reads the same values as Spark."""
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
-
-TYPES: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType, BooleanType, BinaryType)
-"""The types whose values delta-rs reads as Spark does; CHAR and text under a collation are excluded as well."""
 
 SETTINGS = {
     # Without it delta-rs reads INT96, in which Spark writes timestamps by default, as nanoseconds, which overflow.
@@ -61,7 +57,7 @@ FIRST_TIME = datetime(1900, 1, 1)
 def why_spark(table: Table, columns: Sequence[str]) -> str:
     """Return why Spark reads the rows of a table, in a few words; empty if delta-rs may read these columns."""
     if table.reader != DELTA_RS:
-        return table.reader.removeprefix("spark (").removesuffix(")")
+        return table.reader or "its log is not read"
     unknown = sorted(table.features - FEATURES)
     if unknown:
         return f"feature {', '.join(unknown)}"
@@ -77,8 +73,9 @@ def why_spark(table: Table, columns: Sequence[str]) -> str:
 
 
 def _is_readable(field: StructField) -> bool:
-    kind = field.dataType
-    return (kind == StringType() if isinstance(kind, StringType) else isinstance(kind, TYPES)) and not char_type(field)
+    """Return whether delta-rs reads the values of a column as Spark does: those of plain types, but not of CHAR."""
+    is_nested = isinstance(field.dataType, (ArrayType, MapType, StructType))
+    return carried(field.dataType) and not is_nested and char_type(field) is None
 
 
 Selection = tuple[Pruning, Sequence[str]]
@@ -99,17 +96,18 @@ def read_directly(
         selections: What to read: each row that one of these covers.
 
     Returns:
-        The rows that exist for a reader; they may include rows without one of the keys. None if Spark has to read them.
-
-    Raises:
-        TooLarge: The rows are too many or too large for the driver.
+        The rows that exist for a reader; they may include rows without one of the keys. None if Spark has to read them,
+        also because they are too many or too large for this process.
     """
     import pyarrow
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
+    compared = [columns[item.part] for pruning, columns in selections for item in pruning.wanted]
+    if why_spark(table, [*columns, *compared]):
+        return None
     predicates = [_predicate(table, *selection) for selection in selections]
-    if not all(predicates) or why_spark(table, columns):
+    if not all(predicates):
         return None
     try:
         source = DeltaTable(local_path(table.address.path) or "", version=version)
@@ -117,9 +115,11 @@ def read_directly(
         if sum(files.values()) > limits.DIRECT_BYTES:
             return None
         rows = _query(source, columns, " OR ".join(predicates))
+    except TooLarge:
+        return None  # keys of several parts may select more rows than have one of the keys, which Spark then finds
     except (DeltaError, OSError, ValueError, pyarrow.ArrowException) as error:
         # Spark, which reads the rows then, reports what is wrong.
-        log.info("%s: delta-rs cannot read the rows: %s", table.address.label, str(error).splitlines()[0])
+        log.info("%s: delta-rs cannot read the rows: %s", table.address.label, str(error).partition("\n")[0])
         return None
     if _has_early(rows):
         return None
@@ -190,8 +190,7 @@ def _predicate(table: Table, pruning: Pruning, columns: Sequence[str]) -> str:
         kind = table.schema[name].dataType
         if kind != item.kind and not (isinstance(kind, INTEGRAL) and isinstance(item.kind, INTEGRAL)):
             return ""
-        ends = [end for pair in item.ranges for end in pair]
-        if any(_is_early(end, kind) for end in (*ends, *(item.values or ()))):
+        if _is_early(item.ranges[0][0], kind):  # the ranges ascend and cover all values
             return ""
         conjuncts += _conjuncts(_quoted(name), item)
     return f"({' AND '.join(conjuncts)})" if conjuncts else ""

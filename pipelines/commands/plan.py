@@ -53,7 +53,7 @@ def _readers(prepared: Prepared) -> dict[str, str]:
     if bound is None:
         return {}
     readers = {table.address.label: table.reader for table in bound.sources}
-    if isinstance(bound, BoundJoin) and not bound.streams:
+    if isinstance(bound, BoundJoin) and not bound.streams and prepared.plan.via_driver:
         for table in bound.sources:
             name = table.address.label
             why = why_spark(table, bound.used(name)) if table.reader == DELTA_RS else ""

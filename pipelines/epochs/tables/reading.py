@@ -110,11 +110,8 @@ class EpochSources:
 
         One query finds them; all references by one column with few keys share one scan.
         """
-        item, table = self._bound.join.inputs[place], self._bound.table(place)
-        rows = rows_of(self._workspace, item, table, table.version).alias(item.alias)
-        key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
-        rows = rows.where(f"NOT {null_key(item.key)}")
-        listed, scans, found = list[Selection](), list[DataFrame](), list[DataFrame]()
+        item, key = self._bound.join.inputs[place], self._key(place)
+        listed, others = list[Selection](), list[tuple[Link, DataFrame, str | None]]()
         for link, keys in wanted:
             known, columns = self.pruning(keys), _plain_columns(link, item)
             predicate = known.predicate(columns) if columns else None
@@ -122,21 +119,25 @@ class EpochSources:
                 continue
             if columns and predicate is not None and known.exact:
                 listed.append((known, columns))
-                continue
+            else:
+                others.append((link, keys, predicate))
+        direct = self._read_directly(place, item.key, listed) if listed else None
+        found = [] if direct is None else [direct.frame.where(f"NOT {null_key(item.key)}").select(key)]
+        if found and not others:
+            return found[0]
+        rows = self._rows_with_key(place).alias(item.alias)
+        scans = list[DataFrame]()
+        for link, keys, predicate in others:
             pruned = rows.where(f"NOT {null_reference(link)}")
             scans.append(pruned if predicate is None else pruned.where(predicate))
-            found.append(self._with_one_of(scans[-1], reference(link, self._bound.types[link.input]), keys))
-        direct = self._read_directly(place, item.key, listed) if listed else None
-        if direct is not None:
-            found.append(direct.frame.where(f"NOT {null_key(item.key)}"))
-        elif listed:
+            of_keys = self._with_one_of(scans[-1], reference(link, self._bound.types[link.input]), keys)
+            found.append(of_keys.select(key))
+        if listed and direct is None:
             scans.append(rows.where(" OR ".join(f"({known.predicate(columns)})" for known, columns in listed)))
-            found.append(scans[-1])
+            found.append(scans[-1].select(key))
         if not found:
             return rows.where(F.lit(False)).select(key)
-        referring = reduce(DataFrame.unionAll, (some.select(key) for some in found))
-        if direct is not None and not scans:
-            return referring
+        referring = reduce(DataFrame.unionAll, found)
         if not self._via_driver:
             self._scans += scans
             return referring
@@ -163,13 +164,20 @@ class EpochSources:
             known = self._prunings[id(keys)] = (keys, pruning(keys.select("key")))
         return known[1]
 
-    def _looked_up(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
+    def _key(self, place: int) -> Column:
+        """Return the key of an input's row, in the form that both sides of a join use."""
+        return F.expr(key_struct(self._bound.join.inputs[place].key, self._bound.types[place])).alias("key")
+
+    def _rows_with_key(self, place: int) -> DataFrame:
+        """Read the rows of an input that have a key, at the pinned version."""
         item, table = self._bound.join.inputs[place], self._bound.table(place)
-        rows = rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
-        key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
+        return rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
+
+    def _looked_up(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
         if not self._via_driver and self._is_read_whole(place):
+            rows = self._rows_with_key(place)
             self._scans.append(rows)
-            self.unchecked.append((place, rows.select(key)))
+            self.unchecked.append((place, rows.select(self._key(place))))
             return rows
         if self._via_driver and self._is_copied_whole(place):
             with suppress(TooLarge):
@@ -177,19 +185,19 @@ class EpochSources:
         wanted = keys()
         known = self._looked_up_already.get((place, id(wanted)))
         if known is None:
-            known = self._looked_up_already[place, id(wanted)] = (wanted, self._found(place, rows, key, wanted))
+            known = self._looked_up_already[place, id(wanted)] = (wanted, self._found(place, wanted))
         return known[1]
 
-    def _found(self, place: int, rows: DataFrame, key: Column, wanted: DataFrame) -> DataFrame:
+    def _found(self, place: int, wanted: DataFrame) -> DataFrame:
         item = self._bound.join.inputs[place]
         direct = self._read_directly(place, item.columns, [(self.pruning(wanted), item.key)])
         if direct is not None:
             return self._kept(place, direct if self.pruning(wanted).exact else self._of_keys(place, direct, wanted))
-        pruned = self._pruned(rows, place, wanted)
+        pruned = self._pruned(self._rows_with_key(place), place, wanted)
         if not self._via_driver:
             self._scans.append(pruned)
             names = (F.col(quote(name)) for name in item.key)
-            self.unchecked.append((place, self._exactly(pruned.select(*names), place, wanted).select(key)))
+            self.unchecked.append((place, self._exactly(pruned.select(*names), place, wanted).select(self._key(place))))
             return self._exactly(pruned, place, wanted)
         return self._kept(place, to_driver(self._exactly(pruned, place, wanted)))
 
@@ -224,9 +232,7 @@ class EpochSources:
     def _copied(self, place: int) -> DataFrame:
         """Copy a table to the driver, without computing first which of its keys are needed."""
         if place not in self._copies:
-            item, table = self._bound.join.inputs[place], self._bound.table(place)
-            rows = rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
-            self._copies[place] = self._kept(place, to_driver(rows))
+            self._copies[place] = self._kept(place, to_driver(self._rows_with_key(place)))
         return self._copies[place]
 
     def _kept(self, place: int, found: DriverRows) -> DataFrame:
@@ -236,8 +242,7 @@ class EpochSources:
         if found.distinct(item.key) == found.rows.num_rows:
             self._counts["looked_up"] += found.rows.num_rows
         else:
-            key = F.expr(key_struct(item.key, self._bound.types[place])).alias("key")
-            self.unchecked.append((place, found.frame.select(key)))
+            self.unchecked.append((place, found.frame.select(self._key(place))))
         return found.frame
 
     def _is_read_whole(self, place: int) -> bool:
