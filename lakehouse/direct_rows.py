@@ -78,8 +78,8 @@ def _is_readable(field: StructField) -> bool:
     return carried(field.dataType) and not is_nested and char_type(field) is None
 
 
-Selection = tuple[Pruning, Sequence[str]]
-"""Keys by their pruning, with the columns of a table that hold the parts of the key."""
+Selection = tuple[Pruning | None, Sequence[str]]
+"""Keys by their pruning, None for all keys, with the columns of a table that hold the parts of the key."""
 
 
 def read_directly(
@@ -103,7 +103,7 @@ def read_directly(
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    compared = [columns[item.part] for pruning, columns in selections for item in pruning.wanted]
+    compared = [columns[item.part] for keys, columns in selections for item in (keys.wanted if keys else ())]
     if why_spark(table, [*columns, *compared]):
         return None
     predicates = [_predicate(table, *selection) for selection in selections]
@@ -121,7 +121,7 @@ def read_directly(
         # Spark, which reads the rows then, reports what is wrong.
         log.info("%s: delta-rs cannot read the rows: %s", table.address.label, str(error).partition("\n")[0])
         return None
-    if _has_early(rows):
+    if has_early(rows):
         return None
     schema = plain_schema([table.schema[name] for name in columns])
     found = [f"file://{local_path(table.address.path)}/{path}" for path in files]
@@ -135,9 +135,9 @@ def _covering(source: "DeltaTable", selections: Sequence[Selection]) -> dict[str
     actions = pyarrow.table(source.get_add_actions(flatten=True))
     known = set(actions.column_names)
     covered = [False] * actions.num_rows
-    for pruning, columns in selections:
+    for keys, columns in selections:
         chosen = [True] * actions.num_rows
-        for item in pruning.wanted:
+        for item in keys.wanted if keys else ():
             ends = [f"{end}.{columns[item.part]}" for end in ("min", "max")]
             if known.issuperset(ends) and isinstance(item.kind, (*INTEGRAL, StringType)):
                 pairs = zip(*(actions[end].to_pylist() for end in ends), strict=True)
@@ -168,7 +168,7 @@ def _query(source: "DeltaTable", columns: Sequence[str], predicate: str) -> "pya
     return pyarrow.Table.from_batches(batches, reader.schema)
 
 
-def _has_early(rows: "pyarrow.Table") -> bool:
+def has_early(rows: "pyarrow.Table") -> bool:
     """Return whether rows contain a date or a time that Spark may shift."""
     import pyarrow.compute
     import pyarrow.types
@@ -182,10 +182,12 @@ def _has_early(rows: "pyarrow.Table") -> bool:
     return False
 
 
-def _predicate(table: Table, pruning: Pruning, columns: Sequence[str]) -> str:
+def _predicate(table: Table, keys: Pruning | None, columns: Sequence[str]) -> str:
     """Write the predicate of keys in the SQL of delta-rs; empty if their parts are not in columns of the same types."""
+    if keys is None:
+        return f"({' AND '.join(f'{_quoted(name)} IS NOT NULL' for name in columns)})"
     conjuncts = []
-    for item in pruning.wanted:
+    for item in keys.wanted:
         name = columns[item.part]
         kind = table.schema[name].dataType
         if kind != item.kind and not (isinstance(kind, INTEGRAL) and isinstance(item.kind, INTEGRAL)):

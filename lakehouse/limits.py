@@ -52,6 +52,9 @@ its keys need not be computed first. A star with four such tables took 14.2 s, a
 DIRECT_BYTES = 2**30
 """Bytes of files that may hold a wanted key. Up to this size delta-rs reads the rows, not Spark. By judgement."""
 
+DIRECT_FEED_BYTES = 64 * 2**20
+"""Bytes of files with the rows of a change feed. Up to this size the driver reads them, not Spark. By judgement."""
+
 LITERAL_BYTES = 32 * 2**20
 """Bytes. For larger sources the gate writes keys as literals, which skip files; plans without them run faster."""
 

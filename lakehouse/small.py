@@ -72,7 +72,22 @@ def to_driver(frame: DataFrame) -> DriverRows:
     Collect the rows of a frame to the driver.
 
     Raises:
-        TooMuch: The rows cannot be collected.
+        TooLarge: The rows cannot be collected.
+    """
+    rows, limited = collected(frame)
+    schema = plain_schema(frame.schema.fields)
+    return DriverRows(rows, frame.sparkSession.createDataFrame(rows, schema=schema), limited)
+
+
+def collected(frame: DataFrame) -> tuple["pyarrow.Table", DataFrame]:
+    """
+    Collect the rows of a frame to the driver as Arrow.
+
+    Returns:
+        The rows, with the types of `plain_schema`, and the frame that was collected.
+
+    Raises:
+        TooLarge: The rows cannot be collected.
     """
     if not carried(frame.schema):
         raise TooLarge
@@ -89,7 +104,7 @@ def to_driver(frame: DataFrame) -> DriverRows:
     # `nbytes` inspects each array, and crashes the process on arrays of maps that are null.
     if rows.num_rows > limits.ROWS_ON_DRIVER or rows.get_total_buffer_size() > limits.BYTES_ON_DRIVER:
         raise TooLarge
-    return DriverRows(rows, frame.sparkSession.createDataFrame(rows, schema=plain), limited)
+    return rows, limited
 
 
 def literal(spark: SparkSession, rows: Sequence[Sequence[int]], schema: StructType) -> DataFrame:

@@ -6,9 +6,12 @@ The path of a stage is never used twice, because a frame cached under this path 
 """
 
 import json
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +20,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakehouse import limits
-from lakehouse.small import carried
+from lakehouse.small import TooLarge, carried, collected
 from lakehouse.sqltext import quote
+from lakehouse.values import plain_schema
 from lakehouse.writing import write
 
 SCHEMA_IN_FOOTER = b"org.apache.spark.sql.parquet.row.metadata"
 """The key under which Spark writes the schema of a frame into the footers of its Parquet files."""
+
+VERSION_IN_FOOTER = b"org.apache.spark.version"
+"""The key under which Spark writes its version: files of a recent version need no conversion of early dates."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,13 @@ class Stage:
         return Stage(f"{root}/{join}/{epoch}-{run_id}")
 
     def put(
-        self, part: str, frame: DataFrame, facts: Mapping[str, str] | None = None, *, add: bool = False
+        self,
+        part: str,
+        frame: DataFrame,
+        facts: Mapping[str, str] | None = None,
+        *,
+        add: bool = False,
+        via_driver: bool = False,
     ) -> dict[str, Any]:
         """
         Write a frame as one part of the stage, as Parquet.
@@ -47,18 +60,38 @@ class Stage:
             frame: The rows.
             facts: Aggregates of the rows, as SQL by name, computed during the write.
             add: Whether the part exists already and the rows are appended to it.
+            via_driver: Whether the rows are few, so that the driver writes them as one file, without a job that writes.
 
         Returns:
             The values of the aggregates.
         """
-        seen = Observation()
-        aggregates = [F.expr(sql).alias(name) for name, sql in (facts or {}).items()]
-        rows = frame.observe(seen, *aggregates) if aggregates else frame
-        write(
-            f"stage {part}",
-            lambda: rows.write.mode("append" if add else "error").parquet(f"{self.path}/{part}"),
-        )
-        return dict(seen.get) if aggregates else {}
+        if via_driver:
+            with suppress(TooLarge):
+                return _observed(frame, facts or {}, partial(self._put_few, part))
+        mode, path = "append" if add else "error", f"{self.path}/{part}"
+
+        def put(rows: DataFrame) -> None:
+            write(f"stage {part}", lambda: rows.write.mode(mode).parquet(path))
+
+        return _observed(frame, facts or {}, put)
+
+    def _put_few(self, part: str, rows: DataFrame) -> None:
+        """Write rows that the driver can hold as one file, which survives a crash of the machine."""
+        import pyarrow.parquet
+
+        table, _ = collected(rows)
+        schema = plain_schema(rows.schema.fields).json()
+        footer = {SCHEMA_IN_FOOTER: schema, VERSION_IN_FOOTER: rows.sparkSession.version}
+
+        def put() -> None:
+            folder = Path(self.path, part)
+            folder.mkdir(parents=True)
+            with (folder / "few.parquet").open("xb") as file:
+                pyarrow.parquet.write_table(table.replace_schema_metadata(footer), file)
+                file.flush()
+                os.fsync(file.fileno())
+
+        write(f"stage {part}", put)
 
     def get(self, spark: SparkSession, part: str, schema: StructType | None = None) -> DataFrame:
         """Read a part back; without a schema, Spark has to read it from a file."""
@@ -98,3 +131,11 @@ def fields_of(frame: DataFrame, column: str) -> StructType:
     struct = frame.schema[column].dataType
     assert isinstance(struct, StructType)
     return struct
+
+
+def _observed(frame: DataFrame, facts: Mapping[str, str], put: Callable[[DataFrame], None]) -> dict[str, Any]:
+    """Write the rows of a frame and return aggregates of them, given as SQL by name."""
+    seen = Observation()
+    aggregates = [F.expr(sql).alias(name) for name, sql in facts.items()]
+    put(frame.observe(seen, *aggregates) if aggregates else frame)
+    return dict(seen.get) if aggregates else {}

@@ -5,6 +5,7 @@ It shares no code with the joins, so that the gate does not repeat a mistake of 
 """
 
 from expectations.gate.appended import gate_stream
+from expectations.gate.by_key import Reader
 from expectations.gate.changelog import gate_changelog
 from expectations.gate.changes import PrefetchedRows, gate_change_set, prefetch_rows
 from expectations.gate.loaded import gate_loaded
@@ -18,6 +19,7 @@ __all__ = [
     "LookedUp",
     "Meeting",
     "PrefetchedRows",
+    "Reader",
     "Reference",
     "Rows",
     "Sources",

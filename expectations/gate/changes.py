@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from expectations.gate.by_key import LiteralsMiss, driver_copy, trusted, with_keys
+from expectations.gate.by_key import LiteralsMiss, Reader, driver_copy, found_directly, trusted, with_keys
 from expectations.gate.judging import is_alike_in_pandas, judged
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
@@ -54,7 +54,12 @@ class PrefetchedRows:
 
 
 def prefetch_rows(
-    spark: SparkSession, kind: StructType, result: Address, base_version: int, sources: Sources
+    spark: SparkSession,
+    kind: StructType,
+    result: Address,
+    base_version: int,
+    sources: Sources,
+    reader: Reader | None = None,
 ) -> PrefetchedRows | None:
     """
     Read the rows against which a small change set will be checked, while the change set is computed.
@@ -65,6 +70,7 @@ def prefetch_rows(
         result: The result table.
         base_version: Its version.
         sources: The sources of the join as the epoch pinned them.
+        reader: Reads rows of the result at this version without Spark; None if only Spark can read them.
 
     Returns:
         The rows; if the sources have so many changes that the gate checks only a share of the rows, their keys alone.
@@ -73,7 +79,7 @@ def prefetch_rows(
     touched = None if sources.are_small else sources.touched()
     if touched is None:
         return None
-    staged = _Staged(spark.createDataFrame([], kind), 0, sources)
+    staged = _Staged(spark.createDataFrame([], kind), 0, sources, reader=reader)
     keys = touched.select(F.col("key").cast(staged.numbered_key))
     if len(touched.take(sources.share)) == sources.share:
         return PrefetchedRows(keys)
@@ -93,6 +99,7 @@ def gate_change_set(
     base_version: int,
     sources: Sources | None = None,
     prefetched: PrefetchedRows | None = None,
+    reader: Reader | None = None,
 ) -> Verdict:
     """
     Check a staged change set against the result at the version that it was computed against, and the sources.
@@ -106,11 +113,12 @@ def gate_change_set(
         sources: The sources of the join as the epoch pinned them. Without them, the rows after the change are checked
             only for their keys.
         prefetched: The rows that were already read.
+        reader: Reads rows of the result at this version without Spark; None if only Spark can read them.
 
     Returns:
         The verdict. A gate that cannot be evaluated raises an error; it never passes.
     """
-    staged = _Staged(changes, rows, sources, prefetched)
+    staged = _Staged(changes, rows, sources, prefetched, reader)
     try:
         lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
     except LiteralsMiss as found:
@@ -135,12 +143,14 @@ class _Staged:
         rows: The number of rows.
         sources: The sources of the join; None if they are not checked.
         prefetched: The rows that were already read.
+        reader: Reads rows of the result without Spark; None if only Spark can read them.
     """
 
     changes: DataFrame
     rows: int
     sources: Sources | None
     prefetched: PrefetchedRows | None = None
+    reader: Reader | None = None
 
     @property
     def key(self) -> StructType:
@@ -245,7 +255,12 @@ class _Staged:
             known = trusted(chosen) if self.sources is None else self.sources.pruning(chosen)
             if self.share == 1:
                 own = numbered(map(quote, self.names))
-                published = with_keys(published, self.names, own, chosen, known)
+                # A mistake of this reader stops the epoch: each row is compared with one that does not come from it.
+                found = self.reader(known) if self.reader and known.wanted else None
+                if found is None:
+                    published = with_keys(published, self.names, own, chosen, known)
+                else:
+                    published = found_directly(found, own, chosen, known)
             else:
                 predicate = trusted(keys).predicate(self.names)
                 published = published if predicate is None else published.where(predicate)

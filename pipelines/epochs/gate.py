@@ -5,18 +5,27 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from expectations.gate import PrefetchedRows, Sources, gate_change_set, gate_changelog, gate_stream, prefetch_rows
+from expectations.gate import (
+    PrefetchedRows,
+    Reader,
+    Sources,
+    gate_change_set,
+    gate_changelog,
+    gate_stream,
+    prefetch_rows,
+)
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.entries import Entry
 from lakehouse.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings, small_query_settings
 from lakehouse.stage import Stage
+from lakehouse.tables import get
 from pipelines.binding.bound import Bound, BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.declared_gate import gate_of_yours
 from pipelines.epochs.lookup.gate import gate_lookups
 from pipelines.epochs.publish import staged_rows
-from pipelines.epochs.tables.gate import sources_of
+from pipelines.epochs.tables.gate import reader_of, sources_of
 from pipelines.epochs.window.gate import gate_meetings
 from pipelines.plan.values import APPENDED, EpochPlan
 from pipelines.spec import STREAM_COLUMNS
@@ -53,8 +62,8 @@ def prefetch(workspace: Workspace, bound: Bound, plan: EpochPlan) -> Prefetched 
     sources = sources_of(workspace, bound, plan)
     if plan.strategy != "incremental" or not plan.via_driver:
         return Prefetched(sources)
-    kind = _change_set_schema(bound)
-    return Prefetched(sources, prefetch_rows(workspace.spark, kind, bound.result, plan.base_version, sources))
+    kind, reader = _change_set_schema(bound), _reader_of_result(workspace, bound, plan)
+    return Prefetched(sources, prefetch_rows(workspace.spark, kind, bound.result, plan.base_version, sources, reader))
 
 
 def gate(
@@ -123,13 +132,20 @@ def _gate_tables(
     via_driver = (small_query_settings(0) if sources.are_small else NOT_ADAPTIVE) | WITHOUT_BROADCASTS
     with settings(spark, via_driver if is_small_epoch else {}):
         # An empty change set is validated, too.
-        changes = stage.get(spark, "result", kind) if rows else spark.createDataFrame([], kind)
-        findings = gate_change_set(spark, changes, rows, bound.result, base, sources, prefetched.rows).findings
+        changes = stage.rows(spark, "result")[0] if rows else spark.createDataFrame([], kind)
+        reader = _reader_of_result(workspace, bound, plan) if is_small_epoch else None
+        verdict = gate_change_set(spark, changes, rows, bound.result, base, sources, prefetched.rows, reader)
+        findings = verdict.findings
         if (rows or logged) and bound.changelog is not None and is_incremental:
             log, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small
             verdict = gate_changelog(spark, log, changes, logged, bound.result, base, strict=strict, is_small=small)
             findings += verdict.findings
     return Verdict(findings)
+
+
+def _reader_of_result(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Reader | None:
+    table = get(workspace.engine, bound.result)
+    return reader_of(workspace.spark, table, plan.base_version, bound.columns.fieldNames(), bound.join.key)
 
 
 def _change_set_schema(bound: BoundJoin) -> StructType:

@@ -30,6 +30,8 @@ class StreamSources(CommitSources):
     changes of tables that came later than rows of the stream that should have met them.
     """
 
+    _copies_tables = False  # the keys are known before a table is read, and its other rows need not be checked
+
     def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, *args: Any, **kwargs: Any) -> None:
         super().__init__(workspace, bound, plan, *args, **kwargs)
         self._clocks = plan.clocks
@@ -59,18 +61,14 @@ class StreamSources(CommitSources):
         if self.is_met_whole(place):
             # Versions would hide two rows of a changed key; for other keys the look-up itself shows duplicates.
             keys = held.select(F.expr(key_struct(item.key, types)).alias("key"))
-            self.unchecked.append((place, keys.join(changes.select("key"), on="key", how="left_semi")))
+            self._unchecked.append((place, keys.join(changes.select("key"), on="key", how="left_semi")))
         return versions(changes, held, item, types, beginning=ALWAYS, ties=["version"])
 
     def is_met_whole(self, place: int) -> bool:
         """Return whether a table is read whole: it is no larger than the new files of the stream, or it is small."""
         return not self._via_driver and (
-            self._bound.table(place).size <= self._plan.stream_bytes or self._is_read_whole(place)
+            self._bound.table(place).size <= self._plan.stream_bytes or self._lookups.is_read_whole(place)
         )
-
-    def _is_copied_whole(self, place: int) -> bool:
-        """Return False: the keys are known before a table is read, and its other rows need not be checked."""
-        return False
 
     def is_sent_to_all(self, place: int) -> bool:
         """Return whether a table is broadcast: it is a global table, or it is small and so are its changes."""

@@ -69,9 +69,9 @@ def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Sta
     changelog = None if commits is None else _changelog(bound, plan, commits, touched)
     with ThreadPoolExecutor(max_workers=1) as executor:
         checked = executor.submit(check_looked_up, bound, sources)
-        staged = stage.put("result", result, STAGED_COUNTS)
+        staged = stage.put("result", result, STAGED_COUNTS, via_driver=via_driver)
         if changelog is not None:
-            staged |= stage.put("changelog", changelog, {"changelog": "count(1)"})
+            staged |= stage.put("changelog", changelog, {"changelog": "count(1)"}, via_driver=via_driver)
         looked_up = checked.result()
     counts = sources.counts
     counts["looked_up"] += looked_up

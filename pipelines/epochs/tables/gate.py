@@ -1,13 +1,17 @@
 """Describe the sources of a join of tables for its gate, as plain values that do not depend on `joins/`."""
 
 import uuid
+from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
-from expectations.gate import Reference, Rows, Sources, Statement
+from expectations.gate import Reader, Reference, Rows, Sources, Statement
 from lakehouse.changes import key_struct, null_key
+from lakehouse.direct_rows import read_directly, why_spark
+from lakehouse.pruning import Pruning
+from lakehouse.tables import Table
 from lakehouse.values import contains
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
@@ -39,11 +43,26 @@ def sources_of(workspace: Workspace, bound: BoundJoin, plan: EpochPlan | None = 
     for place, item in enumerate(join.inputs):
         table = bound.table(place)
         rows = rows_of(workspace, item, table, table.version)
-        changed = None if plan is None else _changed(workspace, bound, plan, place)
-        inputs.append(Rows(rows, item.key, bound.types[place], changed, table.size))
+        changed = (None, None) if plan is None else _changed(workspace, bound, plan, place)
+        direct = None if plan is None else reader_of(workspace.spark, table, table.version, item.columns, item.key)
+        inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size, direct))
     references = tuple(Reference(link.input, link.over, link.expressions) for link in join.links)
     size = sum(table.size for table in bound.sources)
     return Sources(statement_of(join), inputs, join.members, references, size, uuid.uuid4().hex)
+
+
+def reader_of(
+    spark: SparkSession, table: Table, version: int, columns: Sequence[str], key: Sequence[str]
+) -> Reader | None:
+    """Return what reads rows of a table by keys without Spark; None if only Spark can read them."""
+    if why_spark(table, columns):
+        return None
+
+    def read(keys: Pruning) -> DataFrame | None:
+        found = read_directly(spark, table, version, columns, [(keys, key)])
+        return None if found is None else found.frame
+
+    return read
 
 
 def inspect_maps(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> None:
@@ -63,12 +82,25 @@ def inspect_maps(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Non
             workspace.feeds.inspect(name, table, part.read_after, part.to_version, names)
 
 
-def _changed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame | None:
-    """Read the distinct keys of the feed of an input, in any image; None if the epoch reads no feed of it."""
+def _changed(
+    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int
+) -> tuple[DataFrame | None, DataFrame | None]:
+    """
+    Read the distinct keys of the feed of an input, in any image.
+
+    Returns:
+        The keys, and the keys by Spark if Spark did not read the first. None if the epoch reads no feed of the input.
+    """
     item, table = bound.join.inputs[place], bound.table(place)
     (versions,) = (part for part in plan.sources if part.name == item.source)
     if plan.strategy != "incremental" or not versions.has_changes:
-        return None
-    feed = workspace.feeds.read(item.source, table, versions.read_after, versions.to_version, item.key)
-    keys = feed.where(f"NOT {null_key(item.key)}")
-    return keys.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")).distinct()
+        return None, None
+
+    def keys(feed: DataFrame) -> DataFrame:
+        own = F.expr(key_struct(item.key, bound.types[place])).alias("key")
+        return feed.where(f"NOT {null_key(item.key)}").select(own).distinct()
+
+    after, to = versions.read_after, versions.to_version
+    direct = workspace.feeds.directly(table, after, to, item.key) if plan.via_driver else None
+    by_spark = keys(workspace.feeds.read(item.source, table, after, to, item.key, by_spark=True))
+    return (by_spark, None) if direct is None else (keys(direct), by_spark)

@@ -1,31 +1,27 @@
-"""Read the sources of an incremental epoch: their changes, and rows by literals that prune files."""
+"""Read the sources of an incremental epoch: their changes, and the rows that the changes make necessary."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from lakehouse import limits
 from lakehouse.changes import key_struct, net, null_key
 from lakehouse.conditions import reading
-from lakehouse.direct_rows import Selection, read_directly
 from lakehouse.distorted import distortion
-from lakehouse.pruning import Pruning, pruning
-from lakehouse.small import DriverRows, TooLarge, to_driver
-from lakehouse.sqltext import quote
+from lakehouse.pruning import Pruning
+from lakehouse.small import to_driver
 from lakehouse.stage import Stage
 from lakehouse.tables import Table
-from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.bound import BoundJoin
 from pipelines.binding.shared_feeds import Rows
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import EXAMPLES, Duplicate, refuse_keys
-from pipelines.joins.kernel import null_reference, reference
+from pipelines.epochs.tables.lookups import LookUps
 from pipelines.plan.values import EpochPlan
-from pipelines.spec import Input, Link
+from pipelines.spec import Link
 
 
 class EpochSources:
@@ -41,11 +37,11 @@ class EpochSources:
             many for it raise `TooLarge`.
 
     `counts` holds the feed rows read, the feed rows without a key, the rows looked up and the source files read for
-    these. `twice` holds the changes of sources that have a changed key more than once. `unchecked` holds the keys of
-    looked-up rows that are not yet checked for duplicates, with the place of their input.
+    these. `twice` holds the changes of sources that have a changed key more than once.
     """
 
     _use: Rows = "netted"
+    _copies_tables = True
 
     def __init__(
         self,
@@ -63,20 +59,25 @@ class EpochSources:
         self._plan = plan
         self._ranges = {versions.name: versions for versions in plan.sources}
         self._changed: dict[str, DataFrame] = {}
-        self._looked_up_already: dict[tuple[int, int], tuple[DataFrame, DataFrame]] = {}
-        self._copies: dict[int, DataFrame] = {}
-        self._prunings: dict[int, tuple[DataFrame, Pruning]] = {}
-        self._counts = {"read": 0, "null_keys": 0, "looked_up": 0}
-        self._files: set[str] = set()
-        self._scans: list[DataFrame] = []
-        self.unchecked: list[tuple[int, DataFrame]] = []
+        self._lookups = LookUps(workspace, bound, via_driver=via_driver, copies=self._copies_tables)
+        self._counts = {"read": 0, "null_keys": 0}
+        self._unchecked: list[tuple[int, DataFrame]] = []
         self.twice: dict[str, DataFrame] = {}
 
     @property
     def counts(self) -> dict[str, int]:
         """The counts of what was read so far: read, null_keys, looked_up, files."""
-        files = self._files.union(*(scan.inputFiles() for scan in self._scans))
-        return {**self._counts, "files": len(files)}
+        found = self._lookups.found
+        files = {
+            file for each in found for file in (*each.files, *(f for scan in each.scans for f in scan.inputFiles()))
+        }
+        return {**self._counts, "looked_up": sum(each.number for each in found), "files": len(files)}
+
+    @property
+    def unchecked(self) -> list[tuple[int, DataFrame]]:
+        """The keys of looked-up rows that may be held twice, with the place of their input."""
+        looked_up = [(each.place, each.unchecked) for each in self._lookups.found if each.unchecked is not None]
+        return [*looked_up, *self._unchecked]
 
     def read_changes(self) -> None:
         """Net the feeds in parallel; a source without changes costs no query."""
@@ -105,50 +106,16 @@ class EpochSources:
         return None if changes is None else changes.select("key")
 
     def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]]) -> DataFrame:
-        """
-        Return the keys of the rows of an input that refer to one of the keys, at the pinned version.
-
-        One query finds them; all references by one column with few keys share one scan.
-        """
-        item, key = self._bound.join.inputs[place], self._key(place)
-        listed, others = list[Selection](), list[tuple[Link, DataFrame, str | None]]()
-        for link, keys in wanted:
-            known, columns = self.pruning(keys), _plain_columns(link, item)
-            predicate = known.predicate(columns) if columns else None
-            if known.keys == 0:
-                continue
-            if columns and predicate is not None and known.exact:
-                listed.append((known, columns))
-            else:
-                others.append((link, keys, predicate))
-        direct = self._read_directly(place, item.key, listed) if listed else None
-        found = [] if direct is None else [direct.frame.where(f"NOT {null_key(item.key)}").select(key)]
-        if found and not others:
-            return found[0]
-        rows = self._rows_with_key(place).alias(item.alias)
-        scans = list[DataFrame]()
-        for link, keys, predicate in others:
-            pruned = rows.where(f"NOT {null_reference(link)}")
-            scans.append(pruned if predicate is None else pruned.where(predicate))
-            of_keys = self._with_one_of(scans[-1], reference(link, self._bound.types[link.input]), keys)
-            found.append(of_keys.select(key))
-        if listed and direct is None:
-            scans.append(rows.where(" OR ".join(f"({known.predicate(columns)})" for known, columns in listed)))
-            found.append(scans[-1].select(key))
-        if not found:
-            return rows.where(F.lit(False)).select(key)
-        referring = reduce(DataFrame.unionAll, found)
-        if not self._via_driver:
-            self._scans += scans
-            return referring
-        kept = to_driver(referring)
-        self._files.update(kept.files)
-        return kept.frame
+        """Return the keys of the rows of an input that refer to one of the keys, at the pinned version."""
+        return self._lookups.referring(place, wanted, self.changed_keys(place))
 
     def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
         """Return the rows of inputs with one of the keys, at the pinned version; other rows, too, if cheaper."""
-        with ThreadPoolExecutor() as executor:
-            return dict(zip(wanted, executor.map(self._looked_up, wanted, wanted.values()), strict=True))
+        return self._lookups.rows(wanted)
+
+    def pruning(self, keys: DataFrame) -> Pruning:
+        """Return the pruning of keys; compute it once for each frame."""
+        return self._lookups.pruning(keys)
 
     def materialize(self, name: str, frame: DataFrame) -> DataFrame:
         """Materialize a frame on the driver or in the stage, and return it from there."""
@@ -156,122 +123,6 @@ class EpochSources:
             return to_driver(frame).frame
         self._stage.put(name, frame)
         return self._stage.get(self._workspace.spark, name, frame.schema)
-
-    def pruning(self, keys: DataFrame) -> Pruning:
-        """Return the pruning of keys; compute it once for each frame."""
-        known = self._prunings.get(id(keys))
-        if known is None:
-            known = self._prunings[id(keys)] = (keys, pruning(keys.select("key")))
-        return known[1]
-
-    def _key(self, place: int) -> Column:
-        """Return the key of an input's row, in the form that both sides of a join use."""
-        return F.expr(key_struct(self._bound.join.inputs[place].key, self._bound.types[place])).alias("key")
-
-    def _rows_with_key(self, place: int) -> DataFrame:
-        """Read the rows of an input that have a key, at the pinned version."""
-        item, table = self._bound.join.inputs[place], self._bound.table(place)
-        return rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
-
-    def _looked_up(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
-        if not self._via_driver and self._is_read_whole(place):
-            rows = self._rows_with_key(place)
-            self._scans.append(rows)
-            self.unchecked.append((place, rows.select(self._key(place))))
-            return rows
-        if self._via_driver and self._is_copied_whole(place):
-            with suppress(TooLarge):
-                return self._copied(place)
-        wanted = keys()
-        known = self._looked_up_already.get((place, id(wanted)))
-        if known is None:
-            known = self._looked_up_already[place, id(wanted)] = (wanted, self._found(place, wanted))
-        return known[1]
-
-    def _found(self, place: int, wanted: DataFrame) -> DataFrame:
-        item = self._bound.join.inputs[place]
-        direct = self._read_directly(place, item.columns, [(self.pruning(wanted), item.key)])
-        if direct is not None:
-            return self._kept(place, direct if self.pruning(wanted).exact else self._of_keys(place, direct, wanted))
-        pruned = self._pruned(self._rows_with_key(place), place, wanted)
-        if not self._via_driver:
-            self._scans.append(pruned)
-            names = (F.col(quote(name)) for name in item.key)
-            self.unchecked.append((place, self._exactly(pruned.select(*names), place, wanted).select(self._key(place))))
-            return self._exactly(pruned, place, wanted)
-        return self._kept(place, to_driver(self._exactly(pruned, place, wanted)))
-
-    def _read_directly(self, place: int, columns: Sequence[str], selections: Sequence[Selection]) -> DriverRows | None:
-        """Read rows of an input by keys without Spark, if delta-rs can read them and they pass through the driver."""
-        table = self._bound.table(place)
-        if not self._via_driver:
-            return None
-        direct = read_directly(self._workspace.spark, table, table.version, columns, selections)
-        if direct is not None:
-            self._files.update(direct.files)
-        return direct
-
-    def _of_keys(self, place: int, rows: DriverRows, keys: DataFrame) -> DriverRows:
-        """Filter rows that were read to exactly those with one of the keys."""
-        key = self._bound.join.inputs[place].key
-        return to_driver(self._exactly(rows.frame.where(f"NOT {null_key(key)}"), place, keys))
-
-    def _is_copied_whole(self, place: int) -> bool:
-        """
-        Return whether copying a referenced table to the driver costs less than looking up keys in it.
-
-        The tables that it refers to must be copied whole, too, since its rows refer to more of their keys than needed.
-        The join may see rows to which no row refers, as it does when it is computed over whole tables.
-        """
-        join = self._bound.join
-        further = (link.input for link in join.links if link.over == place)
-        most = min(limits.SMALL_BYTES, limits.WHOLE_BYTES)
-        is_small = place not in join.members and self._bound.table(place).size <= most
-        return is_small and all(map(self._is_copied_whole, further))
-
-    def _copied(self, place: int) -> DataFrame:
-        """Copy a table to the driver, without computing first which of its keys are needed."""
-        if place not in self._copies:
-            self._copies[place] = self._kept(place, to_driver(self._rows_with_key(place)))
-        return self._copies[place]
-
-    def _kept(self, place: int, found: DriverRows) -> DataFrame:
-        """Count rows that were looked up, and return them."""
-        item = self._bound.join.inputs[place]
-        self._files.update(found.files)
-        if found.distinct(item.key) == found.rows.num_rows:
-            self._counts["looked_up"] += found.rows.num_rows
-        else:
-            self.unchecked.append((place, found.frame.select(self._key(place))))
-        return found.frame
-
-    def _is_read_whole(self, place: int) -> bool:
-        """
-        Return whether a table is small enough to be read whole.
-
-        Inputs that key the result are read whole together or not at all: a row of one input without the rows of the
-        others with its key would make a row that never existed, and an expression could fail on it.
-        """
-        members = self._bound.join.members
-        together = members if place in members else (place,)
-        return all(self._bound.table(other).size <= limits.SMALL_BYTES for other in together)
-
-    def _pruned(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
-        """Filter rows by literals of the keys, which skip files; some rows without one of the keys may remain."""
-        predicate = self.pruning(keys).predicate(self._bound.join.inputs[place].key)
-        return rows if predicate is None else rows.where(predicate)
-
-    def _exactly(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
-        """Filter rows to exactly those with one of the keys."""
-        if self.pruning(keys).exact:
-            return rows
-        key = key_struct(self._bound.join.inputs[place].key, self._bound.types[place], "source.")
-        return self._with_one_of(rows.alias("source"), key, keys)
-
-    def _with_one_of(self, rows: DataFrame, key: str, keys: DataFrame) -> DataFrame:
-        """Filter rows to those whose key, given as SQL, is among the keys; broadcast a small number of keys."""
-        known = F.broadcast(keys) if self.pruning(keys).keys is not None else keys
-        return rows.join(known.select("key").alias("wanted"), on=F.expr(f"{key} = wanted.key"), how="left_semi")
 
     def _netted(self, source: str) -> Mapping[str, int]:
         """Net the feed of a source, with errors that name the source."""
@@ -334,13 +185,6 @@ class EpochSources:
 
     def _table(self, source: str) -> Table:
         return self._bound.sources[self._bound.join.sources.index(source)]
-
-
-def _plain_columns(link: Link, item: Input) -> list[str] | None:
-    """Return the columns of a reference that consists of columns alone; None for any other reference."""
-    named = {f"{quote(item.alias)}.{quote(column)}": column for column in item.columns}
-    columns = [named.get(expression) for expression in link.expressions]
-    return None if None in columns else [column for column in columns if column is not None]
 
 
 def check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:

@@ -1,0 +1,198 @@
+"""
+The change feed of few commits, read from the files that the log names.
+
+Delta's rules for a commit: if it has files of changes, its feed is their rows; if not, each row of an added file is an
+insert and each row of a removed file is a delete. Spark reads the feed if a commit needs any other rule.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from lakehouse import limits
+from lakehouse.address import local_path
+from lakehouse.commits import Commit
+from lakehouse.direct_rows import has_early, why_spark
+from lakehouse.engine import Engine
+from lakehouse.feed import FEED_COLUMNS
+from lakehouse.tables import Table, commits_since
+from lakehouse.values import plain_schema
+
+if TYPE_CHECKING:
+    import pyarrow
+
+log = logging.getLogger(__name__)
+
+TYPE = FEED_COLUMNS[0]
+
+READ_WHOLE = {"add": "insert", "remove": "delete"}
+"""The kind of change of each row of a file that a commit without files of changes adds or removes."""
+
+
+class _ForSpark(Exception):
+    """Spark has to read the feed; the text is the reason."""
+
+
+@dataclass(frozen=True)
+class _File:
+    """
+    A file with rows of a feed.
+
+    Args:
+        path: The file.
+        kind: The kind of change of each row; empty if the file has a column of it.
+        commit: The commit.
+        size: Its bytes.
+    """
+
+    path: Path
+    kind: str
+    commit: Commit
+    size: int
+
+
+def read_feed_directly(engine: Engine, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
+    """
+    Read the feed of versions (after, to] without Spark.
+
+    Args:
+        engine: Our engines.
+        table: The table.
+        after: The last version that is already processed.
+        to: The last version to read.
+        columns: The columns of the table to read.
+
+    Returns:
+        The columns, then `_change_type`, `_commit_version`, `_commit_timestamp`, as a literal of later plans; None if
+        Spark has to read the feed, also because it is too large for this process.
+    """
+    import pyarrow
+
+    if why_spark(table, columns):
+        return None
+    folder = local_path(table.address.path) or ""
+    commits = commits_since(engine, table, after)
+    schema = plain_schema([table.schema[name] for name in columns])
+    kinds = {field.name: to_arrow_type(field.dataType) for field in schema}
+    try:
+        actions = {commit.version: _actions(Path(folder), commit, table.schema) for commit in commits}
+        read = [commit for commit in commits if commit.version <= to]
+        files = [file for commit in read for file in _files(Path(folder), commit, actions[commit.version])]
+        if sum(file.size for file in files) > limits.DIRECT_FEED_BYTES:
+            raise _ForSpark("its files are too large")
+        parts = [_rows(file, kinds) for file in files]
+        rows = pyarrow.concat_tables([_empty(kinds), *parts])
+        if rows.num_rows > limits.ROWS_ON_DRIVER:
+            raise _ForSpark("it has too many rows")
+        rows.validate(full=True)  # text that is not valid UTF-8
+        if has_early(rows):
+            raise _ForSpark("it has dates or times that Spark may shift")
+    except (OSError, ValueError, KeyError, pyarrow.ArrowException, _ForSpark) as error:
+        # Spark, which reads the feed then, reports what is wrong.
+        log.info("%s: Spark reads the feed: %s", table.address.label, str(error).partition("\n")[0])
+        return None
+    added = zip(FEED_COLUMNS, (StringType(), LongType(), TimestampType()), strict=True)
+    return engine.spark.createDataFrame(rows, StructType([*schema, *(StructField(*pair) for pair in added)]))
+
+
+def _actions(folder: Path, commit: Commit, schema: StructType) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Return the actions of a commit by their kind, if the columns are those of the table afterwards."""
+    actions: dict[str, list[Mapping[str, Any]]] = {}
+    with (folder / "_delta_log" / f"{commit.version:020d}.json").open(encoding="utf-8") as lines:
+        for line in filter(str.strip, lines):
+            ((kind, action),) = json.loads(line).items()
+            actions.setdefault(kind, []).append(action)
+    columns = [StructType.fromJson(json.loads(action["schemaString"])) for action in actions.get("metaData", ())]
+    if any(found.simpleString() != schema.simpleString() for found in columns):
+        raise _ForSpark(f"version {commit.version} has other columns")
+    return actions
+
+
+def _files(folder: Path, commit: Commit, actions: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[_File]:
+    """Return the files whose rows are the feed of a commit."""
+    whole = [(kind, action) for kind in READ_WHOLE for action in actions.get(kind, ()) if action["dataChange"]]
+    if "cdc" in actions:
+        return [_file(folder, action, "", commit) for action in actions["cdc"]]
+    if commit.operation == "MERGE" and any(kind == "remove" for kind, _ in whole):
+        # Delta's feed leaves out such files if the MERGE has changed no row.
+        raise _ForSpark(f"version {commit.version} is a MERGE that rewrote files without files of changes")
+    if any(action.get("deletionVector") for _, action in whole):
+        raise _ForSpark(f"version {commit.version} deletes rows by deletion vectors")
+    return [_file(folder, action, READ_WHOLE[kind], commit) for kind, action in whole]
+
+
+def _file(folder: Path, action: Mapping[str, Any], kind: str, commit: Commit) -> _File:
+    path = unquote(action["path"])
+    if action.get("partitionValues"):
+        raise _ForSpark("the table is partitioned")
+    if local_path(path) or ":" in path.partition("/")[0]:
+        raise _ForSpark("a file lies outside the folder of the table")
+    return _File(folder / path, kind, commit, int(action["size"]))
+
+
+def _rows(file: _File, kinds: Mapping[str, "pyarrow.DataType"]) -> "pyarrow.Table":
+    """Read the rows of a file in the form of the feed."""
+    import pyarrow
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as source:
+        known = set(source.schema_arrow.names)
+        int96 = {column.path for column in source.schema if column.physical_type == "INT96"}
+        _check_columns(source, [*kinds, *([] if file.kind else [TYPE])])
+        if source.metadata.num_rows > limits.ROWS_ON_DRIVER:
+            raise _ForSpark("it has too many rows")
+        read = source.read([name for name in (*kinds, TYPE) if name in known])
+    number = read.num_rows
+
+    def repeated(value: str | int | datetime, kind: "pyarrow.DataType") -> "pyarrow.Array":
+        return pyarrow.repeat(pyarrow.scalar(value, kind), number)
+
+    columns = [
+        _converted(read[name], kind, is_int96=name in int96) if name in known else pyarrow.nulls(number, kind)
+        for name, kind in kinds.items()
+    ]
+    change = repeated(file.kind, pyarrow.string()) if file.kind else read[TYPE].cast(pyarrow.string())
+    version = repeated(file.commit.version, pyarrow.int64())
+    at = repeated(file.commit.at, pyarrow.timestamp("us", "UTC"))
+    return pyarrow.table([*columns, change, version, at], schema=_empty(kinds).schema)
+
+
+def _check_columns(source: "pyarrow.parquet.ParquetFile", names: Sequence[str]) -> None:
+    """Check that the columns of a file have the names that the table gives them, since Spark ignores their case."""
+    known = source.schema_arrow.names
+    folded = [name.lower() for name in known]
+    for name in names:
+        if name not in known and (name == TYPE or name.lower() in folded):
+            raise _ForSpark(f"a file has no column {name}")
+        if folded.count(name.lower()) > 1:
+            raise _ForSpark(f"a file has two columns {name}")
+
+
+def _converted(values: "pyarrow.ChunkedArray", kind: "pyarrow.DataType", *, is_int96: bool) -> "pyarrow.ChunkedArray":
+    """Return the values of a file in the type of the table, which Arrow may call by another name."""
+    from pyarrow import types
+
+    is_text = types.is_string(kind) and (types.is_large_string(values.type) or types.is_string_view(values.type))
+    is_bytes = types.is_binary(kind) and (types.is_large_binary(values.type) or types.is_binary_view(values.type))
+    is_moment = types.is_timestamp(kind) and bool(kind.tz)  # INT96 has no time zone in Arrow; Spark writes UTC
+    is_same = is_moment if is_int96 else values.type == kind
+    if not (is_same or is_text or is_bytes):
+        raise _ForSpark(f"a file has values of type {values.type} where {kind} is expected")
+    return values.cast(kind)
+
+
+def _empty(kinds: Mapping[str, "pyarrow.DataType"]) -> "pyarrow.Table":
+    """Return a feed without rows."""
+    import pyarrow
+
+    added = zip(FEED_COLUMNS, (pyarrow.string(), pyarrow.int64(), pyarrow.timestamp("us", "UTC")), strict=True)
+    return pyarrow.schema([*kinds.items(), *added]).empty_table()

@@ -1,0 +1,271 @@
+"""
+Look up rows of the sources of an incremental epoch: those with some keys, and those that refer to some keys.
+
+Literals of the keys skip files. If the rows pass through the driver, delta-rs reads them where it may.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse import limits
+from lakehouse.changes import key_struct, null_key
+from lakehouse.direct_rows import Selection, read_directly
+from lakehouse.pruning import Pruning, pruning
+from lakehouse.small import DriverRows, TooLarge, to_driver
+from lakehouse.sqltext import quote
+from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.workspace import Workspace
+from pipelines.joins.kernel import null_reference, reference
+from pipelines.spec import Input, Link
+
+
+@dataclass(frozen=True)
+class Found:
+    """
+    What a look-up in an input found.
+
+    Args:
+        place: The input.
+        rows: The rows, or only their keys.
+        number: The number of rows that are known to have each key once.
+        files: The files that were read.
+        scans: Frames that read files when an action runs; they then know which.
+        unchecked: The keys of rows that may hold a key twice; None if there are none.
+    """
+
+    place: int
+    rows: DataFrame
+    number: int = 0
+    files: Sequence[str] = ()
+    scans: Sequence[DataFrame] = ()
+    unchecked: DataFrame | None = None
+
+
+class LookUps:
+    """
+    The look-ups of one epoch.
+
+    Args:
+        workspace: Where the sources are.
+        bound: The join.
+        via_driver: Whether rows pass through the driver; rows that prove too many for it raise `TooLarge`.
+        copies: Whether small tables to which others refer may be copied whole instead.
+
+    `found` holds what was looked up so far.
+    """
+
+    def __init__(self, workspace: Workspace, bound: BoundJoin, *, via_driver: bool, copies: bool) -> None:
+        self._workspace = workspace
+        self._bound = bound
+        self._via_driver = via_driver
+        self._copies = copies
+        self._prunings: dict[int, tuple[DataFrame, Pruning]] = {}
+        self._whole: dict[int, Found] = {}
+        self._of_keys: dict[tuple[int, int], tuple[DataFrame, Found]] = {}
+        self.found: list[Found] = []
+
+    def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
+        """Return the rows of inputs with one of the keys, at the pinned version; other rows, too, if cheaper."""
+        with ThreadPoolExecutor() as executor:
+            each = dict(zip(wanted, executor.map(self._looked_up, wanted, wanted.values()), strict=True))
+        known = {id(found) for found in self.found}
+        self.found += [found for found in each.values() if id(found) not in known]
+        return {place: found.rows for place, found in each.items()}
+
+    def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]], changed: DataFrame | None) -> DataFrame:
+        """
+        Return the keys of the rows of an input that refer to one of the keys, at the pinned version.
+
+        One query finds them; all references by one column with few keys share one scan.
+
+        Args:
+            place: The input.
+            wanted: References from it, each with the keys.
+            changed: The keys of the input that changed; None if none did.
+        """
+        item, key = self._bound.join.inputs[place], self._key(place)
+        listed, others = list[Selection](), list[tuple[Link, DataFrame, str | None]]()
+        predicates = list[str]()
+        for link, keys in wanted:
+            known, columns = self.pruning(keys), _plain_columns(link, item)
+            predicate = known.predicate(columns) if columns else None
+            if known.keys == 0:
+                continue
+            if columns and predicate is not None and known.exact:
+                listed.append((known, columns))
+                predicates.append(f"({predicate})")
+            else:
+                others.append((link, keys, predicate))
+        direct = self._referring_directly(place, listed, changed, are_all=not others) if listed else None
+        parts = [] if direct is None else [direct.frame.select(key)]
+        if parts and not others:
+            return parts[0]
+        rows = self._rows_with_key(place).alias(item.alias)
+        scans = list[DataFrame]()
+        for link, keys, predicate in others:
+            pruned = rows.where(f"NOT {null_reference(link)}")
+            scans.append(pruned if predicate is None else pruned.where(predicate))
+            of_keys = self._with_one_of(scans[-1], reference(link, self._bound.types[link.input]), keys)
+            parts.append(of_keys.select(key))
+        if listed and direct is None:
+            scans.append(rows.where(" OR ".join(predicates)))
+            parts.append(scans[-1].select(key))
+        if not parts:
+            return rows.where(F.lit(False)).select(key)
+        keys_found = reduce(DataFrame.unionAll, parts)
+        if not self._via_driver:
+            self.found.append(Found(place, keys_found, scans=scans))
+            return keys_found
+        kept = to_driver(keys_found)
+        self.found.append(Found(place, kept.frame, files=kept.files))
+        return kept.frame
+
+    def pruning(self, keys: DataFrame) -> Pruning:
+        """Return the pruning of keys; compute it once for each frame."""
+        known = self._prunings.get(id(keys))
+        if known is None:
+            known = self._prunings[id(keys)] = (keys, pruning(keys.select("key")))
+        return known[1]
+
+    def is_read_whole(self, place: int) -> bool:
+        """
+        Return whether a table is small enough to be read whole.
+
+        Inputs that key the result are read whole together or not at all: a row of one input without the rows of the
+        others with its key would make a row that never existed, and an expression could fail on it.
+        """
+        members = self._bound.join.members
+        together = members if place in members else (place,)
+        return all(self._bound.table(other).size <= limits.SMALL_BYTES for other in together)
+
+    def _looked_up(self, place: int, keys: Callable[[], DataFrame]) -> Found:
+        if place in self._whole:
+            return self._whole[place]
+        if not self._via_driver and self.is_read_whole(place):
+            rows = self._rows_with_key(place)
+            return Found(place, rows, scans=[rows], unchecked=rows.select(self._key(place)))
+        if self._via_driver and self._is_copied_whole(place):
+            with suppress(TooLarge):
+                self._whole[place] = self._copied(place)
+                return self._whole[place]
+        wanted = keys()
+        known = self._of_keys.get((place, id(wanted)))
+        if known is None:
+            known = self._of_keys[place, id(wanted)] = (wanted, self._with_keys(place, wanted))
+        return known[1]
+
+    def _with_keys(self, place: int, wanted: DataFrame) -> Found:
+        item = self._bound.join.inputs[place]
+        direct = self._read_directly(place, item.columns, [(self.pruning(wanted), item.key)])
+        if direct is not None:
+            exactly = direct if self.pruning(wanted).exact else self._exactly_of(place, direct, wanted)
+            return self._kept(place, exactly, direct.files)
+        pruned = self._pruned(self._rows_with_key(place), place, wanted)
+        if self._via_driver:
+            return self._kept(place, to_driver(self._exactly(pruned, place, wanted)))
+        names = (F.col(quote(name)) for name in item.key)
+        unchecked = self._exactly(pruned.select(*names), place, wanted).select(self._key(place))
+        return Found(place, self._exactly(pruned, place, wanted), scans=[pruned], unchecked=unchecked)
+
+    def _is_copied_whole(self, place: int) -> bool:
+        """
+        Return whether copying a referenced table to the driver costs less than looking up keys in it.
+
+        The tables that it refers to must be copied whole, too, since its rows refer to more of their keys than needed.
+        The join may see rows to which no row refers, as it does when it is computed over whole tables.
+        """
+        join = self._bound.join
+        further = (link.input for link in join.links if link.over == place)
+        most = min(limits.SMALL_BYTES, limits.WHOLE_BYTES)
+        is_small = place not in join.members and self._bound.table(place).size <= most
+        return self._copies and is_small and all(map(self._is_copied_whole, further))
+
+    def _copied(self, place: int) -> Found:
+        """Copy a table to the driver, without computing first which of its keys are needed."""
+        item = self._bound.join.inputs[place]
+        direct = self._read_directly(place, item.columns, [(None, item.key)])
+        return self._kept(place, direct or to_driver(self._rows_with_key(place)))
+
+    def _kept(self, place: int, rows: DriverRows, files: Sequence[str] = ()) -> Found:
+        """Return rows on the driver as what a look-up found."""
+        files = files or rows.files
+        if rows.distinct(self._bound.join.inputs[place].key) == rows.rows.num_rows:
+            return Found(place, rows.frame, rows.rows.num_rows, files)
+        return Found(place, rows.frame, files=files, unchecked=rows.frame.select(self._key(place)))
+
+    def _referring_directly(
+        self, place: int, listed: Sequence[Selection], changed: DataFrame | None, *, are_all: bool
+    ) -> DriverRows | None:
+        """
+        Read the rows of an input that have one of the listed references without Spark.
+
+        If the references are all, and no other input has the key of the result, the epoch needs these rows and those
+        whose keys changed, and no others of this input: one pass reads all of them. The changelog of an epoch needs
+        more, those with keys whose changes cancel out.
+        """
+        join = self._bound.join
+        item = join.inputs[place]
+        is_one_pass = are_all and tuple(join.members) == (place,) and self._bound.changelog is None
+        own = [(self.pruning(changed), item.key)] if is_one_pass and changed is not None else []
+        direct = self._read_directly(place, item.columns if is_one_pass else item.key, [*listed, *own])
+        if direct is None:
+            return None
+        rows = direct
+        if any(direct.rows.column(name).null_count for name in item.key):
+            rows = to_driver(direct.frame.where(f"NOT {null_key(item.key)}"))
+        if is_one_pass:
+            self._whole[place] = self._kept(place, rows, direct.files)
+        else:
+            self.found.append(Found(place, rows.frame, files=direct.files))
+        return rows
+
+    def _read_directly(self, place: int, columns: Sequence[str], selections: Sequence[Selection]) -> DriverRows | None:
+        """Read rows of an input by keys without Spark, if delta-rs can read them and they pass through the driver."""
+        table = self._bound.table(place)
+        if not self._via_driver:
+            return None
+        return read_directly(self._workspace.spark, table, table.version, columns, selections)
+
+    def _exactly_of(self, place: int, rows: DriverRows, keys: DataFrame) -> DriverRows:
+        """Filter rows that were read to exactly those with one of the keys."""
+        key = self._bound.join.inputs[place].key
+        return to_driver(self._exactly(rows.frame.where(f"NOT {null_key(key)}"), place, keys))
+
+    def _key(self, place: int) -> Column:
+        """Return the key of an input's row, in the form that both sides of a join use."""
+        return F.expr(key_struct(self._bound.join.inputs[place].key, self._bound.types[place])).alias("key")
+
+    def _rows_with_key(self, place: int) -> DataFrame:
+        """Read the rows of an input that have a key, at the pinned version."""
+        item, table = self._bound.join.inputs[place], self._bound.table(place)
+        return rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
+
+    def _pruned(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
+        """Filter rows by literals of the keys, which skip files; some rows without one of the keys may remain."""
+        predicate = self.pruning(keys).predicate(self._bound.join.inputs[place].key)
+        return rows if predicate is None else rows.where(predicate)
+
+    def _exactly(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
+        """Filter rows to exactly those with one of the keys."""
+        if self.pruning(keys).exact:
+            return rows
+        key = key_struct(self._bound.join.inputs[place].key, self._bound.types[place], "source.")
+        return self._with_one_of(rows.alias("source"), key, keys)
+
+    def _with_one_of(self, rows: DataFrame, key: str, keys: DataFrame) -> DataFrame:
+        """Filter rows to those whose key, given as SQL, is among the keys; broadcast a small number of keys."""
+        known = F.broadcast(keys) if self.pruning(keys).keys is not None else keys
+        return rows.join(known.select("key").alias("wanted"), on=F.expr(f"{key} = wanted.key"), how="left_semi")
+
+
+def _plain_columns(link: Link, item: Input) -> list[str] | None:
+    """Return the columns of a reference that consists of columns alone; None for any other reference."""
+    named = {f"{quote(item.alias)}.{quote(column)}": column for column in item.columns}
+    columns = [named.get(expression) for expression in link.expressions]
+    return None if None in columns else [column for column in columns if column is not None]

@@ -1,0 +1,111 @@
+"""What an epoch of few changes reads without Spark: the gate detects a reader that is wrong."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lakehouse import limits
+from lakehouse.direct_feed import read_feed_directly
+from lakehouse.direct_rows import Selection, read_directly
+from lakehouse.engine import Engine
+from lakehouse.errors import GateFailed
+from lakehouse.small import DriverRows
+from lakehouse.tables import Table
+from pipelines.binding import shared_feeds
+from pipelines.epochs.tables import gate, lookups
+from tests.lake import Lake, only
+
+Rows = list[dict[str, Any]]
+Fault = Callable[[Rows], Rows]
+
+FAULTS: dict[str, Fault] = {
+    "a lost row": lambda rows: rows[1:],
+    "another value": lambda rows: [{**row, "w": "wrong"} for row in rows],
+    "no value": lambda rows: [{**row, "w": None} for row in rows],
+}
+
+
+def misread(fault: Fault) -> Callable[..., DriverRows | None]:
+    """Return a reader of rows that misreads those of the right table."""
+
+    def read(
+        spark: SparkSession, table: Table, version: int, columns: Sequence[str], selections: Sequence[Selection]
+    ) -> DriverRows | None:
+        direct = read_directly(spark, table, version, columns, selections)
+        if direct is None or table.address.label != "right":
+            return direct
+        rows = pyarrow.Table.from_pylist(fault(direct.rows.to_pylist()), schema=direct.rows.schema)
+        return replace(direct, rows=rows, frame=spark.createDataFrame(rows, schema=direct.frame.schema))
+
+    return read
+
+
+@pytest.fixture
+def changed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Two tables of thirty rows, all of which change on the left."""
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # the tables stand for larger ones, of which few rows are read
+    values = ", ".join(f"({number}, 'a{number}')" for number in range(30))
+    for name, column in (("left", "v"), ("right", "w")):
+        lake.create(name, f"k INT, {column} STRING", values)
+    lake.pipeline().run(lake.spark)
+    lake.sql("UPDATE {left} SET v = 'n'", "left")
+    return lake
+
+
+@pytest.mark.parametrize("literal_bytes", [0, 2**30])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_the_gate_detects_rows_that_the_epoch_has_misread(
+    changed: Lake, monkeypatch: pytest.MonkeyPatch, fault: Fault, literal_bytes: int
+) -> None:
+    monkeypatch.setattr(limits, "LITERAL_BYTES", literal_bytes)
+    with monkeypatch.context() as planted:
+        planted.setattr(lookups, "read_directly", misread(fault))
+        with pytest.raises(GateFailed, match="the row after the change"):
+            changed.pipeline().run(changed.spark)
+    only(changed.pipeline().run(changed.spark))
+    assert len(changed.rows()) == 30
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("sizes", [(2**30, 2**30), (0, 2**30), (0, 0)], ids=["by join", "by both", "by literals"])
+def test_the_gate_detects_rows_that_it_has_misread_too(
+    changed: Lake, monkeypatch: pytest.MonkeyPatch, fault: Fault, sizes: tuple[int, int]
+) -> None:
+    """With many keys the gate uses the same reader, and Spark reads some of the rows again."""
+    for name, value in zip(("LITERAL_BYTES", "SCANNED_BYTES", "SAMPLED_KEYS"), (*sizes, 10), strict=True):
+        monkeypatch.setattr(limits, name, value)
+    with monkeypatch.context() as planted:
+        for module in (lookups, gate):
+            planted.setattr(module, "read_directly", misread(fault))
+        with pytest.raises(GateFailed, match="two ways to read r find different rows"):
+            changed.pipeline().run(changed.spark)
+    only(changed.pipeline().run(changed.spark))
+    assert len(changed.rows()) == 30
+
+
+def test_the_gate_detects_a_feed_that_the_epoch_has_misread(changed: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(engine: Engine, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
+        direct = read_feed_directly(engine, table, after, to, columns)
+        assert direct is not None
+        return direct.where("k <> 7")
+
+    monkeypatch.setattr(shared_feeds, "read_feed_directly", read)
+    with pytest.raises(GateFailed, match="two ways to read the change feed of l find different keys"):
+        changed.pipeline().run(changed.spark)
+
+
+def test_the_gate_detects_values_of_a_feed_that_the_epoch_has_misread(
+    changed: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(engine: Engine, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
+        direct = read_feed_directly(engine, table, after, to, columns)
+        assert direct is not None
+        return direct.replace("n", "m", ["v"]) if "v" in columns else direct
+
+    monkeypatch.setattr(shared_feeds, "read_feed_directly", read)
+    with pytest.raises(GateFailed, match="the row after the change"):
+        changed.pipeline().run(changed.spark)
