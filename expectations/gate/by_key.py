@@ -1,16 +1,15 @@
 """
 Find the rows of a table by keys: by literals, which skip files, and by a join on the key.
 
-The joins build their literals with the same code, and use the same reader of few rows. To detect a mistake there, the
-gate checks that a predicate holds for each key that it was built from; if a scan is cheap, that the rows found are
-those that a join on the key finds; and that Spark reads the same values as the reader of few rows.
+The joins build their literals with the same code. To detect a mistake in that code, the gate checks that a predicate
+holds for each key that it was built from, and, if a scan is cheap, that it finds the same rows as a join on the key.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
@@ -18,7 +17,6 @@ from lakehouse.pruning import Pruning, pruning
 from lakehouse.small import TooLarge, carried, to_driver
 from lakehouse.sqltext import numbered, quote, row_struct, text
 from lakehouse.stage import fields_of
-from lakehouse.values import identical
 
 KEY = "_lakejoin_key"
 """The working column of the key."""
@@ -64,13 +62,11 @@ class Lookup:
 
     Args:
         name: The name of the table in messages.
-        rows: Its rows, read by Spark.
+        rows: Its rows; a check reads only the key columns.
         key: Its key columns.
         keys: The keys, as `key` (struct<k0, …>), each once.
         known: The pruning of these keys.
         joined: Filters rows to the given keys by a join.
-        found: The rows that were found without Spark; None if Spark finds them by the literals.
-        size: The size of the table in bytes.
     """
 
     name: str
@@ -79,72 +75,44 @@ class Lookup:
     keys: DataFrame
     known: Pruning
     joined: Callable[[DataFrame, DataFrame], DataFrame]
-    found: DataFrame | None = None
-    size: int = 0
 
 
 def check_rows(lookups: Sequence[Lookup], salt: str) -> None:
     """
-    Check the rows that were found in each table, for a sample of the keys.
-
-    A join on the key has to find the same rows, unless the table is large. Rows that were found without Spark must have
-    the values that Spark reads.
+    Check that literals find the same rows of each table as a join on the key, for a sample of the keys.
 
     Args:
         lookups: The look-ups.
         salt: Chooses the sample.
 
     Raises:
-        LiteralsMiss: Different rows were found.
+        LiteralsMiss: The literals find different rows.
     """
-    differing = [frame for lookup in lookups if lookup.known.wanted for frame in _differing(lookup, salt)]
-    found = first_of(differing)
-    if found is not None:
-        raise LiteralsMiss(f"two ways to read {found.name} find different rows with the key {found.key}")
-
-
-def shown(name: str, keys: DataFrame, column: str) -> DataFrame:
-    """Return `name`, that of a table, and `key`, the JSON of the keys in a column."""
-    return keys.select(F.lit(name).alias("name"), F.expr(f"make_valid_utf8(to_json({column}))").alias("key"))
-
-
-def first_of(found: Sequence[DataFrame]) -> Row | None:
-    """Return the first row of frames with `name` and `key`; None if they are empty."""
-    if not found:
-        return None
+    differing = [_differing(lookup, salt) for lookup in lookups if lookup.known.wanted]
+    if not differing:
+        return
     # An aggregate, because a limit runs a job for each few partitions that are empty.
-    first = reduce(DataFrame.unionAll, found).agg(F.min(F.struct("name", "key")).alias("first"))
-    row = first.select("first.*").collect()[0]
-    return None if row.name is None else row
+    first = reduce(DataFrame.unionAll, differing).agg(F.min(F.struct("name", "key")).alias("first"))
+    found = first.select("first.*").collect()[0]
+    if found.name is not None:
+        raise LiteralsMiss(f"the literals and a join on the key find different rows of {found.name}: key {found.key}")
 
 
-def _differing(lookup: Lookup, salt: str) -> list[DataFrame]:
-    """Return frames with `name` and `key` (JSON) of the rows that two ways do not find equally often."""
+def _differing(lookup: Lookup, salt: str) -> DataFrame:
+    """Return `name` and `key` (JSON) of the keys whose rows the two ways find a different number of times."""
     # A hash needs no job if the keys are on the driver. Twice the number, since a hash takes only about its share.
     share = max((lookup.known.keys or limits.LISTED_KEYS) // (2 * limits.SAMPLED_KEYS), 1)
     sample = lookup.keys.where(f"pmod(xxhash64('literals', key, {text(salt)}), {share}) = 0")
 
-    def compared(some: DataFrame, others: DataFrame, *values: str) -> DataFrame:
+    def counted(part: DataFrame, times: int) -> DataFrame:
         own = F.expr(numbered(map(quote, lookup.key))).alias(KEY)
-        parts = [
-            lookup.joined(part, sample).select(own, *map(F.expr, values), F.lit(times).alias("times"))
-            for part, times in ((some, 1), (others, -1))
-        ]
-        both = reduce(DataFrame.unionAll, parts)
-        differing = both.groupBy(*both.columns[:-1]).agg(F.sum("times").alias("surplus")).where("surplus <> 0")
-        return shown(lookup.name, differing, KEY)
+        return lookup.joined(part, sample).select(own, F.lit(times).alias("times"))
 
     predicate = lookup.known.predicate(lookup.key)
     assert predicate is not None, "a look-up by literals has a predicate"
-    if lookup.found is None:
-        return [compared(lookup.rows.where(predicate), lookup.rows)] if lookup.size <= limits.SCANNED_BYTES else []
-    row = numbered(identical(quote(field.name), field.dataType) for field in lookup.rows.schema)
-    values = f"{row} AS row"
-    if lookup.size <= limits.LITERAL_BYTES:
-        return [compared(lookup.found, lookup.rows, values)]
-    few = trusted(driver_copy(sample)).predicate(lookup.key)
-    by_value = compared(lookup.found, lookup.rows if few is None else lookup.rows.where(few), values)
-    return [by_value, *([compared(lookup.found, lookup.rows)] if lookup.size <= limits.SCANNED_BYTES else [])]
+    both = counted(lookup.rows.where(predicate), 1).unionAll(counted(lookup.rows, -1))
+    differing = both.groupBy(KEY).agg(F.sum("times").alias("surplus")).where("surplus <> 0")
+    return differing.select(F.lit(lookup.name).alias("name"), F.expr(f"make_valid_utf8(to_json({KEY}))").alias("key"))
 
 
 def with_keys(rows: DataFrame, key: Sequence[str], own: str, keys: DataFrame, known: Pruning) -> DataFrame:

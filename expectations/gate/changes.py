@@ -18,6 +18,7 @@ from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
+from lakehouse.pruning import Pruning
 from lakehouse.sqltext import numbered, quote, row_struct, struct, text
 from lakehouse.stage import fields_of
 from lakehouse.tables import read
@@ -253,25 +254,29 @@ class _Staged:
             if chosen is not keys:  # keys that were prefetched are distinct, and on the driver already
                 chosen = driver_copy(chosen.distinct())
             known = trusted(chosen) if self.sources is None else self.sources.pruning(chosen)
-            if self.share == 1:
-                own = numbered(map(quote, self.names))
-                # A mistake of this reader stops the epoch: each row is compared with one that does not come from it.
-                found = self.reader(known) if self.reader and known.wanted else None
-                if found is None:
-                    published = with_keys(published, self.names, own, chosen, known)
-                else:
-                    published = found_directly(found, own, chosen, known)
-            else:
-                predicate = trusted(keys).predicate(self.names)
-                published = published if predicate is None else published.where(predicate)
         with ThreadPoolExecutor() as pool:
-            held = row_struct(self.row.fieldNames())
-            holding = pool.submit(self._collected, published.selectExpr(f"{held} AS held"))
+            holding = pool.submit(self._held, keys, chosen, known, published)
             made = None
             if self.sources is not None:
                 values = {f.name: f"CAST({quote(f.name)} AS {type_sql(f.dataType)})" for f in self.row}
                 made = self.sources.joined(chosen, known).selectExpr(f"{struct(values)} AS made")
             return holding.result(), made
+
+    def _held(self, keys: DataFrame, chosen: DataFrame, known: Pruning | None, published: DataFrame) -> DataFrame:
+        """Return the published rows with the keys; `known` is the pruning of those chosen, None for small sources."""
+        rows = published
+        if known is not None and self.share == 1:
+            own = numbered(map(quote, self.names))
+            # A mistake of this reader stops the epoch: each row is compared with one that does not come from it.
+            found = self.reader(known) if self.reader and known.wanted else None
+            if found is None:
+                rows = with_keys(published, self.names, own, chosen, known)
+            else:
+                rows = found_directly(found, own, chosen, known)
+        elif known is not None:
+            predicate = trusted(keys).predicate(self.names)
+            rows = published if predicate is None else published.where(predicate)
+        return self._collected(rows.selectExpr(f"{row_struct(self.row.fieldNames())} AS held"))
 
     def broken(self) -> dict[str, str]:
         """Return for each rule the SQL condition of a line that violates it; `SOURCE_RULES` need `made`."""

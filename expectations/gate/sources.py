@@ -19,12 +19,8 @@ from expectations.gate.by_key import (
     NO_LITERALS,
     LiteralsMiss,
     Lookup,
-    Reader,
     check_rows,
     driver_copies,
-    first_of,
-    found_directly,
-    shown,
     trusted,
     with_keys,
 )
@@ -33,7 +29,7 @@ from lakehouse import limits
 from lakehouse.changes import key_struct, null_key
 from lakehouse.pruning import Pruning
 from lakehouse.small import TooLarge, to_driver
-from lakehouse.sqltext import numbered
+from lakehouse.sqltext import numbered, quote
 from lakehouse.values import type_sql
 
 
@@ -47,18 +43,16 @@ class Rows:
         key: Its key columns.
         types: The types in which the key columns are compared.
         changed: The keys that changed in the epoch, as `key` (struct<k0, …>); None without changes.
-        changed_by_spark: These keys by Spark, if something else has read `changed`; else None.
+        feeds: Its change feed by Spark and by what read it for `changed`; None if that was Spark.
         size: The size of its table in bytes.
-        reader: Reads rows of the table without Spark; None if only Spark can read them.
     """
 
     rows: DataFrame
     key: tuple[str, ...]
     types: tuple[DataType, ...]
     changed: DataFrame | None = None
-    changed_by_spark: DataFrame | None = None
+    feeds: tuple[DataFrame, DataFrame] | None = None
     size: int = 0
-    reader: Reader | None = None
 
 
 @dataclass(frozen=True)
@@ -115,8 +109,7 @@ class Sources:
         Raises:
             LiteralsMiss: The predicate does not hold for a key.
         """
-        is_helped = self.size > limits.LITERAL_BYTES or any(item.reader for item in self.inputs)
-        return trusted(keys) if is_helped else NO_LITERALS
+        return trusted(keys) if self.size > limits.LITERAL_BYTES else NO_LITERALS
 
     def joined(self, keys: DataFrame, known: Pruning | None) -> DataFrame:
         """
@@ -139,13 +132,11 @@ class Sources:
         rows = {place: self.inputs[place].rows for place in self._read_whole()}
         wanted = dict.fromkeys(self.members, (keys, known))
         with ThreadPoolExecutor() as pool:
-            checks = [pool.submit(self._check_changed)]
+            checks = [pool.submit(self._check_feeds)]
             while wanted:
-                direct = dict(zip(wanted, pool.map(self._found_directly, wanted, wanted.values()), strict=True))
-                checks.append(pool.submit(self._check, wanted, direct))
-                rows |= {place: self._rows(place, *some) for place, some in wanted.items() if direct[place] is None}
+                checks.append(pool.submit(self._check, wanted))
+                rows |= {place: self._rows(place, *some) for place, some in wanted.items()}
                 found |= zip(rows, driver_copies(list(rows.values())), strict=True)
-                found |= {place: frame for place, frame in direct.items() if frame is not None}
                 rows = {}
                 further = [item for item in self.references if item.over in wanted and item.input not in found]
                 referred = driver_copies([self._referred(found[item.over], item).distinct() for item in further])
@@ -212,51 +203,37 @@ class Sources:
         each = Window.partitionBy("cause").orderBy(F.xxhash64("key", F.lit(self.salt)))
         return keys.withColumn("number", F.row_number().over(each)).where(f"number <= {self.share}").drop("number")
 
-    def _check(self, wanted: Mapping[int, tuple[DataFrame, Pruning]], direct: Mapping[int, DataFrame | None]) -> None:
-        """Check the rows of inputs that the literals find, and those that were found without Spark."""
+    def _check(self, wanted: Mapping[int, tuple[DataFrame, Pruning]]) -> None:
+        """Check that the literals and the keys find the same rows of inputs, except those with a large table."""
         lookups = []
         for place, (keys, known) in wanted.items():
             item = self.inputs[place]
-            if direct[place] is None and item.size <= limits.LITERAL_BYTES:
-                continue  # Spark finds the rows by a join on the key
-            name, own = self.statement.aliases[place], key_struct(item.key, item.types)
-            joined = partial(_with_keys, key=item.key, own=own)
-            lookups.append(Lookup(name, item.rows, item.key, keys, known, joined, direct[place], item.size))
+            if item.size <= limits.SCANNED_BYTES:
+                name, own = self.statement.aliases[place], key_struct(item.key, item.types)
+                joined = partial(_with_keys, key=item.key, own=own)
+                lookups.append(Lookup(name, item.rows, item.key, keys, known, joined))
         check_rows(lookups, self.salt)
 
-    def _check_changed(self) -> None:
-        """Check that Spark finds no other changed keys."""
-        names, differing = self.statement.aliases, list[DataFrame]()
-        for place, item in enumerate(self.inputs):
-            if item.changed is not None and item.changed_by_spark is not None:
-                one, other = item.changed.select("key"), item.changed_by_spark.select("key")
-                different = one.subtract(other).unionAll(other.subtract(one))
-                differing.append(shown(names[place], different, "key"))
-        found = first_of(differing)
-        if found is not None:
-            raise LiteralsMiss(f"two ways to read the change feed of {found.name} find different keys: {found.key}")
-
-    def _found_directly(self, place: int, wanted: tuple[DataFrame, Pruning]) -> DataFrame | None:
-        """
-        Read the rows of an input that have one of the keys without Spark.
-
-        Returns:
-            The rows; None if only Spark can read them, or if the keys are so few that Spark reads all for a check.
-        """
-        item, (keys, known) = self.inputs[place], wanted
-        is_checked_whole = known.keys is not None and known.keys <= 2 * limits.SAMPLED_KEYS
-        found = item.reader(known) if item.reader and known.wanted and not is_checked_whole else None
-        if found is None:
-            return None
-        rows = found.where(f"NOT {null_key(item.key)}")
-        return found_directly(rows, key_struct(item.key, item.types), keys, known)
+    def _check_feeds(self) -> None:
+        """Check that Spark reads the same change feeds, by the number of rows and the sum of their hashes."""
+        hashed = [
+            _hashed(feed).selectExpr(f"{place} AS place", f"{times} AS times", f"{times} * hash AS hash")
+            for place, item in enumerate(self.inputs)
+            for feed, times in zip(item.feeds or (), (1, -1), strict=False)
+        ]
+        if not hashed:
+            return
+        sums = (
+            reduce(DataFrame.unionAll, hashed).groupBy("place").agg(F.sum("times").alias("n"), F.sum("hash").alias("h"))
+        )
+        for found in sums.where("n <> 0 OR h <> 0").collect():
+            raise LiteralsMiss(f"two ways to read the change feed of {self.statement.aliases[found.place]} differ")
 
     def _rows(self, place: int, keys: DataFrame, known: Pruning) -> DataFrame:
-        """Read the rows of an input that have one of the keys by Spark."""
+        """Read the rows of an input that have one of the keys."""
         item = self.inputs[place]
         rows = item.rows.where(f"NOT {null_key(item.key)}")
-        literals = known if item.size > limits.LITERAL_BYTES else NO_LITERALS
-        return with_keys(rows, item.key, key_struct(item.key, item.types), keys, literals)
+        return with_keys(rows, item.key, key_struct(item.key, item.types), keys, known)
 
     def _referred(self, rows: DataFrame, reference: Reference) -> DataFrame:
         """Return the keys to which rows refer."""
@@ -308,6 +285,13 @@ class Sources:
         kinds = self.inputs[reference.input].types
         parts = zip(reference.expressions, kinds, strict=True)
         return numbered(f"CAST({part} AS {type_sql(kind)})" for part, kind in parts)
+
+
+def _hashed(rows: DataFrame) -> DataFrame:
+    """Return `hash` for each row, over its values and over which of them are null, since a hash skips nulls."""
+    columns = [quote(name) for name in rows.columns]
+    parts = (*columns, *(f"{name} IS NULL" for name in columns))
+    return rows.selectExpr(f"CAST(xxhash64({', '.join(parts)}) AS DECIMAL(20, 0)) AS hash")
 
 
 def _with_keys(rows: DataFrame, keys: DataFrame, key: Sequence[str], own: str) -> DataFrame:

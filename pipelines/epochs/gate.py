@@ -144,6 +144,8 @@ def _gate_tables(
 
 
 def _reader_of_result(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Reader | None:
+    if workspace.engine.why_spark(bound.result):  # looking at the table would cost queries
+        return None
     table = get(workspace.engine, bound.result)
     return reader_of(workspace.spark, table, plan.base_version, bound.columns.fieldNames(), bound.join.key)
 

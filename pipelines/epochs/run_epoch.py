@@ -14,7 +14,7 @@ from lakehouse import limits
 from lakehouse.conditions import reading
 from lakehouse.entries import REJECTED, Entry
 from lakehouse.errors import AnotherRun, GateFailed, LedgerForgot
-from lakehouse.session import NOT_ADAPTIVE, settings
+from lakehouse.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings
 from lakehouse.stage import Stage
 from pipelines.binding.bound import Bound, BoundJoin, notes_on
 from pipelines.binding.ktable import BoundKTable
@@ -65,7 +65,7 @@ def run_epoch(
     with ThreadPoolExecutor(max_workers=1) as executor:
         prefetched, repairs = executor.submit(prefetch, workspace, bound, plan), workspace.feeds.repairs
         try:
-            with watch.step("compute"), reading(plan.join):
+            with watch.step("compute"), reading(plan.join), settings(workspace.spark, _prefetching(plan)):
                 computed = compute(workspace, bound, plan, stage)
         except BaseException:
             stage.delete()
@@ -75,6 +75,11 @@ def run_epoch(
         entry = publishing_entry(bound, plan, run_id, stage.path, computed)
         with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= limits.CHANGES_VIA_DRIVER else {}):
             return _gate_and_publish(workspace, bound, plan, stage, entry, watch, prefetched)
+
+
+def _prefetching(plan: EpochPlan) -> dict[str, str]:
+    """Return the settings for the prefetch of an epoch, which outlasts the computation and shares its session."""
+    return NOT_ADAPTIVE | WITHOUT_BROADCASTS if plan.via_driver else {}
 
 
 def _gate_and_publish(
@@ -88,7 +93,9 @@ def _gate_and_publish(
 ) -> JoinReport:
     """Run the gate of a staged change set, and publish it if it passes."""
     with watch.step("gate"):
-        verdict, warned, hint = gated(workspace, bound, plan, stage, entry, prefetched.result())
+        with settings(workspace.spark, _prefetching(plan)):
+            read = prefetched.result()
+        verdict, warned, hint = gated(workspace, bound, plan, stage, entry, read)
     if not verdict.passed:
         workspace.ledger.append(
             replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))

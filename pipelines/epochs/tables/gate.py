@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType
 
 from expectations.gate import Reader, Reference, Rows, Sources, Statement
+from lakehouse import limits
 from lakehouse.changes import key_struct, null_key
 from lakehouse.direct_rows import read_directly, why_spark
 from lakehouse.pruning import Pruning
@@ -44,8 +45,7 @@ def sources_of(workspace: Workspace, bound: BoundJoin, plan: EpochPlan | None = 
         table = bound.table(place)
         rows = rows_of(workspace, item, table, table.version)
         changed = (None, None) if plan is None else _changed(workspace, bound, plan, place)
-        direct = None if plan is None else reader_of(workspace.spark, table, table.version, item.columns, item.key)
-        inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size, direct))
+        inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size))
     references = tuple(Reference(link.input, link.over, link.expressions) for link in join.links)
     size = sum(table.size for table in bound.sources)
     return Sources(statement_of(join), inputs, join.members, references, size, uuid.uuid4().hex)
@@ -84,23 +84,24 @@ def inspect_maps(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Non
 
 def _changed(
     workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int
-) -> tuple[DataFrame | None, DataFrame | None]:
+) -> tuple[DataFrame | None, tuple[DataFrame, DataFrame] | None]:
     """
     Read the distinct keys of the feed of an input, in any image.
 
     Returns:
-        The keys, and the keys by Spark if Spark did not read the first. None if the epoch reads no feed of the input.
+        The keys, None if the epoch reads no feed of the input. Then, if Spark has not read it, the feed by Spark and by
+        what did, with the columns that the join uses.
     """
     item, table = bound.join.inputs[place], bound.table(place)
     (versions,) = (part for part in plan.sources if part.name == item.source)
     if plan.strategy != "incremental" or not versions.has_changes:
         return None, None
-
-    def keys(feed: DataFrame) -> DataFrame:
-        own = F.expr(key_struct(item.key, bound.types[place])).alias("key")
-        return feed.where(f"NOT {null_key(item.key)}").select(own).distinct()
-
-    after, to = versions.read_after, versions.to_version
-    direct = workspace.feeds.directly(table, after, to, item.key) if plan.via_driver else None
-    by_spark = keys(workspace.feeds.read(item.source, table, after, to, item.key, by_spark=True))
-    return (by_spark, None) if direct is None else (keys(direct), by_spark)
+    at, names = (versions.read_after, versions.to_version), list(bound.used(item.source))
+    # If the sources are small, Spark evaluates the join for all of them, and finds whatever the epoch has misread.
+    are_small = sum(table.size for table in bound.sources) <= limits.SMALL_BYTES
+    direct = workspace.feeds.directly(table, *at, names) if plan.via_driver and not are_small else None
+    columns = item.key if direct is None else names
+    by_spark = workspace.feeds.read(item.source, table, *at, columns, by_spark=True)
+    changed = (by_spark if direct is None else direct).where(f"NOT {null_key(item.key)}")
+    keys = changed.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")).distinct()
+    return keys, None if direct is None else (by_spark, direct)
