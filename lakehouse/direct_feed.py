@@ -89,14 +89,15 @@ def read_feed_directly(engine: Engine, table: Table, after: int, to: int, column
         files = [file for commit in read for file in _files(Path(folder), commit, actions[commit.version])]
         if sum(file.size for file in files) > limits.DIRECT_FEED_BYTES:
             raise _ForSpark("its files are too large")
-        parts = [_rows(file, kinds) for file in files]
-        rows = pyarrow.concat_tables([_empty(kinds), *parts])
-        if rows.num_rows > limits.ROWS_ON_DRIVER:
-            raise _ForSpark("it has too many rows")
+        rows = _empty(kinds)
+        for file in files:
+            rows = pyarrow.concat_tables([rows, _rows(file, kinds, limits.ROWS_ON_DRIVER - rows.num_rows)])
+        if rows.get_total_buffer_size() > limits.BYTES_ON_DRIVER:
+            raise _ForSpark("its rows are too large")
         rows.validate(full=True)  # text that is not valid UTF-8
         if has_early(rows):
             raise _ForSpark("it has dates or times that Spark may shift")
-    except (OSError, ValueError, KeyError, pyarrow.ArrowException, _ForSpark) as error:
+    except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException, _ForSpark) as error:
         # Spark, which reads the feed then, reports what is wrong.
         log.info("%s: Spark reads the feed: %s", table.address.label, str(error).partition("\n")[0])
         return None
@@ -107,7 +108,10 @@ def read_feed_directly(engine: Engine, table: Table, after: int, to: int, column
 def _actions(folder: Path, commit: Commit, schema: StructType) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     """Return the actions of a commit by their kind, if the columns are those of the table afterwards."""
     actions: dict[str, list[Mapping[str, Any]]] = {}
-    with (folder / "_delta_log" / f"{commit.version:020d}.json").open(encoding="utf-8") as lines:
+    file = folder / "_delta_log" / f"{commit.version:020d}.json"
+    if file.stat().st_size > limits.DIRECT_COMMIT_BYTES:
+        raise _ForSpark(f"version {commit.version} changes too many files")
+    with file.open(encoding="utf-8") as lines:
         for line in filter(str.strip, lines):
             ((kind, action),) = json.loads(line).items()
             actions.setdefault(kind, []).append(action)
@@ -139,8 +143,8 @@ def _file(folder: Path, action: Mapping[str, Any], kind: str, commit: Commit) ->
     return _File(folder / path, kind, commit, int(action["size"]))
 
 
-def _rows(file: _File, kinds: Mapping[str, "pyarrow.DataType"]) -> "pyarrow.Table":
-    """Read the rows of a file in the form of the feed."""
+def _rows(file: _File, kinds: Mapping[str, "pyarrow.DataType"], most: int) -> "pyarrow.Table":
+    """Read the rows of a file, at most a number of them, in the form of the feed."""
     import pyarrow
     import pyarrow.parquet
 
@@ -148,7 +152,7 @@ def _rows(file: _File, kinds: Mapping[str, "pyarrow.DataType"]) -> "pyarrow.Tabl
         known = set(source.schema_arrow.names)
         int96 = {column.path for column in source.schema if column.physical_type == "INT96"}
         _check_columns(source, [*kinds, *([] if file.kind else [TYPE])])
-        if source.metadata.num_rows > limits.ROWS_ON_DRIVER:
+        if source.metadata.num_rows > most:
             raise _ForSpark("it has too many rows")
         read = source.read([name for name in (*kinds, TYPE) if name in known])
     number = read.num_rows

@@ -6,6 +6,7 @@ reads. If a value is outside the range in which that is known, Spark reads the r
 """
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -97,14 +98,18 @@ def read_directly(
 
     Returns:
         The rows that exist for a reader; they may include rows without one of the keys. None if Spark has to read them,
-        also because they are too many or too large for this process.
+        also because they are too many or too large for this process, or because more than `limits.LISTED_KEYS` values
+        of a column are wanted: delta-rs crashed the process on a list of more than 20,000 values.
     """
     import pyarrow
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    compared = [columns[item.part] for keys, columns in selections for item in (keys.wanted if keys else ())]
-    if why_spark(table, [*columns, *compared]):
+    literals = Counter[str]()
+    for keys, compared in selections:
+        for item in keys.wanted if keys else ():
+            literals[compared[item.part]] += len(item.values or ())
+    if why_spark(table, [*columns, *literals]) or any(number > limits.LISTED_KEYS for number in literals.values()):
         return None
     predicates = [_predicate(table, *selection) for selection in selections]
     if not all(predicates):

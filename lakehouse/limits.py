@@ -55,6 +55,9 @@ DIRECT_BYTES = 2**30
 DIRECT_FEED_BYTES = 64 * 2**20
 """Bytes of files with the rows of a change feed. Up to this size the driver reads them, not Spark. By judgement."""
 
+DIRECT_COMMIT_BYTES = 4 * 2**20
+"""Bytes. Spark reads the feed of a commit whose file in the log is larger, since it names many files. By judgement."""
+
 LITERAL_BYTES = 32 * 2**20
 """Bytes. For larger sources the gate writes keys as literals, which skip files; plans without them run faster."""
 

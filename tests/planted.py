@@ -21,9 +21,9 @@ def planted(change: Callable[[DataFrame], DataFrame], part: str = "result") -> I
     put = Stage.put
 
     def faulty(
-        self: Stage, name: str, frame: DataFrame, facts: Mapping[str, str] | None = None, *, add: bool = False
+        self: Stage, name: str, frame: DataFrame, facts: Mapping[str, str] | None = None, **options: bool
     ) -> dict[str, Any]:
-        return put(self, name, change(frame) if name == part else frame, facts, add=add)
+        return put(self, name, change(frame) if name == part else frame, facts, **options)
 
     Stage.put = faulty  # type: ignore[method-assign]
     try:

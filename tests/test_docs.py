@@ -243,7 +243,13 @@ def test_figures_on_the_pages_are_the_limits() -> None:
             f"more than about {2 * limits.RECOMPUTED_ROWS:,} changes (two streams: {limits.MEETINGS_CHECKED:,})",
             f"(two streams: {limits.MOST_MEETINGS:,})",
         ],
-        LAKEHOUSE: [f"two for each commit, up to {limits.DISTORTED_COMMITS}"],
+        LAKEHOUSE: [
+            f"two for each commit, up to {limits.DISTORTED_COMMITS}",
+            f"at most {limits.LISTED_KEYS:,} keys are looked up, and the files that may hold one have at most "
+            f"{limits.DIRECT_BYTES // 2**30} GiB",
+            f"files have at most {limits.DIRECT_FEED_BYTES // mib} MiB, and they hold at most "
+            f"{limits.ROWS_ON_DRIVER:,} rows",
+        ],
         PIPELINES: [
             f"Up to {limits.CHANGES_VIA_DRIVER:,} changes",
             f"({limits.ROWS_ON_DRIVER:,} rows, {limits.BYTES_ON_DRIVER // mib} MiB at a time)",

@@ -41,7 +41,7 @@ class Feeds:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._wanted: Wanted = {}
-        self._cached: dict[tuple[str, bool], tuple[int, int, DataFrame]] = {}
+        self._cached: dict[str, tuple[int, int, DataFrame]] = {}
         self._lock = Lock()
         self._distorted: set[tuple[Address, int, int]] = set()
 
@@ -52,8 +52,8 @@ class Feeds:
         try:
             yield
         finally:
-            for source, by_spark in list(self._cached):
-                self._forget(source, by_spark=by_spark)
+            for source in self._wanted:
+                self._forget(source)
             self._wanted = {}
 
     def read(
@@ -65,13 +65,10 @@ class Feeds:
         columns: Sequence[str],
         rows: Rows = "netted",
         *,
-        by_spark: bool = False,
+        directly: bool = False,
     ) -> DataFrame:
         """
         Read the feed of versions (after, to], as `read_changes` does, and repair it if it is known to be distorted.
-
-        The feed of few commits is read without Spark if possible. A gate has it read by Spark, so that it detects a
-        mistake of the other reader.
 
         Args:
             source: The name of the source in the file; empty for a table that only one join reads.
@@ -80,15 +77,30 @@ class Feeds:
             to: The last version to read.
             columns: The columns to read.
             rows: How the rows are used: netted over all commits, netted within each commit, or as inserted rows.
-            by_spark: Whether Spark has to read it.
+            directly: Whether the feed may be read without Spark; the gate must then have Spark read it.
         """
-        feed = self._read(source, table, after, to, columns, by_spark=by_spark)
+        direct = self.directly(table, after, to, columns) if directly else None
+        if direct is not None:
+            return direct
+        feed = self._read(source, table, after, to, columns)
         if (table.address, after, to) not in self._distorted:
             return feed
         repair = Repair(self._engine.spark, table, feed, after, to)
         if rows == "inserted":
             return repair.inserted()
         return repair.netted() if rows == "netted" else repair.commit_by_commit()
+
+    def directly(self, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
+        """Read the feed of versions (after, to] without Spark; return None if only Spark can read it."""
+        if (table.address, after, to) in self._distorted:
+            return None
+        parts = []
+        for part in feed_ranges(self._engine, table, after, to):
+            rows = read_feed_directly(self._engine, table, *part, columns)
+            if rows is None:
+                return None
+            parts.append(rows)
+        return reduce(DataFrame.unionAll, parts)
 
     def refuse_distorted(self, table: Table, after: int, to: int, number: int) -> None:
         """
@@ -122,45 +134,28 @@ class Feeds:
         if feed.agg(F.count_if(F.expr(distortion(kinds)))).collect()[0][0]:
             self._distorted.add((table.address, after, to))
 
-    def _read(
-        self, source: str, table: Table, after: int, to: int, columns: Sequence[str], *, by_spark: bool = False
-    ) -> DataFrame:
+    def _read(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
         if source not in self._wanted:
-            return self._changes(table, after, to, columns, by_spark=by_spark)
+            return self._changes(table, after, to, columns)
         with self._lock:  # an epoch and the prefetch of its gate may read at the same time
-            first, last, cached = self._cached.get((source, by_spark), (after, to, None))
+            first, last, cached = self._cached.get(source, (after, to, None))
             if cached is None or (first, last) != (after, to):
                 wanted = self._wanted[source]
                 shared = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
                 names = list(dict.fromkeys((*columns, *shared)))
-                self._forget(source, by_spark=by_spark)  # earlier ranges are not read again
-                cached = persisted(self._changes(table, after, to, names, by_spark=by_spark))
-                self._cached[source, by_spark] = (after, to, cached)
+                self._forget(source)  # earlier ranges are not read again
+                cached = persisted(self._changes(table, after, to, names))
+                self._cached[source] = (after, to, cached)
         if not set(columns) <= set(cached.columns):
-            return self._changes(table, after, to, columns, by_spark=by_spark)
+            return self._changes(table, after, to, columns)
         return cached.selectExpr(*map(quote, (*columns, *FEED_COLUMNS)))
 
-    def _changes(self, table: Table, after: int, to: int, columns: Sequence[str], *, by_spark: bool) -> DataFrame:
+    def _changes(self, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
         """Read the feed of versions (after, to], one readable range at a time."""
         ranges = feed_ranges(self._engine, table, after, to)
-        direct = None if by_spark else self.directly(table, after, to, columns)
-        if direct is not None:
-            return direct
         return reduce(DataFrame.unionAll, (read_changes(self._engine.spark, table, *part, columns) for part in ranges))
 
-    def directly(self, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
-        """Read the feed of versions (after, to] without Spark; return None if only Spark can read it."""
-        if (table.address, after, to) in self._distorted:
-            return None
-        parts = []
-        for part in feed_ranges(self._engine, table, after, to):
-            rows = read_feed_directly(self._engine, table, *part, columns)
-            if rows is None:
-                return None
-            parts.append(rows)
-        return reduce(DataFrame.unionAll, parts)
-
-    def _forget(self, source: str, *, by_spark: bool) -> None:
+    def _forget(self, source: str) -> None:
         """Drop the cached feed of a source."""
-        if (source, by_spark) in self._cached:
-            unpersist(self._cached.pop((source, by_spark))[2])
+        if source in self._cached:
+            unpersist(self._cached.pop(source)[2])

@@ -80,8 +80,7 @@ def _readable(workspace: Workspace, prepared: Prepared) -> Prepared:
             if part.has_changes and part.name in tables:
                 with stream_remedy(plan.join) if bound.stream else nullcontext(), reading(plan.join, part.name):
                     table, columns = tables[part.name], bound.used(part.name)
-                    versions = part.read_after, part.to_version
-                    changes = workspace.feeds.read(part.name, table, *versions, columns, by_spark=True)
+                    changes = workspace.feeds.read(part.name, table, part.read_after, part.to_version, columns)
                     changes.limit(1).collect()
     except (FeedUnavailable, SchemaBroken) as error:
         return plan_around(workspace, prepared, error)

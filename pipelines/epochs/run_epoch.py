@@ -65,7 +65,7 @@ def run_epoch(
     with ThreadPoolExecutor(max_workers=1) as executor:
         prefetched, repairs = executor.submit(prefetch, workspace, bound, plan), workspace.feeds.repairs
         try:
-            with watch.step("compute"), reading(plan.join), settings(workspace.spark, _prefetching(plan)):
+            with watch.step("compute"), reading(plan.join):
                 computed = compute(workspace, bound, plan, stage)
         except BaseException:
             stage.delete()
@@ -75,11 +75,6 @@ def run_epoch(
         entry = publishing_entry(bound, plan, run_id, stage.path, computed)
         with settings(workspace.spark, NOT_ADAPTIVE if written_rows(entry) <= limits.CHANGES_VIA_DRIVER else {}):
             return _gate_and_publish(workspace, bound, plan, stage, entry, watch, prefetched)
-
-
-def _prefetching(plan: EpochPlan) -> dict[str, str]:
-    """Return the settings for the prefetch of an epoch, which outlasts the computation and shares its session."""
-    return NOT_ADAPTIVE | WITHOUT_BROADCASTS if plan.via_driver else {}
 
 
 def _gate_and_publish(
@@ -93,7 +88,8 @@ def _gate_and_publish(
 ) -> JoinReport:
     """Run the gate of a staged change set, and publish it if it passes."""
     with watch.step("gate"):
-        with settings(workspace.spark, _prefetching(plan)):
+        # The prefetch outlasts the computation, whose settings it shared.
+        with settings(workspace.spark, NOT_ADAPTIVE | WITHOUT_BROADCASTS if plan.via_driver else {}):
             read = prefetched.result()
         verdict, warned, hint = gated(workspace, bound, plan, stage, entry, read)
     if not verdict.passed:

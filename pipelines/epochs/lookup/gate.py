@@ -95,7 +95,7 @@ def _table(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, link: Link) 
         return looked_up
     (versions,) = (part for part in plan.sources if part.name == item.source)
     at = (versions.read_after, versions.to_version)
-    feed = workspace.feeds.read(item.source, table, *at, names, "commit by commit", by_spark=True)
+    feed = workspace.feeds.read(item.source, table, *at, names, "commit by commit")
     if item.source in plan.clocks:
         looked_up = replace(looked_up, floor=plan.clocks[item.source])
     if item.source in bound.times:

@@ -100,8 +100,7 @@ def _inserted(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: in
     if not versions.has_changes:
         nothing = read_rows(workspace.spark, table, table.version).where("FALSE")
         return nothing.withColumns({VERSION: F.lit(0), POSITION: F.lit(0)})
-    after, to = versions.read_after, versions.to_version
-    feed = workspace.feeds.read(stream.source, table, after, to, names, "inserted", by_spark=True)
+    feed = workspace.feeds.read(stream.source, table, versions.read_after, versions.to_version, names, "inserted")
     rows = feed.where("_change_type = 'insert'")
     if stream.ignore_changes:
         by_row = ("DELETE", "MERGE", "UPDATE")

@@ -101,7 +101,7 @@ def _changed(
     are_small = sum(table.size for table in bound.sources) <= limits.SMALL_BYTES
     direct = workspace.feeds.directly(table, *at, names) if plan.via_driver and not are_small else None
     columns = item.key if direct is None else names
-    by_spark = workspace.feeds.read(item.source, table, *at, columns, by_spark=True)
+    by_spark = workspace.feeds.read(item.source, table, *at, columns)
     changed = (by_spark if direct is None else direct).where(f"NOT {null_key(item.key)}")
     keys = changed.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")).distinct()
     return keys, None if direct is None else (by_spark, direct)

@@ -36,7 +36,7 @@ class Found:
         number: The number of rows that are known to have each key once.
         files: The files that were read.
         scans: Frames that read files when an action runs; they then know which.
-        unchecked: The keys of rows that may hold a key twice; None if there are none.
+        unchecked: The keys of rows that may hold a key twice; None for none.
     """
 
     place: int

@@ -145,7 +145,7 @@ class EpochSources:
         table, versions, key = self._table(source), self._ranges[source], self.key_of(source)
         after, to = versions.read_after, versions.to_version
         kinds = self._kinds(source)
-        feed = self._workspace.feeds.read(source, table, after, to, list(kinds), self._use)
+        feed = self._workspace.feeds.read(source, table, after, to, list(kinds), self._use, directly=True)
         seen = Observation()
         feed = feed.observe(
             seen,
