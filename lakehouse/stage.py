@@ -76,7 +76,7 @@ class Stage:
         return _observed(frame, facts or {}, put)
 
     def _put_few(self, part: str, rows: DataFrame) -> None:
-        """Write rows that the driver can hold as one file, which survives a crash of the machine."""
+        """Write rows that the driver can hold as one file, flushed to the disk."""
         import pyarrow.parquet
 
         table, _ = collected(rows)

@@ -27,8 +27,8 @@ Reader = Callable[[Pruning], DataFrame | None]
 """Reads the rows of a table with some keys without Spark, maybe also others; returns None if only Spark can do it."""
 
 
-class LiteralsMiss(Exception):
-    """A literal predicate misses rows with a key that it was built from; the text is the finding."""
+class ReadsDiffer(Exception):
+    """Two ways to read a table or its change feed find different rows; the text is the finding."""
 
 
 def trusted(keys: DataFrame) -> Pruning:
@@ -39,7 +39,7 @@ def trusted(keys: DataFrame) -> Pruning:
         keys: `key` (struct<k0, …>), each key once, no part null. If they are on the driver, no file is read.
 
     Raises:
-        LiteralsMiss: The predicate does not hold for a key.
+        ReadsDiffer: The predicate does not hold for a key.
     """
     known = pruning(keys)
     predicate = known.predicate(fields_of(keys, "key").fieldNames(), "key.")
@@ -51,7 +51,7 @@ def trusted(keys: DataFrame) -> Pruning:
             .collect()
         )
         if missed:
-            raise LiteralsMiss(f"the literal predicate misses the key {missed[0][0]}, which it was built from")
+            raise ReadsDiffer(f"the literal predicate misses the key {missed[0][0]}, which it was built from")
     return known
 
 
@@ -86,7 +86,7 @@ def check_rows(lookups: Sequence[Lookup], salt: str) -> None:
         salt: Chooses the sample.
 
     Raises:
-        LiteralsMiss: The literals find different rows.
+        ReadsDiffer: The literals find different rows.
     """
     differing = [_differing(lookup, salt) for lookup in lookups if lookup.known.wanted]
     if not differing:
@@ -95,7 +95,7 @@ def check_rows(lookups: Sequence[Lookup], salt: str) -> None:
     first = reduce(DataFrame.unionAll, differing).agg(F.min(F.struct("name", "key")).alias("first"))
     found = first.select("first.*").collect()[0]
     if found.name is not None:
-        raise LiteralsMiss(f"the literals and a join on the key find different rows of {found.name}: key {found.key}")
+        raise ReadsDiffer(f"the literals and a join on the key find different rows of {found.name}: key {found.key}")
 
 
 def _differing(lookup: Lookup, salt: str) -> DataFrame:

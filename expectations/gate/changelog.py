@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from expectations.gate.by_key import LiteralsMiss, driver_copy, trusted
+from expectations.gate.by_key import ReadsDiffer, driver_copy, trusted
 from expectations.gate.judging import is_alike_in_pandas, judged
 from expectations.validation import Verdict
 from lakehouse import limits
@@ -72,7 +72,7 @@ def gate_changelog(
             if is_small
             else trusted(driver_copy(keys) if rows <= limits.JUDGED_IN_PROCESS else keys).predicate(names)
         )
-    except LiteralsMiss as found:
+    except ReadsDiffer as found:
         return Verdict((str(found),))
     if predicate is not None:
         held = held.where(predicate)

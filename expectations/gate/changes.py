@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from expectations.gate.by_key import LiteralsMiss, Reader, driver_copy, found_directly, trusted, with_keys
+from expectations.gate.by_key import Reader, ReadsDiffer, driver_copy, found_directly, trusted, with_keys
 from expectations.gate.judging import is_alike_in_pandas, judged
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
@@ -86,7 +86,7 @@ def prefetch_rows(
         return PrefetchedRows(keys)
     try:
         held, made = staged.looked_up(keys, keys, read(spark, result, base_version))
-    except LiteralsMiss:
+    except ReadsDiffer:
         return None  # the gate finds this again, and reports it
     assert made is not None, "sources are given"
     return PrefetchedRows(keys, held, driver_copy(made))
@@ -122,7 +122,7 @@ def gate_change_set(
     staged = _Staged(changes, rows, sources, prefetched, reader)
     try:
         lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
-    except LiteralsMiss as found:
+    except ReadsDiffer as found:
         return Verdict((str(found),))
     rules = RULES if sources is None else RULES | SOURCE_RULES
     broken = staged.broken()
@@ -247,7 +247,7 @@ class _Staged:
             The published rows, and the computed rows; None instead of the computed rows if no sources are checked.
 
         Raises:
-            LiteralsMiss: The literals do not find the rows with the keys.
+            ReadsDiffer: The literals do not find the rows with the keys, or two readers find different feeds.
         """
         known = None
         if self.sources is None or not self.sources.are_small:
@@ -267,7 +267,7 @@ class _Staged:
         rows = published
         if known is not None and self.share == 1:
             own = numbered(map(quote, self.names))
-            # A mistake of this reader stops the epoch: each row is compared with one that does not come from it.
+            # A row that this reader misreads is compared with one that does not come from it, and stops the epoch.
             found = self.reader(known) if self.reader and known.wanted else None
             if found is None:
                 rows = with_keys(published, self.names, own, chosen, known)

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from expectations.gate.by_key import NO_LITERALS, LiteralsMiss, driver_copy, with_keys
+from expectations.gate.by_key import NO_LITERALS, ReadsDiffer, driver_copy, with_keys
 from expectations.gate.judging import is_alike_in_pandas, judged
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
@@ -54,7 +54,7 @@ def gate_loaded(
     if sources is not None:
         try:
             batch = batch.unionByName(_with_wrong_rows(loaded, key, sources, salt), allowMissingColumns=True)
-        except LiteralsMiss as found:
+        except ReadsDiffer as found:
             return Verdict((str(found),))
     batch = batch.select(*_parts(key), *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules))
     plain = is_alike_in_pandas(kinds)

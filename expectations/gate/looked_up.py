@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from expectations.gate.by_key import LiteralsMiss, Lookup, check_rows, driver_copy, trusted
+from expectations.gate.by_key import Lookup, ReadsDiffer, check_rows, driver_copy, trusted
 from expectations.gate.judging import judged
 from expectations.gate.statement import Statement
 from expectations.validation import Verdict
@@ -94,7 +94,7 @@ def gate_looked_up(
                 if table.is_small
                 else _one_of(driver_copy(_keys(table, known, inputs)), table, statement.aliases[number], salt)
             )
-        except LiteralsMiss as found:
+        except ReadsDiffer as found:
             return Verdict((str(found),))
         inputs.append(_versions(table, wanted))
         start, end = (quote(statement.aliases[number], name) for name in (START, END))

@@ -17,8 +17,8 @@ from pyspark.sql.types import DataType
 
 from expectations.gate.by_key import (
     NO_LITERALS,
-    LiteralsMiss,
     Lookup,
+    ReadsDiffer,
     check_rows,
     driver_copies,
     trusted,
@@ -43,7 +43,7 @@ class Rows:
         key: Its key columns.
         types: The types in which the key columns are compared.
         changed: The keys that changed in the epoch, as `key` (struct<k0, …>); None without changes.
-        feeds: Its change feed by Spark and by what read it for `changed`; None if that was Spark.
+        feeds: Its change feed by Spark and without Spark, to be compared; None if `changed` is read by Spark.
         size: The size of its table in bytes.
     """
 
@@ -107,7 +107,7 @@ class Sources:
         Return the pruning of keys; without literals if the sources are small enough to do without them.
 
         Raises:
-            LiteralsMiss: The predicate does not hold for a key.
+            ReadsDiffer: The predicate does not hold for a key.
         """
         return trusted(keys) if self.size > limits.LITERAL_BYTES else NO_LITERALS
 
@@ -123,7 +123,7 @@ class Sources:
             The columns of SELECT for the rows with these keys; for small sources all rows.
 
         Raises:
-            LiteralsMiss: The literals do not find the rows with the keys.
+            ReadsDiffer: The literals do not find the rows with the keys, or two readers find different feeds.
         """
         if known is None:
             whole = [item.rows.where(f"NOT {null_key(item.key)}") for item in self.inputs]
@@ -227,7 +227,7 @@ class Sources:
             reduce(DataFrame.unionAll, hashed).groupBy("place").agg(F.sum("times").alias("n"), F.sum("hash").alias("h"))
         )
         for found in sums.where("n <> 0 OR h <> 0").collect():
-            raise LiteralsMiss(f"two ways to read the change feed of {self.statement.aliases[found.place]} differ")
+            raise ReadsDiffer(f"two ways to read the change feed of {self.statement.aliases[found.place]} differ")
 
     def _rows(self, place: int, keys: DataFrame, known: Pruning) -> DataFrame:
         """Read the rows of an input that have one of the keys."""

@@ -133,6 +133,10 @@ def _gate_tables(
     with settings(spark, via_driver if is_small_epoch else {}):
         # An empty change set is validated, too.
         changes = stage.rows(spark, "result")[0] if rows else spark.createDataFrame([], kind)
+        for field in kind:
+            staged, expected = changes.schema[field.name].dataType.simpleString(), field.dataType.simpleString()
+            if staged != expected:
+                return Verdict((f"the stage has {field.name} as {staged}, where the result has {expected}",))
         reader = _reader_of_result(workspace, bound, plan) if is_small_epoch else None
         verdict = gate_change_set(spark, changes, rows, bound.result, base, sources, prefetched.rows, reader)
         findings = verdict.findings

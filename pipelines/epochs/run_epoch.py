@@ -13,7 +13,7 @@ from typing import TypeVar
 from lakehouse import limits
 from lakehouse.conditions import reading
 from lakehouse.entries import REJECTED, Entry
-from lakehouse.errors import AnotherRun, GateFailed, LedgerForgot
+from lakehouse.errors import AnotherRun, FeedUnavailable, GateFailed, LedgerForgot, SchemaBroken
 from lakehouse.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings
 from lakehouse.stage import Stage
 from pipelines.binding.bound import Bound, BoundJoin, notes_on
@@ -58,6 +58,7 @@ def run_epoch(
 
     Raises:
         GateFailed: The change set did not pass its gate; the ledger records this, and the stage is kept.
+        FeedUnavailable, SchemaBroken: The gate cannot read a feed.
         LakejoinError: As `compute` and `publish` raise it.
     """
     run_id = uuid.uuid4().hex
@@ -88,10 +89,15 @@ def _gate_and_publish(
 ) -> JoinReport:
     """Run the gate of a staged change set, and publish it if it passes."""
     with watch.step("gate"):
-        # The prefetch outlasts the computation, whose settings it shared.
-        with settings(workspace.spark, NOT_ADAPTIVE | WITHOUT_BROADCASTS if plan.via_driver else {}):
-            read = prefetched.result()
-        verdict, warned, hint = gated(workspace, bound, plan, stage, entry, read)
+        try:
+            with reading(plan.join):
+                # The prefetch outlasts the computation, whose settings it shared.
+                with settings(workspace.spark, NOT_ADAPTIVE | WITHOUT_BROADCASTS if plan.via_driver else {}):
+                    read = prefetched.result()
+                verdict, warned, hint = gated(workspace, bound, plan, stage, entry, read)
+        except (FeedUnavailable, SchemaBroken):  # the epoch has read a feed that Spark refuses to read
+            stage.delete()
+            raise
     if not verdict.passed:
         workspace.ledger.append(
             replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))

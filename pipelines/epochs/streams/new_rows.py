@@ -163,8 +163,8 @@ class NewRows:
                 )
             )
         else:
-            feeds, at = self._workspace.feeds, (versions.read_after, versions.to_version)
-            rows = feeds.read(self.source, self.table, *at, names, "inserted", directly=True)
+            feeds = self._workspace.feeds
+            rows = feeds.read(self.source, self.table, versions.read_after, versions.to_version, names, "inserted")
         skipped = self._skipped(rows, versions.read_after) if self._stream.ignore_changes else {}
         if skipped:
             self.ignored = sum(skipped.values())

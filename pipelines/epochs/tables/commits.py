@@ -34,6 +34,8 @@ class CommitSources(EpochSources):
 
     _use = "commit by commit"
 
+    _reads_feeds_directly = False  # no gate checks each row of a changelog or of a stream against the feeds
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._commits: dict[str, DataFrame] = {}

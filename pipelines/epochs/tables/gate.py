@@ -89,17 +89,19 @@ def _changed(
     Read the distinct keys of the feed of an input, in any image.
 
     Returns:
-        The keys, None if the epoch reads no feed of the input. Then, if Spark has not read it, the feed by Spark and by
-        what did, with the columns that the join uses.
+        The keys; None if the epoch reads no feed of the input. If they are read without Spark, as the epoch has read
+        the feed, also the feed by Spark and without Spark, with the columns that the join uses; else None.
     """
     item, table = bound.join.inputs[place], bound.table(place)
     (versions,) = (part for part in plan.sources if part.name == item.source)
     if plan.strategy != "incremental" or not versions.has_changes:
         return None, None
     at, names = (versions.read_after, versions.to_version), list(bound.used(item.source))
-    # If the sources are small, Spark evaluates the join for all of them, and finds whatever the epoch has misread.
+    # If the sources are small, Spark evaluates the join for all of them, and finds whatever the epoch has misread. The
+    # changelog of an epoch is computed from feeds that Spark has read.
     are_small = sum(table.size for table in bound.sources) <= limits.SMALL_BYTES
-    direct = workspace.feeds.directly(table, *at, names) if plan.via_driver and not are_small else None
+    may_be_direct = plan.via_driver and bound.changelog is None and not are_small
+    direct = workspace.feeds.directly(table, *at, names) if may_be_direct else None
     columns = item.key if direct is None else names
     by_spark = workspace.feeds.read(item.source, table, *at, columns)
     changed = (by_spark if direct is None else direct).where(f"NOT {null_key(item.key)}")

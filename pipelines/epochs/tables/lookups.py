@@ -33,7 +33,7 @@ class Found:
     Args:
         place: The input.
         rows: The rows, or only their keys.
-        number: The number of rows that are known to have each key once.
+        number: The number of rows, if no key occurs twice; else 0.
         files: The files that were read.
         scans: Frames that read files when an action runs; they then know which.
         unchecked: The keys of rows that may hold a key twice; None for none.
@@ -207,11 +207,12 @@ class LookUps:
 
         If the references are all, and no other input has the key of the result, the epoch needs these rows and those
         whose keys changed, and no others of this input: one pass reads all of them. The changelog of an epoch needs
-        more, those with keys whose changes cancel out.
+        more, those with keys whose changes cancel out. Keys of several parts would select further rows.
         """
         join = self._bound.join
         item = join.inputs[place]
-        is_one_pass = are_all and tuple(join.members) == (place,) and self._bound.changelog is None
+        is_keyed = tuple(join.members) == (place,) and (changed is None or self.pruning(changed).exact)
+        is_one_pass = are_all and is_keyed and self._bound.changelog is None
         own = [(self.pruning(changed), item.key)] if is_one_pass and changed is not None else []
         direct = self._read_directly(place, item.columns if is_one_pass else item.key, [*listed, *own])
         if direct is None:

@@ -42,6 +42,7 @@ class EpochSources:
 
     _use: Rows = "netted"
     _copies_tables = True
+    _reads_feeds_directly = True
 
     def __init__(
         self,
@@ -145,7 +146,8 @@ class EpochSources:
         table, versions, key = self._table(source), self._ranges[source], self.key_of(source)
         after, to = versions.read_after, versions.to_version
         kinds = self._kinds(source)
-        feed = self._workspace.feeds.read(source, table, after, to, list(kinds), self._use, directly=True)
+        directly = self._via_driver and self._reads_feeds_directly
+        feed = self._workspace.feeds.read(source, table, after, to, list(kinds), self._use, directly=directly)
         seen = Observation()
         feed = feed.observe(
             seen,

@@ -111,3 +111,18 @@ def test_the_gate_detects_a_feed_that_the_epoch_has_misread(
             changed.pipeline().run(changed.spark)
     only(changed.pipeline().run(changed.spark))
     assert len(changed.rows()) == 30
+
+
+def test_a_feed_that_only_the_gate_cannot_read_leads_to_a_reconciliation(
+    changed: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark refuses a feed that is older than the retention, also if its files are still there."""
+
+    def refuse(*args: object) -> DataFrame:
+        raise RuntimeError("[DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION] too old")
+
+    monkeypatch.setattr(shared_feeds, "read_changes", refuse)
+    report = only(changed.pipeline().run(changed.spark))
+    assert (report.strategy, report.counts["updated"]) == ("reconcile", 30)
+    stages = [path for path in changed.folder.rglob("*.parquet") if "stage" in str(path)]
+    assert stages == []
