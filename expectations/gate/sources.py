@@ -130,7 +130,7 @@ class Sources:
             return self.statement.over(whole)
         found: dict[int, DataFrame] = {}
         rows = {place: self.inputs[place].rows for place in self._read_whole()}
-        wanted = dict.fromkeys(self.members, (keys, known))
+        wanted = {place: (keys, self._literals(place, keys, known)) for place in self.members}
         with ThreadPoolExecutor() as pool:
             checks = [pool.submit(self._check_feeds)]
             while wanted:
@@ -140,7 +140,10 @@ class Sources:
                 rows = {}
                 further = [item for item in self.references if item.over in wanted and item.input not in found]
                 referred = driver_copies([self._referred(found[item.over], item).distinct() for item in further])
-                wanted = {item.input: (some, self.pruning(some)) for item, some in zip(further, referred, strict=True)}
+                wanted = {
+                    item.input: (some, self._literals(item.input, some))
+                    for item, some in zip(further, referred, strict=True)
+                }
             for check in checks:
                 check.result()
         return self.statement.over([found[place] for place in range(len(self.inputs))])
@@ -202,6 +205,18 @@ class Sources:
             return keys
         each = Window.partitionBy("cause").orderBy(F.xxhash64("key", F.lit(self.salt)))
         return keys.withColumn("number", F.row_number().over(each)).where(f"number <= {self.share}").drop("number")
+
+    def _literals(self, place: int, keys: DataFrame, known: Pruning | None = None) -> Pruning:
+        """
+        Return the literals with which to find keys in an input; none if a join alone costs no more.
+
+        That is so if the table is small, or if ranges that cover many keys skip few of its files.
+        """
+        size = self.inputs[place].size
+        if size <= limits.LITERAL_BYTES:
+            return NO_LITERALS
+        known = self.pruning(keys) if known is None else known
+        return NO_LITERALS if known.keys is None and size <= limits.SCANNED_BYTES else known
 
     def _check(self, wanted: Mapping[int, tuple[DataFrame, Pruning]]) -> None:
         """Check that the literals and the keys find the same rows of inputs, except those with a large table."""
