@@ -39,10 +39,12 @@ class Prefetched:
     Args:
         sources: The sources at the versions that the epoch pinned.
         rows: The rows of the sources and of the result that are already read.
+        reader: Reads further rows of the result without Spark; None if Spark has to read them.
     """
 
     sources: Sources
     rows: PrefetchedRows | None = None
+    reader: Reader | None = None
 
 
 def prefetch(workspace: Workspace, bound: Bound, plan: EpochPlan) -> Prefetched | None:
@@ -63,7 +65,8 @@ def prefetch(workspace: Workspace, bound: Bound, plan: EpochPlan) -> Prefetched 
     if plan.strategy != "incremental" or not plan.via_driver:
         return Prefetched(sources)
     kind, reader = _change_set_schema(bound), _reader_of_result(workspace, bound, plan)
-    return Prefetched(sources, prefetch_rows(workspace.spark, kind, bound.result, plan.base_version, sources, reader))
+    rows = prefetch_rows(workspace.spark, kind, bound.result, plan.base_version, sources, reader)
+    return Prefetched(sources, rows, reader)
 
 
 def gate(
@@ -137,8 +140,8 @@ def _gate_tables(
             staged, expected = changes.schema[field.name].dataType.simpleString(), field.dataType.simpleString()
             if staged != expected:
                 return Verdict((f"the stage has {field.name} as {staged}, where the result has {expected}",))
-        reader = _reader_of_result(workspace, bound, plan) if is_small_epoch else None
-        verdict = gate_change_set(spark, changes, rows, bound.result, base, sources, prefetched.rows, reader)
+        read = (prefetched.rows, prefetched.reader if is_small_epoch else None)
+        verdict = gate_change_set(spark, changes, rows, bound.result, base, sources, *read)
         findings = verdict.findings
         if (rows or logged) and bound.changelog is not None and is_incremental:
             log, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small

@@ -64,7 +64,6 @@ def test_the_feed_of_each_kind_of_commit_is_what_spark_reads(
     for statement in COMMITS:
         lake.sql(statement, "t")
     by_delta_rs = DeltaTable(lake.path("t"))
-
     rows = pyarrow.table({"n": pyarrow.array([11, 12, 13], pyarrow.int32()), "v": ["x", "y", "z"]})
     write_deltalake(by_delta_rs, rows, mode="append")
     if not deletion_vectors:  # delta-rs writes to tables without them only
@@ -166,7 +165,7 @@ def test_spark_reads_files_whose_columns_differ_from_the_table(ours: SparkSessio
         direct = read_feed_directly(engine, table, 0, 1, ["n", "v"])
         assert (direct is not None) == is_direct, columns
         if direct is not None:
-            assert [tuple(row)[:3] for row in direct.collect()] == [(1, "a" if "v" in columns else None, "insert")]
+            assert [tuple(row)[:3] for row in direct.collect()] == [(1, "a", "insert")]
 
 
 def test_a_large_feed_is_left_to_spark(ours: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

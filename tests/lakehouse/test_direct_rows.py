@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
-import pyarrow.parquet
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +119,6 @@ def test_spark_reads_tables_whose_features_are_not_shown_to_read_alike(ours: Spa
 def test_tables_written_by_delta_rs_partitioned_and_of_older_versions_read_alike(
     ours: SparkSession, tmp_path: Path
 ) -> None:
-
     lake = Lake(ours, tmp_path)
     rows = pyarrow.table({"n": pyarrow.array(range(20), pyarrow.int32()), "p": [f"p {n % 3}" for n in range(20)]})
     write_deltalake(lake.path("t"), rows, partition_by=["p"])
