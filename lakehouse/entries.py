@@ -1,13 +1,13 @@
 """The rows of the ledger as plain values."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from lakehouse.address import Address
 from lakehouse.commit_identity import UNKNOWN, CommitIdentity
+from lakehouse.writes import CHANGELOG_PART, STATE_PART, Part, TargetVersions, Write, written
 
 PUBLISHING: Literal["publishing"] = "publishing"
 COMMITTED: Literal["committed"] = "committed"
@@ -76,16 +76,6 @@ class StreamPosition:
 
 
 @dataclass(frozen=True)
-class TargetVersions:
-    """A table that an epoch writes: the version it was computed against and, once committed, the version it made."""
-
-    address: Address
-    id: str
-    base_version: int
-    version: int | None = None
-
-
-@dataclass(frozen=True)
 class Slice:
     """
     A range of the key space of a result.
@@ -115,7 +105,7 @@ class Entry:
         reason: The reason for the strategy, as a code and an explanation.
         definition: The fingerprint of the join's definition.
         sources: The versions that the epoch reads.
-        targets: The tables that the epoch writes.
+        writes: What the epoch writes; the result is last because it is published last.
         stage: The stage's folder; empty for a load.
         counts: Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files: files read for
             look-ups; changelog: rows appended to the changelog; appended: rows added to the result of a join with a
@@ -138,7 +128,7 @@ class Entry:
     reason: str
     definition: str
     sources: tuple[SourceVersions, ...]
-    targets: tuple[TargetVersions, ...]
+    writes: tuple[Write, ...]
     stage: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -150,22 +140,36 @@ class Entry:
     at: datetime | None = None
 
     @property
+    def targets(self) -> tuple[TargetVersions, ...]:
+        """The tables that the epoch writes, the result last."""
+        return tuple(write.target for write in self.writes)
+
+    @property
     def result(self) -> TargetVersions:
-        """The versions of the result table, which is the last target because it is published last."""
-        return self.targets[-1]
+        """The versions of the result table."""
+        return self.writes[-1].target
 
     @property
     def changelog(self) -> TargetVersions | None:
         """The versions of the changelog; None if the epoch writes none."""
-        return self._besides(CHANGELOG)
+        return self._beside(CHANGELOG_PART)
 
     @property
     def state(self) -> TargetVersions | None:
         """The versions of the table of buffered rows; None unless the join is one of two streams."""
-        return self._besides(STATE)
+        return self._beside(STATE_PART)
 
-    def _besides(self, ending: str) -> TargetVersions | None:
-        return next((target for target in self.targets[:-1] if target.address.label.endswith(ending)), None)
+    @property
+    def is_staged(self) -> bool:
+        """Whether the stage of the epoch holds anything to write."""
+        return bool(self.stage) and not all(write.is_empty for write in self.writes)
+
+    def with_versions(self, targets: Sequence[TargetVersions]) -> "Entry":
+        """Return the step with other versions of the tables that it writes, in their order."""
+        return replace(self, writes=tuple(map(written, self.writes, targets)))
+
+    def _beside(self, part: Part) -> TargetVersions | None:
+        return next((write.target for write in self.writes if write.part == part), None)
 
 
 @dataclass(frozen=True)

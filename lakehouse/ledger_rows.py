@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DoubleType,
     LongType,
@@ -16,9 +17,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakehouse.address import Address, absolute_from, relative_to
+from lakehouse.address import absolute_from, relative_to
 from lakehouse.commit_identity import CommitIdentity
-from lakehouse.entries import Entry, Slice, SourceVersions, StreamPosition, TargetVersions, UsedColumn
+from lakehouse.entries import Entry, Slice, SourceVersions, StreamPosition, UsedColumn
+from lakehouse.ledger_writes import target_row, write_row, writes_of
 from lakehouse.times import utc
 
 
@@ -53,6 +55,18 @@ SCHEMA = _struct(
     targets=ArrayType(
         _struct(name=_TEXT, path=_TEXT, table_name=_TEXT, id=_TEXT, base_version=_NUMBER, version=_NUMBER)
     ),
+    writes=ArrayType(
+        _struct(
+            mode=_TEXT,
+            part=_TEXT,
+            rows=_NUMBER,
+            inserted=_NUMBER,
+            updated=_NUMBER,
+            deleted=_NUMBER,
+            distinguishing=ArrayType(_TEXT),
+            has_images=BooleanType(),
+        )
+    ),
     stage=_TEXT,
     counts=_COUNTS,
     seconds=MapType(_TEXT, DoubleType()),
@@ -84,17 +98,8 @@ def row_of(entry: Entry, storage: str) -> dict[str, Any]:
         "reason": entry.reason,
         "definition": entry.definition,
         "sources": list(map(_source_row, entry.sources)),
-        "targets": [
-            {
-                "name": target.address.label,
-                "path": relative_to(storage, target.address.path),
-                "table_name": target.address.table,
-                "id": target.id,
-                "base_version": target.base_version,
-                "version": target.version,
-            }
-            for target in entry.targets
-        ],
+        "targets": [target_row(target, storage) for target in entry.targets],
+        "writes": list(map(write_row, entry.writes)),
         "stage": relative_to(storage, entry.stage),
         "counts": dict(entry.counts),
         "seconds": dict(entry.seconds),
@@ -122,15 +127,7 @@ def entry_of(row: Mapping[str, Any], storage: str) -> Entry:
         reason=row["reason"],
         definition=row["definition"],
         sources=tuple(map(_source, row["sources"])),
-        targets=tuple(
-            TargetVersions(
-                Address(t["name"], absolute_from(storage, t["path"] or ""), t["table_name"] or ""),
-                t["id"],
-                t["base_version"],
-                t["version"],
-            )
-            for t in row["targets"]
-        ),
+        writes=writes_of(row, storage),
         stage=absolute_from(storage, row["stage"] or ""),
         counts=dict(row["counts"] or {}),
         seconds=dict(row["seconds"] or {}),

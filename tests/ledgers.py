@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakehouse.address import Address
-from lakehouse.entries import COMMITTED, Entry, JoinHistory, SourceVersions, Step, TargetVersions
+from lakehouse.entries import COMMITTED, Entry, JoinHistory, SourceVersions, Step
+from lakehouse.writes import Merge, TargetVersions
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = 3_600
@@ -19,6 +20,7 @@ def entry(epoch: int, step: Step = COMMITTED, hours: float = 0, **fields: Any) -
     """Make a row of the ledger of `result`, which reads `left` and `right`, up to version 5 + epoch."""
     strategy = fields.pop("strategy", "load" if epoch == 1 else "incremental")
     version = epoch if step == COMMITTED else None
+    target = TargetVersions(Address("result", path="/lake/result"), "result-id", epoch - 1, version)
     return Entry(
         join="result",
         epoch=epoch,
@@ -28,7 +30,7 @@ def entry(epoch: int, step: Step = COMMITTED, hours: float = 0, **fields: Any) -
         reason="changes: the feeds hold all changes since the last epoch",
         definition="d",
         sources=tuple(SourceVersions(name, f"{name}-id", 4 + epoch, 5 + epoch) for name in ("left", "right")),
-        targets=(TargetVersions(Address("result", path="/lake/result"), "result-id", epoch - 1, version),),
+        writes=(Merge(target, "result", fields.get("counts", {}).get("inserted", 0)),),
         at=at(hours),
         **fields,
     )

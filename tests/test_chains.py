@@ -16,11 +16,8 @@ from expectations.validation import Verdict
 from lakehouse import writing
 from lakehouse.errors import CannotContinue, ForeignWriter, LakejoinError, PipelineFileError
 from pipelines import Pipeline
-from pipelines.binding.bound import BoundJoin
-from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
-from pipelines.epochs import gate as gates
-from pipelines.plan.values import EpochPlan
+from pipelines.epochs.tables.kind import TablesKind
 from pipelines.report import JoinReport, report_schema
 from tests.lake import Lake
 
@@ -244,12 +241,12 @@ def test_a_join_whose_gate_fails_holds_up_those_that_read_it(
     loaded: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the exit code of the gate; the next run makes up for it."""
-    lake, honest = loaded, gates.gate
+    lake, honest = loaded, TablesKind.gate
 
-    def strict(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, *staged: Any) -> Verdict:
-        return Verdict(("made up",)) if plan.join == "named" else honest(workspace, bound, plan, *staged)
+    def strict(kind: TablesKind, *staged: Any) -> Verdict:
+        return Verdict(("made up",)) if kind.name == "named" else honest(kind, *staged)
 
-    monkeypatch.setattr(gates, "gate", strict)
+    monkeypatch.setattr(TablesKind, "gate", strict)
     lake.sql("UPDATE {payments} SET method = 'gold'", "payments")
     report = called(lake, capsys, "run")
     assert report["exit_code"] == 3

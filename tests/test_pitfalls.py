@@ -16,7 +16,7 @@ from lakehouse import writing
 from lakehouse.address import Address
 from lakehouse.creation import create
 from lakehouse.engine import Engine
-from lakehouse.entries import Entry, SourceVersions, TargetVersions
+from lakehouse.entries import Entry, SourceVersions
 from lakehouse.errors import (
     AnotherRun,
     BrokenEpoch,
@@ -36,6 +36,7 @@ from lakehouse.publish import Fence, append, merge, merge_statement
 from lakehouse.session import own_session, settings
 from lakehouse.stage import Stage
 from lakehouse.tables import get
+from lakehouse.writes import Append, TargetVersions
 from pipelines.epochs.tables.reading import EpochSources
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
@@ -433,10 +434,10 @@ def test_of_two_runs_with_different_plans_one_publishes(lake: Lake) -> None:
     """The publishing row decides: the second run finds another's id there and stops with exit 5."""
     ledger = Ledger(Engine.of(own_session(lake.spark, "UTC")), Address("lakejoin_ledger", lake.path("lakejoin_ledger")))
     target = TargetVersions(Address("result", lake.path("result")), "id", 1)
-    source = SourceVersions("left", "id", 1, 2)
-    first = Entry("result", 2, "publishing", "one", "incremental", "changes", "f", (source,), (target,))
+    source, write = SourceVersions("left", "id", 1, 2), Append(target, "result")
+    first = Entry("result", 2, "publishing", "one", "incremental", "changes", "f", (source,), (write,))
     ledger.append(first)
-    second = Entry("result", 2, "publishing", "two", "incremental", "changes", "f", (source,), (target,))
+    second = Entry("result", 2, "publishing", "two", "incremental", "changes", "f", (source,), (write,))
     with pytest.raises(AnotherRun, match="by run one") as late:
         ledger.append(second)
     assert late.value.exit_code == 5

@@ -91,11 +91,6 @@ class BoundJoin:
         added = f" (new in the sources: {new})" if new else ""
         return f"write a SELECT list that returns the existing columns{added}, or {self.rebuild_remedy}"
 
-    @property
-    def newest(self) -> dict[str, int]:
-        """The newest known version of each source, by name."""
-        return {table.address.label: max(table.version, *(c.version for c in table.commits)) for table in self.sources}
-
     def used(self, source: str) -> tuple[str, ...]:
         """Return the columns of a source that the join uses, the key first."""
         inputs = [self.join.inputs[place] for place in self.join.places(source)]

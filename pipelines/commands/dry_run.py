@@ -2,22 +2,19 @@
 
 import uuid
 from collections.abc import Collection
-from dataclasses import replace
+from typing import Any
 
 from lakehouse.conditions import reading
 from lakehouse.errors import LakejoinError
 from lakehouse.publish import OPERATIONS
-from lakehouse.stage import Stage
-from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.kinds import prepare_node
-from pipelines.epochs.lookup.compute import Lookups
-from pipelines.epochs.preflight import Prepared, must_be_bound
-from pipelines.epochs.replay import compute_replay, plan_replay
-from pipelines.epochs.tables.partial_backfill import plan_subset, the_only_join
-from pipelines.epochs.tables.reconcile import check_sources, compute_reconciliation, expected_rows
-from pipelines.epochs.window.compute import Meetings
-from pipelines.plan.values import APPENDED, EpochPlan
+from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.kind import Kind
+from pipelines.epochs.kinds import kind_of
+from pipelines.epochs.tables.partial_backfill import the_only_join
+from pipelines.epochs.tables.reconcile import check_sources, expected_rows
+from pipelines.plan.request import Backfill, Request
+from pipelines.plan.values import InPlace, Resume
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 
@@ -42,19 +39,22 @@ def dry_run_joins(
     names = workspace.joins(select)
     if where is not None:
         names = [the_only_join(workspace, names)]
-    return [_rehearsed(workspace, name, where) for name in names]
+    return [_dry_run(workspace, name, Request(Backfill(where=where))) for name in names]
 
 
-def _rehearsed(workspace: Workspace, name: str, where: str | None) -> JoinReport:
-    watch = Stopwatch()
+def _dry_run(workspace: Workspace, name: str, request: Request) -> JoinReport:
+    """Compute what a backfill of a join would write, into a stage that is deleted, and report its counts."""
+    watch, kind = Stopwatch(), kind_of(workspace, name)
     try:
-        with watch.step("plan"), reading(name):
-            prepared = prepare_node(workspace, name, backfill=True)
-        if prepared.plan.strategy == "resume":
-            reason = f"{prepared.plan.reason}; a backfill finishes this epoch first"
-            return JoinReport(join=name, outcome="nothing", epoch=prepared.plan.epoch, reason=reason, dry_run=True)
-        with watch.step("compute"), reading(name):
-            plan, counts = _computed(workspace, prepared, where)
+        with kind.remedies():
+            with watch.step("plan"), reading(name):
+                prepared = kind.prepare(request)
+            plan = prepared.plan
+            if isinstance(plan.route, Resume):
+                reason = f"{plan.reason}; a backfill finishes this epoch first"
+                return JoinReport(join=name, outcome="nothing", epoch=plan.epoch, reason=reason, dry_run=True)
+            with watch.step("compute"), reading(name):
+                counts = _counts(kind, prepared.epoch)
     except LakejoinError as error:
         return JoinReport(join=name, outcome="failed", error=error, dry_run=True)
     return JoinReport(
@@ -69,28 +69,12 @@ def _rehearsed(workspace: Workspace, name: str, where: str | None) -> JoinReport
     )
 
 
-def _computed(workspace: Workspace, prepared: Prepared, where: str | None) -> tuple[EpochPlan, dict[str, int]]:
-    """Compute what a backfill would write, into a stage that is deleted, and return the plan and the counts."""
-    plan, bound, subset = prepared.plan, must_be_bound(prepared), None
-    if where is not None:
-        plan, bound, subset = plan_subset(workspace, prepared, where)
-    stage = workspace.dry_run_stage(plan.join, plan.epoch, uuid.uuid4().hex)
+def _counts(kind: Kind[Any], epoch: Epoch[Any]) -> dict[str, int]:
+    if isinstance(epoch.plan.route, InPlace):
+        counts = {"null_keys": check_sources(kind.workspace, epoch.bound), **dict.fromkeys(OPERATIONS.values(), 0)}
+        return {**counts, "inserted": expected_rows(kind.workspace, epoch.bound).count()}
+    stage = kind.workspace.dry_run_stage(epoch.plan.join, epoch.plan.epoch, uuid.uuid4().hex)
     try:
-        if plan.strategy == "load":
-            return plan, _load_counts(workspace, bound, plan, stage)
-        if bound.streams:
-            plan, bound = plan_replay(workspace, plan.join, "")
-            return plan, dict(compute_replay(workspace, bound, plan, stage).counts)
-        if not plan.changelog_id:  # the backfill would create the changelog first
-            bound = replace(bound, changelog=None)
-        return plan, compute_reconciliation(workspace, bound, plan, stage, subset)
+        return dict(kind.compute(epoch, stage).counts)
     finally:
         stage.delete()
-
-
-def _load_counts(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
-    if bound.streams:
-        kind = Lookups if bound.join.window is None else Meetings
-        return {APPENDED: kind(workspace, bound, plan, stage, via_driver=False).rows().count()}
-    counts = {"null_keys": check_sources(workspace, bound), **dict.fromkeys(OPERATIONS.values(), 0)}
-    return {**counts, "inserted": expected_rows(workspace, bound).count()}

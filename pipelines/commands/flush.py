@@ -1,17 +1,15 @@
 """Flush the buffered rows of joins of two streams, as an epoch of its own."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from lakehouse.errors import LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.run import run_in_order
-from pipelines.epochs.driver import planning, run_join, tell_begun
-from pipelines.epochs.run_epoch import run_epoch
-from pipelines.epochs.stream_compute import compute_epoch
-from pipelines.epochs.streams.prepare import plan_flush, stream_remedy
+from pipelines.epochs.driver import run_join
 from pipelines.epochs.streams.source_progress import common_goal
+from pipelines.plan.request import Request
 from pipelines.report import JoinReport
-from pipelines.report.progress import SILENT, Progress, Stopwatch
+from pipelines.report.progress import SILENT, Progress
 from pipelines.spec import is_stream, reads, statement_of
 
 
@@ -44,9 +42,11 @@ def flush_joins(
 
     def flush(name: str) -> JoinReport:
         if statement_of(file, name).is_windowed:
-            return _flush(workspace, name, goal, progress)
+            # New rows are processed first: after the flush they could no longer meet the buffered rows.
+            run_join(workspace, name, Request(goal=goal), progress)
+            return run_join(workspace, name, Request(flush=True), progress)
         if name in reading:
-            return run_join(workspace, name, progress=progress, goal=goal)
+            return run_join(workspace, name, Request(goal=goal), progress)
         raise LakejoinError(
             name,
             "only joins of two streams buffer rows",
@@ -56,14 +56,3 @@ def flush_joins(
 
     todo = [name for name in names if select is not None or name in reading]
     return run_in_order(workspace, todo, flush, progress)
-
-
-def _flush(workspace: Workspace, name: str, goal: Mapping[str, int], progress: Progress) -> JoinReport:
-    # New rows are processed first: after the flush they could no longer meet the buffered rows.
-    run_join(workspace, name, progress=progress, goal=goal)
-    watch = Stopwatch(lambda step: progress.step(name, step))
-    with planning(workspace, name, watch):
-        plan, bound = plan_flush(workspace, name)
-    tell_begun(progress, plan)
-    with stream_remedy(name):
-        return run_epoch(workspace, bound, plan, compute_epoch, watch)

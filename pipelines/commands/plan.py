@@ -1,7 +1,7 @@
 """The plan of the next epoch of a join, from what the joins that it reads have committed so far."""
 
 from collections.abc import Collection
-from contextlib import nullcontext
+from typing import Any
 
 from lakehouse.conditions import reading
 from lakehouse.direct_rows import why_spark
@@ -10,10 +10,10 @@ from lakehouse.tables import DELTA_RS
 from pipelines.binding.bound import BoundJoin, notes_on
 from pipelines.binding.input_tables import NotYetRun
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.kinds import prepare_node
-from pipelines.epochs.preflight import Prepared
-from pipelines.epochs.streams.prepare import stream_remedy
-from pipelines.epochs.tables.prepare import plan_around
+from pipelines.epochs.driver import NEXT
+from pipelines.epochs.epoch import Prepared
+from pipelines.epochs.kind import Kind
+from pipelines.epochs.kinds import kind_of
 from pipelines.report import JoinReport, PlanReport
 from pipelines.spec import reads
 
@@ -38,7 +38,9 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
     before = tuple(other for other in read if other in selected)
     try:
         with reading(name):
-            prepared = _readable(workspace, prepare_node(workspace, name))
+            kind = kind_of(workspace, name)
+            with kind.remedies():
+                prepared = _readable(kind, kind.prepare(NEXT))
         return PlanReport.of(prepared.plan, before, notes_on(prepared.bound), _readers(prepared))
     except NotYetRun as error:
         if error.where not in before:
@@ -47,7 +49,7 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
         return JoinReport(join=name, outcome="skipped", reason=reason)
 
 
-def _readers(prepared: Prepared) -> dict[str, str]:
+def _readers(prepared: Prepared[Any]) -> dict[str, str]:
     """Return what reads the log of each source of a join, and the rows of few keys if that is not the same."""
     bound = prepared.bound
     if bound is None:
@@ -61,7 +63,7 @@ def _readers(prepared: Prepared) -> dict[str, str]:
     return readers
 
 
-def _readable(workspace: Workspace, prepared: Prepared) -> Prepared:
+def _readable(kind: Kind[Any], prepared: Prepared[Any]) -> Prepared[Any]:
     """
     Read one row of each change feed of an incremental epoch: only Delta knows whether a feed is readable.
 
@@ -78,10 +80,10 @@ def _readable(workspace: Workspace, prepared: Prepared) -> Prepared:
     try:
         for part in plan.sources:
             if part.has_changes and part.name in tables:
-                with stream_remedy(plan.join) if bound.stream else nullcontext(), reading(plan.join, part.name):
+                with reading(plan.join, part.name):
                     table, columns = tables[part.name], bound.used(part.name)
-                    changes = workspace.feeds.read(part.name, table, part.read_after, part.to_version, columns)
+                    changes = kind.workspace.feeds.read(part.name, table, part.read_after, part.to_version, columns)
                     changes.limit(1).collect()
     except (FeedUnavailable, SchemaBroken) as error:
-        return plan_around(workspace, prepared, error)
+        return kind.prepare_around(prepared.epoch, NEXT, error)
     return prepared

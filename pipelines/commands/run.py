@@ -4,12 +4,11 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 from lakehouse.errors import GateFailed, LakejoinError, LedgerForgot
-from pipelines.binding.ktable import ktable_remedy
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.driver import run_join
 from pipelines.epochs.streams.source_progress import common_goal
 from pipelines.epochs.tables.partial_backfill import the_only_join
-from pipelines.plan.request import Backfill
+from pipelines.plan.request import Backfill, Request
 from pipelines.plan.sharing import shared_reads
 from pipelines.report import JoinReport
 from pipelines.report.progress import SILENT, Progress
@@ -50,10 +49,7 @@ def run_joins(
     goal = common_goal(workspace, names)
 
     def run(name: str) -> JoinReport:
-        if name in workspace.file.joins:
-            return run_join(workspace, name, backfill=backfill, progress=progress, goal=goal)
-        with ktable_remedy(workspace, name):
-            return run_join(workspace, name, backfill=backfill, progress=progress)
+        return run_join(workspace, name, Request(backfill, goal=goal or None), progress)
 
     def run_on(name: str) -> JoinReport:
         try:

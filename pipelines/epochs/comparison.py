@@ -1,9 +1,14 @@
-"""The differences between two tables, as counts and examples."""
+"""The differences between what a result holds and what it should hold, as counts and examples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
+
+from lakehouse.conditions import reading
+from lakehouse.entries import Entry
+from lakehouse.errors import FeedUnavailable
 
 EXAMPLES = 5
 
@@ -21,6 +26,85 @@ def counted(different: DataFrame) -> tuple[dict[str, int], list[Row]]:
     ).collect()[0]
     counts = {"missing": totals["missing"] or 0, "surplus": totals["surplus"] or 0}
     return counts, different.limit(EXAMPLES).collect() if any(counts.values()) else []
+
+
+@dataclass(frozen=True)
+class Difference:
+    """
+    What a result, or a part of it, holds and should hold.
+
+    Args:
+        rows: The `bag_difference` of the expected rows and the rows found.
+        entry: The *committed* row of the epoch that made the part; None for a part that no epoch made.
+    """
+
+    rows: DataFrame
+    entry: Entry | None = None
+
+
+@dataclass(frozen=True)
+class Total:
+    """
+    The sum of differences.
+
+    Args:
+        missing: The number of rows that the result lacks.
+        surplus: The number of rows that do not belong there.
+        examples: Some of both, as text.
+        epochs: The epochs that were compared, newest first.
+        unreadable: Why earlier epochs cannot be compared; None if all could be.
+    """
+
+    missing: int
+    surplus: int
+    examples: tuple[str, ...]
+    epochs: tuple[Entry, ...] = ()
+    unreadable: FeedUnavailable | None = None
+
+
+def add_up(
+    join: str,
+    differences: Iterable[Difference],
+    keep: Callable[[Difference], None] = lambda _: None,
+) -> Total:
+    """
+    Add up differences, up to the first epoch whose sources are no longer readable.
+
+    Args:
+        join: The join.
+        differences: The differences; each is evaluated before the next is requested.
+        keep: Called with each difference that has missing rows.
+    """
+    total = {"missing": 0, "surplus": 0}
+    examples: list[Row] = []
+    epochs: list[Entry] = []
+    unreadable = None
+    try:
+        with reading(join):
+            for each in differences:
+                found, more = counted(each.rows)
+                total = {name: total[name] + found[name] for name in total}
+                examples += more
+                if found["missing"]:
+                    keep(each)
+                if each.entry is not None:
+                    epochs.append(each.entry)
+    except FeedUnavailable as error:
+        unreadable = error
+    return Total(total["missing"], total["surplus"], tuple(examples_of(examples)), tuple(epochs), unreadable)
+
+
+def compare(join: str, rows: DataFrame) -> Total:
+    """
+    Add up one difference.
+
+    Raises:
+        FeedUnavailable: A table is no longer readable at its version.
+    """
+    total = add_up(join, [Difference(rows)])
+    if total.unreadable is not None:
+        raise total.unreadable
+    return total
 
 
 def examples_of(rows: Sequence[Row]) -> list[str]:

@@ -1,29 +1,26 @@
-"""The nodes that have epochs: joins of tables, joins with a stream, and the KTables of changelog sources."""
+"""The one place that tells the kinds of join apart."""
 
-from collections.abc import Mapping
+from typing import Any
 
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.ktable.compute import prepare_ktable
-from pipelines.epochs.preflight import Prepared
-from pipelines.epochs.streams.prepare import prepare_stream
-from pipelines.epochs.tables.prepare import prepare
-from pipelines.spec import is_stream
+from pipelines.epochs.kind import Kind
+from pipelines.epochs.ktable.kind import KTableKind
+from pipelines.epochs.lookup.kind import LookupKind
+from pipelines.epochs.tables.kind import TablesKind
+from pipelines.epochs.window.kind import WindowKind
+from pipelines.spec import is_stream, statement_of
 
 
-def prepare_node(
-    workspace: Workspace, name: str, *, backfill: bool = False, goal: Mapping[str, int] | None = None
-) -> Prepared:
+def kind_of(workspace: Workspace, name: str) -> Kind[Any]:
     """
-    Plan the next epoch of a join, or of the KTable of a changelog source.
+    Return how a join, or the KTable of a changelog source, is run.
 
     Args:
-        workspace: Where to work.
+        workspace: Where the tables are.
         name: The join, or the changelog source.
-        backfill: Whether the user asked for a backfill.
-        goal: The versions beyond which a join with a stream reads nothing, by source.
     """
     if name not in workspace.file.joins:
-        return prepare_ktable(workspace, name, backfill=backfill)
-    if is_stream(workspace.file, name):
-        return prepare_stream(workspace, name, backfill=backfill, goal=goal)
-    return prepare(workspace, name, backfill=backfill)
+        return KTableKind(workspace, name)
+    if not is_stream(workspace.file, name):
+        return TablesKind(workspace, name)
+    return (WindowKind if statement_of(workspace.file, name).is_windowed else LookupKind)(workspace, name)

@@ -1,42 +1,33 @@
 """Check the tables of a join and gather the facts for planning its next epoch; this module only reads."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
+from lakehouse.address import Address
 from lakehouse.columns import changed_columns, columns_in
 from lakehouse.commit_log import commit_identity
 from lakehouse.entries import JoinHistory
-from lakehouse.errors import CannotContinue, FeedUnavailable, SchemaBroken, reconcile_hint
+from lakehouse.errors import FeedUnavailable, SchemaBroken, reconcile_hint
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
 from lakehouse.publish import check_owner
 from lakehouse.refusals import refuse_forgetting
 from lakehouse.tables import Table, commits_since, with_commits_since
+from lakehouse.writes import TargetVersions
 from pipelines.binding.bound import Bound, BoundJoin
 from pipelines.binding.schema_diff import differences, listed
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.changelog import changelog_schema
-from pipelines.plan.facts import Redefined, ResultFacts, SourceFacts
-from pipelines.plan.values import EpochPlan
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A plan with its inputs; `bound` is None for an open epoch, which needs no source and no pipeline file."""
-
-    plan: EpochPlan
-    history: JoinHistory
-    bound: Bound | None
-
+from pipelines.plan.facts import Redefined, SourceFacts
 
 NO_GAPS: Mapping[str, str] = {}
 
 
-def facts_of(table: Table | None) -> ResultFacts | None:
-    """Return the facts that a plan needs about a target table; None if the table does not exist."""
-    return None if table is None else ResultFacts(table.id, table.version)
+def target_of(address: Address, table: Table | None) -> TargetVersions:
+    """Return a table that an epoch writes, as it is; None if it does not exist."""
+    return TargetVersions.of_new(address) if table is None else TargetVersions(address, table.id, table.version)
 
 
 def used_columns(bound: Bound, result: Table | None) -> dict[str, tuple[str, ...]]:
@@ -198,10 +189,3 @@ def is_only_created(table: Table, history: JoinHistory) -> bool:
         and table.commits[-1].operation == "CREATE TABLE"
         and not any(commit.changes_data for commit in table.commits)
     )
-
-
-def must_be_bound(prepared: Prepared) -> BoundJoin:
-    """Return the bound join of a plan that computes something; raise an error for an open epoch."""
-    if not isinstance(prepared.bound, BoundJoin):
-        raise CannotContinue(prepared.plan.join, f"an open epoch must be finished first: {prepared.plan.reason}")
-    return prepared.bound

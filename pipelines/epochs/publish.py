@@ -4,7 +4,7 @@ Publish a staged change set and close its epoch: run the MERGE, check what it di
 Everything is read from the ledger's *publishing* row and the stage, so that any later process can do the same again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from lakehouse import limits
 from lakehouse.commits import Commit
 from lakehouse.conditions import first_line, is_conflict, is_missing, is_of_spark
-from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions, TargetVersions
+from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, LakejoinError
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.publish import ATTEMPTS, OPERATIONS, Fence, append, check_owner, committed_counts, merge
@@ -23,25 +23,22 @@ from lakehouse.refusals import refusal
 from lakehouse.session import settings, small_query_settings
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, get, refresh
-from pipelines.binding.bound import Bound, BoundJoin
+from lakehouse.writes import RESULT_PART, Append, Merge, Overwrite, TargetVersions, Write
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace
-from pipelines.plan.values import APPENDED, BUFFERED, BUFFERED_UNCHANGED, Computed, EpochPlan
+from pipelines.epochs.epoch import Epoch
+from pipelines.plan.values import Computed
 from pipelines.report.progress import Stopwatch
-from pipelines.spec.statement.added_columns import MATCHED
 
 T = TypeVar("T")
 
-RESET = "reset"
-"""The strategy of an epoch whose rows replace all rows of the result."""
 
-
-def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, computed: Computed) -> Entry:
+def publishing_entry(
+    epoch: Epoch[BoundJoin] | Epoch[BoundKTable], run_id: str, stage: str, computed: Computed
+) -> Entry:
     """Build the *publishing* row of an epoch; this row and the stage suffice to finish the epoch."""
-    targets = [TargetVersions(bound.result, plan.result_id, plan.base_version)]
-    if isinstance(bound, BoundJoin) and bound.changelog is not None:
-        targets.insert(0, TargetVersions(bound.changelog, plan.changelog_id, plan.changelog_version))
-    if isinstance(bound, BoundJoin) and bound.state is not None:
-        targets.insert(0, TargetVersions(bound.state, plan.state_id, plan.state_version))
+    plan = epoch.plan
     return Entry(
         join=plan.join,
         epoch=plan.epoch,
@@ -49,35 +46,17 @@ def publishing_entry(bound: Bound, plan: EpochPlan, run_id: str, stage: str, com
         run_id=run_id,
         strategy=plan.strategy,
         reason=plan.reason,
-        definition=bound.definition,
+        definition=epoch.bound.definition,
         sources=tuple(
             SourceVersions(s.name, s.id, s.from_version, s.to_version, *s.epochs, s.columns, s.commit)
             for s in plan.sources
         ),
-        targets=tuple(targets),
+        writes=computed.writes,
         stage=stage,
         counts=computed.counts,
         clocks=computed.clocks,
         positions=computed.positions,
     )
-
-
-def staged_rows(entry: Entry) -> int:
-    """Count the rows of the result that the epoch's stage changes."""
-    return sum(entry.counts.get(name, 0) for name in OPERATIONS.values())
-
-
-def written_rows(entry: Entry) -> int:
-    """Return the largest number of rows that an epoch writes into one of its tables."""
-    counts = entry.counts
-    buffered = sum(counts.get(name, 0) for name in (BUFFERED_UNCHANGED, *BUFFERED.values()))
-    return max(staged_rows(entry), counts.get(APPENDED, 0), counts.get("changelog", 0), buffered)
-
-
-def is_staged(entry: Entry) -> bool:
-    """Return whether the epoch's stage holds anything to write."""
-    parts = ("changelog", APPENDED, *BUFFERED.values())
-    return bool(staged_rows(entry)) or any(entry.counts.get(part) for part in parts) or entry.strategy == RESET
 
 
 def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
@@ -89,12 +68,12 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
         ForeignWriter: A foreign write changed the result since the epoch was computed.
         AnotherRun: Another run finished the epoch meanwhile.
     """
-    return close(workspace, entry, write_staged(workspace, entry, watch), watch)
+    return close(workspace, entry.with_versions(write_staged(workspace, entry, watch)), watch)
 
 
 def write_staged(workspace: Workspace, entry: Entry, watch: Stopwatch) -> tuple[TargetVersions, ...]:
     """
-    Write what an epoch, or one slice of it, has staged to its tables.
+    Write what an epoch, or one slice of it, has staged to its tables, the result last.
 
     Returns:
         The tables, with their new versions.
@@ -102,77 +81,55 @@ def write_staged(workspace: Workspace, entry: Entry, watch: Stopwatch) -> tuple[
     Raises:
         BrokenEpoch, ForeignWriter, AnotherRun: As `publish` raises them.
     """
-    version = entry.result.base_version
-    others = []
     _check_result(workspace, entry)
-    state = entry.state
-    if state is not None:
-        with watch.step("state"):
-            others.append(replace(state, version=_publish_state(workspace, entry, state)))
-    changelog = entry.changelog
-    if changelog is not None:
-        with watch.step("changelog"):
-            logged = entry.counts.get("changelog", 0)
-            others.append(replace(changelog, version=_append(workspace, entry, changelog, "changelog", logged)))
-    is_reset = entry.strategy == RESET
-    if entry.counts.get(APPENDED) or is_reset:
-        with watch.step("append"):
-            staged = entry.counts[APPENDED]
-            version = _append(workspace, entry, entry.result, "result", staged, overwrite=is_reset)
-    if staged_rows(entry):
-        with watch.step("merge"):
-            version = _merge(workspace, entry, entry.result, "result", OPERATIONS)
-    return (*others, replace(entry.result, version=version))
+    made = []
+    for write in entry.writes:
+        version = write.target.base_version
+        if not write.is_empty:
+            with watch.step(_step(write)):
+                version = _write(workspace, entry, write)
+        made.append(replace(write.target, version=version))
+    return tuple(made)
+
+
+def _step(write: Write) -> str:
+    """Return the name of the step that writes a table, under which its seconds are recorded."""
+    if write.part != RESULT_PART:
+        return write.part
+    return "merge" if isinstance(write, Merge) else "append"
 
 
 def _check_result(workspace: Workspace, entry: Entry) -> None:
     """Check the result for foreign writes and for its feed, before the epoch writes to the tables beside it."""
-    if len(entry.targets) > 1:
+    if len(entry.writes) > 1:
         result = is_still(workspace, entry.result, entry.join)
         check_owner(workspace.engine, result, entry.result.base_version, {entry.run_id}, entry.join)
 
 
-def _publish_state(workspace: Workspace, entry: Entry, state: TargetVersions) -> int:
-    """Write the changes of the buffered rows, unless they are already written, and return the new version."""
-    changed = {op: entry.counts.get(name, 0) for op, name in BUFFERED.items()}
-    if not any(changed.values()) and entry.strategy != RESET:
-        return state.base_version
-    if BUFFERED_UNCHANGED not in entry.counts and entry.strategy != RESET:
-        return _merge(workspace, entry, state, "state", BUFFERED, [MATCHED])
-    buffered = entry.counts.get(BUFFERED_UNCHANGED, 0) + changed["insert"] + changed["update"]
-    return _append(workspace, entry, state, "state", buffered, columns="after.*", overwrite=True)
+def _write(workspace: Workspace, entry: Entry, write: Write) -> int:
+    """Write a part of the stage to its table, unless it is already written, and return the table's new version."""
+    match write:
+        case Merge():
+            return _merge(workspace, entry, write)
+        case Append() | Overwrite():
+            return _append(workspace, entry, write)
 
 
-def _append(
-    workspace: Workspace,
-    entry: Entry,
-    target: TargetVersions,
-    part: str,
-    staged: int,
-    columns: str = "",
-    *,
-    overwrite: bool = False,
-) -> int:
-    """
-    Append a part of the stage to a target, unless it is already appended, and return the target's new version.
-
-    If the part holds row images, `columns` names the columns to write; deleted rows are left out. With `overwrite` the
-    rows replace all rows of the target.
-    """
-    if not staged and not overwrite:
-        return target.base_version
+def _append(workspace: Workspace, entry: Entry, write: Append | Overwrite) -> int:
+    """Append a part of the stage to its table, or replace all rows of the table by it."""
 
     def rows() -> DataFrame:
-        part_rows = Stage(entry.stage).get(workspace.spark, part)
-        return part_rows.where("op <> 'delete'").select(columns) if columns else part_rows
+        staged = Stage(entry.stage).get(workspace.spark, write.part)
+        has_images = isinstance(write, Overwrite) and write.has_images
+        return staged.where("op <> 'delete'").select("after.*") if has_images else staged
 
     def appended() -> tuple[int, int | None]:
-        return append_rows(workspace, entry, target, rows, overwrite=overwrite)
+        return append_rows(workspace, entry, write.target, rows, overwrite=isinstance(write, Overwrite))
 
-    with settings(workspace.spark, small_query_settings(0) if staged <= limits.CHANGES_VIA_DRIVER else {}):
-        version, written = _run_write(workspace, entry, target, appended)
-    if written not in (staged, None):
-        raise broken(workspace, entry, f"{staged} rows", f"{written} in version {version} of the {part}")
+    with settings(workspace.spark, small_query_settings(0) if write.rows <= limits.CHANGES_VIA_DRIVER else {}):
+        version, number = _run_write(workspace, entry, write.target, appended)
+    if number not in (write.rows, None):
+        raise broken(workspace, entry, f"{write.rows} rows", f"{number} in version {version} of the {write.part}")
     return version
 
 
@@ -279,43 +236,33 @@ def another_run(entry: Entry) -> AnotherRun:
     )
 
 
-def _merge(
-    workspace: Workspace,
-    entry: Entry,
-    target: TargetVersions,
-    part: str,
-    operations: Mapping[str, str],
-    distinguishing: Sequence[str] = (),
-) -> int:
-    """Merge a part of the stage into a target, unless it is already merged, and return the target's new version."""
+def _merge(workspace: Workspace, entry: Entry, write: Merge) -> int:
+    """Merge a part of the stage into its table."""
+    target, part = write.target, write.part
     table = is_still(workspace, target, entry.join, feed=target != entry.state)
     fence = fence_of(workspace, entry)
-    staged = {name: entry.counts[name] for name in operations.values()}
-    ops = [op for op, name in operations.items() if staged[name]]
+    staged = {"inserted": write.inserted, "updated": write.updated, "deleted": write.deleted}
+    ops = [op for op, name in OPERATIONS.items() if staged[name]]
 
     def merged() -> Commit | None:
-        base, stage = target.base_version, Stage(entry.stage)
+        base, stage, columns = target.base_version, Stage(entry.stage), write.distinguishing
         still_open = partial(is_open, workspace, entry)
-        return merge(workspace.engine, table, stage, ops, fence, base, still_open, part, entry.join, distinguishing)
+        return merge(workspace.engine, table, stage, ops, fence, base, still_open, part, entry.join, columns)
 
-    with settings(
-        workspace.spark, small_query_settings(table.size) if sum(staged.values()) <= limits.CHANGES_VIA_DRIVER else {}
-    ):
+    with settings(workspace.spark, small_query_settings(table.size) if write.rows <= limits.CHANGES_VIA_DRIVER else {}):
         commit = _run_write(workspace, entry, target, merged)
-    counted = committed_counts(workspace.engine, table, commit) if commit else dict.fromkeys(OPERATIONS.values(), 0)
-    made = staged if counted is None else {operations[op]: counted[name] for op, name in OPERATIONS.items()}
+    counted = committed_counts(workspace.engine, table, commit) if commit else dict.fromkeys(staged, 0)
+    made = staged if counted is None else {name: counted[name] for name in staged}
     if commit is None or made != staged:
         found = f"{made} in version {commit.version if commit else 'none'} of the {part}"
         raise broken(workspace, entry, str(staged), found)
     return commit.version
 
 
-def close(workspace: Workspace, entry: Entry, targets: Sequence[TargetVersions], watch: Stopwatch) -> Entry:
-    """Write the committed row with the new versions of the targets, then delete the stage."""
+def close(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
+    """Write the committed row of an epoch, whose writes have the new versions, then delete the stage."""
     with watch.step("ledger"):
-        committed = workspace.ledger.append(
-            replace(entry, step=COMMITTED, targets=tuple(targets), seconds=dict(watch.seconds))
-        )
+        committed = workspace.ledger.append(replace(entry, step=COMMITTED, seconds=dict(watch.seconds)))
     if entry.stage:
         Stage(entry.stage).delete()
     return committed

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from lakehouse.conditions import first_line, is_of_spark
 from lakehouse.creation import restore
-from lakehouse.entries import ABANDONED, Entry, TargetVersions
+from lakehouse.entries import ABANDONED, Entry, JoinHistory
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, LakejoinError
 from lakehouse.publish import run_of
 from lakehouse.session import settings
 from lakehouse.stage import Stage
 from lakehouse.tables import commits_since, find
+from lakehouse.writes import TargetVersions
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.preflight import Prepared
-from pipelines.epochs.publish import another_run, is_open, is_staged, is_still, publish
+from pipelines.epochs.publish import another_run, is_open, is_still, publish
 from pipelines.epochs.tables.load import resume_load
 from pipelines.report.progress import Stopwatch
 
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 
 def finish_open(
-    workspace: Workspace, prepared: Prepared, watch: Stopwatch, *, abandon_broken: bool, resets: bool = False
+    workspace: Workspace, history: JoinHistory, watch: Stopwatch, *, abandon_broken: bool, resets: bool = False
 ) -> Entry | None:
     """
     Finish the open epoch from the ledger's row.
 
     Args:
         workspace: Where to work.
-        prepared: The plan, with the ledger's history of the join.
+        history: The ledger's history of the join.
         watch: Times the steps.
         abandon_broken: Whether to abandon the epoch if it cannot be finished: a backfill follows.
         resets: Whether that backfill recreates the result and the buffered rows.
@@ -46,10 +46,10 @@ def finish_open(
         CannotContinue: The epoch cannot be finished.
         AnotherRun: Another run finished it meanwhile.
     """
-    entry = prepared.history.open
+    entry = history.open
     assert entry is not None
     try:
-        if abandon_broken and (prepared.history.broken is not None or is_gone(workspace, entry)):
+        if abandon_broken and (history.broken is not None or is_gone(workspace, entry)):
             raise BrokenEpoch(entry.join, "the epoch is broken, or a table of it is gone")
         return _finish(workspace, entry, watch)
     except AnotherRun:
@@ -65,9 +65,9 @@ def finish_open(
 def _finish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | None:
     """Finish an open epoch; return None if it was abandoned because its stage is gone and nothing was written."""
     refuse_elsewhere(workspace, entry)
-    if entry.strategy == "load" and entry.result.base_version < 0:
+    if entry.result.is_new:
         return resume_load(workspace, entry, watch)
-    if is_staged(entry) and not Path(entry.stage).exists():
+    if entry.is_staged and not Path(entry.stage).exists():
         if not is_open(workspace, entry):
             raise another_run(entry)  # the other run deleted the stage
         if _has_written(workspace, entry):
@@ -114,7 +114,7 @@ def abandon(workspace: Workspace, entry: Entry, why: str, *, keeps_state: bool =
     if not is_open(workspace, entry):
         raise another_run(entry)
     state = entry.state if keeps_state else None
-    if state is not None and state.base_version >= 0 and _is_here(workspace, state):
+    if state is not None and not state.is_new and _is_here(workspace, state):
         restore_table(workspace, entry, state)
     workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
     if _is_own_stage(workspace, entry):
@@ -123,7 +123,7 @@ def abandon(workspace: Workspace, entry: Entry, why: str, *, keeps_state: bool =
 
 def is_gone(workspace: Workspace, entry: Entry) -> bool:
     """Return whether a table that an open epoch writes was dropped; the tables of a first load may not exist yet."""
-    return any(target.base_version >= 0 and find(workspace.engine, target.address) is None for target in entry.targets)
+    return any(not target.is_new and find(workspace.engine, target.address) is None for target in entry.targets)
 
 
 def elsewhere(workspace: Workspace, entry: Entry) -> list[str]:

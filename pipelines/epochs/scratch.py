@@ -8,14 +8,14 @@ from lakehouse.small import TooLarge
 from lakehouse.stage import Stage
 from pipelines.binding.shared_feeds import Distorted
 from pipelines.binding.workspace import Workspace
-from pipelines.plan.values import EpochPlan
+from pipelines.plan.values import Computed, EpochPlan
 
 log = logging.getLogger(__name__)
 
 
 def via_driver_or_stage(
-    workspace: Workspace, plan: EpochPlan, size: int, stage: Stage, compute: Callable[[bool], dict[str, int]]
-) -> dict[str, int]:
+    workspace: Workspace, plan: EpochPlan, size: int, stage: Stage, compute: Callable[[bool], Computed]
+) -> Computed:
     """
     Compute an epoch through the driver if its plan says so, or through the stage if its rows do not fit on the driver.
 
@@ -29,7 +29,7 @@ def via_driver_or_stage(
         compute: Computes the epoch into its stage; the argument is whether rows pass through the driver.
 
     Returns:
-        The counts of the epoch.
+        The computed epoch.
     """
     via_driver = plan.via_driver
     while True:

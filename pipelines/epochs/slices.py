@@ -14,23 +14,24 @@ import time
 import uuid
 from dataclasses import replace
 
-from lakehouse import limits
 from lakehouse.commits import Commit
 from lakehouse.conditions import reading
-from lakehouse.entries import ABANDONED, SLICE, Entry, JoinHistory, TargetVersions
+from lakehouse.entries import ABANDONED, SLICE, Entry, JoinHistory
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, GateFailed
 from lakehouse.publish import OPERATIONS, check_owner, committed_counts, run_of
 from lakehouse.slices import slices_of
 from lakehouse.tables import Table, read
+from lakehouse.writes import Append, Merge, TargetVersions, Write, merged, written
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.gate import gated
+from pipelines.epochs.kind import Kind
 from pipelines.epochs.publish import close, is_still, publishing_entry, write_staged
 from pipelines.epochs.recovery import refuse_elsewhere
-from pipelines.epochs.tables.partial_backfill import condition_of
+from pipelines.epochs.tables.partial_backfill import subset_of
 from pipelines.epochs.tables.reconcile import check_whole, compute_differences
-from pipelines.joins.filter import Subset
 from pipelines.plan.checks import check_definition
 from pipelines.plan.values import Computed, EpochPlan, SourceRange
 from pipelines.report.progress import Progress, Sliced, Stopwatch
@@ -45,37 +46,18 @@ class BackfillOpen(AnotherRun):
     code = "BACKFILL_OPEN"
 
 
-def slices_for(bound: BoundJoin, asked: int) -> int:
-    """
-    Return the number of slices for the backfill of a result.
-
-    Args:
-        bound: The join.
-        asked: The number that the user asked for; if 0, the size of the sources decides.
-    """
-    return asked or 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_SLICE
-
-
 def backfill_in_slices(
-    workspace: Workspace,
-    bound: BoundJoin,
-    plan: EpochPlan,
-    number: int,
-    watch: Stopwatch,
-    progress: Progress,
-    where: Condition | None = None,
+    kind: Kind[BoundJoin], epoch: Epoch[BoundJoin], number: int, watch: Stopwatch, progress: Progress
 ) -> Entry:
     """
-    Reconcile a result, or a part of it, with its sources, slice by slice.
+    Reconcile a result, or the part of it that the plan names, with its sources, slice by slice.
 
     Args:
-        workspace: Where to work.
-        bound: The join, with its sources at the versions of the plan.
-        plan: The backfill as one epoch.
+        kind: The kind of the join.
+        epoch: The backfill as one epoch.
         number: The number of slices.
         watch: Times the steps.
         progress: Notified as each slice begins.
-        where: The condition that selects the rows to reconcile; all rows if None.
 
     Returns:
         The committed row; its counts cover all slices.
@@ -86,20 +68,20 @@ def backfill_in_slices(
         ForeignWriter: A foreign write changed the result meanwhile.
         AnotherRun: Another run began an epoch meanwhile.
     """
+    workspace, bound, plan = kind.workspace, epoch.bound, epoch.plan
     with watch.step("check"), reading(plan.join):
-        counts = check_whole(workspace, bound, plan)
-        held = read(workspace.spark, bound.result, plan.base_version)
-        slices = slices_of(held if where is None else held.where(where.sql), bound.join.key, number)
-    if where is not None:
-        slices = tuple(replace(part, where=where.sql) for part in slices)
-    entry = publishing_entry(bound, plan, uuid.uuid4().hex, "", Computed(counts))
+        counts = check_whole(workspace, epoch)
+        held = read(workspace.spark, bound.result, plan.result.base_version)
+        slices = slices_of(held.where(plan.where) if plan.where else held, bound.join.key, number)
+    slices = tuple(replace(part, where=plan.where) for part in slices)
+    entry = publishing_entry(epoch, uuid.uuid4().hex, "", Computed(counts, plan.writes))
     entry = replace(entry, slices=slices, reason=f"{plan.reason}, in {len(slices)} slices")
     with watch.step("ledger"):
         workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
-    return _write_slices(workspace, bound, entry, set(), watch, progress)
+    return _write_slices(kind, bound, entry, set(), watch, progress)
 
 
-def resume_slices(workspace: Workspace, history: JoinHistory, watch: Stopwatch, progress: Progress) -> Entry | None:
+def resume_slices(kind: Kind[BoundJoin], history: JoinHistory, watch: Stopwatch, progress: Progress) -> Entry | None:
     """
     Finish an open sliced backfill, at the versions that it recorded.
 
@@ -109,7 +91,7 @@ def resume_slices(workspace: Workspace, history: JoinHistory, watch: Stopwatch, 
     Raises:
         LakejoinError: As `backfill_in_slices` raises it.
     """
-    entry = history.open
+    workspace, entry = kind.workspace, history.open
     assert entry is not None
     try:
         if history.broken is not None:
@@ -119,7 +101,7 @@ def resume_slices(workspace: Workspace, history: JoinHistory, watch: Stopwatch, 
             bound = bind_join(workspace, entry.join)
             check_definition(entry.join, bound.definition, entry.definition, "")
             bound, done = at_recorded(bound, entry.sources), workspace.ledger.slices_done(entry)
-        return _write_slices(workspace, bound, entry, done, watch, progress)
+        return _write_slices(kind, bound, entry, done, watch, progress)
     except CannotContinue as error:
         why = error.problem
     log.warning("%s: the open backfill is abandoned: %s", entry.join, why)
@@ -128,7 +110,7 @@ def resume_slices(workspace: Workspace, history: JoinHistory, watch: Stopwatch, 
 
 
 def _write_slices(
-    workspace: Workspace, bound: BoundJoin, entry: Entry, done: set[int], watch: Stopwatch, progress: Progress
+    kind: Kind[BoundJoin], bound: BoundJoin, entry: Entry, done: set[int], watch: Stopwatch, progress: Progress
 ) -> Entry:
     """Write the remaining slices, then the committed row."""
     start, rows = time.monotonic(), sum(part.rows for part in entry.slices)
@@ -139,34 +121,30 @@ def _write_slices(
         took = time.monotonic() - start
         left = took / (through - before) * (rows - through) if through > before else None
         progress.slice(entry.join, Sliced(number, len(entry.slices), through, rows, left))
-        _write_slice(workspace, bound, entry, number, watch)
+        _write_slice(kind, bound, entry, number, watch)
         through += part.rows
     with watch.step("ledger"):
-        written = [_written(workspace, entry, target) for target in entry.targets]
-    counts = {**entry.counts, **written[-1][1]}
-    if entry.changelog is not None:
-        counts["changelog"] = written[0][1]["inserted"]
-    return close(workspace, replace(entry, counts=counts), [target for target, _ in written], watch)
+        writes = [_written(kind.workspace, entry, write) for write in entry.writes]
+    changed, counts = writes[-1], dict(entry.counts)
+    if isinstance(changed, Merge):
+        counts |= {"inserted": changed.inserted, "updated": changed.updated, "deleted": changed.deleted}
+    counts |= {write.part: write.rows for write in writes[:-1]}
+    return close(kind.workspace, replace(entry, counts=counts, writes=tuple(writes)), watch)
 
 
-def _write_slice(workspace: Workspace, bound: BoundJoin, entry: Entry, number: int, watch: Stopwatch) -> None:
+def _write_slice(kind: Kind[BoundJoin], bound: BoundJoin, entry: Entry, number: int, watch: Stopwatch) -> None:
     """Compare one slice with the current tables, and write the differences."""
-    name, key = entry.join, bound.join.key
-    tables = [_own(workspace, entry, target)[0] for target in entry.targets]
-    plan = _plan(entry, tables)
+    name, workspace = entry.join, kind.workspace
     part = entry.slices[number]
-    conditions = [Condition(part.condition, key)]
-    if part.where:
-        conditions.append(condition_of(workspace, bound, part.where, plan.base_version))
-    subset = Subset(tuple(conditions), key)
+    epoch = Epoch(bound, _plan(entry, [_own(workspace, entry, target)[0] for target in entry.targets], part.where))
+    subset = subset_of(workspace, epoch, Condition(part.condition, bound.join.key))
     stage = workspace.stage(name, entry.epoch, f"{entry.run_id}-{number}-{uuid.uuid4().hex[:8]}")
     try:
         with watch.step("compute"), reading(name):
-            counts = compute_differences(workspace, bound, plan, stage, subset, is_begun=True)
-        staged = publishing_entry(bound, plan, entry.run_id, stage.path, Computed(counts))
-        staged = replace(staged, slice=number)
+            computed = compute_differences(workspace, epoch, stage, subset, is_begun=True)
+        staged = replace(publishing_entry(epoch, entry.run_id, stage.path, computed), slice=number)
         with watch.step("gate"):
-            verdict, warned, hint = gated(workspace, bound, plan, stage, staged)
+            verdict, warned, hint = gated(kind, epoch, stage, staged)
         if not verdict.passed:
             found = "; ".join(verdict.findings)
             _abandon(workspace, entry, f"slice {number + 1} did not pass its gate: {found}")
@@ -180,19 +158,16 @@ def _write_slice(workspace: Workspace, bound: BoundJoin, entry: Entry, number: i
     finally:
         stage.delete()
     with watch.step("ledger"):
-        workspace.ledger.append(
-            replace(staged, step=SLICE, targets=targets, stage="", message="\n".join(warned.findings))
-        )
+        row = replace(staged.with_versions(targets), step=SLICE, stage="", message="\n".join(warned.findings))
+        workspace.ledger.append(row)
 
 
-def _plan(entry: Entry, tables: list[Table]) -> EpochPlan:
+def _plan(entry: Entry, tables: list[Table], where: str) -> EpochPlan:
     """Plan one slice against the current tables."""
     ranges = tuple(map(SourceRange.recorded, entry.sources))
-    result = tables[-1]
-    plan = EpochPlan(entry.join, entry.epoch, "reconcile", entry.reason, ranges, result.id, result.version)
-    if entry.changelog is None:
-        return plan
-    return replace(plan, changelog_id=tables[0].id, changelog_version=tables[0].version)
+    targets = [TargetVersions(table.address, table.id, table.version) for table in tables]
+    writes = tuple(map(written, entry.writes, targets))
+    return EpochPlan(entry.join, entry.epoch, "reconcile", entry.reason, ranges, writes, where=where)
 
 
 def _own(workspace: Workspace, entry: Entry, target: TargetVersions) -> tuple[Table, list[Commit]]:
@@ -202,14 +177,18 @@ def _own(workspace: Workspace, entry: Entry, target: TargetVersions) -> tuple[Ta
     return table, [commit for commit in commits if run_of(commit) == entry.run_id]
 
 
-def _written(workspace: Workspace, entry: Entry, target: TargetVersions) -> tuple[TargetVersions, dict[str, int]]:
-    """Return a table with its version after all slices, and the counts of their commits."""
-    table, commits = _own(workspace, entry, target)
+def _written(workspace: Workspace, entry: Entry, write: Write) -> Write:
+    """Return a write with the version of its table after all slices, and the counts of their commits."""
+    table, commits = _own(workspace, entry, write.target)
     counts = dict.fromkeys(OPERATIONS.values(), 0)
     for commit in commits:
         changed = committed_counts(workspace.engine, table, commit) or {}
         counts = {name: number + changed.get(name, 0) for name, number in counts.items()}
-    return replace(target, version=max([target.base_version, *(commit.version for commit in commits)])), counts
+    version = max([write.target.base_version, *(commit.version for commit in commits)])
+    target = replace(write.target, version=version)
+    if isinstance(write, Merge):
+        return merged(target, counts)
+    return Append(target, write.part, counts["inserted"])
 
 
 def _abandon(workspace: Workspace, entry: Entry, why: str) -> None:

@@ -47,14 +47,6 @@ class SourceFacts:
 
 
 @dataclass(frozen=True)
-class ResultFacts:
-    """The state of a table that epochs write: the result or its changelog."""
-
-    id: str
-    version: int
-
-
-@dataclass(frozen=True)
 class Redefined:
     """
     The known effects of a changed definition. The ledger records a fingerprint, not the definition itself.

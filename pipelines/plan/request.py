@@ -1,5 +1,6 @@
-"""The options of a backfill."""
+"""What is asked of a run of one join: its options, and those of a backfill."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +51,32 @@ class Backfill:
             raise _wrong("--slices is for a backfill that writes, and for joins of tables", "leave it out")
         if not 0 <= self.slices <= limits.MOST_SLICES:
             raise _wrong(f"--slices must be from 1 to {limits.MOST_SLICES:,}", "leave it out for slices by size")
+
+
+@dataclass(frozen=True)
+class Request:
+    """
+    What is asked of a run of one join.
+
+    Args:
+        backfill: The options of a backfill; None for a run that goes on from the last epoch.
+        flush: Whether to remove all buffered rows of a join of two streams.
+        goal: The versions of streams beyond which a join reads nothing, by source; None for the newest.
+    """
+
+    backfill: Backfill | None = None
+    flush: bool = False
+    goal: Mapping[str, int] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a backfill of the whole result is asked for, which overrides what speaks against going on."""
+        return self.backfill is not None and self.backfill.where is None
+
+    @property
+    def resets(self) -> bool:
+        """Whether the result and the buffered rows of a join with a stream are to be recreated."""
+        return self.backfill is not None and self.backfill.remedy == "reset"
 
 
 def _wrong(problem: str, hint: str) -> WrongOptions:

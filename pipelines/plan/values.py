@@ -11,16 +11,10 @@ from typing import Literal
 from lakehouse import limits
 from lakehouse.commit_identity import UNKNOWN, CommitIdentity
 from lakehouse.entries import SourceVersions, StreamPosition, UsedColumn
+from lakehouse.writes import CHANGELOG_PART, STATE_PART, Part, TargetVersions, Write
 
 APPENDED = "appended"
 """The name of the count of rows that an epoch appends to the result of a join with a stream."""
-
-BUFFERED_UNCHANGED = "buffered_kept"
-"""The name of the count of buffered rows that stay unchanged, in an epoch that rewrites all buffered rows."""
-
-
-BUFFERED = {"insert": "buffered_inserted", "update": "buffered_updated", "delete": "buffered_deleted"}
-"""For each operation on the buffered rows of a join of two streams, the name of its count."""
 
 Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile", "replay", "accept", "reset", "flush"]
 Refresh = Literal["auto", "incremental", "full"]
@@ -78,6 +72,65 @@ class SourceRange:
 
 
 @dataclass(frozen=True)
+class Idle:
+    """Nothing has to be done."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """An open epoch has to be finished first."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The epoch goes through its stage, in one commit for each table."""
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """The rows are computed where they are written; the gate reads the table."""
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """
+    The epoch goes slice by slice of the key space, each slice through a stage of its own.
+
+    Args:
+        number: The number of slices, from 2.
+    """
+
+    number: int
+
+
+Route = Idle | Resume | Staged | InPlace | Sliced
+"""How an epoch gets its rows into the tables."""
+
+
+@dataclass(frozen=True)
+class StreamInput:
+    """
+    What an epoch of a join with a stream continues from.
+
+    Args:
+        clocks: The greatest time of each source in its order so far, from the ledger.
+        new_bytes: The size of the new files of the streams in bytes.
+        buffered_bytes: The size of the files of the buffered rows in bytes.
+        more: Whether the streams have further commits beyond this epoch.
+    """
+
+    clocks: Mapping[str, int] = field(default_factory=dict)
+    new_bytes: int = 0
+    buffered_bytes: int = 0
+    more: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """The size of the files that the epoch reads of streams and buffered rows, in bytes."""
+        return self.new_bytes + self.buffered_bytes
+
+
+@dataclass(frozen=True)
 class EpochPlan:
     """
     One epoch of one join.
@@ -90,16 +143,10 @@ class EpochPlan:
             all buffered rows).
         reason: The reason for the strategy: a stable code, a colon, and a description.
         sources: The versions that are read, left before right.
-        result_id: The table id of the result; empty before the load.
-        base_version: The version of the result that the epoch is computed against; -1 before the load.
-        changelog_id: The table id of the changelog; empty if the join keeps none, or if it does not exist yet.
-        changelog_version: The version of the changelog; -1 without a changelog.
-        state_id: The table id of the buffered rows of a join of two streams; else empty.
-        state_version: The version of that table; -1 without it.
-        clocks: For a join with a stream: the greatest time of each source in its order so far, from the ledger.
-        state_bytes: The size of the files of `state_version` in bytes.
-        stream_bytes: The size of the new files of its streams in bytes.
-        more: Whether the sources have further commits beyond this epoch.
+        writes: What is written, without numbers of rows, the result last; empty if an open epoch has to be finished.
+        route: How its rows get into the tables.
+        where: For the reconciliation of a part of the result, the condition on its columns as SQL; else empty.
+        stream: For a join with a stream, what the epoch continues from.
     """
 
     join: str
@@ -107,16 +154,25 @@ class EpochPlan:
     strategy: Strategy
     reason: str
     sources: tuple[SourceRange, ...] = ()
-    result_id: str = ""
-    base_version: int = -1
-    changelog_id: str = ""
-    changelog_version: int = -1
-    state_id: str = ""
-    state_version: int = -1
-    state_bytes: int = 0
-    clocks: Mapping[str, int] = field(default_factory=dict)
-    stream_bytes: int = 0
-    more: bool = False
+    writes: tuple[Write, ...] = ()
+    route: Route = field(default_factory=Staged)
+    where: str = ""
+    stream: StreamInput = field(default_factory=StreamInput)
+
+    @property
+    def result(self) -> TargetVersions:
+        """The result."""
+        return self.writes[-1].target
+
+    @property
+    def changelog(self) -> TargetVersions | None:
+        """The changelog of the result; None if the join keeps none."""
+        return self._beside(CHANGELOG_PART)
+
+    @property
+    def state(self) -> TargetVersions | None:
+        """The buffered rows of a join of two streams; None for other joins."""
+        return self._beside(STATE_PART)
 
     @property
     def via_driver(self) -> bool:
@@ -129,9 +185,27 @@ class EpochPlan:
         )
 
     @property
+    def reads_snapshots(self) -> bool:
+        """Whether an epoch of a join with a stream reads its sources whole, not what has come since the last epoch."""
+        return self.strategy in ("load", "reset")
+
+    @property
+    def repairs(self) -> bool:
+        """Whether an epoch of a join with a stream repairs or accepts what the result holds, and reads nothing new."""
+        return self.strategy in ("replay", "accept")
+
+    @property
+    def continues_state(self) -> bool:
+        """Whether rows that are buffered before the epoch take part in it."""
+        return self.strategy in ("incremental", "flush")
+
+    @property
     def rewrites_state(self) -> bool:
         """Whether the epoch rewrites all buffered rows, which costs less than a MERGE if the state is small."""
-        return self.strategy != "incremental" or self.state_bytes + self.stream_bytes <= limits.REWRITTEN_STATE_BYTES
+        return self.strategy != "incremental" or self.stream.bytes <= limits.REWRITTEN_STATE_BYTES
+
+    def _beside(self, part: Part) -> TargetVersions | None:
+        return next((write.target for write in self.writes if write.part == part), None)
 
 
 @dataclass(frozen=True)
@@ -140,11 +214,13 @@ class Computed:
     The outcome of computing an epoch.
 
     Args:
-        counts: The counts of the epoch.
+        counts: The counts of the epoch, for its report.
+        writes: What is to be written, with numbers of rows, the result last.
         clocks: For a join with a stream: the clocks after the epoch.
         positions: For a join with a stream: the positions of the epoch.
     """
 
-    counts: dict[str, int]
+    counts: Mapping[str, int]
+    writes: tuple[Write, ...]
     clocks: Mapping[str, int] = field(default_factory=dict)
     positions: tuple[StreamPosition, ...] = ()

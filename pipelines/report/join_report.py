@@ -190,7 +190,7 @@ class PlanReport(Facts):
             strategy=plan.strategy,
             reason=plan.reason,
             sources=plan.sources,
-            base_version=plan.base_version,
+            base_version=plan.result.base_version if plan.writes else -1,
             after=after,
             readers=readers,
             details=details,

@@ -9,8 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from expectations.validation import Verdict
-from pipelines.epochs import gate as gates
-from pipelines.epochs import run_epoch
+from pipelines.epochs.tables.kind import TablesKind
 from tests.benchmarks import rivals
 from tests.benchmarks.commits import in_small_files, rewrite_each_file
 from tests.benchmarks.compare import account, medians, must_be_equal, pipeline_of, ratio
@@ -83,7 +82,7 @@ def overhead(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
 
 @contextmanager
 def _without_gate() -> Iterator[None]:
-    with patch.object(gates, "gate", return_value=Verdict()), patch.object(run_epoch, "prefetch"):
+    with patch.multiple(TablesKind, gate=lambda *_: Verdict(), prefetch=lambda *_: None):
         yield
 
 

@@ -13,17 +13,15 @@ import jsonschema
 import pytest
 import yaml
 
-import pipelines.epochs.driver as driver
-import pipelines.epochs.gate as gates
 from expectations.validation import Verdict
 from lakehouse.engine import READER
 from lakehouse.stage import Stage
 from pipelines.binding.bound import BoundJoin
-from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.publish import publishing_entry
-from pipelines.epochs.tables.compute import compute_changes
-from pipelines.plan.values import Computed, EpochPlan
+from pipelines.epochs.tables.kind import TablesKind
+from pipelines.plan.values import Computed
 from pipelines.report import report_schema
 from tests.lake import Lake
 
@@ -159,20 +157,22 @@ def test_every_exit_code_is_reached(
         reached[code] = error and error["code"]
         return report
 
-    def another_run_is_quicker(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
-        counts = compute_changes(workspace, bound, plan, stage)
-        workspace.ledger.append(publishing_entry(bound, plan, "another", stage.path, Computed(counts)))
-        return counts
+    compute = TablesKind.compute
+
+    def another_run_is_quicker(kind: TablesKind, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
+        computed = compute(kind, epoch, stage)
+        kind.workspace.ledger.append(publishing_entry(epoch, "another", stage.path, computed))
+        return computed
 
     call("status")
     call("plan", "--select", "nope")
     call("verify", "--against", "./nowhere")
     call("verify", "--against", "./lake/left")
     lake.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
-    monkeypatch.setattr(gates, "gate", lambda *_: Verdict(("made up",)))
+    monkeypatch.setattr(TablesKind, "gate", lambda *_: Verdict(("made up",)))
     call("run")
     monkeypatch.undo()
-    monkeypatch.setattr(driver, "compute_changes", another_run_is_quicker)
+    monkeypatch.setattr(TablesKind, "compute", another_run_is_quicker)
     call("run")
     assert reached == {
         0: None,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
+from expectations.validation import Verdict
 from lakehouse.address import Address
 from lakehouse.commits import Commit
 from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, SourceVersions
@@ -22,7 +23,7 @@ from pipelines.commands.status import (
     seconds_between_runs,
     source_status,
 )
-from pipelines.epochs import gate as gates
+from pipelines.epochs.tables.kind import TablesKind
 from pipelines.report import JoinStatus
 from tests.lake import Lake
 from tests.ledgers import HOUR, at, entry, ledger
@@ -207,7 +208,7 @@ def test_a_lake_is_followed_from_not_loaded_to_unreadable(
     assert "  left: 1 commit behind, the oldest" in text
 
     with monkeypatch.context() as patched:
-        patched.setattr(gates, "gate", lambda *_: gates.Verdict(("two rows for a key",)))
+        patched.setattr(TablesKind, "gate", lambda *_: Verdict(("two rows for a key",)))
         call("run", code=3)
     shutil.rmtree(lake.path("right"))
     lake.create("right", "k INT, w STRING")

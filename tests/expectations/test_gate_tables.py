@@ -16,11 +16,10 @@ from lakehouse.errors import GateFailed
 from lakehouse.publish import STAGED_COUNTS
 from lakehouse.stage import Stage
 from pipelines import Pipeline
-from pipelines.binding.bound import Bound
-from pipelines.binding.workspace import Workspace
-from pipelines.epochs import gate as gates
-from pipelines.epochs.gate import Prefetched, gate
-from pipelines.plan.values import EpochPlan
+from pipelines.binding.bound import BoundJoin
+from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.kind import Prefetched
+from pipelines.epochs.tables.kind import TablesKind
 from tests.lake import KEYED, Lake, only
 from tests.planted import planted
 
@@ -111,21 +110,23 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
         monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
     found: dict[str, tuple[str, ...]] = {}
 
+    gate = TablesKind.gate
+
     def gate_all(
-        workspace: Workspace, bound: Bound, plan: EpochPlan, stage: Stage, entry: Entry, prefetched: Prefetched | None
+        kind: TablesKind, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry, prefetched: Prefetched | None
     ) -> Verdict:
         assert prefetched is not None
         assert (prefetched.rows is None) == (size == "small")
         for number, (fault, change) in enumerate(FAULTS.items()):
             faulty = Stage(f"{stage.path}-{number}")
             counts = faulty.put("result", change(stage.get(lake.spark, "result")), STAGED_COUNTS)
-            planted = replace(entry, counts={**entry.counts, **counts})
-            found[fault] = gate(workspace, bound, plan, faulty, planted, prefetched).findings
+            planted = replace(entry, writes=(*entry.writes[:-1], replace(entry.writes[-1], **counts)))
+            found[fault] = gate(kind, epoch, faulty, planted, prefetched).findings
             if prefetched.rows is not None:
-                assert set(gate(workspace, bound, plan, faulty, planted).findings) == set(found[fault])
-        return gate(workspace, bound, plan, stage, entry, prefetched)
+                assert set(gate(kind, epoch, faulty, planted, None).findings) == set(found[fault])
+        return gate(kind, epoch, stage, entry, prefetched)
 
-    monkeypatch.setattr(gates, "gate", gate_all)
+    monkeypatch.setattr(TablesKind, "gate", gate_all)
     assert only(pipeline.run(lake.spark)).outcome == "done"
     assert [fault for fault in FAULTS if not found[fault]] == []
 

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from lakehouse.errors import GateFailed
 from lakehouse.session import settings
 from pipelines.binding.shared_feeds import Feeds
-from pipelines.epochs import driver
+from pipelines.epochs.tables.kind import TablesKind
 from tests.exact import held, plain
 from tests.lake import Lake, only
 from tests.planted import planted
@@ -56,14 +56,14 @@ def test_a_setting_that_changes_values_of_the_joins_alone_is_found(lake: Lake, m
     pipeline = lake.pipeline(sql)
     pipeline.run(lake.spark)
     lake.sql("INSERT INTO {left} VALUES (2, named_struct('a', NULL, 'b', NULL))")
-    compute = driver.compute_changes
+    compute = TablesKind.compute
 
-    def under_legacy(workspace: Any, *args: Any) -> Any:
-        with settings(workspace.spark, LEGACY):
-            return compute(workspace, *args)
+    def under_legacy(kind: TablesKind, *args: Any) -> Any:
+        with settings(kind.workspace.spark, LEGACY):
+            return compute(kind, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(driver, "compute_changes", under_legacy)
+        patch.setattr(TablesKind, "compute", under_legacy)
         with pytest.raises(GateFailed, match="that the join computes from its sources"):
             pipeline.run(lake.spark)
     only(pipeline.run(lake.spark))

@@ -20,16 +20,18 @@ from lakehouse.errors import DuplicateKey
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import read_rows
+from lakehouse.writes import with_rows
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import duplicates_in_changes, duplicates_in_table, refuse_keys
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.lookup.reading import StreamSources
 from pipelines.epochs.scratch import via_driver_or_stage
 from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.epochs.tables.reading import check_looked_up
 from pipelines.joins.lookup import as_rows, emitted, look_up
 from pipelines.joins.watermarks import as_number
-from pipelines.plan.values import Computed, EpochPlan
+from pipelines.plan.values import APPENDED, Computed
 from pipelines.spec import STREAM_COLUMNS
 from pipelines.spec.statement.added_columns import HAS_VALUE, VERSION
 from pipelines.spec.statement.semantics import ALWAYS
@@ -37,7 +39,7 @@ from pipelines.spec.statement.semantics import ALWAYS
 EPOCH, POSITION = STREAM_COLUMNS
 
 
-def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
+def compute_stream(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
     """
     Compute an epoch of a join with a stream into the stage's part `result`.
 
@@ -54,20 +56,19 @@ def compute_stream(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stag
         DuplicateKey: A table holds a key twice.
         FeedUnavailable, SchemaBroken: A feed cannot be read; `conditions.reading`, which wraps this call, raises them.
     """
+    bound, plan = epoch.bound, epoch.plan
     assert plan.strategy in ("load", "incremental", "reset"), plan.strategy
     size = sum(table.size for table in bound.sources[1:])
-    made: list[Lookups] = []
-    counts = via_driver_or_stage(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage, made))
-    return Computed(counts, made[-1].clocks(), made[-1].positions)
+    return via_driver_or_stage(workspace, plan, size, stage, partial(_compute, workspace, epoch, stage))
 
 
 class Lookups:
     """The look-ups of one epoch."""
 
-    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, via_driver: bool) -> None:
-        self._workspace, self._bound, self._plan = workspace, bound, plan
-        self.sources = StreamSources(workspace, bound, plan, stage, via_driver=via_driver)
-        self.new_rows = NewRows(workspace, bound, plan)
+    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, via_driver: bool) -> None:
+        self._workspace, self._bound, self._plan = workspace, epoch.bound, epoch.plan
+        self.sources = StreamSources(workspace, epoch, stage, via_driver=via_driver)
+        self.new_rows = NewRows(workspace, epoch)
         self._via_driver = via_driver
         self._made = Observation()
         self._new_rows = self.new_rows.frame
@@ -127,10 +128,10 @@ class Lookups:
 
     def clocks(self) -> dict[str, int]:
         """Return the clocks of sources and watermarked columns after the epoch; its rows have been read."""
-        clocks, new_rows = {**self._plan.clocks, **self.sources.newest_time}, self.new_rows.newest_time
+        clocks, new_rows = {**self._plan.stream.clocks, **self.sources.newest_time}, self.new_rows.newest_time
         if new_rows is not None:
             clocks[self.new_rows.source] = new_rows
-        clocks = {name: max(time, self._plan.clocks.get(name, time)) for name, time in clocks.items()}
+        clocks = {name: max(time, self._plan.stream.clocks.get(name, time)) for name, time in clocks.items()}
         return clocks | {name: far for name, far in self._walked[1].items() if far != ALWAYS}
 
     @property
@@ -143,7 +144,7 @@ class Lookups:
         """The passed positions, and the greatest values of the watermarked columns after all of them."""
         watermarks = self._bound.join.looking_up
         clocks = [f"{self.new_rows.source}.{watermark.time.column}" for watermark in watermarks]
-        far = [self._plan.clocks.get(clock, ALWAYS) for clock in clocks]
+        far = [self._plan.stream.clocks.get(clock, ALWAYS) for clock in clocks]
         found: list[StreamPosition] = []
         for step in self._steps():
             before, far = far, [max(one, step.newest_time.get(n, one)) for n, one in enumerate(far)]
@@ -201,13 +202,12 @@ class Lookups:
         )
 
 
-def _compute(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, made: list[Lookups], via_driver: bool
-) -> dict[str, int]:
-    lookups = Lookups(workspace, bound, plan, stage, via_driver)
-    made.append(lookups)
+def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, via_driver: bool) -> Computed:
+    lookups = Lookups(workspace, epoch, stage, via_driver)
     stage.put("result", lookups.rows())
-    return lookups.counts()
+    counts = lookups.counts()
+    writes = (with_rows(epoch.plan.writes[-1], counts[APPENDED]),)
+    return Computed(counts, writes, lookups.clocks(), lookups.positions)
 
 
 class _Step(NamedTuple):

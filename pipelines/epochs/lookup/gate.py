@@ -16,6 +16,7 @@ from lakehouse.stage import Stage
 from lakehouse.values import comparable, type_sql
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.streams.plain_rows import plain_rows, position_of
 from pipelines.epochs.tables.gate import inspect_maps, statement_of
 from pipelines.plan.values import APPENDED, EpochPlan
@@ -26,7 +27,7 @@ PLACE = "_lakejoin_place"
 """The column with the position of a stream's row, beside the user's columns."""
 
 
-def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, entry: Entry) -> Verdict:
+def gate_lookups(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry) -> Verdict:
     """
     Check the staged rows against a second look-up of the stream's rows in the tables as they were.
 
@@ -36,20 +37,20 @@ def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
 
     Args:
         workspace: Where the sources are.
-        bound: The join.
-        plan: The epoch.
+        epoch: The epoch.
         stage: Its stage.
         entry: Its *publishing* row, whose counts give the number of rows to read.
     """
+    bound, plan = epoch.bound, epoch.plan
     is_load = plan.strategy in ("load", "reset")
-    if not is_load and (plan.strategy != "incremental" or _has_other_order(workspace, bound, plan)):
+    if not is_load and (plan.strategy != "incremental" or _has_other_order(workspace, epoch)):
         return Verdict()
     if not is_load and not _has_changed(plan, bound.join.inputs[0].source) and not entry.counts.get(APPENDED):
         return Verdict()
     number = entry.counts.get("read", 0)
     if number > limits.MOST_LOOKUPS:
         return Verdict()
-    inspect_maps(workspace, bound, plan)
+    inspect_maps(workspace, epoch)
     size = sum(table.size for table in bound.sources[1:])
     with settings(
         workspace.spark,
@@ -57,13 +58,13 @@ def gate_lookups(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage:
         if number <= limits.CHANGES_VIA_DRIVER
         else {},
     ):
-        new_rows = _placed(plain_rows(workspace, bound, plan))
+        new_rows = _placed(plain_rows(workspace, epoch))
         staged = stage.get(workspace.spark, "result", bound.columns)
         if number > limits.LOOKUPS_CHECKED:
             new_rows, staged = _sample(bound, new_rows, staged, number // limits.LOOKUPS_CHECKED + 1, stage.path)
         new_rows = _materialize(workspace, stage, new_rows, via_driver=number <= limits.CHANGES_VIA_DRIVER)
         links = sorted(bound.join.links, key=lambda link: link.input)
-        tables = [_table(workspace, bound, plan, link) for link in links]
+        tables = [_table(workspace, epoch, link) for link in links]
         return gate_looked_up(staged, new_rows, PLACE, _statement(bound, plan.epoch), tables, stage.path)
 
 
@@ -83,8 +84,9 @@ def _statement(bound: BoundJoin, epoch: int) -> Statement:
     return replace(statement_of(join), outputs=tuple(outputs))
 
 
-def _table(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, link: Link) -> LookedUp:
+def _table(workspace: Workspace, epoch: Epoch[BoundJoin], link: Link) -> LookedUp:
     """Read a table at its pinned version and, if it changed in the epoch, its feed."""
+    bound, plan = epoch.bound, epoch.plan
     item, table = bound.join.inputs[link.input], bound.table(link.input)
     names = bound.used(item.source)
     rows = rows_of(workspace, replace(item, columns=names), table, table.version)
@@ -96,8 +98,8 @@ def _table(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, link: Link) 
     (versions,) = (part for part in plan.sources if part.name == item.source)
     at = (versions.read_after, versions.to_version)
     feed = workspace.feeds.read(item.source, table, *at, names, "commit by commit")
-    if item.source in plan.clocks:
-        looked_up = replace(looked_up, floor=plan.clocks[item.source])
+    if item.source in plan.stream.clocks:
+        looked_up = replace(looked_up, floor=plan.stream.clocks[item.source])
     if item.source in bound.times:
         column = quote(bound.times[item.source])
         time = position_of(f"coalesce(new.{column}, old.{column})", table.schema[bound.times[item.source]].dataType)
@@ -110,8 +112,9 @@ def _has_changed(plan: EpochPlan, source: str) -> bool:
     return any(part.has_changes for part in plan.sources if part.name == source)
 
 
-def _has_other_order(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> bool:
+def _has_other_order(workspace: Workspace, epoch: Epoch[BoundJoin]) -> bool:
     """Return whether a changelog source or another join changed, whose changes are not those of their commits."""
+    bound, plan = epoch.bound, epoch.plan
     sources = [item.source for item in bound.join.inputs[1:]]
     logged = [name for source in sources if (log := bound.logs.get(source)) for name in (source, log.address.label)]
     declared = [name for name in sources if name in workspace.file.sources]

@@ -11,12 +11,12 @@ from lakehouse.changes import key_struct
 from lakehouse.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.streams.new_rows import as_time, refuse_untimed
 from pipelines.epochs.tables.commits import CommitSources, key_at
 from pipelines.joins.kernel import refers_to
 from pipelines.joins.lookup import whole
 from pipelines.joins.versions import timed, versions
-from pipelines.plan.values import EpochPlan
 from pipelines.spec import Link
 from pipelines.spec.statement.semantics import ALWAYS
 
@@ -32,9 +32,9 @@ class StreamSources(CommitSources):
 
     _copies_tables = False  # the keys are known before a table is read, and its other rows need not be checked
 
-    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, *args: Any, **kwargs: Any) -> None:
-        super().__init__(workspace, bound, plan, *args, **kwargs)
-        self._clocks = plan.clocks
+    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], *args: Any, **kwargs: Any) -> None:
+        super().__init__(workspace, epoch, *args, **kwargs)
+        self._clocks = epoch.plan.stream.clocks
         self.newest_time: dict[str, int] = {}
         self.behind_cut = 0
 
@@ -67,7 +67,7 @@ class StreamSources(CommitSources):
     def is_met_whole(self, place: int) -> bool:
         """Return whether a table is read whole: it is no larger than the new files of the stream, or it is small."""
         return not self._via_driver and (
-            self._bound.table(place).size <= self._plan.stream_bytes or self._lookups.is_read_whole(place)
+            self._bound.table(place).size <= self._plan.stream.new_bytes or self._lookups.is_read_whole(place)
         )
 
     def is_sent_to_all(self, place: int) -> bool:

@@ -12,10 +12,11 @@ from lakehouse.tables import Table, commits_since, read_rows
 from lakehouse.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.streams.upstream_progress import UpstreamProgress, upstream_progress
 from pipelines.joins.lookup import ignores_null_values
 from pipelines.joins.watermarks import as_number
-from pipelines.plan.values import EpochPlan, SourceRange
+from pipelines.plan.values import SourceRange
 from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, STREAM_COLUMNS, VERSION
 from pipelines.spec.statement.semantics import ALWAYS, UNORDERED
 
@@ -32,16 +33,16 @@ class NewRows:
 
     Args:
         workspace: Where the stream is.
-        bound: The join.
-        plan: The epoch.
+        epoch: The epoch.
         place: The place of the stream in FROM.
 
     `frame` has the columns of the stream that the join uses, POSITION, VERSION (of the commit) and HAS_VALUE. In a join
     with tables it leaves out ignored rows without a value. Once `frame` has been read, `facts` returns the counts.
     """
 
-    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int = 0) -> None:
-        self._workspace, self._bound, self._plan = workspace, bound, plan
+    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], place: int = 0) -> None:
+        self._workspace, self._bound, self._plan = workspace, epoch.bound, epoch.plan
+        bound, plan = epoch.bound, epoch.plan
         self._stream = bound.streams[place]
         self._seen = Observation()
         self.table: Table = bound.table(place)
@@ -49,7 +50,7 @@ class NewRows:
         self.ignored = 0
         rows = self._feed() if plan.strategy == "incremental" else self._snapshot()
         beside = [] if bound.is_self_join else [name for name in bound.join.sources if name != self.source]
-        others = [plan.clocks[name] for name in beside if name in plan.clocks]
+        others = [plan.stream.clocks[name] for name in beside if name in plan.stream.clocks]
         cut = max(others, default=ALWAYS)
         # At equal times rows of the left stream come first.
         behind = "<=" if bound.join.window is not None and place == 0 and others else "<"
@@ -115,7 +116,7 @@ class NewRows:
         """Return the recorded progress of the join that makes the stream; None if no join makes it."""
         if self.source not in self._bound.made:
             return None
-        clock = self._plan.clocks.get(self.source, ALWAYS) if self._plan.strategy == "incremental" else None
+        clock = self._plan.stream.clocks.get(self.source, ALWAYS) if self._plan.strategy == "incremental" else None
         history, timezone = self._bound.made[self.source], self._workspace.file.timezone
         return upstream_progress(history, self._range.epochs, self.table.schema, timezone, clock)
 
@@ -178,7 +179,7 @@ class NewRows:
 
     def commits(self) -> list[tuple[Commit, int]]:
         """Return the new commits with data, each with its time, which is at least the time of the commit before it."""
-        versions, reached = self._range, self._plan.clocks.get(self.source, ALWAYS)
+        versions, reached = self._range, self._plan.stream.clocks.get(self.source, ALWAYS)
         found = []
         for commit in commits_since(self._workspace.engine, self.table, versions.read_after):
             if commit.changes_data and commit.version <= versions.to_version:

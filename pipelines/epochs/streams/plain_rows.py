@@ -15,8 +15,9 @@ from lakehouse.tables import Table, commits_since, read_rows
 from lakehouse.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.streams.upstream_progress import upstream_progress
-from pipelines.plan.values import EpochPlan, SourceRange
+from pipelines.plan.values import SourceRange
 from pipelines.spec import STREAM_COLUMNS
 from pipelines.spec.sql.lengths import DAY
 from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION
@@ -26,24 +27,24 @@ CAUSED_AT = STREAM_COLUMNS[1]
 """The column of a join's result with the time of the change that caused a row."""
 
 
-def plain_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int = 0) -> DataFrame:
+def plain_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int = 0) -> DataFrame:
     """
     Read the new rows of a stream: its snapshot in a first load, afterwards the rows that its commits inserted.
 
     Args:
         workspace: Where the stream is.
-        bound: The join.
-        plan: The epoch.
+        epoch: The epoch.
         place: The place of the stream in FROM.
 
     Returns:
         The columns of the stream that the join uses, POSITION (bigint), VERSION (of the commit) and HAS_VALUE. A join
         with tables ignores rows without a value, except left joins under `kafka-0.10.0` (KIP-77).
     """
+    bound, plan = epoch.bound, epoch.plan
     stream, table = bound.streams[place], bound.table(place)
     (versions,) = (part for part in plan.sources if part.name == stream.source)
     if plan.strategy == "incremental":
-        rows = _inserted(workspace, bound, plan, place, versions)
+        rows = _inserted(workspace, epoch, place, versions)
     else:
         rows = read_rows(workspace.spark, table, table.version)
         column = stream.order if bound.times else stream.event_time
@@ -88,13 +89,14 @@ def time_as_number(column: str, kind: DataType, *, by_date: bool = False) -> str
     return f"CAST({column} AS BIGINT)"
 
 
-def _inserted(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int, versions: SourceRange) -> DataFrame:
+def _inserted(workspace: Workspace, epoch: Epoch[BoundJoin], place: int, versions: SourceRange) -> DataFrame:
     """Return the inserted rows of a stream with POSITION and VERSION, without those of commits that rewrote rows."""
+    bound, plan = epoch.bound, epoch.plan
     stream, table = bound.streams[place], bound.table(place)
     upstream = None
     names = list(bound.used(stream.source))
     if stream.source in bound.made:
-        clock, history = plan.clocks.get(stream.source, ALWAYS), bound.made[stream.source]
+        clock, history = plan.stream.clocks.get(stream.source, ALWAYS), bound.made[stream.source]
         upstream = upstream_progress(history, versions.epochs, table.schema, workspace.file.timezone, clock)
         names.append(CAUSED_AT)
     if not versions.has_changes:
@@ -117,7 +119,7 @@ def _inserted(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: in
         column = bound.times[stream.source]
         time = position_of(quote(column), table.schema[column].dataType)
     elif bound.join.window is not None:
-        time = _never_earlier(workspace, table, versions, plan.clocks.get(stream.source))
+        time = _never_earlier(workspace, table, versions, plan.stream.clocks.get(stream.source))
     return rows.withColumns({VERSION: F.col("_commit_version"), POSITION: F.expr(time)})
 
 

@@ -14,35 +14,44 @@ from lakehouse.errors import BrokenEpoch, CannotContinue, ForeignWriter, NotLoad
 from lakehouse.publish import check_owner
 from lakehouse.refusals import refuse_forgetting
 from lakehouse.tables import Table, commits_since, find, get
+from lakehouse.writes import (
+    RESULT_PART,
+    STATE_PART,
+    Append,
+    Merge,
+    Overwrite,
+    Part,
+    TargetVersions,
+    written,
+)
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.preflight import (
-    Prepared,
     check_columns,
     check_result,
-    facts_of,
     is_only_created,
-    must_be_bound,
     seen_changes,
     source_facts,
+    target_of,
     used_columns,
 )
 from pipelines.epochs.streams.source_progress import Upstream, new_commits, source_kind, up_to
 from pipelines.epochs.streams.state_table import create_state, state_schema
 from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.cut import find_cut
-from pipelines.plan.decide import plan_epoch
+from pipelines.plan.decide import plan_epoch, plan_open
 from pipelines.plan.facts import SourceFacts
-from pipelines.plan.values import EpochPlan, Refresh, SourceRange
-from pipelines.spec import STREAM_COLUMNS, Join, statement_of
+from pipelines.plan.values import EpochPlan, Idle, Refresh, SourceRange, Staged, StreamInput
+from pipelines.spec import STREAM_COLUMNS, statement_of
 
 BACKFILL = "backfill: requested by the user"
 
 
 def prepare_stream(
     workspace: Workspace, name: str, *, backfill: bool = False, goal: Mapping[str, int] | None = None
-) -> Prepared:
+) -> Prepared[BoundJoin]:
     """
     Read the state of the sources, the result and the ledger of a join with a stream, and plan its next epoch.
 
@@ -57,13 +66,6 @@ def prepare_stream(
         LakejoinError: A table is missing or a column unknown.
     """
     options = workspace.file.joins[name]
-    with stream_remedy(name):
-        return _prepared(workspace, name, options, backfill=backfill, goal=goal)
-
-
-def _prepared(
-    workspace: Workspace, name: str, options: Join, *, backfill: bool, goal: Mapping[str, int] | None
-) -> Prepared:
     with ThreadPoolExecutor() as executor:
         finding_result = executor.submit(find, workspace.engine, workspace.table(name))
         known = executor.submit(workspace.ledger.of, name)
@@ -72,15 +74,15 @@ def _prepared(
         finding_state = executor.submit(find, workspace.engine, workspace.table(name + STATE)) if is_windowed else None
         history = known.result()
         if history.open is not None:
-            return Prepared(plan_epoch(name, "", options.refresh, history, (), None, backfill=backfill), history, None)
+            return Prepared(plan_open(name, history, backfill=backfill), history, None)
         result, bound = finding_result.result(), binding.result()
         state = None if finding_state is None else finding_state.result()
     if result is not None and is_only_created(result, history):
         result = None
     if backfill and result is not None:
         # An explicit backfill overrides the checks below.
-        plan = EpochPlan(name, history.next_epoch, "replay", BACKFILL, result_id=result.id, base_version=result.version)
-        return Prepared(plan, history, bound)
+        writes = (Append(target_of(bound.result, result), RESULT_PART),)
+        return Prepared(EpochPlan(name, history.next_epoch, "replay", BACKFILL, writes=writes), history, bound)
     bound = up_to(bound, goal or {})
     upstream = Upstream.of(workspace, bound)
     epochs = {made: (0, epoch) for made, epoch in upstream.epochs(bound).items()}
@@ -114,20 +116,29 @@ def _prepared(
     # Rows met the tables as they were then, so a feed gap must not cause a full computation.
     refresh: Refresh = options.refresh if last is None else "incremental"
     plan = plan_epoch(
-        name, bound.definition, refresh, history, facts, facts_of(result), backfill=backfill and is_from_start
+        name,
+        bound.definition,
+        refresh,
+        history,
+        facts,
+        Append(target_of(bound.result, result), RESULT_PART),
+        backfill=backfill and is_from_start,
     )
     streams = [bound.table(place) for place in range(1 if bound.is_read_once else len(bound.streams))]
     size = sum(stream.size if is_from_start else _bytes(workspace, stream, plan) for stream in streams)
     more = cut is not None and cut.more
-    if more and plan.strategy == "nothing":
+    if more and isinstance(plan.route, Idle):
         plan = replace(plan, reason="held-back: the new rows are later than rows that other inputs have yet to process")
-    plan = replace(plan, clocks=clocks, stream_bytes=size, more=more)
+    buffered = 0
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=False)
         if bound.state is not None and last is not None:
             state = checked_state(workspace, bound, last, history, state)
-            plan = replace(plan, state_id=state.id, state_version=state.version, state_bytes=state.size)
-    return Prepared(plan, history, bound)
+            buffered = state.size
+    if bound.state is not None:
+        kept = state if last is not None and not is_from_start else None
+        plan = replace(plan, writes=(Merge(target_of(bound.state, kept), STATE_PART), *plan.writes))
+    return Prepared(replace(plan, stream=StreamInput(clocks, size, buffered, more)), history, bound)
 
 
 def checked_state(
@@ -183,11 +194,11 @@ def stream_remedy(name: str) -> Iterator[None]:
         raise
 
 
-def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[EpochPlan, BoundJoin]:
+def plan_reset(workspace: Workspace, prepared: Prepared[BoundJoin]) -> Prepared[BoundJoin]:
     """Plan the epoch that recreates a result from the stream and its tables as they are now, replacing all rows."""
-    bound, table = up_to(bind_join(workspace, name), {}), get(workspace.engine, workspace.table(name))
+    name, bound = prepared.plan.join, up_to(prepared.epoch.bound, {})
+    table = get(workspace.engine, bound.result)
     check_columns(name, "result", bound.columns, table.schema, bound.columns_remedy)
-    read = (*bound.sources, *bound.logs.values())
     epochs = Upstream.of(workspace, bound).epochs(bound)
     used = used_columns(bound, table)
     ranges = tuple(
@@ -201,43 +212,61 @@ def plan_reset(workspace: Workspace, name: str, history: JoinHistory) -> tuple[E
             columns=columns_in(found.schema, used.get(found.address.label, ())),
             commit=commit_identity(found, found.version),
         )
-        for found in read
+        for found in (*bound.sources, *bound.logs.values())
     )
-    reason, new, epoch = "reset: the user recreated the result", bound.table(0).size, history.next_epoch
-    plan = EpochPlan(name, epoch, "reset", reason, ranges, table.id, table.version, stream_bytes=new)
-    return (plan if bound.state is None else create_state(workspace, bound, plan)), bound
+    state = [] if bound.state is None else [Overwrite(TargetVersions.of_new(bound.state), STATE_PART, has_images=True)]
+    plan = EpochPlan(
+        name,
+        prepared.plan.epoch,
+        "reset",
+        "reset: the user recreated the result",
+        ranges,
+        (*state, Overwrite(target_of(bound.result, table), RESULT_PART)),
+        stream=StreamInput(new_bytes=bound.table(0).size),
+    )
+    return replace(prepared, plan=plan, bound=bound)
 
 
-def plan_flush(workspace: Workspace, name: str) -> tuple[EpochPlan, BoundJoin]:
+def plan_flush(prepared: Prepared[BoundJoin]) -> Prepared[BoundJoin]:
     """
-    Plan the epoch that flushes all buffered rows; it reads nothing of the streams.
+    Plan the epoch that flushes all buffered rows instead of the next one; it reads nothing of the streams.
 
     Raises:
         NotLoaded: The join has no epoch yet.
-        CannotContinue: The epoch cannot continue from the recorded versions.
     """
-    prepared = prepare_stream(workspace, name)
-    bound, last = must_be_bound(prepared), prepared.history.committed
+    name, last = prepared.plan.join, prepared.history.committed
     if last is None:
         raise NotLoaded(
             name, "no rows are buffered: the join has not run yet", hint=f"run `lakejoin run --select {name}`"
         )
-    ranges = tuple(map(SourceRange.nothing_after, last.sources))
-    reason = "flush: the user flushed all buffered rows"
-    return replace(
-        prepared.plan, strategy="flush", reason=reason, sources=ranges, clocks=last.clocks, more=False
-    ), bound
+    plan = replace(
+        prepared.plan,
+        strategy="flush",
+        reason="flush: the user flushed all buffered rows",
+        sources=tuple(map(SourceRange.nothing_after, last.sources)),
+        route=Staged(),
+        stream=replace(prepared.plan.stream, clocks=last.clocks, more=False),
+    )
+    return replace(prepared, plan=plan)
 
 
-def create_targets(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
-    """Create the empty result, and the state, before the first epoch, and name them in the plan."""
-    if plan.strategy != "load":
-        return plan
+def create_targets(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Epoch[BoundJoin]:
+    """Create the empty result before the first epoch, and the buffered rows before the first one and before a reset."""
+    writes = tuple(
+        written(write, _created(workspace, epoch, write.part)) if write.target.is_new else write
+        for write in epoch.plan.writes
+    )
+    return replace(epoch, plan=replace(epoch.plan, writes=writes))
+
+
+def _created(workspace: Workspace, epoch: Epoch[BoundJoin], part: Part) -> TargetVersions:
+    bound = epoch.bound
+    if part == STATE_PART:
+        return create_state(workspace, bound, must_be_empty=epoch.plan.strategy == "load")
     create(workspace.spark, bound.result, bound.columns, STREAM_COLUMNS)
     table = get(workspace.engine, bound.result)
     check_columns(bound.join.name, "result", bound.columns, table.schema, bound.columns_remedy)
-    plan = replace(plan, result_id=table.id, base_version=table.version)
-    return plan if bound.state is None else create_state(workspace, bound, plan)
+    return target_of(bound.result, table)
 
 
 def _bytes(workspace: Workspace, stream: Table, plan: EpochPlan) -> int:

@@ -1,15 +1,13 @@
 """The table of buffered rows of a join of two streams: its columns, and how it is created."""
 
-from dataclasses import replace
-
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
 
 from lakehouse.creation import create, drop
 from lakehouse.tables import find, get
 from lakehouse.values import plain_schema
+from lakehouse.writes import TargetVersions
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.plan.values import EpochPlan
 from pipelines.spec.statement.added_columns import HASH, IDENTITY, MATCHED, NUMBER, SIDE, VERSION
 
 STATE_ROWS = ("left_row", "right_row")
@@ -40,12 +38,12 @@ def state_schema(bound: BoundJoin) -> StructType:
     return StructType([*identity, *rows])
 
 
-def create_state(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> EpochPlan:
+def create_state(workspace: Workspace, bound: BoundJoin, *, must_be_empty: bool) -> TargetVersions:
     """
-    Create the empty table of buffered rows, and name it in the plan.
+    Create the empty table of buffered rows, and return it.
 
-    An existing table is left over from an earlier result. It is dropped if its columns differ and, before a load, if it
-    has rows; a reset overwrites its rows anyway.
+    An existing table is left over from an earlier result. It is dropped if its columns differ or, if it must be empty,
+    if it has rows; a reset overwrites its rows anyway.
     """
     assert bound.state is not None
     spark, schema = workspace.spark, state_schema(bound)
@@ -53,8 +51,8 @@ def create_state(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Epo
     if table is not None:
         differs = plain_schema(table.schema.fields) != plain_schema(schema.fields)
         has_rows = any(commit.changes_data for commit in table.commits) or table.size > 0
-        if differs or (plan.strategy == "load" and has_rows):
+        if differs or (must_be_empty and has_rows):
             drop(spark, bound.state)
     create(spark, bound.state, schema, IDENTITY, feed=False)
     made = get(workspace.engine, bound.state)
-    return replace(plan, state_id=made.id, state_version=made.version)
+    return TargetVersions(made.address, made.id, made.version)

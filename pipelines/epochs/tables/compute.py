@@ -7,6 +7,7 @@ Compute one epoch of a table join into its stage.
 The rows between feeds and change set pass through the driver if they are small enough, else through the stage.
 """
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -16,9 +17,11 @@ from pyspark.sql import functions as F
 from lakehouse.publish import OPERATIONS, STAGED_COUNTS
 from lakehouse.sqltext import row_struct
 from lakehouse.stage import Stage, fields_of
+from lakehouse.writes import CHANGELOG_PART, Append, Write, merged
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import REMOVE, duplicates_in_changes, refuse_keys
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.scratch import via_driver_or_stage
 from pipelines.epochs.tables.commits import Commits, CommitSources
 from pipelines.epochs.tables.reading import EpochSources, check_looked_up
@@ -26,10 +29,10 @@ from pipelines.joins.changelog import changelog_rows
 from pipelines.joins.emission_rules import emitted
 from pipelines.joins.kernel import change_set, touched_keys
 from pipelines.joins.timeline import timeline
-from pipelines.plan.values import EpochPlan
+from pipelines.plan.values import Computed, EpochPlan
 
 
-def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> dict[str, int]:
+def compute_changes(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
     """
     Compute an incremental epoch from the change feeds into the stage's part `result`, its changelog into `changelog`.
 
@@ -42,13 +45,26 @@ def compute_changes(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, sta
         DuplicateKey: A source holds a changed or looked-up key twice.
         FeedUnavailable, SchemaBroken: A feed cannot be read; `conditions.reading`, which wraps this call, raises them.
     """
-    size = sum(table.size for table in bound.sources)
-    return via_driver_or_stage(workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage))
+    size = sum(table.size for table in epoch.bound.sources)
+    return via_driver_or_stage(workspace, epoch.plan, size, stage, partial(_compute, workspace, epoch, stage))
 
 
-def _compute(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, via_driver: bool) -> dict[str, int]:
+def writes_of_tables(plan: EpochPlan, counts: Mapping[str, int]) -> tuple[Write, ...]:
+    """Return what an epoch of a join of tables writes: rows for its changelog, and the change set of its result."""
+    logged = [] if plan.changelog is None else [Append(plan.changelog, CHANGELOG_PART, counts.get("changelog", 0))]
+    return (*logged, merged(plan.result, counts))
+
+
+def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, via_driver: bool) -> Computed:
+    counts = _counts(workspace, epoch, stage, via_driver=via_driver)
+    return Computed(counts, writes_of_tables(epoch.plan, counts))
+
+
+def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, *, via_driver: bool) -> dict[str, int]:
+    """Compute an epoch into its stage and return its counts."""
+    bound, plan = epoch.bound, epoch.plan
     kind = EpochSources if bound.changelog is None else CommitSources
-    sources = kind(workspace, bound, plan, stage, via_driver=via_driver)
+    sources = kind(workspace, epoch, stage, via_driver=via_driver)
     sources.read_changes()
     for source, changes in sources.twice.items():
         then_backfill = f"{REMOVE}; then run `lakejoin backfill --select {plan.join}` to continue"

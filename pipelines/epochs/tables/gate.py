@@ -1,22 +1,36 @@
-"""Describe the sources of a join of tables for its gate, as plain values that do not depend on `joins/`."""
+"""Validate an epoch of a join of tables: describe its sources as plain values that do not depend on `joins/`."""
 
 import uuid
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import MapType
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 
-from expectations.gate import Reader, Reference, Rows, Sources, Statement
+from expectations.gate import (
+    Reader,
+    Reference,
+    Rows,
+    Sources,
+    Statement,
+    gate_change_set,
+    gate_changelog,
+    prefetch_rows,
+)
+from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.changes import key_struct, null_key
 from lakehouse.direct_rows import read_directly, why_spark
+from lakehouse.entries import Entry
 from lakehouse.pruning import Pruning
-from lakehouse.tables import Table
+from lakehouse.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings, small_query_settings
+from lakehouse.stage import Stage
+from lakehouse.tables import Table, get
 from lakehouse.values import contains
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
-from pipelines.plan.values import EpochPlan
+from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.kind import Prefetched
 from pipelines.spec import ResolvedQuery
 
 
@@ -30,21 +44,21 @@ def statement_of(join: ResolvedQuery) -> Statement:
     )
 
 
-def sources_of(workspace: Workspace, bound: BoundJoin, plan: EpochPlan | None = None) -> Sources:
+def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Sources:
     """
     Return the sources of a join of tables at the versions that an epoch pinned.
 
     Args:
         workspace: Where they are.
-        bound: The join.
-        plan: The epoch; if it is incremental, each source comes with its changed keys. None for a first load.
+        epoch: The epoch; if it is incremental, each source comes with its changed keys.
     """
+    bound = epoch.bound
     join = bound.join
     inputs = []
     for place, item in enumerate(join.inputs):
         table = bound.table(place)
         rows = rows_of(workspace, item, table, table.version)
-        changed = (None, None) if plan is None else _changed(workspace, bound, plan, place)
+        changed = _changed(workspace, epoch, place)
         inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size))
     references = tuple(Reference(link.input, link.over, link.expressions) for link in join.links)
     size = sum(table.size for table in bound.sources)
@@ -65,15 +79,83 @@ def reader_of(
     return read
 
 
-def inspect_maps(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> None:
+def prefetch(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched:
+    """Read what the gate needs while the epoch is computed; read rows only for a small epoch."""
+    sources, plan = sources_of(workspace, epoch), epoch.plan
+    if not plan.via_driver:
+        return Prefetched(sources)
+    kind, reader = _change_set_schema(epoch.bound), _reader_of_result(workspace, epoch)
+    result = plan.result
+    rows = prefetch_rows(workspace.spark, kind, result.address, result.base_version, sources, reader)
+    return Prefetched(sources, rows, reader)
+
+
+def gate_tables(
+    workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry, prefetched: Prefetched | None
+) -> Verdict:
+    """
+    Validate the change set of a join of tables and, in an incremental epoch, the rows of its changelog.
+
+    Args:
+        workspace: Where the tables are.
+        epoch: The epoch.
+        stage: Its stage.
+        entry: Its row for the ledger, with what it writes.
+        prefetched: What `prefetch` returned; None to read everything.
+    """
+    spark, plan, bound = workspace.spark, epoch.plan, epoch.bound
+    base, is_incremental = plan.result.base_version, plan.strategy == "incremental"
+    rows, logged = entry.writes[-1].rows, sum(write.rows for write in entry.writes[:-1])
+    if not rows and not logged and not is_incremental:
+        return Verdict()
+    is_small_epoch = rows + logged <= limits.CHANGES_VIA_DRIVER and (plan.via_driver or not is_incremental)
+    kind = _change_set_schema(bound)
+    if prefetched is None:
+        prefetched = Prefetched(sources_of(workspace, epoch))
+    sources = prefetched.sources
+    # Queries over small sources are interpreted, which costs less than compiling them.
+    via_driver = (small_query_settings(0) if sources.are_small else NOT_ADAPTIVE) | WITHOUT_BROADCASTS
+    with settings(spark, via_driver if is_small_epoch else {}):
+        # An empty change set is validated, too.
+        changes = stage.rows(spark, "result")[0] if rows else spark.createDataFrame([], kind)
+        for field in kind:
+            staged, expected = changes.schema[field.name].dataType.simpleString(), field.dataType.simpleString()
+            if staged != expected:
+                return Verdict((f"the stage has {field.name} as {staged}, where the result has {expected}",))
+        read = (prefetched.rows, prefetched.reader if is_small_epoch else None)
+        verdict = gate_change_set(spark, changes, rows, bound.result, base, sources, *read)
+        findings = verdict.findings
+        if (rows or logged) and bound.changelog is not None and is_incremental:
+            log, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small
+            verdict = gate_changelog(spark, log, changes, logged, bound.result, base, strict=strict, is_small=small)
+            findings += verdict.findings
+    return Verdict(findings)
+
+
+def _reader_of_result(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Reader | None:
+    bound, result = epoch.bound, epoch.plan.result
+    if workspace.engine.why_spark(bound.result):  # looking at the table would cost queries
+        return None
+    table = get(workspace.engine, bound.result)
+    return reader_of(workspace.spark, table, result.base_version, bound.columns.fieldNames(), bound.join.key)
+
+
+def _change_set_schema(bound: BoundJoin) -> StructType:
+    """Return the schema of a staged change set."""
+    key = StructType([bound.columns[name] for name in bound.join.key])
+    images = [StructField(name, bound.columns) for name in ("before", "after")]
+    return StructType([StructField("op", StringType()), StructField("key", key), *images])
+
+
+def inspect_maps(workspace: Workspace, epoch: Epoch[BoundJoin]) -> None:
     """
     Inspect the feeds of sources with map columns, because Delta's feed may reorder the entries of a map.
 
     Args:
         workspace: Where they are.
-        bound: The join.
-        plan: The epoch; only an incremental one reads feeds.
+        epoch: The epoch; only an incremental one reads feeds.
     """
+    bound, plan = epoch.bound, epoch.plan
     ranges = {part.name: part for part in plan.sources}
     for table in bound.sources if plan.strategy == "incremental" else ():
         name, part = table.address.label, ranges[table.address.label]
@@ -83,7 +165,7 @@ def inspect_maps(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> Non
 
 
 def _changed(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int
+    workspace: Workspace, epoch: Epoch[BoundJoin], place: int
 ) -> tuple[DataFrame | None, tuple[DataFrame, DataFrame] | None]:
     """
     Read the distinct keys of the feed of an input, in any image.
@@ -92,6 +174,7 @@ def _changed(
         The keys; None if the epoch reads no feed of the input. If they are read without Spark, as the epoch has read
         the feed, also the feed by Spark and without Spark, with the columns that the join uses; else None.
     """
+    bound, plan = epoch.bound, epoch.plan
     item, table = bound.join.inputs[place], bound.table(place)
     (versions,) = (part for part in plan.sources if part.name == item.source)
     if plan.strategy != "incremental" or not versions.has_changes:

@@ -19,26 +19,28 @@ from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.conditions import reading
 from lakehouse.creation import create, drop
-from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry, TargetVersions
+from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
 from lakehouse.publish import append, check_owner, committed_counts
 from lakehouse.sqltext import quote
 from lakehouse.tables import find, get, read
+from lakehouse.writes import CHANGELOG_PART, RESULT_PART, Append, TargetVersions
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.declared_gate import gate_of_yours
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.publish import append_rows, close, fence_of, publishing_entry
 from pipelines.epochs.tables.gate import sources_of
 from pipelines.epochs.tables.reconcile import changelog_before, check_sources, expected_rows
 from pipelines.joins.changelog import changelog_schema, missing_rows
-from pipelines.plan.values import Computed, EpochPlan
+from pipelines.plan.values import Computed, EpochPlan, SourceRange
 from pipelines.report.progress import Stopwatch
 
 log = logging.getLogger(__name__)
 
 
-def load(workspace: Workspace, plan: EpochPlan, bound: BoundJoin, watch: Stopwatch) -> Entry:
+def load(workspace: Workspace, epoch: Epoch[BoundJoin], watch: Stopwatch) -> Entry:
     """
     Load a result that does not exist yet.
 
@@ -50,9 +52,10 @@ def load(workspace: Workspace, plan: EpochPlan, bound: BoundJoin, watch: Stopwat
         AnotherRun: Another run loads the result.
         GateFailed: The loaded table did not pass its gate and was dropped.
     """
+    bound, plan = epoch.bound, epoch.plan
     with watch.step("check"), reading(plan.join):
         counts = {"null_keys": check_sources(workspace, bound)}
-    entry = publishing_entry(bound, plan, uuid.uuid4().hex, "", Computed(counts))
+    entry = publishing_entry(epoch, uuid.uuid4().hex, "", Computed(counts, plan.writes))
     with watch.step("ledger"):
         workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
     return _write_load(workspace, bound, entry, watch)
@@ -91,7 +94,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     if commit is None:
         raise AnotherRun(entry.join, f"epoch {entry.epoch} was written by another run meanwhile")
     with watch.step("gate"):
-        sources, warned = sources_of(workspace, bound), Verdict()
+        sources, warned = sources_of(workspace, Epoch(bound, _plan_of(entry))), Verdict()
         verdict = gate_loaded(spark, bound.result, commit.version, key, sources, entry.run_id)
         if verdict.passed:
             loaded = partial(read, spark, bound.result, commit.version)
@@ -101,13 +104,19 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
         message = "; ".join(verdict.findings)
         ledger.append(replace(entry, step=ABANDONED, message=f"{REJECTED_LOAD}{message}"))
         raise GateFailed(entry.join, "the loaded result did not pass its gate and was dropped", found=message)
-    counts = {**entry.counts, **(committed_counts(engine, table, commit) or {})}
-    targets = [TargetVersions(bound.result, table.id, -1, commit.version)]
+    counts = {**entry.counts, "inserted": 0, **(committed_counts(engine, table, commit) or {})}
+    writes = [Append(TargetVersions(bound.result, table.id, -1, commit.version), RESULT_PART, counts["inserted"])]
     if entry.changelog is not None:
         with watch.step("changelog"):
             changelog, counts["changelog"] = _load_changelog(workspace, bound, entry, entry.changelog, commit.version)
-        targets.insert(0, changelog)
-    return close(workspace, replace(entry, counts=counts, message="\n".join(warned.findings)), targets, watch)
+        writes.insert(0, Append(changelog, CHANGELOG_PART, counts["changelog"]))
+    entry = replace(entry, counts=counts, writes=tuple(writes), message="\n".join(warned.findings))
+    return close(workspace, entry, watch)
+
+
+def _plan_of(entry: Entry) -> EpochPlan:
+    """Return the plan of a load, which its row of the ledger repeats."""
+    return EpochPlan(entry.join, entry.epoch, "load", entry.reason, tuple(map(SourceRange.recorded, entry.sources)))
 
 
 def _load_changelog(
@@ -121,7 +130,7 @@ def _load_changelog(
     )
 
     def rows() -> DataFrame:
-        logged = changelog_before(workspace, changelog.address, target.base_version, entry.join, entry.epoch)
+        logged = changelog_before(workspace, target, entry.join, entry.epoch)
         loaded = read(spark, bound.result, version)
         return missing_rows(logged, loaded, key, bound.columns, entry.epoch)
 

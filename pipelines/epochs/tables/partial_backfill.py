@@ -9,13 +9,13 @@ from lakehouse.entries import Entry
 from lakehouse.errors import ForeignWriter, LakejoinError, NotLoaded, reconcile_hint
 from lakehouse.feed import read_feed
 from lakehouse.publish import check_owner
-from lakehouse.tables import get, read
+from lakehouse.tables import find, read
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.preflight import Prepared, must_be_bound
+from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.joins.filter import Subset
 from pipelines.plan.checks import check_definition, check_is_still
-from pipelines.plan.values import EpochPlan, SourceRange
+from pipelines.plan.values import SourceRange
 from pipelines.spec import Condition, bind_condition
 
 
@@ -43,7 +43,7 @@ def the_only_join(workspace: Workspace, names: Sequence[str]) -> str:
     return names[0]
 
 
-def plan_subset(workspace: Workspace, prepared: Prepared, where: str) -> tuple[EpochPlan, BoundJoin, Subset]:
+def plan_subset(workspace: Workspace, prepared: Prepared[BoundJoin], where: str) -> Prepared[BoundJoin]:
     """
     Plan the reconciliation of a part of a result.
 
@@ -59,40 +59,52 @@ def plan_subset(workspace: Workspace, prepared: Prepared, where: str) -> tuple[E
         BadCondition: `where` is not a valid condition.
         NotLoaded: The result does not exist yet.
         CannotContinue: Only a backfill of the whole result can help; a subclass says why.
-        LakejoinError: The join reads a stream.
     """
-    bound, last, name = must_be_bound(prepared), prepared.history.committed, prepared.plan.join
-    if bound.streams:
-        raise LakejoinError(
-            name,
-            "`--where` cannot reconcile a join with a stream: its rows depend on the order in which rows arrived",
-            hint=f"run `lakejoin backfill --select {name}` to append missing rows of the recorded epochs",
-        )
-    if last is None or prepared.plan.strategy == "load":
+    bound, last, name = prepared.epoch.bound, prepared.history.committed, prepared.plan.join
+    if last is None or prepared.plan.result.is_new:
         raise NotLoaded(name, "the result does not exist yet: no part can be reconciled", hint=reconcile_hint(name))
     check_definition(name, bound.definition, last.definition, reconcile_hint(name))
-    check_is_still(name, "the result table", prepared.plan.result_id, last.result.id, reconcile_hint(name))
+    check_is_still(name, "the result table", prepared.plan.result.id, last.result.id, reconcile_hint(name))
     if bound.changelog is not None:
         _check_changelog(workspace, bound, prepared, last)
-    condition = condition_of(workspace, bound, where, prepared.plan.base_version)
+    condition = condition_of(workspace, bound, where, prepared.plan.result.base_version)
     _check_rest(workspace, bound, prepared, last, condition)
     plan = replace(
         prepared.plan,
         reason=f"backfill-where: requested by the user: {' '.join(where.split())}",
         sources=tuple(SourceRange.nothing_after(source) for source in last.sources),
+        where=condition.sql,
     )
-    return plan, at_recorded(bound, last.sources), Subset((condition,), bound.join.key)
+    return replace(prepared, plan=plan, bound=at_recorded(bound, last.sources))
 
 
-def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared, last: Entry) -> None:
+def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared[BoundJoin], last: Entry) -> None:
     """Check that the changelog is unchanged since the last epoch."""
     assert bound.changelog is not None
     name, recorded = bound.join.name, last.changelog
     if recorded is None or recorded.version is None:
         raise NotLoaded(name, "the last epoch kept no changelog", hint=reconcile_hint(name))
-    check_is_still(name, "the changelog", prepared.plan.changelog_id or None, recorded.id, reconcile_hint(name))
-    changelog = get(workspace.engine, bound.changelog)
-    check_owner(workspace.engine, changelog, recorded.version, prepared.history.run_ids(), name)
+    found = find(workspace.engine, bound.changelog)
+    check_is_still(name, "the changelog", None if found is None else found.id, recorded.id, reconcile_hint(name))
+    assert found is not None
+    check_owner(workspace.engine, found, recorded.version, prepared.history.run_ids(), name)
+
+
+def subset_of(workspace: Workspace, epoch: Epoch[BoundJoin], *conditions: Condition) -> Subset | None:
+    """
+    Return the part of a result that an epoch reconciles.
+
+    Args:
+        workspace: Where the result is.
+        epoch: The epoch; its plan has the condition that the user asked for.
+        conditions: Further conditions, which limit the part to a slice.
+
+    Returns:
+        The part; None for the whole result.
+    """
+    plan, bound = epoch.plan, epoch.bound
+    asked = [condition_of(workspace, bound, plan.where, plan.result.base_version)] if plan.where else []
+    return Subset((*conditions, *asked), bound.join.key) if conditions or asked else None
 
 
 def condition_of(workspace: Workspace, bound: BoundJoin, where: str, version: int) -> Condition:
@@ -120,9 +132,11 @@ def condition_of(workspace: Workspace, bound: BoundJoin, where: str, version: in
     return condition
 
 
-def _check_rest(workspace: Workspace, bound: BoundJoin, prepared: Prepared, last: Entry, condition: Condition) -> None:
+def _check_rest(
+    workspace: Workspace, bound: BoundJoin, prepared: Prepared[BoundJoin], last: Entry, condition: Condition
+) -> None:
     """Check that the part of the result that stays as it is has no foreign writes."""
-    recorded, version = last.result.version, prepared.plan.base_version
+    recorded, version = last.result.version, prepared.plan.result.base_version
     if recorded is None or version <= recorded:
         return
     written = read_feed(workspace.spark, bound.result, recorded, version, bound.columns.fieldNames())

@@ -5,23 +5,26 @@ from concurrent.futures import ThreadPoolExecutor
 
 from lakehouse.errors import FeedUnavailable, SchemaBroken
 from lakehouse.tables import find
+from lakehouse.writes import CHANGELOG_PART, RESULT_PART, Append, Merge
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.preflight import (
     NO_GAPS,
-    Prepared,
     check_changelog,
     check_result,
-    facts_of,
     seen_changes,
     source_facts,
+    target_of,
     used_columns,
 )
-from pipelines.plan.decide import plan_epoch
+from pipelines.plan.decide import plan_epoch, plan_open
 
 
-def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gaps: Mapping[str, str] = NO_GAPS) -> Prepared:
+def prepare(
+    workspace: Workspace, name: str, *, backfill: bool = False, gaps: Mapping[str, str] = NO_GAPS
+) -> Prepared[BoundJoin]:
     """
     Read the state of a join's sources, result and ledger, and plan the next epoch.
 
@@ -45,7 +48,7 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gaps: Ma
         history = known.result()
         if history.open is not None:
             # An open epoch needs no source, so a missing source must not stop it.
-            return Prepared(plan_epoch(name, "", refresh, history, (), None, backfill=backfill), history, None)
+            return Prepared(plan_open(name, history, backfill=backfill), history, None)
         result = finding_result.result()
         changelog = None if finding_changelog is None else finding_changelog.result()
         bound = binding.result()
@@ -61,9 +64,8 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gaps: Ma
         refresh,
         history,
         facts,
-        facts_of(result),
-        changelog=facts_of(changelog),
-        keeps_changelog=bound.changelog is not None,
+        Merge(target_of(bound.result, result), RESULT_PART),
+        changelog=None if bound.changelog is None else Append(target_of(bound.changelog, changelog), CHANGELOG_PART),
         backfill=backfill,
         redefined=seen_changes(bound, result, history),
     )
@@ -74,25 +76,22 @@ def prepare(workspace: Workspace, name: str, *, backfill: bool = False, gaps: Ma
     return Prepared(plan, history, bound)
 
 
-def plan_around(workspace: Workspace, prepared: Prepared, error: FeedUnavailable | SchemaBroken) -> Prepared:
+def prepare_around(
+    workspace: Workspace, epoch: Epoch[BoundJoin], error: FeedUnavailable | SchemaBroken
+) -> Prepared[BoundJoin]:
     """
     Plan an epoch in full that replaces an incremental one, which could not read a feed.
 
     Args:
         workspace: Where to work.
-        prepared: The incremental epoch.
+        epoch: The incremental epoch.
         error: The error of the incremental epoch; it names the source, or the join if no source is known.
 
     Raises:
         FeedUnavailable, SchemaBroken: The error itself, if the join is not computed in full without a request.
     """
-    name, bound = prepared.plan.join, prepared.bound
-    if (
-        not isinstance(bound, BoundJoin)
-        or bound.stream is not None
-        or prepared.plan.strategy != "incremental"
-        or workspace.file.joins[name].refresh != "auto"
-    ):
+    name, bound = epoch.plan.join, epoch.bound
+    if epoch.plan.strategy != "incremental" or workspace.file.joins[name].refresh != "auto":
         raise error
     sources = [*(table.address.label for table in bound.sources), *bound.logs]
     why = dict.fromkeys([error.where] if error.where in sources else sources, error.found or error.problem)

@@ -19,8 +19,8 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.shared_feeds import Rows
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import EXAMPLES, Duplicate, refuse_keys
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.tables.lookups import LookUps
-from pipelines.plan.values import EpochPlan
 from pipelines.spec import Link
 
 
@@ -30,8 +30,7 @@ class EpochSources:
 
     Args:
         workspace: Where they are.
-        bound: The join.
-        plan: The versions that the epoch accounts for.
+        epoch: The epoch.
         stage: Where changes and keys are materialized while the epoch is computed.
         via_driver: Whether all rows between feeds and change set pass through the driver instead; rows that prove too
             many for it raise `TooLarge`.
@@ -47,20 +46,19 @@ class EpochSources:
     def __init__(
         self,
         workspace: Workspace,
-        bound: BoundJoin,
-        plan: EpochPlan,
+        epoch: Epoch[BoundJoin],
         stage: Stage,
         *,
         via_driver: bool,
     ) -> None:
         self._workspace = workspace
-        self._bound = bound
+        self._bound = epoch.bound
         self._stage = stage
         self._via_driver = via_driver
-        self._plan = plan
-        self._ranges = {versions.name: versions for versions in plan.sources}
+        self._plan = epoch.plan
+        self._ranges = {versions.name: versions for versions in epoch.plan.sources}
         self._changed: dict[str, DataFrame] = {}
-        self._lookups = LookUps(workspace, bound, via_driver=via_driver, copies=self._copies_tables)
+        self._lookups = LookUps(workspace, epoch.bound, via_driver=via_driver, copies=self._copies_tables)
         self._counts = {"read": 0, "null_keys": 0}
         self._unchecked: list[tuple[int, DataFrame]] = []
         self.twice: dict[str, DataFrame] = {}

@@ -1,9 +1,10 @@
 """Compute a join in full, compare its meaning with the result, and stage only the rows that differ."""
 
+from dataclasses import replace
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.address import Address
 from lakehouse.changes import null_key
 from lakehouse.conditions import reading, reading_whole
 from lakehouse.errors import CannotContinue, DuplicateKey
@@ -11,26 +12,27 @@ from lakehouse.publish import STAGED_COUNTS
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import read, read_rows
+from lakehouse.writes import TargetVersions
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import EXAMPLES, Duplicate, duplicates_in_table, listed, refuse_keys
-from pipelines.epochs.tables.compute import in_order
+from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.tables.compute import in_order, writes_of_tables
 from pipelines.joins.changelog import missing_rows
 from pipelines.joins.filter import Subset, differing
 from pipelines.joins.meaning import meaning
-from pipelines.plan.values import EpochPlan
+from pipelines.plan.values import Computed
 
 
 def compute_reconciliation(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, subset: Subset | None = None
-) -> dict[str, int]:
+    workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, subset: Subset | None = None
+) -> Computed:
     """
     Compute where the result differs from the meaning at the pinned versions, into the stage's part `result`.
 
     Args:
         workspace: Where to work.
-        bound: The join.
-        plan: The epoch.
+        epoch: The epoch.
         stage: The stage to write to.
         subset: The part of the result to reconcile; all of it if None.
 
@@ -41,11 +43,12 @@ def compute_reconciliation(
     Raises:
         DuplicateKey: A source, or the result, holds a key twice, or the result holds rows without a key.
     """
-    counts = check_whole(workspace, bound, plan)
-    return {**counts, **compute_differences(workspace, bound, plan, stage, subset)}
+    counts = check_whole(workspace, epoch)
+    found = compute_differences(workspace, epoch, stage, subset)
+    return replace(found, counts={**counts, **found.counts})
 
 
-def check_whole(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> dict[str, int]:
+def check_whole(workspace: Workspace, epoch: Epoch[BoundJoin]) -> dict[str, int]:
     """
     Check whole sources and the result for rows that cannot be compared.
 
@@ -55,27 +58,26 @@ def check_whole(workspace: Workspace, bound: BoundJoin, plan: EpochPlan) -> dict
     Raises:
         DuplicateKey: A source holds a key twice, or the result holds rows without a key.
     """
+    bound, plan = epoch.bound, epoch.plan
     counts = {"null_keys": check_sources(workspace, bound)}
-    _refuse_keyless(bound, read(workspace.spark, bound.result, plan.base_version))
+    _refuse_keyless(bound, read(workspace.spark, bound.result, plan.result.base_version))
     return counts
 
 
 def compute_differences(
     workspace: Workspace,
-    bound: BoundJoin,
-    plan: EpochPlan,
+    epoch: Epoch[BoundJoin],
     stage: Stage,
     subset: Subset | None = None,
     *,
     is_begun: bool = False,
-) -> dict[str, int]:
+) -> Computed:
     """
     Run `compute_reconciliation` on tables that `check_whole` has already checked.
 
     Args:
         workspace: Where to work.
-        bound: The join.
-        plan: The epoch.
+        epoch: The epoch.
         stage: The stage to write to.
         subset: The part of the result to reconcile; all of it if None.
         is_begun: Whether the changelog may already hold rows of this epoch, about other parts of the result.
@@ -86,8 +88,9 @@ def compute_differences(
     Raises:
         DuplicateKey: The result holds a key twice.
     """
+    bound, plan = epoch.bound, epoch.plan
     expected = expected_rows(workspace, bound)
-    held = read(workspace.spark, bound.result, plan.base_version)
+    held = read(workspace.spark, bound.result, plan.result.base_version)
     names = bound.columns.fieldNames()
     old = held.select(*(F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in bound.columns))
     changes = differing(old, expected.select(*map(quote, names)), bound.join.key, subset)
@@ -102,25 +105,25 @@ def compute_differences(
             found=listed(bound.join.key, [Duplicate(row["key"], f"{row['copies']} rows") for row in twice]),
             hint=f"remove the surplus rows, or drop the table, and run `lakejoin backfill --select {plan.join}` again",
         )
-    if bound.changelog is not None:
-        logged = changelog_before(workspace, bound.changelog, plan.changelog_version, plan.join, plan.epoch + is_begun)
+    if plan.changelog is not None and not plan.changelog.is_new:  # a dry run does not create it
+        logged = changelog_before(workspace, plan.changelog, plan.join, plan.epoch + is_begun)
         rows = missing_rows(logged, expected, bound.join.key, bound.columns, plan.epoch, subset)
         found |= stage.put("changelog", rows, {"changelog": "count(1)"})
-    return found
+    return Computed(found, writes_of_tables(plan, found))
 
 
-def changelog_before(workspace: Workspace, changelog: Address, version: int, join: str, epoch: int) -> DataFrame:
+def changelog_before(workspace: Workspace, changelog: TargetVersions, join: str, epoch: int) -> DataFrame:
     """
     Read a changelog that an epoch is to bring up to date with a result.
 
     Raises:
         CannotContinue: It holds rows of that epoch or a later one, so that appended rows would not be its last ones.
     """
-    rows = read(workspace.spark, changelog, version)
+    rows = read(workspace.spark, changelog.address, changelog.base_version)
     newest = rows.agg(F.max("_epoch")).collect()[0][0]
     if newest is not None and newest >= epoch:
         raise CannotContinue(
-            changelog.label,
+            changelog.address.label,
             "the changelog holds rows of epochs that the ledger does not know",
             expected=f"rows of epochs before {epoch}",
             found=f"rows of epoch {newest}",

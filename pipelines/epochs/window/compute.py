@@ -18,8 +18,10 @@ from lakehouse.session import NOT_ADAPTIVE, settings
 from lakehouse.small import to_driver
 from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
+from lakehouse.writes import Write, with_rows
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.scratch import via_driver_or_stage
 from pipelines.epochs.window.ordered_rows import OrderedRows
 from pipelines.epochs.window.state import BufferedRows, put_state, read_buffered
@@ -38,17 +40,17 @@ from pipelines.joins.pairs import (
     selected,
 )
 from pipelines.joins.watermarks import NOTHING_YET
-from pipelines.plan.values import Computed, EpochPlan
+from pipelines.plan.values import APPENDED, Computed
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS
 from pipelines.spec.statement.added_columns import HASH, MATCHED, NUMBER, SIDE, VERSION
 
 EPOCH, EPOCH_POSITION = STREAM_COLUMNS
 
 
-APPENDED_ROWS = {"appended": "count(1)"}
+APPENDED_ROWS = {APPENDED: "count(1)"}
 
 
-def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage) -> Computed:
+def compute_windowed(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
     """
     Compute an epoch of a join of two streams into the stage's parts `result` and `state`.
 
@@ -67,7 +69,7 @@ def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, st
         BufferFull: More rows would be buffered than `max_buffered_rows` allows.
         FeedUnavailable, SchemaBroken: A feed cannot be read; `conditions.reading`, which wraps this call, raises them.
     """
-    made: list[Meetings] = []
+    plan = epoch.plan
     new_rows = [part.changed_rows for part in plan.sources]
     is_small = (
         plan.strategy == "incremental"
@@ -75,20 +77,19 @@ def compute_windowed(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, st
         and sum(rows or 0 for rows in new_rows) <= limits.NOT_ADAPTIVE_ROWS
     )
     with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
-        size = plan.state_bytes + plan.stream_bytes
-        counts = via_driver_or_stage(
-            workspace, plan, size, stage, partial(_compute, workspace, bound, plan, stage, made)
+        return via_driver_or_stage(
+            workspace, plan, plan.stream.bytes, stage, partial(_compute, workspace, epoch, stage)
         )
-    return Computed(counts, made[-1].clocks(), made[-1].positions())
 
 
-def _compute(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, made: list["Meetings"], via_driver: bool
-) -> dict[str, int]:
-    meetings = Meetings(workspace, bound, plan, stage, via_driver)
-    made.append(meetings)
+def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, via_driver: bool) -> Computed:
+    meetings = Meetings(workspace, epoch, stage, via_driver)
     try:
-        return {**meetings.put_result(), **meetings.put_state(), **meetings.counts()}
+        appended = meetings.put_result()
+        buffered, state = meetings.put_state()
+        counts = {**appended, **buffered, **meetings.counts()}
+        writes = (state, with_rows(epoch.plan.writes[-1], appended[APPENDED]))
+        return Computed(counts, writes, meetings.clocks(), meetings.positions())
     finally:
         meetings.release()
 
@@ -99,23 +100,17 @@ class Meetings:
 
     Args:
         workspace: Where to work.
-        bound: The join.
-        plan: The epoch; its `state_version` is the version with the rows that are buffered before it.
+        epoch: The epoch; its plan names the version with the rows that are buffered before it.
         stage: Holds the frames that are used several times.
         via_driver: Whether the rows are few enough to pass through the driver.
     """
 
-    def __init__(self, workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, via_driver: bool) -> None:
-        self._workspace, self._bound, self._plan, self._stage, self._via_driver = (
-            workspace,
-            bound,
-            plan,
-            stage,
-            via_driver,
-        )
-        self._join, self._semantics = bound.join, bound.semantics
+    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, via_driver: bool) -> None:
+        self._workspace, self._epoch, self._stage, self._via_driver = workspace, epoch, stage, via_driver
+        self._bound, self._plan = epoch.bound, epoch.plan
+        self._join, self._semantics = self._bound.join, self._bound.semantics
         self._new_rows = OrderedRows(
-            workspace, bound, plan, via_driver, self._materialize, must_keep=self._max_buffered is not None
+            workspace, epoch, via_driver, self._materialize, must_keep=self._max_buffered is not None
         )
         self._changes: DataFrame | None = None
 
@@ -151,12 +146,12 @@ class Meetings:
         met = matched_rows(_identities_of(written), self._join, self._semantics)
         self._changes = self._materialize("buffer_changes", changes_of_buffer(met))
         more = self._stage.put("result", self._unmatched_rows(self._unmatched()), APPENDED_ROWS, add=True)
-        return {"appended": paired["appended"] + more["appended"]}
+        return {APPENDED: paired[APPENDED] + more[APPENDED]}
 
-    def put_state(self) -> dict[str, int]:
-        """Write the changes of the buffered rows into the stage, and return their counts, after `put_result`."""
+    def put_state(self) -> tuple[dict[str, int], Write]:
+        """Stage the changes of the buffered rows, after `put_result`; return their counts and how they are written."""
         assert self._changes is not None
-        return put_state(self._stage, self._changes, self._buffered, self._bound, self._plan)
+        return put_state(self._stage, self._changes, self._buffered, self._epoch)
 
     def rows(self) -> DataFrame:
         """Return the epoch's rows of the result, for a replay."""
@@ -172,7 +167,7 @@ class Meetings:
 
     def clocks(self) -> dict[str, int]:
         """Return the clocks of streams and watermarked columns after the epoch."""
-        return dict(self._plan.clocks) if self._plan.strategy == "flush" else self._new_rows.clocks()
+        return dict(self._plan.stream.clocks) if self._plan.strategy == "flush" else self._new_rows.clocks()
 
     def positions(self) -> tuple[StreamPosition, ...]:
         """Return the positions that the epoch passed, with the watermarks of the result."""
@@ -184,9 +179,7 @@ class Meetings:
 
     @cached_property
     def _buffered(self) -> BufferedRows:
-        return read_buffered(
-            self._workspace, self._bound, self._plan, self._new_rows.floors, via_driver=self._via_driver
-        )
+        return read_buffered(self._workspace, self._epoch, self._new_rows.floors, via_driver=self._via_driver)
 
     def _pairs(self, new_rows: DataFrame, buffered: DataFrame) -> DataFrame:
         found = selected(pairs(new_rows, buffered, self._join, self._semantics), self._join)
@@ -209,7 +202,9 @@ class Meetings:
         """Return the buffer changes of a flush, which removes all buffered rows."""
         outer = outer_sides(self._join) if not is_eager(self._semantics) else ()
         is_unmatched = f"NOT {MATCHED} AND {SIDE} IN ({', '.join(map(str, outer))})" if outer else "FALSE"
-        last = max((self._plan.clocks.get(source, NOTHING_YET) for source in self._join.sources), default=NOTHING_YET)
+        last = max(
+            (self._plan.stream.clocks.get(source, NOTHING_YET) for source in self._join.sources), default=NOTHING_YET
+        )
         expiry = {OP: F.lit("delete"), UNMATCHED: F.expr(is_unmatched), AT: F.lit(last).cast("bigint")}
         return buffered.withColumns(expiry)
 

@@ -23,6 +23,7 @@ from lakehouse.tables import read
 from lakehouse.values import hash_of
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.streams.plain_rows import plain_rows, time_as_number
 from pipelines.epochs.streams.state_table import BOTH, KNOWN_COLUMNS, STATE_ROWS, state_schema
 from pipelines.epochs.tables.gate import inspect_maps, statement_of
@@ -31,9 +32,7 @@ from pipelines.spec import ROW_COLUMNS
 from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION
 
 
-def gate_meetings(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, counts: Mapping[str, int]
-) -> Verdict:
+def gate_meetings(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, counts: Mapping[str, int]) -> Verdict:
     """
     Check what an epoch adds to the result against the new and the buffered rows.
 
@@ -43,48 +42,50 @@ def gate_meetings(
 
     Args:
         workspace: Where to work.
-        bound: The join.
-        plan: The epoch.
+        epoch: The epoch.
         stage: The stage of the epoch.
         counts: The counts of the computed epoch.
     """
+    plan = epoch.plan
     if plan.strategy not in ("load", "reset", "incremental", "flush"):
         return Verdict()
     rows = sum(counts.get(name, 0) for name in ("read", "buffered", "buffered_deleted"))
     if rows > limits.MOST_MEETINGS:
         return Verdict()
-    inspect_maps(workspace, bound, plan)
-    via_driver = small_query_settings(plan.state_bytes + plan.stream_bytes) | {"spark.sql.shuffle.partitions": "2"}
+    inspect_maps(workspace, epoch)
+    via_driver = small_query_settings(plan.stream.bytes) | {"spark.sql.shuffle.partitions": "2"}
     with settings(workspace.spark, via_driver if rows <= limits.CHANGES_VIA_DRIVER else {}):
         return _gated(
-            workspace, bound, plan, stage, 1 if rows <= limits.MEETINGS_CHECKED else rows // limits.MEETINGS_SAMPLED
+            workspace, epoch, stage, 1 if rows <= limits.MEETINGS_CHECKED else rows // limits.MEETINGS_SAMPLED
         )
 
 
-def _gated(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, stage: Stage, share: int) -> Verdict:
+def _gated(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, share: int) -> Verdict:
+    bound, plan = epoch.bound, epoch.plan
     staged = stage.get(workspace.spark, "result", bound.columns)
     staged = staged.withColumnsRenamed(dict(zip(ROW_COLUMNS, ROWS, strict=True)))
-    known = [_known(workspace, bound, plan, place) for place in (0, 1)]
-    if share == 1 and plan.state_bytes <= limits.SMALL_BYTES:
+    known = [_known(workspace, epoch, place) for place in (0, 1)]
+    if share == 1 and plan.stream.buffered_bytes <= limits.SMALL_BYTES:
         known = driver_copies(known)
     return gate_met(
         staged, _state_changes(workspace, bound, stage), known, _meeting(bound, plan, known, share, stage.path)
     )
 
 
-def _known(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame:
+def _known(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame:
     """Return the new and the buffered rows of a stream, as `gate_met` takes them."""
-    found = []
+    plan, found = epoch.plan, []
     if plan.strategy != "flush":
-        found.append(_new_rows(workspace, bound, plan, place))
+        found.append(_new_rows(workspace, epoch, place))
     if plan.strategy in ("flush", "incremental"):
-        found.append(_buffered_rows(workspace, bound, plan, place))
+        found.append(_buffered_rows(workspace, epoch, place))
     return reduce(DataFrame.unionAll, found)
 
 
-def _new_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame:
+def _new_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame:
+    bound = epoch.bound
     item, (time, version, has_value) = bound.join.inputs[place], (POSITION, VERSION, HAS_VALUE)
-    rows = plain_rows(workspace, bound, plan, 0 if bound.is_read_once else place)
+    rows = plain_rows(workspace, epoch, 0 if bound.is_read_once else place)
     row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
     rows = rows.select(time, version, has_value, row)
     hashed = hash_of(quote(item.alias), rows.schema[item.alias].dataType)
@@ -95,10 +96,11 @@ def _new_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: in
     return rows.select(F.expr(identity).alias(ROWS[place]), F.expr(facts).alias(FACTS[place]), quote(item.alias))
 
 
-def _buffered_rows(workspace: Workspace, bound: BoundJoin, plan: EpochPlan, place: int) -> DataFrame:
-    assert bound.state is not None
+def _buffered_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame:
+    bound, plan = epoch.bound, epoch.plan
+    assert plan.state is not None
     side, version, hashed, number, matched = KNOWN_COLUMNS
-    rows = read(workspace.spark, bound.state, plan.state_version).where(f"{side} IN ({place}, {BOTH})")
+    rows = read(workspace.spark, plan.state.address, plan.state.base_version).where(f"{side} IN ({place}, {BOTH})")
     at = struct({"time": f"{EARLIEST}L", "rank": "0", "version": "0L"})
     facts = struct({"at": at, "came": "FALSE", "has_value": "TRUE", "matched": matched})
     identity = _identity(version, hashed, number)
@@ -128,7 +130,7 @@ def _meeting(bound: BoundJoin, plan: EpochPlan, known: list[DataFrame], share: i
     is_by_commit = plan.strategy == "incremental" and not bound.times
     return Meeting(
         statement_of(join),
-        _clocks(bound, plan.clocks, known),
+        _clocks(bound, plan.stream.clocks, known),
         tuple((bound.greater, bound.lesser, bound.allowance) for bound in join.window.bounds),
         join.window.equalities,
         join.window.one_sided,

@@ -20,6 +20,7 @@ from lakehouse.session import is_over_connect, persisted, unpersist
 from lakehouse.small import literal, to_driver
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.joins.pairs import LATE, NULL_KEY, judged, timed
 from pipelines.joins.row_id import both_sides, hashed, identified, identified_by_hash, together
@@ -40,7 +41,6 @@ from pipelines.joins.watermarks import (
     with_steps,
     with_watermarks,
 )
-from pipelines.plan.values import EpochPlan
 from pipelines.spec.statement.added_columns import POSITION, SIDE, VERSION
 
 WHOLE_RANGE = 2**62
@@ -52,8 +52,7 @@ class OrderedRows:
 
     Args:
         workspace: Where to work.
-        bound: The join.
-        plan: The epoch.
+        epoch: The epoch.
         via_driver: Whether the rows are few enough to pass through the driver.
         materialize: Materializes a frame under a name, so that it can be read several times.
         must_keep: Whether the counts and watermarks of the rows must be known before the rows are used.
@@ -62,16 +61,16 @@ class OrderedRows:
     def __init__(
         self,
         workspace: Workspace,
-        bound: BoundJoin,
-        plan: EpochPlan,
+        epoch: Epoch[BoundJoin],
         via_driver: bool,
         materialize: Callable[[str, DataFrame], DataFrame],
         *,
         must_keep: bool,
     ) -> None:
-        self._workspace, self._bound, self._plan, self._via_driver = workspace, bound, plan, via_driver
+        self._workspace, self._epoch, self._via_driver = workspace, epoch, via_driver
+        self._bound, self._plan = epoch.bound, epoch.plan
         self._materialize, self._must_keep = materialize, via_driver or must_keep
-        self._window = window_of(bound.join)
+        self._window = window_of(self._bound.join)
         self._numbers = range(len(self._window.watermarks))
         self._seen = Observation()
         self._counted: Mapping[str, Any] | None = None
@@ -117,7 +116,7 @@ class OrderedRows:
     def new_rows(self) -> tuple[NewRows, ...]:
         """The new rows of each stream; one entry for a stream that is read once for both sides."""
         places = (0,) if self._bound.is_read_once else (0, 1)
-        return tuple(NewRows(self._workspace, self._bound, self._plan, place) for place in places)
+        return tuple(NewRows(self._workspace, self._epoch, place) for place in places)
 
     @cached_property
     def steps(self) -> DataFrame:
@@ -154,7 +153,7 @@ class OrderedRows:
     @cached_property
     def floors(self) -> dict[int, int]:
         """The watermarks before the epoch, by their places."""
-        known = [self._plan.clocks.get(self._clock(n)) for n in self._numbers]
+        known = [self._plan.stream.clocks.get(self._clock(n)) for n in self._numbers]
         if self._bound.semantics != "strict":
             known = [max((clock for clock in known if clock is not None), default=None)] * len(known)
         pairs = enumerate(zip(known, self._window.watermarks, strict=True))
@@ -213,7 +212,7 @@ class OrderedRows:
 
     def clocks(self) -> dict[str, int]:
         """Return the clocks of streams and watermarked columns after the epoch; the rows have been read."""
-        clocks = dict(self._plan.clocks)
+        clocks = dict(self._plan.stream.clocks)
         for new_rows in self.new_rows:
             for source in self._bound.join.sources if self._bound.is_read_once else (new_rows.source,):
                 if new_rows.newest_time is not None:

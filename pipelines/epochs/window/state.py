@@ -17,16 +17,23 @@ from lakehouse.small import to_driver
 from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from lakehouse.tables import read
+from lakehouse.writes import STATE_PART, Merge, Overwrite, Write
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.streams.state_table import BOTH, STATE_ROWS
+from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.streams.state_table import BOTH, STATE_ROWS, state_schema
 from pipelines.joins.expiry import KEEP, OP
 from pipelines.joins.pairs import EXPIRED, LATE, NOT_JOINABLE, NULL_KEY, as_buffered, judged, outer_sides
 from pipelines.joins.row_id import both_sides
 from pipelines.joins.watermarks import NOTHING_YET, limit, limit_value, watermark_before, window_of
-from pipelines.plan.values import BUFFERED, BUFFERED_UNCHANGED, EpochPlan
 from pipelines.spec import ResolvedQuery
 from pipelines.spec.statement.added_columns import IDENTITY, MATCHED, SIDE
+
+BUFFERED_UNCHANGED = "buffered_kept"
+"""The name of the count of buffered rows that stay unchanged, in an epoch that rewrites all buffered rows."""
+
+BUFFERED = {"insert": "buffered_inserted", "update": "buffered_updated", "delete": "buffered_deleted"}
+"""For each operation on the buffered rows of a join of two streams, the name of its count."""
 
 STATE_COUNTS = {name: f"count_if(op = '{op}')" for op, name in BUFFERED.items()}
 
@@ -46,7 +53,7 @@ class BufferedRows:
 
 
 def read_buffered(
-    workspace: Workspace, bound: BoundJoin, plan: EpochPlan, watermarks: Mapping[int, int], *, via_driver: bool
+    workspace: Workspace, epoch: Epoch[BoundJoin], watermarks: Mapping[int, int], *, via_driver: bool
 ) -> BufferedRows:
     """
     Read the rows that are buffered before an epoch.
@@ -56,17 +63,18 @@ def read_buffered(
 
     Args:
         workspace: Where to work.
-        bound: The join.
-        plan: The epoch.
+        epoch: The epoch.
         watermarks: The watermarks before the epoch, by their places.
         via_driver: Whether the rows are few enough to pass through the driver.
     """
-    assert bound.state is not None
-    rows = read(workspace.spark, bound.state, plan.state_version)
-    if plan.strategy not in ("incremental", "flush"):
-        rows = rows.where("false")
-    elif via_driver and plan.state_bytes <= limits.SMALL_BYTES:
-        rows = to_driver(rows).frame
+    bound, plan = epoch.bound, epoch.plan
+    if not plan.continues_state:
+        rows = workspace.spark.createDataFrame([], state_schema(bound))
+    else:
+        assert plan.state is not None
+        rows = read(workspace.spark, plan.state.address, plan.state.base_version)
+        if via_driver and plan.stream.buffered_bytes <= limits.SMALL_BYTES:
+            rows = to_driver(rows).frame
     aliases = {name: item.alias for name, item in zip(STATE_ROWS, bound.join.inputs, strict=True)}
     rows = rows.withColumnsRenamed(aliases)
     if not bound.is_self_join or outer_sides(bound.join):
@@ -85,8 +93,8 @@ def read_buffered(
 
 
 def put_state(
-    stage: Stage, changes: DataFrame, buffered: BufferedRows, bound: BoundJoin, plan: EpochPlan
-) -> dict[str, int]:
+    stage: Stage, changes: DataFrame, buffered: BufferedRows, epoch: Epoch[BoundJoin]
+) -> tuple[dict[str, int], Write]:
     """
     Stage the changes of the buffered rows into the part `state`: `op`, `key`, `after`.
 
@@ -94,13 +102,13 @@ def put_state(
         stage: The stage.
         changes: The rows that `buffer_changes` returns.
         buffered: The rows that were buffered before.
-        bound: The join.
-        plan: The epoch; it says whether unchanged buffered rows are staged as well.
+        epoch: The epoch; it says whether unchanged buffered rows are staged as well.
 
     Returns:
         Counts: buffered (rows buffered from now on), buffered_inserted, buffered_updated, buffered_deleted, and
-        buffered_kept if all are staged.
+        buffered_kept if all are staged. How the state is written: rewritten if all rows are staged and any changed.
     """
+    bound, plan = epoch.bound, epoch.plan
     seen = Observation()
     stays = F.count(F.expr(f"IF({OP} <> 'delete', 1, NULL)")).alias("buffered")
     staged = changes.where(f"{OP} IS NOT NULL")
@@ -111,12 +119,24 @@ def put_state(
         staged = staged.withColumn(OP, F.expr(f"IF({OP} = '{KEEP}', 'update', {OP})"))
     staged = staged.observe(seen, stays)
     facts = STATE_COUNTS
-    if plan.rewrites_state or reformed:
+    has_all = plan.rewrites_state or reformed
+    if has_all:
         facts = facts | {BUFFERED_UNCHANGED: f"count_if(op = '{KEEP}')"}
     else:
         staged = staged.where(f"{OP} <> '{KEEP}'")
     counts = stage.put("state", _images(staged, bound.join), facts)
-    return {**counts, "buffered": seen.get["buffered"]}
+    write = _write(epoch, counts, has_all=has_all)
+    return {**counts, "buffered": seen.get["buffered"]}, write
+
+
+def _write(epoch: Epoch[BoundJoin], counts: Mapping[str, int], *, has_all: bool) -> Write:
+    """Return how the staged changes get into the state: unchanged rows alone are not written."""
+    (planned,) = (write for write in epoch.plan.writes if write.part == STATE_PART)
+    inserted, updated, deleted = (counts[name] for name in BUFFERED.values())
+    if has_all and (inserted or updated or deleted or not planned.is_empty):
+        rows = counts[BUFFERED_UNCHANGED] + inserted + updated
+        return Overwrite(planned.target, STATE_PART, rows, has_images=True)
+    return Merge(planned.target, STATE_PART, inserted, updated, deleted, (MATCHED,))
 
 
 def _once(staged: DataFrame, join: ResolvedQuery) -> DataFrame:

@@ -1,6 +1,7 @@
 """The driver through real Delta tables: what a run does, and what it leaves alone."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from lakehouse.errors import (
     PipelineFileError,
 )
 from lakehouse.session import settings
-from pipelines.epochs import driver
+from pipelines.epochs.tables.kind import TablesKind
 from tests.lake import JOIN, Lake, only
 
 LOADED = [(1, "a", None), (2, "b", "x"), (3, "c", "y")]
@@ -200,18 +201,19 @@ def test_a_failed_gate_publishes_nothing_and_uses_up_no_number(loaded: Lake, mon
     lake, pipeline = loaded, loaded.pipeline()
     version = lake.version()
     lake.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
-    honest = driver.compute_changes
+    honest = TablesKind.compute
 
-    def spoilt(workspace, bound, plan, stage):  # type: ignore[no-untyped-def]
-        counts = honest(workspace, bound, plan, stage)
-        rows = stage.get(workspace.spark, "result").collect()
-        schema = stage.get(workspace.spark, "result").schema
+    def spoilt(kind, epoch, stage):  # type: ignore[no-untyped-def]
+        computed = honest(kind, epoch, stage)
+        spark = kind.workspace.spark
+        rows = stage.get(spark, "result").collect()
+        schema = stage.get(spark, "result").schema
         stage.delete()
         extra = ("delete", (99,), (99, "never", "there"), None)
-        stage.put("result", workspace.spark.createDataFrame([*map(tuple, rows), extra], schema))
-        return {**counts, "deleted": 1}
+        stage.put("result", spark.createDataFrame([*map(tuple, rows), extra], schema))
+        return replace(computed, writes=(replace(computed.writes[-1], deleted=1),))
 
-    monkeypatch.setattr(driver, "compute_changes", spoilt)
+    monkeypatch.setattr(TablesKind, "compute", spoilt)
     with pytest.raises(GateFailed, match="no unnecessary tombstone"):
         pipeline.run(lake.spark)
     assert lake.version() == version

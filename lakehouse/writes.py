@@ -1,0 +1,143 @@
+"""
+What an epoch writes, as values: its tables, and how a part of its stage gets into each.
+
+A plan has the writes without numbers of rows; a computed epoch, and so the ledger, has them with the numbers that are
+staged. Nothing else says how an epoch changes a table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lakehouse.address import Address
+
+Part = Literal["result", "changelog", "state"]
+RESULT_PART: Part = "result"
+CHANGELOG_PART: Part = "changelog"
+STATE_PART: Part = "state"
+"""The parts of a stage that are written: one for the result, its changelog and its buffered rows."""
+
+
+@dataclass(frozen=True)
+class TargetVersions:
+    """
+    A table that an epoch writes.
+
+    Args:
+        address: Its address.
+        id: Its table id; empty if the epoch creates it.
+        base_version: The version that the epoch was computed against; -1 if the epoch creates the table.
+        version: The version that the epoch made; None until it is committed.
+    """
+
+    address: Address
+    id: str
+    base_version: int
+    version: int | None = None
+
+    @staticmethod
+    def of_new(address: Address) -> "TargetVersions":
+        """Return a table that the epoch creates."""
+        return TargetVersions(address, "", -1)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the epoch creates the table."""
+        return self.base_version < 0
+
+
+@dataclass(frozen=True)
+class Merge:
+    """
+    A change set (`op`, `key`, `before`, `after`) is merged into a table.
+
+    Args:
+        target: The table.
+        part: The part of the stage.
+        inserted: The number of rows to insert.
+        updated: The number of rows to update.
+        deleted: The number of rows to delete.
+        distinguishing: The columns that tell an updated row from the row that it replaces; all columns if empty.
+    """
+
+    target: TargetVersions
+    part: Part
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    distinguishing: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that the write changes."""
+        return self.inserted + self.updated + self.deleted
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be written."""
+        return not self.rows
+
+
+@dataclass(frozen=True)
+class Append:
+    """
+    Rows are appended to a table.
+
+    Args:
+        target: The table.
+        part: The part of the stage. A first load of a join of tables stages nothing: the rows are computed where they
+            are written.
+        rows: The number of rows.
+    """
+
+    target: TargetVersions
+    part: Part
+    rows: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be written."""
+        return not self.rows
+
+
+@dataclass(frozen=True)
+class Overwrite:
+    """
+    Rows replace all rows of a table.
+
+    Args:
+        target: The table.
+        part: The part of the stage.
+        rows: The number of rows that the table has afterwards.
+        has_images: Whether the part is a change set with all rows of the table: its `after` images are written, but for
+            those of deleted rows.
+    """
+
+    target: TargetVersions
+    part: Part
+    rows: int = 0
+    has_images: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be written; no rows replace all rows, too."""
+        return False
+
+
+Write = Merge | Append | Overwrite
+
+
+def merged(target: TargetVersions, counts: Mapping[str, int]) -> Merge:
+    """Return the write of a staged change set into a result, from the counts that were taken while it was staged."""
+    return Merge(target, RESULT_PART, counts["inserted"], counts["updated"], counts["deleted"])
+
+
+def with_rows(write: Write, rows: int) -> Write:
+    """Return a write of plain rows with their number."""
+    assert not isinstance(write, Merge)
+    return replace(write, rows=rows)
+
+
+def written(write: Write, target: TargetVersions) -> Write:
+    """Return a write with other versions of its table."""
+    return replace(write, target=target)

@@ -1,0 +1,54 @@
+"""One epoch of one join: its plan, with the join bound to its tables."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from lakehouse.entries import JoinHistory
+from pipelines.binding.bound import BoundJoin
+from pipelines.binding.ktable import BoundKTable
+from pipelines.plan.values import EpochPlan
+
+B = TypeVar("B", BoundJoin, BoundKTable)
+"""What has epochs: a join, or the KTable of a changelog source."""
+
+
+@dataclass(frozen=True)
+class Epoch(Generic[B]):
+    """
+    An epoch to run.
+
+    Args:
+        bound: The join, or the KTable, with its sources at the versions that the epoch reads.
+        plan: The plan.
+    """
+
+    bound: B
+    plan: EpochPlan
+
+    @property
+    def newest(self) -> dict[str, int]:
+        """The newest known version of each source, by name."""
+        tables = self.bound.sources
+        return {table.address.label: max(table.version, *(c.version for c in table.commits)) for table in tables}
+
+
+@dataclass(frozen=True)
+class Prepared(Generic[B]):
+    """
+    A plan with its inputs.
+
+    Args:
+        plan: The plan.
+        history: The ledger's history of the join.
+        bound: The join, or the KTable; None for an open epoch, which needs no source and no pipeline file.
+    """
+
+    plan: EpochPlan
+    history: JoinHistory
+    bound: B | None
+
+    @property
+    def epoch(self) -> Epoch[B]:
+        """The epoch to run; no epoch is open."""
+        assert self.bound is not None, f"an open epoch must be finished first: {self.plan.reason}"
+        return Epoch(self.bound, self.plan)

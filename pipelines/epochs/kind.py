@@ -1,0 +1,118 @@
+"""
+What the kinds of join have in common, and where they differ: tables, look-ups, two streams, and KTables.
+
+`kinds.kind_of` alone chooses. The driver, the gate and recovery run what a kind returns, and ask no kind what it is.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic
+
+from expectations.gate import PrefetchedRows, Reader, Sources
+from expectations.validation import Verdict
+from lakehouse.entries import Entry
+from lakehouse.errors import CannotContinue, LakejoinError
+from lakehouse.stage import Stage
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import B, Epoch, Prepared
+from pipelines.plan.request import Request
+from pipelines.plan.values import Computed
+from pipelines.report import JoinReport
+
+
+@dataclass(frozen=True)
+class Prefetched:
+    """
+    What the gate of a join of tables reads before the change set is known.
+
+    Args:
+        sources: The sources at the versions that the epoch pinned.
+        rows: The rows of the sources and of the result that are already read.
+        reader: Reads further rows of the result without Spark; None if Spark has to read them.
+    """
+
+    sources: Sources
+    rows: PrefetchedRows | None = None
+    reader: Reader | None = None
+
+
+@dataclass(frozen=True)
+class Kind(ABC, Generic[B]):
+    """
+    One join, or the KTable of a changelog source, as its kind runs it.
+
+    Args:
+        workspace: Where the tables are.
+        name: The join, or the changelog source.
+    """
+
+    workspace: Workspace
+    name: str
+
+    @contextmanager
+    def remedies(self) -> Iterator[None]:
+        """Name in errors the remedies that this kind has."""
+        yield
+
+    @abstractmethod
+    def prepare(self, request: Request) -> Prepared[B]:
+        """
+        Read the state of the tables and the ledger, and plan the next epoch; nothing is written.
+
+        Raises:
+            CannotContinue: The next epoch cannot continue from the recorded versions.
+            LakejoinError: A table is missing, a column unknown, or the kind cannot do what is asked.
+        """
+
+    def prepare_around(self, epoch: Epoch[B], request: Request, error: CannotContinue) -> Prepared[B]:
+        """
+        Plan an epoch that replaces one that could not be computed.
+
+        Raises:
+            CannotContinue: The error itself, if nothing may replace the epoch.
+        """
+        raise error
+
+    def verify(self, against: str = "") -> JoinReport:
+        """
+        Compare the result with what it should be.
+
+        Args:
+            against: A table to compare instead of the result; see `commands.verify`.
+
+        Raises:
+            Drifted: Rows differ.
+            LakejoinError: The result of this kind cannot be compared, or versions are no longer readable.
+        """
+        raise LakejoinError(self.name, "no table of this kind can be compared with its sources")
+
+    @abstractmethod
+    def create_targets(self, epoch: Epoch[B]) -> Epoch[B]:
+        """Create the tables that the epoch writes and that do not exist; they are empty, so a crash is harmless."""
+
+    @abstractmethod
+    def compute(self, epoch: Epoch[B], stage: Stage) -> Computed:
+        """
+        Compute an epoch into its stage.
+
+        Raises:
+            FeedUnavailable, SchemaBroken: A feed cannot be read; `conditions.reading`, which wraps this call, raises.
+        """
+
+    def prefetch(self, epoch: Epoch[B]) -> Prefetched | None:
+        """Read what the gate needs while the epoch is computed; None if the gate reads everything itself."""
+        return None
+
+    @abstractmethod
+    def gate(self, epoch: Epoch[B], stage: Stage, entry: Entry, prefetched: Prefetched | None) -> Verdict:
+        """
+        Validate what an epoch has staged against its result and its sources.
+
+        Args:
+            epoch: The epoch.
+            stage: Its stage.
+            entry: Its row for the ledger, with what it writes.
+            prefetched: What `prefetch` returned; None to read everything.
+        """

@@ -1,0 +1,73 @@
+"""Plan one epoch of the KTable of a changelog source, and create its table."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from lakehouse.entries import JoinHistory
+from lakehouse.errors import CannotContinue
+from lakehouse.tables import Table, find
+from lakehouse.writes import RESULT_PART, Merge
+from pipelines.binding.ktable import BoundKTable, bind_ktable, ktable_address
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Prepared
+from pipelines.epochs.preflight import (
+    check_columns,
+    check_result,
+    is_only_created,
+    source_facts,
+    target_of,
+    used_columns,
+)
+from pipelines.plan.decide import plan_epoch, plan_open
+from pipelines.plan.values import Refresh
+
+
+def prepare_ktable(
+    workspace: Workspace, name: str, *, backfill: bool = False, reconcile: bool = False
+) -> Prepared[BoundKTable]:
+    """
+    Read the state of a changelog source, its KTable and the ledger, and plan the next epoch.
+
+    Args:
+        workspace: Where to work.
+        name: The source.
+        backfill: Whether the user asked for a backfill: a missing KTable is loaded again, a KTable that cannot continue
+            is reconciled with its source, and any other KTable continues.
+        reconcile: Whether to reconcile the KTable even if its source's log shows that it could continue.
+
+    Raises:
+        CannotContinue: The next epoch cannot continue from the recorded versions.
+        LakejoinError: The source is missing or a column unknown.
+    """
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        finding = executor.submit(find, workspace.engine, ktable_address(workspace, name))
+        history = workspace.ledger.of(name)
+        found = finding.result()
+        if history.open is not None:
+            return Prepared(plan_open(name, history, backfill=backfill), history, None)
+        bound = bind_ktable(workspace, name)
+        if found is not None and is_only_created(found, history):
+            found = None
+        if found is not None:
+            check_columns(name, "KTable of this changelog source", bound.columns, found.schema, bound.columns_remedy)
+        try:
+            return _planned(workspace, bound, history, found, backfill=reconcile or (backfill and found is None))
+        except CannotContinue:
+            if not backfill or found is None:
+                raise
+            return _planned(workspace, bound, history, found, backfill=True)
+
+
+def _planned(
+    workspace: Workspace, bound: BoundKTable, history: JoinHistory, found: Table | None, *, backfill: bool
+) -> Prepared[BoundKTable]:
+    """Plan the next epoch from the recorded versions; with `backfill`, from the source as it is, regardless of them."""
+    name = bound.source.address.label
+    # Only the user may ask for a full computation of existing rows; a gap in the feed must not cause one.
+    refresh: Refresh = "auto" if history.committed is None else "incremental"
+    used = used_columns(bound, found)
+    facts = source_facts(workspace, name, bound.source, history, used, backfill=backfill or found is None)
+    result = Merge(target_of(bound.result, found), RESULT_PART)
+    plan = plan_epoch(name, bound.definition, refresh, history, [facts], result, backfill=backfill)
+    if found is not None:
+        check_result(workspace, name, bound, found, history, backfill=backfill)
+    return Prepared(plan, history, bound)

@@ -1,0 +1,32 @@
+"""Joins of a stream with tables: each row of the stream meets the tables as they were at its time."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from expectations.validation import Verdict
+from lakehouse.entries import Entry
+from lakehouse.stage import Stage
+from pipelines.binding.bound import BoundJoin
+from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.lookup.compute import Lookups, compute_stream
+from pipelines.epochs.lookup.gate import gate_lookups
+from pipelines.epochs.streams.kind import StreamKind
+from pipelines.plan.values import Computed
+
+
+@dataclass(frozen=True)
+class LookupKind(StreamKind):
+    """A join of a stream with tables; it buffers nothing."""
+
+    def compute_epoch(self, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
+        """See `StreamKind.compute_epoch`."""
+        return compute_stream(self.workspace, epoch, stage)
+
+    def epoch_rows(self, epoch: Epoch[BoundJoin], stage: Stage, *, via_driver: bool) -> DataFrame:
+        """See `StreamKind.epoch_rows`."""
+        return Lookups(self.workspace, epoch, stage, via_driver).rows()
+
+    def gate_sources(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry) -> Verdict:
+        """See `StreamKind.gate_sources`: look up the rows of the stream once more."""
+        return gate_lookups(self.workspace, epoch, stage, entry)

@@ -1,0 +1,111 @@
+"""Joins with a stream: rows are appended to the result, and stay as they were when they met."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+
+from expectations.gate import gate_stream
+from expectations.validation import Verdict
+from lakehouse.entries import Entry
+from lakehouse.errors import LakejoinError
+from lakehouse.stage import Stage
+from pipelines.binding.bound import BoundJoin
+from pipelines.epochs.epoch import Epoch, Prepared
+from pipelines.epochs.kind import Kind, Prefetched
+from pipelines.epochs.streams.load_clocks import clocks_of_load
+from pipelines.epochs.streams.prepare import create_targets, plan_flush, plan_reset, prepare_stream, stream_remedy
+from pipelines.epochs.streams.replay import compute_replay, plan_replay
+from pipelines.epochs.streams.verify import verify_stream
+from pipelines.plan.request import Request
+from pipelines.plan.values import Computed, Resume
+from pipelines.report import JoinReport
+from pipelines.spec import STREAM_COLUMNS
+
+
+@dataclass(frozen=True)
+class StreamKind(Kind[BoundJoin]):
+    """
+    What joins of a stream with tables and joins of two streams share.
+
+    A backfill replays the recorded epochs and appends rows that the result lacks. It never computes the result from the
+    current tables, unless the user asks to reset it.
+    """
+
+    @contextmanager
+    def remedies(self) -> Iterator[None]:
+        """See `Kind.remedies`."""
+        with stream_remedy(self.name):
+            yield
+
+    def prepare(self, request: Request) -> Prepared[BoundJoin]:
+        """See `Kind.prepare`."""
+        asked = request.backfill
+        if asked is not None and asked.where is not None:
+            raise LakejoinError(
+                self.name,
+                "`--where` cannot reconcile a join with a stream: its rows depend on the order in which rows arrived",
+                hint=f"run `lakejoin backfill --select {self.name}` to append missing rows of the recorded epochs",
+            )
+        prepared = prepare_stream(self.workspace, self.name, backfill=asked is not None, goal=request.goal)
+        if isinstance(prepared.plan.route, Resume):
+            return prepared
+        if request.flush:
+            return plan_flush(prepared)
+        if asked is None or prepared.plan.result.is_new:
+            return prepared
+        if request.resets:
+            return plan_reset(self.workspace, prepared)
+        return plan_replay(self, prepared, asked.remedy)
+
+    def verify(self, against: str = "") -> JoinReport:
+        """See `Kind.verify`: the recorded epochs computed once more."""
+        if against:
+            raise LakejoinError(
+                self.name,
+                "no other table can be compared: the result of a join with a stream depends on the order of arrival",
+                hint=f"`lakejoin verify --select {self.name}` replays its recorded epochs",
+            )
+        return verify_stream(self)
+
+    def create_targets(self, epoch: Epoch[BoundJoin]) -> Epoch[BoundJoin]:
+        """See `Kind.create_targets`."""
+        return create_targets(self.workspace, epoch)
+
+    def compute(self, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
+        """See `Kind.compute`."""
+        plan, bound = epoch.plan, epoch.bound
+        if plan.repairs:
+            return compute_replay(self, epoch, stage)
+        computed = self.compute_epoch(epoch, stage)
+        if not bound.is_read:  # no other join reads the positions
+            computed = replace(computed, positions=())
+        if not plan.reads_snapshots:
+            return computed
+        clocks = clocks_of_load(self.workspace, epoch, computed.clocks)
+        end = max((clocks.get(stream.source, 0) for stream in bound.streams), default=0)
+        return replace(computed, clocks=clocks, positions=tuple(replace(at, time=end) for at in computed.positions))
+
+    @abstractmethod
+    def compute_epoch(self, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
+        """Compute the rows of an epoch that reads its streams, or flushes them."""
+
+    @abstractmethod
+    def epoch_rows(self, epoch: Epoch[BoundJoin], stage: Stage, *, via_driver: bool) -> DataFrame:
+        """Return the rows that a recorded epoch adds to the result; see `Replayable`."""
+
+    def gate(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry, prefetched: Prefetched | None) -> Verdict:
+        """See `Kind.gate`: validate the rows that the epoch adds to the result."""
+        findings: tuple[str, ...] = ()
+        appended = entry.writes[-1].rows
+        if appended:
+            rows = stage.get(self.workspace.spark, "result", epoch.bound.columns)
+            number = None if epoch.plan.repairs else epoch.plan.epoch
+            findings = gate_stream(rows, appended, number, *STREAM_COLUMNS).findings
+        return Verdict(findings + self.gate_sources(epoch, stage, entry).findings)
+
+    @abstractmethod
+    def gate_sources(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry) -> Verdict:
+        """Validate what an epoch has staged against its sources."""

@@ -1,0 +1,104 @@
+"""Joins of tables: the result is always the join of its sources at the recorded versions."""
+
+from dataclasses import dataclass, replace
+
+from expectations.validation import Verdict
+from lakehouse import limits
+from lakehouse.creation import create
+from lakehouse.entries import Entry
+from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken
+from lakehouse.stage import Stage
+from lakehouse.tables import get
+from lakehouse.writes import CHANGELOG_PART, TargetVersions, Write, written
+from pipelines.binding.bound import BoundJoin
+from pipelines.epochs.epoch import Epoch, Prepared
+from pipelines.epochs.kind import Kind, Prefetched
+from pipelines.epochs.tables.compute import compute_changes
+from pipelines.epochs.tables.gate import gate_tables, prefetch
+from pipelines.epochs.tables.partial_backfill import plan_subset, subset_of
+from pipelines.epochs.tables.prepare import prepare, prepare_around
+from pipelines.epochs.tables.reconcile import check_sources, compute_reconciliation
+from pipelines.epochs.tables.verify import verify_tables
+from pipelines.joins.changelog import changelog_schema
+from pipelines.plan.request import Backfill, Request
+from pipelines.plan.values import Computed, InPlace, Resume, Route, Sliced, Staged
+from pipelines.report import JoinReport
+
+
+@dataclass(frozen=True)
+class TablesKind(Kind[BoundJoin]):
+    """
+    A join of tables.
+
+    Its first load is written in place; any other epoch stages a change set, which is merged into the result, and the
+    rows of its changelog. An epoch whose feeds cannot be read is computed in full, and stages what differs.
+    """
+
+    def prepare(self, request: Request) -> Prepared[BoundJoin]:
+        """See `Kind.prepare`; a backfill reconciles the result, or the part of it that a condition selects."""
+        asked = request.backfill
+        if asked is not None and asked.remedy:
+            raise LakejoinError(
+                self.name,
+                f"`--{asked.remedy}` is for joins with a stream",
+                hint=f"run `lakejoin backfill --select {self.name}`: it reconciles the result with its sources",
+            )
+        prepared = prepare(self.workspace, self.name, backfill=asked is not None)
+        if isinstance(prepared.plan.route, Resume):
+            return prepared
+        if asked is not None and asked.where is not None:
+            prepared = plan_subset(self.workspace, prepared, asked.where)
+        plan = prepared.plan
+        if plan.result.is_new:
+            return replace(prepared, plan=replace(plan, route=InPlace()))
+        return prepared if asked is None else replace(prepared, plan=replace(plan, route=_route(prepared.epoch, asked)))
+
+    def prepare_around(self, epoch: Epoch[BoundJoin], request: Request, error: CannotContinue) -> Prepared[BoundJoin]:
+        """See `Kind.prepare_around`; an epoch whose feeds cannot be read is computed in full."""
+        if not isinstance(error, FeedUnavailable | SchemaBroken):
+            raise error
+        is_computing = self.workspace.ledger.of(self.name).open is None
+        if epoch.plan.strategy == "incremental" and error.where == self.name and is_computing:
+            check_sources(self.workspace, epoch.bound)  # no feed is named: it may be a source itself
+        return prepare_around(self.workspace, epoch, error)
+
+    def verify(self, against: str = "") -> JoinReport:
+        """See `Kind.verify`: the recorded versions joined once more, and the last rows of the changelog."""
+        return verify_tables(self.workspace, self.name, against)
+
+    def create_targets(self, epoch: Epoch[BoundJoin]) -> Epoch[BoundJoin]:
+        """Create the changelog if the join keeps one and it does not exist; a load creates its tables itself."""
+        if isinstance(epoch.plan.route, InPlace):
+            return epoch
+        return replace(
+            epoch, plan=replace(epoch.plan, writes=tuple(self._created(epoch, w) for w in epoch.plan.writes))
+        )
+
+    def _created(self, epoch: Epoch[BoundJoin], write: Write) -> Write:
+        if not write.target.is_new:
+            return write
+        assert write.part == CHANGELOG_PART
+        address, bound = write.target.address, epoch.bound
+        create(self.workspace.spark, address, changelog_schema(bound.columns), bound.join.key)
+        table = get(self.workspace.engine, address)
+        return written(write, TargetVersions(address, table.id, table.version))
+
+    def compute(self, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
+        """See `Kind.compute`."""
+        if epoch.plan.strategy == "incremental":
+            return compute_changes(self.workspace, epoch, stage)
+        return compute_reconciliation(self.workspace, epoch, stage, subset_of(self.workspace, epoch))
+
+    def prefetch(self, epoch: Epoch[BoundJoin]) -> Prefetched | None:
+        """See `Kind.prefetch`."""
+        return prefetch(self.workspace, epoch)
+
+    def gate(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry, prefetched: Prefetched | None) -> Verdict:
+        """See `Kind.gate`."""
+        return gate_tables(self.workspace, epoch, stage, entry, prefetched)
+
+
+def _route(epoch: Epoch[BoundJoin], asked: Backfill) -> Route:
+    """Choose the route of a backfill: as many slices as the user asked for, or as the size of the sources needs."""
+    number = asked.slices or 1 + sum(table.size for table in epoch.bound.sources) // limits.BYTES_PER_SLICE
+    return Sliced(number) if number > 1 else Staged()

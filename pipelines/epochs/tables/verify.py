@@ -1,0 +1,147 @@
+"""Compare the result of a join of tables with the recomputed join, and count missing and surplus rows."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.address import Address
+from lakehouse.conditions import reading
+from lakehouse.entries import Entry
+from lakehouse.errors import Drifted, SchemaBroken
+from lakehouse.sqltext import quote
+from lakehouse.tables import get, read
+from pipelines.binding.bind import bind_join
+from pipelines.binding.bound import BoundJoin, at_recorded
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.comparison import Total, compare
+from pipelines.epochs.preflight import check_columns
+from pipelines.epochs.tables.reconcile import expected_rows
+from pipelines.joins.changelog import last_rows
+from pipelines.joins.difference import bag_difference
+from pipelines.plan.checks import check_definition
+from pipelines.report import JoinReport
+from pipelines.report.progress import Stopwatch
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """
+    The table that is compared with its join.
+
+    Args:
+        bound: The join, with its sources at the versions to join.
+        address: The table.
+        version: Its version.
+        last: The epoch whose versions these are; None for the newest versions.
+    """
+
+    bound: BoundJoin
+    address: Address
+    version: int
+    last: Entry | None
+
+
+def verify_tables(workspace: Workspace, name: str, against: str = "") -> JoinReport:
+    """
+    Recompute a join of tables and compare it with its result, or with another table; see `commands.verify`.
+
+    Raises:
+        Drifted: Rows differ; the message has the numbers and examples.
+        LakejoinError: A table does not exist, or versions are no longer readable.
+    """
+    watch = Stopwatch()
+    with watch.step("verify"):
+        with reading(name):
+            compared = _compared(workspace, name, against)
+            bound, address, version = compared.bound, compared.address, compared.version
+            expected = expected_rows(workspace, bound)
+            found = _select_columns(read(workspace.spark, address, version), bound, address)
+            number = expected.count()
+        total = compare(name, bag_difference(expected, found))
+        versions = ", ".join(f"{table.address.label} at {table.version}" for table in bound.sources)
+        if total.missing or total.surplus:
+            lost, strange = f"{total.missing:,} rows are missing", f"{total.surplus:,} do not belong there"
+            raise _drifted(name, f"the table has drifted: {lost}, {strange}", f"the join of {versions}", total)
+        is_logged = _check_changelog(workspace, compared, found)
+    last = compared.last
+    which = "the sources as they are now" if last is None else f"epoch {last.epoch}"
+    return JoinReport(
+        join=name,
+        outcome="done",
+        epoch=last.epoch if last else 0,
+        strategy="verify",
+        reason=f"{address.label} at version {version} against {which}: {versions}",
+        counts={"missing": 0, "surplus": 0, "expected": number},
+        seconds=dict(watch.seconds),
+        details=(
+            f"{number:,} rows equal the recomputed join",
+            *(["the changelog agrees with them"] if is_logged else []),
+        ),
+    )
+
+
+def _compared(workspace: Workspace, name: str, against: str) -> _Compared:
+    """Find the table to compare, and the versions of the sources that it should be the join of."""
+    bound = bind_join(workspace, name)
+    last = None if against else workspace.ledger.of(name).committed
+    if last is None:
+        address = _address(workspace, against) if against else bound.result
+        return _Compared(bound, address, get(workspace.engine, address).version, None)
+    hint = f"run `lakejoin backfill --select {name}`, or compare a table as it is by `--against`"
+    check_definition(name, bound.definition, last.definition, hint)
+    version = last.result.version
+    assert version is not None, "a committed epoch records the version of its result"
+    schema = read(workspace.spark, bound.result, version).schema
+    check_columns(name, "result", bound.columns, schema, bound.columns_remedy)
+    return _Compared(at_recorded(bound, last.sources), bound.result, version, last)
+
+
+def _check_changelog(workspace: Workspace, compared: _Compared, found: DataFrame) -> bool:
+    """Compare the result with the last rows of its changelog, if an epoch wrote one; return whether one did."""
+    bound, logged = compared.bound, None if compared.last is None else compared.last.changelog
+    if logged is None or logged.version is None or bound.changelog is None:
+        return False
+    changelog = read(workspace.spark, bound.changelog, logged.version)
+    last = last_rows(changelog, bound.columns, bound.join.key)
+    total = compare(bound.join.name, bag_difference(found, last))
+    if total.missing or total.surplus:
+        raise _drifted(
+            bound.join.name,
+            f"the last changelog rows differ from the result: {total.missing:,} rows of the result are missing, "
+            f"{total.surplus:,} are not in it",
+            f"the rows of {compared.address.label} at version {compared.version}",
+            total,
+        )
+    return True
+
+
+def _drifted(name: str, problem: str, expected: str, total: Total) -> Drifted:
+    hint = f"run `lakejoin backfill --select {name}` to reconcile it"
+    return Drifted(name, problem, expected=expected, found="; ".join(total.examples), hint=hint)
+
+
+def _address(workspace: Workspace, against: str) -> Address:
+    if "/" in against:
+        return Address(against, path=workspace.path(against))
+    return Address.by_name(against, against)
+
+
+def _select_columns(found: DataFrame, bound: BoundJoin, address: Address) -> DataFrame:
+    """Select the columns of the join, and raise SchemaBroken if the table lacks one or has it with another type."""
+    existing = {field.name.lower(): field for field in found.schema}
+    wrong = [
+        f"{field.name} {field.dataType.simpleString()}"
+        for field in bound.columns
+        if field.name.lower() not in existing
+        or existing[field.name.lower()].dataType.simpleString().lower() != field.dataType.simpleString().lower()
+    ]
+    if wrong:
+        raise SchemaBroken(
+            address.label,
+            "its columns differ from those of the join",
+            expected=", ".join(wrong),
+            found=", ".join(f"{field.name} {field.dataType.simpleString()}" for field in found.schema),
+            hint="compare a table that has the columns of the SELECT list",
+        )
+    return found.select(*(F.col(quote(name)) for name in bound.columns.fieldNames()))

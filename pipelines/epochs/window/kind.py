@@ -1,0 +1,32 @@
+"""Joins of two streams: rows meet within a window, and are buffered until nothing can meet them any more."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from expectations.validation import Verdict
+from lakehouse.entries import Entry
+from lakehouse.stage import Stage
+from pipelines.binding.bound import BoundJoin
+from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.streams.kind import StreamKind
+from pipelines.epochs.window.compute import Meetings, compute_windowed
+from pipelines.epochs.window.gate import gate_meetings
+from pipelines.plan.values import Computed
+
+
+@dataclass(frozen=True)
+class WindowKind(StreamKind):
+    """A join of two streams; its buffered rows are a table beside the result."""
+
+    def compute_epoch(self, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
+        """See `StreamKind.compute_epoch`."""
+        return compute_windowed(self.workspace, epoch, stage)
+
+    def epoch_rows(self, epoch: Epoch[BoundJoin], stage: Stage, *, via_driver: bool) -> DataFrame:
+        """See `StreamKind.epoch_rows`."""
+        return Meetings(self.workspace, epoch, stage, via_driver).rows()
+
+    def gate_sources(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry) -> Verdict:
+        """See `StreamKind.gate_sources`: let the rows meet once more."""
+        return gate_meetings(self.workspace, epoch, stage, entry.counts)
