@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
 
-from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken, reconcile_hint
+from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken
+from lakehouse.remedies import Remedy
 
 GONE = (
     "FileNotFoundException",
@@ -71,13 +72,11 @@ def reading(join: str, source: str = "") -> Iterator[None]:
     try:
         yield
     except LakejoinError as error:
-        if error.hint == reconcile_hint():
-            error.hint = reconcile_hint(join)
-            error.args = (error.message,)
+        error.name_commands(join)
         raise
     except Exception as error:  # a failed job raises an error of another class, without a condition
         conditions = _conditions(error)
-        hint = reconcile_hint(join)
+        hint = Remedy("{reconcile}", join)
         if conditions.intersection(FEED_OFF):
             problem = "the change feed was off for some of the required versions"
             raise FeedUnavailable(where, problem, found=error_text(error), hint=hint) from error
@@ -115,7 +114,7 @@ def reading_whole(join: str, source: str) -> Iterator[None]:
             "the table itself cannot be read at its newest version: some of its files are gone",
             expected="all its files and, for a shallow clone, the files of the original table",
             found=error_text(error),
-            hint=f"restore the files, or recreate the table from its origin; then {reconcile_hint(join)}",
+            hint=Remedy("restore the files, or recreate the table from its origin; then {reconcile}", join),
         ) from error
 
 

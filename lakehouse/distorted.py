@@ -18,9 +18,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from lakehouse import limits
-from lakehouse.errors import FeedUnavailable, reconcile_hint
+from lakehouse.errors import FeedUnavailable
 from lakehouse.feed import FEED_COLUMNS
 from lakehouse.pruning import pruning
+from lakehouse.remedies import Remedy
 from lakehouse.sqltext import numbered, quote
 from lakehouse.tables import Table, read_rows
 from lakehouse.values import PRUNABLE, as_valid_text, identical
@@ -179,7 +180,7 @@ class Repair:
                 "its change feed distorts some values: maps of more than four entries, or text that is not valid UTF-8",
                 expected=f"at most {limits.DISTORTED_COMMITS} commits with these values, to look up in the table",
                 found=f"{len(commits)} commits between versions {self.after} and {self.to}",
-                hint=reconcile_hint(),
+                hint=Remedy("{reconcile}"),
             )
 
     def _of(self, commit: Row) -> DataFrame:
@@ -230,7 +231,7 @@ class Repair:
                 "its change feed shows rows that the table does not hold",
                 expected="the rows of the table, except for the order of map entries and invalid UTF-8",
                 found=f"{', '.join(self._columns)}: {examples[0][0]}",
-                hint=reconcile_hint(),
+                hint=Remedy("{reconcile}"),
             )
 
     def _at(self, version: int, weight: int, predicate: str | None) -> DataFrame:

@@ -6,9 +6,11 @@ class, on `code` (stable, for machines) and on `retryable`; they never parse the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import indent
 from typing import ClassVar
+
+from lakehouse.remedies import OF_TABLES, Commands, Remedy
 
 
 def printable(text: str) -> str:
@@ -24,17 +26,6 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-def reconcile_hint(join: str = "") -> str:
-    """
-    Return the hint to reconcile a result with its sources.
-
-    Args:
-        join: The join; empty if only a table is known: `conditions.reading` then adds the join.
-    """
-    select = f" --select {join}" if join else ""
-    return f"run `lakejoin backfill{select}` to reconcile the result with the sources as they are now"
-
-
 class LakejoinError(Exception):
     """
     The base class of all errors that lakejoin raises deliberately.
@@ -44,20 +35,30 @@ class LakejoinError(Exception):
         problem: What is wrong, as a clause: "the change feed is off".
         expected: What lakejoin expected, if the problem does not make it clear.
         found: What it found instead.
-        hint: The next step for the user, usually a command.
+        hint: The next step for the user, usually a command; a `Remedy` if the command depends on the kind of join.
     """
 
     exit_code: ClassVar[int] = 1
     code: ClassVar[str] = "FAILED"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, where: str, problem: str, *, expected: str = "", found: str = "", hint: str = "") -> None:
+    def __init__(
+        self, where: str, problem: str, *, expected: str = "", found: str = "", hint: str | Remedy = ""
+    ) -> None:
         self.where = where
         self.problem = problem
         self.expected = expected
         self.found = found
-        self.hint = hint
+        self._remedy = hint if isinstance(hint, Remedy) else Remedy("")
+        self.hint = hint.by(OF_TABLES) if isinstance(hint, Remedy) else hint
         super().__init__(self.message)
+
+    def name_commands(self, join: str, commands: Commands = OF_TABLES) -> None:
+        """Name the commands of a kind of join in the hint, and the join to select if the hint names none."""
+        if self._remedy.text:
+            self._remedy = replace(self._remedy, join=self._remedy.join or join)
+            self.hint = self._remedy.by(commands)
+            self.args = (self.message,)
 
     @property
     def message(self) -> str:

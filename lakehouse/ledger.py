@@ -29,6 +29,7 @@ from lakehouse.errors import AnotherRun, LedgerForgot
 from lakehouse.ledger_rows import entry_of, row_of
 from lakehouse.ledger_table import LedgerTable, is_of_delta_rs
 from lakehouse.refusals import refusal, refuse_forgetting
+from lakehouse.remedies import Remedy
 
 NAME = "lakejoin_ledger"
 
@@ -156,14 +157,14 @@ class Ledger:
                 f"rows of epoch {entry.epoch} are missing from the ledger",
                 expected=f"{entry.step} by run {entry.run_id}, or a row of another run",
                 found=f"neither, although Delta recorded one; the next epoch is {above + 1}",
-                hint=f"run `lakejoin backfill --select {entry.join}` to continue from the current tables",
+                hint=Remedy("{reconcile}", entry.join),
             )
         raise AnotherRun(
             entry.join,
             f"epoch {entry.epoch} belongs to another run",
             expected=f"{entry.step} by run {entry.run_id}",
             found=", ".join(f"{rival.step} by run {rival.run_id}" for rival in rivals),
-            hint=f"let that run finish, then run `lakejoin run --select {entry.join}`, which continues from the ledger",
+            hint=Remedy("let that run finish, then {run}, which continues from the ledger", entry.join),
         )
 
     def _skip_used(self, entry: Entry) -> int:

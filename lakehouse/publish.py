@@ -22,6 +22,7 @@ from lakehouse.engine import Engine
 from lakehouse.errors import AnotherRun, ForeignWriter
 from lakehouse.feed import read_feed
 from lakehouse.pruning import pruning
+from lakehouse.remedies import Remedy
 from lakehouse.session import settings
 from lakehouse.sqltext import numbered, quote, row_struct
 from lakehouse.stage import Stage, fields_of
@@ -122,8 +123,7 @@ def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[st
                 "a foreign write changed this table, which lakejoin maintains",
                 expected=f"only lakejoin's own changes after version {since}",
                 found=f"{commit.operation} in version {commit.version}",
-                hint=f"inspect this commit, then run `lakejoin backfill --select {join or label}` "
-                "to reconcile the table",
+                hint=Remedy("inspect this commit, then {take over}", join or label),
             )
     return commits
 

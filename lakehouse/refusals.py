@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from lakehouse.address import Address
 from lakehouse.conditions import first_line, is_conflict
 from lakehouse.errors import AnotherRun, CannotContinue, LakejoinError, WriteRefused
+from lakehouse.remedies import Remedy
 
 CONDITION = re.compile(r"\[(DELTA_[A-Z0-9_.]+)\]\s*(.+?)(?:\s*SQLSTATE\b|\n\s*at |\n\nJVM|$)", re.DOTALL)
 """A condition of Delta with its text, at any place in a message."""
@@ -35,9 +36,8 @@ def refusal(error: Exception, address: Address, epoch: int, join: str) -> Lakejo
             address.label,
             f"other writers changed the table during each attempt to write epoch {epoch} of {join}",
             found=first_line(error),
-            hint=f"run `lakejoin run --select {join}`, which retries the write",
+            hint=Remedy("{run}, which retries the write", join),
         )
-    backfill = f"`lakejoin backfill --select {join}`, which abandons the epoch and reconciles the tables"
     found = CONDITION.search(str(error))
     text = " ".join((found[2] if found else first_line(error)).split())[:LONGEST]
     condition = found[1] if found else ""
@@ -49,28 +49,31 @@ def refusal(error: Exception, address: Address, epoch: int, join: str) -> Lakejo
             f"epoch {epoch} of {join} violates a constraint of the table",
             expected="rows that meet the constraints of the table",
             found=text,
-            hint=f"{drop}, or correct the sources; then run {backfill}",
+            hint=Remedy(f"{drop}, or correct the sources; then {{abandon}}", join),
         )
     if "APPEND_ONLY" in condition:
         return WriteRefused(
             address.label,
             f"epoch {epoch} of {join} changes rows, and delta.appendOnly is set on the table",
             found=text,
-            hint=f"ALTER TABLE {address.sql} SET TBLPROPERTIES ('delta.appendOnly' = 'false'), "
-            f"then run `lakejoin run --select {join}`, which finishes the epoch",
+            hint=Remedy(
+                f"ALTER TABLE {address.sql} SET TBLPROPERTIES ('delta.appendOnly' = 'false'), "
+                "then {run}, which finishes the epoch",
+                join,
+            ),
         )
     if condition:
         return WriteRefused(
             address.label,
             f"the table refuses the write of epoch {epoch} of {join}",
             found=f"{condition}: {text}",
-            hint=f"undo the change to the table, then run `lakejoin run --select {join}`; or run {backfill}",
+            hint=Remedy("undo the change to the table, then {run}; or {abandon}", join),
         )
     return LakejoinError(
         address.label,
         f"epoch {epoch} of {join} could not be written",
         found=text,
-        hint=f"run `lakejoin run --select {join}`, which retries the write, or {backfill}",
+        hint=Remedy("{run}, which retries the write; or {abandon}", join),
     )
 
 

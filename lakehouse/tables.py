@@ -15,8 +15,9 @@ from lakehouse.commits import PARAMETERS, Commit
 from lakehouse.conditions import is_missing, is_view
 from lakehouse.delta_log import UNADJUSTED_COMMITS, Log, open_log
 from lakehouse.engine import Engine
-from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, reconcile_hint
+from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError
 from lakehouse.feed import CHANGE_FEED, read_feed
+from lakehouse.remedies import Remedy
 from lakehouse.sqltext import quote
 from lakehouse.times import utc
 from lakehouse.values import char_type, plain_schema
@@ -240,7 +241,7 @@ def commits_since(engine: Engine, table: Table, version: int) -> list[Commit]:
             "its newest version is older than the recorded one",
             expected=f"version {version} or later",
             found=f"version {newest}",
-            hint=reconcile_hint(),
+            hint=Remedy("{reconcile}"),
         )
     known = with_commits_since(engine, table, version).commits
     commits = [commit for commit in reversed(known) if version < commit.version <= newest]
@@ -251,7 +252,7 @@ def commits_since(engine: Engine, table: Table, version: int) -> list[Commit]:
             "commits are missing from its log",
             expected=f"versions {version + 1} to {newest} without a gap",
             found=f"no version {', '.join(map(str, missing[:5]))}",
-            hint=reconcile_hint(),
+            hint=Remedy("{reconcile}"),
         )
     return commits
 

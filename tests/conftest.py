@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from lakehouse import writing
 from lakehouse.engine import READER
 from lakehouse.session import LOCAL_SETTINGS, local_session
+from tests.gates import GATES
 from tests.lake import Lake
 from tests.printed import PRINTED
 
@@ -93,6 +95,24 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _gates() -> Iterator[None]:
+    with GATES.installed():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _gated_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    with GATES.judging() if request.node.get_closest_marker("gated") else nullcontext():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _gated(request: pytest.FixtureRequest) -> Iterator[None]:
+    with GATES.judging() if request.node.get_closest_marker("gated") else nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True)

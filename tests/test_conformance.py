@@ -15,6 +15,8 @@ from tests.joins.statements import SIDES
 from tests.joins.streams import KINDS
 from tests.joins.vectors import Case, FeedRow, Output, apply, result_after, strict_changes
 
+pytestmark = pytest.mark.gated
+
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "kafka"
 NAMES = ("table_table-inner", "table_table-left", "table_table-outer", "foreign_key-inner", "foreign_key-left")
 FILES = [VECTORS / f"{name}.jsonl" for name in NAMES]

@@ -115,3 +115,76 @@ def test_no_sentence_says_that_there_is_something() -> None:
 @pytest.mark.parametrize("name", ["arrived_rows", "GivenPosition", "rows_held", "let_go_of"])
 def test_an_old_word_is_found_in_a_name(name: str) -> None:
     assert words(name) & OLD_WORDS or any(phrase in name for phrase in OLD_PHRASES)
+
+
+RUNS_ANY_KIND = (
+    "pipelines/epochs/driver.py",
+    "pipelines/epochs/run_epoch.py",
+    "pipelines/epochs/publish.py",
+    "pipelines/epochs/recovery.py",
+    "pipelines/epochs/gate.py",
+    "pipelines/epochs/slices.py",
+    "pipelines/commands/verify.py",
+    "pipelines/commands/dry_run.py",
+)
+"""The modules that run a join of any kind by its `Kind`, its plan and its writes."""
+
+ASKS_FOR_THE_KIND = re.compile(
+    r"\bis_stream\b|\bis_windowed\b|\.streams?\b(?!\.more)|isinstance\([^)]*Bound|strategy (==|!=|in|not in) "
+)
+
+
+@pytest.mark.parametrize("module", RUNS_ANY_KIND)
+def test_what_runs_any_kind_asks_for_none(module: str) -> None:
+    text = (ROOT / module).read_text()
+    found = [
+        line.strip() for line in text.splitlines() if not line.startswith("from ") and ASKS_FOR_THE_KIND.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if is_stream(file, name):",
+        "if bound.streams:",
+        "if isinstance(bound, BoundJoin):",
+        'if plan.strategy == "load":',
+        'if entry.strategy not in ("load", "reset"):',
+    ],
+)
+def test_a_question_for_the_kind_is_found(line: str) -> None:
+    assert ASKS_FOR_THE_KIND.search(line)
+
+
+MOST_LINES_OF_A_FUNCTION, MOST_LINES_OF_A_FILE = 40, 350
+
+
+def lines_of(function: ast.FunctionDef) -> int:
+    """Count the lines of a function without its docstring."""
+    text = ast.get_docstring(function, clean=False)
+    return function.end_lineno - function.lineno + 1 - (0 if text is None else text.count("\n") + 1)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("room", ["epochs", "plan", "binding"])
+def test_functions_and_files_stay_short(room: str) -> None:
+    long = []
+    for path in sorted((ROOT / "pipelines" / room).rglob("*.py")):
+        text = path.read_text()
+        if text.count("\n") > MOST_LINES_OF_A_FILE:
+            long.append(path.name)
+        functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+        long += [f"{path.name}:{node.name}" for node in functions if lines_of(node) > MOST_LINES_OF_A_FUNCTION]
+    assert long == []
+
+
+def test_what_belongs_together_is_passed_as_one_value() -> None:
+    """A join and the plan of its epoch are an `Epoch`."""
+    apart = [
+        f"{module}:{node.name}"
+        for module, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and {"workspace", "bound", "plan"} <= {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
+    ]
+    assert apart == []

@@ -41,6 +41,8 @@ from pipelines.epochs.tables.reading import EpochSources
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 
+pytestmark = pytest.mark.gated
+
 MERGE_APP = "spark.databricks.delta.write.txnAppId"
 CHANGES = "op STRING, key STRUCT<k: INT>, before STRUCT<k: INT, v: STRING>, after STRUCT<k: INT, v: STRING>"
 

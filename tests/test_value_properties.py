@@ -19,6 +19,8 @@ from lakehouse.sqltext import quote, text
 from tests.exact import WAYS, application, held, plain
 from tests.lake import Lake, only
 
+pytestmark = pytest.mark.gated
+
 BAD = "CAST(X'{}' AS STRING)"
 TEXTS = [
     *map(text, ("", " ", "a", "ab", "${name}", "${env:HOME}", "x\\y", "\\u0041", "it's", '"', "`", "$", "%_", "é😀")),

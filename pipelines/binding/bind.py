@@ -31,7 +31,6 @@ from pipelines.spec import (
     STREAM_COLUMNS,
     Link,
     ResolvedQuery,
-    Stream,
     bind,
     fingerprint,
     is_stream,
@@ -67,48 +66,50 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
         star_columns = side_by_side.submit(result_columns, statement, definition, found)
         inputs = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)
         tables = dict(zip(statement.sources, inputs, strict=True))
-    columns = {source: table.schema.fieldNames() for source, table in tables.items()}
-    join = bind(statement, columns, star_columns.result())
-    streams: tuple[Stream, ...] = ()
-    times: Mapping[str, str] = {}
-    if statement.reads_stream:
-        streams, times = stream_inputs(workspace, statement, tables)
+    join = bind(statement, {each: table.schema.fieldNames() for each, table in tables.items()}, star_columns.result())
+    streams, times = stream_inputs(workspace, statement, tables) if statement.reads_stream else ((), {})
     is_read = any(name in reads(workspace.file, other) for other in workspace.file.joins)
     if join.window is None and not is_read:
         join = replace(join, looking_up=(), carried=())  # no other join reads the watermarks of the result
     join = fitted(workspace, join, tables)
-    sources = tuple(tables[source] for source in join.sources)
-    types = _key_types(workspace, join, tables)
-    schema = _result_schema(workspace, join, tables)
-    ordered = [schema[key] for key in join.key] + [field for field in schema if field.name not in join.key]
+    types, schema = _key_types(workspace, join, tables), _result_schema(workspace, join, tables)
     _must_expect_columns(workspace, name, schema.fieldNames())
     changelog = workspace.changelog(name)
     if changelog is not None:
         _must_be_free(workspace, join)
-    added = [StructField(column, LongType()) for column in STREAM_COLUMNS if streams]
-    added += [StructField(column, IDENTITY_TYPE) for column in ROW_COLUMNS if join.window is not None]
-    read = reads(workspace.file, name) if changelog is not None or streams else ()
-    logs = {
-        source: get_log(workspace, source, tables[source]) for source in read if not is_stream(workspace.file, source)
-    }
+    is_self_join, file = statement.is_self_join, workspace.file
     return BoundJoin(
         join,
         definition,
-        sources,
+        tuple(tables[source] for source in join.sources),
         types,
-        plain_schema([*ordered, *added]),
+        _columns(join, schema, has_stream=bool(streams)),
         workspace.table(name),
         changelog,
-        workspace.file.joins[name].semantics,
-        logs,
+        file.joins[name].semantics,
+        _logs(workspace, name, tables) if changelog is not None or streams else {},
         streams,
         times,
         None if join.window is None else workspace.table(name + STATE),
-        statement.is_self_join and is_single_store(workspace.file, name),
-        statement.is_self_join and is_read_once(workspace.file, name),
+        is_self_join and is_single_store(file, name),
+        is_self_join and is_read_once(file, name),
         is_read,
         {side.source: workspace.ledger.of(side.source) for side in statement.sides if side.is_result},
     )
+
+
+def _columns(join: ResolvedQuery, schema: StructType, *, has_stream: bool) -> StructType:
+    """Return the columns of the result: the key, the others, and those that lakejoin adds."""
+    ordered = [schema[key] for key in join.key] + [field for field in schema if field.name not in join.key]
+    added = [StructField(column, LongType()) for column in STREAM_COLUMNS if has_stream]
+    added += [StructField(column, IDENTITY_TYPE) for column in ROW_COLUMNS if join.window is not None]
+    return plain_schema([*ordered, *added])
+
+
+def _logs(workspace: Workspace, name: str, tables: Mapping[str, Table]) -> dict[str, Table]:
+    """Return the changelogs of the joins of tables that a join reads, at the versions of their results."""
+    read = (source for source in reads(workspace.file, name) if not is_stream(workspace.file, source))
+    return {source: get_log(workspace, source, tables[source]) for source in read}
 
 
 def _must_expect_columns(workspace: Workspace, name: str, columns: Sequence[str]) -> None:
@@ -150,41 +151,57 @@ def _key_types(
         if incomparable(StructType([tables[item.source].schema[column]]))
     ]
     faults += _padding_faults(join, tables)
-    types: dict[int, tuple[DataType, ...]] = {}
-
-    def compare(place: int, pairs: Sequence[tuple[str, DataType, str, DataType]]) -> None:
-        kinds = []
-        for here, one, there, other in pairs:
-            kind = common_type(one, other)
-            kinds.append(kind or other)
-            if kind is None:
-                problem = f"ON: {here} is {one.simpleString()} and {there} is {other.simpleString()}: values"
-                hint = "give both the same type in their tables, or cast the reference to the type of the key"
-                faults.append(Fault(path, f"{problem} of these types do not compare one to one, as keys must", hint))
-        types[place] = tuple(kinds)
-
-    def named(place: int) -> list[tuple[str, DataType]]:
-        item = join.inputs[place]
-        kinds = _types(item.key, tables[item.source])
-        return [(f"{item.alias}.{name}", kind) for name, kind in kinds.items()]
-
+    compared = _Compared(path)
     first, *others = join.members
-    for label, kind in named(first):
+    own = _key_of(join, tables, first)
+    for label, kind in own:
         if common_type(kind, kind) is None:
             faults.append(Fault(path, f"{label} is {kind.simpleString()}, which cannot be a key", "choose another key"))
-    types[first] = tuple(kind for _, kind in named(first))
+    member_types = tuple(kind for _, kind in own)
     for place in others:
-        before = zip(named(first), types[first], strict=True)
-        compare(place, [(label, kind, *own) for ((label, _), kind), own in zip(before, named(place), strict=True)])
-        types[first] = types[place]
-    types.update(dict.fromkeys(others, types[first]))
+        before = [(label, kind) for (label, _), kind in zip(own, member_types, strict=True)]
+        member_types = compared.types(before, _key_of(join, tables, place))
+    types = dict.fromkeys(join.members, member_types)
     for link in join.links:
         kinds = _expression_types(workspace, join, link, tables)
-        pairs = zip(link.expressions, kinds, named(link.input), strict=True)
-        compare(link.input, [(label.replace("`", ""), kind, *own) for label, kind, own in pairs])
+        labels = [label.replace("`", "") for label in link.expressions]
+        types[link.input] = compared.types([*zip(labels, kinds, strict=True)], _key_of(join, tables, link.input))
+    faults += compared.faults
     if faults:
         raise PipelineFileError(workspace.file.pipeline, faults)
     return tuple(types.get(place, ()) for place in range(len(join.inputs)))
+
+
+def _key_of(join: ResolvedQuery, tables: Mapping[str, Table], place: int) -> list[tuple[str, DataType]]:
+    """Return the columns of the key of an input with their types."""
+    item = join.inputs[place]
+    return [(f"{item.alias}.{name}", kind) for name, kind in _types(item.key, tables[item.source]).items()]
+
+
+class _Compared:
+    """
+    Compares the types of keys; `faults` has a fault for each pair of types that have no common type.
+
+    Args:
+        path: The place of the statement in the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.faults: list[Fault] = []
+
+    def types(self, one: Sequence[tuple[str, DataType]], other: Sequence[tuple[str, DataType]]) -> tuple[DataType, ...]:
+        """Return the types in which values of one key, or of a reference, and of another key are compared."""
+        found = []
+        for (here, mine), (there, theirs) in zip(one, other, strict=True):
+            kind = common_type(mine, theirs)
+            found.append(kind or theirs)
+            if kind is None:
+                problem = f"ON: {here} is {mine.simpleString()} and {there} is {theirs.simpleString()}: values"
+                hint = "give both the same type in their tables, or cast the reference to the type of the key"
+                problem = f"{problem} of these types do not compare one to one, as keys must"
+                self.faults.append(Fault(self._path, problem, hint))
+        return tuple(found)
 
 
 def _padding_faults(join: ResolvedQuery, tables: Mapping[str, Table]) -> Iterator[Fault]:

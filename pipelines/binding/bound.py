@@ -10,6 +10,7 @@ from lakehouse.address import Address
 from lakehouse.commit_log import commit_identity
 from lakehouse.entries import JoinHistory, SourceVersions
 from lakehouse.errors import SourceRecreated
+from lakehouse.remedies import Remedy
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, read_rows
 from pipelines.binding.ktable import BoundKTable
@@ -115,7 +116,7 @@ def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> Da
     return rows.selectExpr(*map(quote, side.columns))
 
 
-def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions], backfill: str = "backfill") -> BoundJoin:
+def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions]) -> BoundJoin:
     """
     Pin the sources, and the changelogs of joins among them, to the versions that an epoch read.
 
@@ -124,7 +125,6 @@ def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions], backfill: 
     Args:
         bound: The join, with its sources at their newest versions.
         recorded: The versions that the epoch read.
-        backfill: The command to name in the hints of errors.
 
     Raises:
         SourceRecreated: A source was recreated, or restored from a copy.
@@ -139,7 +139,7 @@ def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions], backfill: 
                 f"{table.address.label} was dropped and created again",
                 expected=f"the table with id {before.id}",
                 found=f"id {table.id}",
-                hint=f"run `lakejoin {backfill} --select {bound.join.name}`",
+                hint=Remedy("{reconcile}", bound.join.name),
             )
         if commit_identity(table, before.to_version).contradicts(before.commit):
             raise SourceRecreated(
@@ -147,7 +147,7 @@ def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions], backfill: 
                 f"{table.address.label} was restored from a copy, or its log was changed",
                 expected=f"version {before.to_version} is the commit that the epoch read",
                 found="another commit with that version",
-                hint=f"run `lakejoin {backfill} --select {bound.join.name}`",
+                hint=Remedy("{reconcile}", bound.join.name),
             )
         return replace(table, version=before.to_version)
 

@@ -1,15 +1,13 @@
 """The KTable of a changelog source: its definition, its address, and the version at which joins read it."""
 
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.sql.types import BooleanType, MapType, StructField, StructType
 
 from lakehouse.address import Address
 from lakehouse.entries import STATE
-from lakehouse.errors import Fault, ForeignWriter, LakejoinError, NotLoaded, PipelineFileError
+from lakehouse.errors import Fault, ForeignWriter, NotLoaded, PipelineFileError
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, at_rest, get
 from lakehouse.values import char_type, common_type, contains, incomparable, plain_schema
@@ -116,38 +114,6 @@ def pinned_ktable(workspace: Workspace, source: str) -> Table:
     shown = StructType([field for field in table.schema if field.name not in (DELETED, ORDER)])
     address = replace(table.address, label=source)  # joins know only the source's name
     return replace(table, address=address, schema=shown, where=f"NOT {quote(DELETED)}")
-
-
-@contextmanager
-def ktable_remedy(workspace: Workspace, source: str) -> Iterator[None]:
-    """
-    Replace the remedy in the hints of errors by the remedy of a KTable: a backfill without `--select`.
-
-    A KTable raises the same errors as a join, but it cannot be selected, so the commands in hints for joins do not
-    apply.
-    """
-    try:
-        yield
-    except LakejoinError as error:
-        if not isinstance(error, PipelineFileError):
-            error.hint = for_ktable(error.hint)
-            error.args = (error.message,)
-        raise
-
-
-def for_ktable(hint: str) -> str:
-    """Replace the remedy of a join in a hint by the remedy of a KTable."""
-    if hint.startswith("drop "):
-        return hint
-    hint = re.sub(r"`lakejoin run --select [^`]*`", "`lakejoin run`", hint)
-    return re.sub(r"((run|compare it by) )?`lakejoin (backfill|verify).*", RECONCILED, hint)
-
-
-RECONCILED = (
-    "run `lakejoin backfill`, which reconciles the KTable of this source with the current source, "
-    "and the joins that read it"
-)
-"""The remedy of a KTable."""
 
 
 def _rebuild(address: Address) -> str:

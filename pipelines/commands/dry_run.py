@@ -46,7 +46,7 @@ def _dry_run(workspace: Workspace, name: str, request: Request) -> JoinReport:
     """Compute what a backfill of a join would write, into a stage that is deleted, and report its counts."""
     watch, kind = Stopwatch(), kind_of(workspace, name)
     try:
-        with kind.remedies():
+        with kind.naming_commands():
             with watch.step("plan"), reading(name):
                 prepared = kind.prepare(request)
             plan = prepared.plan

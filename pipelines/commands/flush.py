@@ -43,10 +43,10 @@ def flush_joins(
     def flush(name: str) -> JoinReport:
         if statement_of(file, name).is_windowed:
             # New rows are processed first: after the flush they could no longer meet the buffered rows.
-            run_join(workspace, name, Request(goal=goal), progress)
+            run_join(workspace, name, Request(goal=goal or None), progress)
             return run_join(workspace, name, Request(flush=True), progress)
         if name in reading:
-            return run_join(workspace, name, Request(goal=goal), progress)
+            return run_join(workspace, name, Request(goal=goal or None), progress)
         raise LakejoinError(
             name,
             "only joins of two streams buffer rows",

@@ -39,7 +39,7 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
     try:
         with reading(name):
             kind = kind_of(workspace, name)
-            with kind.remedies():
+            with kind.naming_commands():
                 prepared = _readable(kind, kind.prepare(NEXT))
         return PlanReport.of(prepared.plan, before, notes_on(prepared.bound), _readers(prepared))
     except NotYetRun as error:

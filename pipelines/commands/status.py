@@ -20,11 +20,12 @@ from lakehouse.entries import SourceVersions as Recorded
 from lakehouse.errors import CannotContinue, LakejoinError
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
+from lakehouse.remedies import OF_TABLES, Commands, Remedy
 from lakehouse.tables import Table, commits_since, find
 from lakehouse.times import FILE_RETENTION, retention_seconds
 from pipelines.binding.input_tables import find_input
-from pipelines.binding.ktable import for_ktable
 from pipelines.binding.workspace import Workspace
+from pipelines.plan.remedies import OF_KTABLES, OF_STREAMS
 from pipelines.report import GateStatus, JoinStatus, SourceStatus
 from pipelines.report.status import State
 from pipelines.report.wording import duration, moment
@@ -75,8 +76,8 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
         look = partial(_observe_input, workspace, reconciles=reconciles)
         observations = tuple(side_by_side.map(look, names, map(recorded.get, names)))
     redefined = last is not None and last.definition != fingerprint(file, name, workspace.deviations)
-    remedy = f"`lakejoin backfill --reset --select {name}` recreates the result" if has_stream else ""
-    return judge(name, history, observations, datetime.now(UTC), redefined=redefined, remedy=remedy)
+    commands = OF_STREAMS if has_stream else OF_TABLES
+    return judge(name, history, observations, datetime.now(UTC), redefined=redefined, commands=commands)
 
 
 def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
@@ -87,8 +88,7 @@ def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
     observed = _observe(workspace, name, table, last.sources[0] if last else None, reconciles=False)
     definition = changelog_fingerprint(workspace.file, name, workspace.deviations)
     redefined = last is not None and last.definition != definition
-    found = judge(name, history, (observed,), datetime.now(UTC), redefined=redefined)
-    return found.model_copy(update={"note": for_ktable(found.note)})
+    return judge(name, history, (observed,), datetime.now(UTC), redefined=redefined, commands=OF_KTABLES)
 
 
 def judge(
@@ -98,7 +98,7 @@ def judge(
     now: datetime,
     *,
     redefined: bool = False,
-    remedy: str = "",
+    commands: Commands = OF_TABLES,
 ) -> JoinStatus:
     """
     Determine the state of a join.
@@ -109,7 +109,7 @@ def judge(
         observations: Its sources, left before right.
         now: The current time, with a time zone.
         redefined: Whether its definition in the pipeline file has changed since its last epoch.
-        remedy: What to do if the next run cannot continue; if empty, a backfill.
+        commands: The commands of its kind, for what to do if the next run cannot continue.
     """
     last = history.committed
     between = seconds_between_runs(history)
@@ -122,7 +122,7 @@ def judge(
         result_version=last.result.version if last else None,
         sources=tuple(source_status(observed, between, now) for observed in observations),
         last_gate=last_gate(history),
-        note=_note(name, state, history, redefined=redefined, remedy=remedy),
+        note=Remedy(_note(state, history, redefined=redefined), name).by(commands),
     )
 
 
@@ -263,15 +263,15 @@ def _state(history: JoinHistory, observations: tuple[ObservedSource, ...]) -> St
     return "behind" if is_behind else "current"
 
 
-def _note(name: str, state: State, history: JoinHistory, *, redefined: bool, remedy: str) -> str:
-    backfill = f"`lakejoin backfill --select {name}` reconciles the result with the sources as they are now"
+def _note(state: State, history: JoinHistory, *, redefined: bool) -> str:
+    """Return what to do, with actions as in a `Remedy`; empty if nothing has to be done."""
     if state == "broken" and history.broken is not None:
-        return f"epoch {history.broken.epoch} is broken: {history.broken.message}; {backfill}"
+        return f"epoch {history.broken.epoch} is broken: {history.broken.message}; {{abandon}}"
     if state == "open" and history.open is not None:
-        return f"epoch {history.open.epoch} is not finished: run `lakejoin run --select {name}`"
+        return f"epoch {history.open.epoch} is not finished: {{run}}"
     if redefined:
-        return f"its definition has changed since its last epoch; {remedy or backfill}"
-    return (remedy or backfill) if state == "unreadable" else ""
+        return "its definition has changed since its last epoch; {reconcile}"
+    return "{reconcile}" if state == "unreadable" else ""
 
 
 def _later(at: datetime, seconds: float | None) -> datetime | None:

@@ -52,7 +52,7 @@ def run_join(workspace: Workspace, name: str, request: Request = NEXT, progress:
         LakejoinError: A subclass names what stopped the run; nothing is half applied.
     """
     kind = kind_of(workspace, name)
-    with kind.remedies():
+    with kind.naming_commands():
         watch = Stopwatch(lambda step: progress.step(name, step))
         prepared, finished = _finish_open_and_prepare(kind, request, watch, progress)
         if isinstance(prepared.plan.route, Resume | Idle):

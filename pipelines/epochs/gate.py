@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
+from lakehouse.remedies import Remedy
 from lakehouse.stage import Stage
 from lakehouse.writes import Merge
 from pipelines.binding.workspace import Workspace
@@ -13,16 +14,13 @@ from pipelines.epochs.declared_gate import gate_of_yours
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.kind import Kind, Prefetched
 
-OF_OURS = "run `lakejoin backfill --select {join}` to reconcile the result with the sources as they are now"
-
-
 OF_YOURS = "correct the sources and run again, correct the `expectations` of the join, or set `on_failed_gate: warn`"
-"""The hints for findings of the built-in gates, and of the expectations that the pipeline file declares."""
+"""The hint for findings of the expectations that the pipeline file declares."""
 
 
 def gated(
     kind: Kind[Any], epoch: Epoch[Any], stage: Stage, entry: Entry, prefetched: Prefetched | None = None
-) -> tuple[Verdict, Verdict, str]:
+) -> tuple[Verdict, Verdict, Remedy]:
     """
     Run the gates of a staged change set.
 
@@ -38,8 +36,8 @@ def gated(
     """
     verdict = kind.gate(epoch, stage, entry, prefetched)
     if not verdict.passed or not entry.writes[-1].rows:
-        return verdict, Verdict(), OF_OURS.format(join=kind.name)
-    return *gate_of_yours(kind.workspace, kind.name, lambda: _staged(kind.workspace, stage, entry)), OF_YOURS
+        return verdict, Verdict(), Remedy("{reconcile}", kind.name)
+    return *gate_of_yours(kind.workspace, kind.name, lambda: _staged(kind.workspace, stage, entry)), Remedy(OF_YOURS)
 
 
 def _staged(workspace: Workspace, stage: Stage, entry: Entry) -> DataFrame:

@@ -5,18 +5,19 @@ What the kinds of join have in common, and where they differ: tables, look-ups, 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Generic
+from typing import ClassVar, Generic
 
 from expectations.gate import PrefetchedRows, Reader, Sources
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.errors import CannotContinue, LakejoinError
+from lakehouse.remedies import OF_TABLES, Commands
 from lakehouse.stage import Stage
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import B, Epoch, Prepared
+from pipelines.plan.remedies import naming_commands
 from pipelines.plan.request import Request
 from pipelines.plan.values import Computed
 from pipelines.report import JoinReport
@@ -51,10 +52,12 @@ class Kind(ABC, Generic[B]):
     workspace: Workspace
     name: str
 
-    @contextmanager
-    def remedies(self) -> Iterator[None]:
-        """Name in errors the remedies that this kind has."""
-        yield
+    commands: ClassVar[Commands] = OF_TABLES
+    """What the hints of errors name for the actions of `lakehouse.remedies`."""
+
+    def naming_commands(self) -> AbstractContextManager[None]:
+        """Name the commands of this kind in the hints of errors."""
+        return naming_commands(self.name, self.commands)
 
     @abstractmethod
     def prepare(self, request: Request) -> Prepared[B]:

@@ -1,7 +1,9 @@
 """Check the tables of a join and gather the facts for planning its next epoch; this module only reads."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Generic
 
 from pyspark.sql.types import StructType
 
@@ -9,18 +11,68 @@ from lakehouse.address import Address
 from lakehouse.columns import changed_columns, columns_in
 from lakehouse.commit_log import commit_identity
 from lakehouse.entries import JoinHistory
-from lakehouse.errors import FeedUnavailable, SchemaBroken, reconcile_hint
+from lakehouse.errors import FeedUnavailable, SchemaBroken
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
 from lakehouse.publish import check_owner
 from lakehouse.refusals import refuse_forgetting
-from lakehouse.tables import Table, commits_since, with_commits_since
+from lakehouse.remedies import Remedy
+from lakehouse.tables import Table, commits_since, find, with_commits_since
 from lakehouse.writes import TargetVersions
 from pipelines.binding.bound import Bound, BoundJoin
 from pipelines.binding.schema_diff import differences, listed
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import B
 from pipelines.joins.changelog import changelog_schema
 from pipelines.plan.facts import Redefined, SourceFacts
+
+
+@dataclass(frozen=True)
+class Found(Generic[B]):
+    """
+    What exists before the next epoch is planned.
+
+    Args:
+        history: The ledger's history of the join.
+        bound: The join, or the KTable; None if an epoch is open, which needs no source and no pipeline file.
+        result: Its result table; None if it does not exist.
+        beside: Its changelog or its buffered rows; None if it has none, or if they do not exist.
+    """
+
+    history: JoinHistory
+    bound: B | None
+    result: Table | None = None
+    beside: Table | None = None
+
+
+def look(
+    workspace: Workspace,
+    name: str,
+    result: Address,
+    beside: Address | None,
+    bind: Callable[[Callable[[], tuple[Table | None, JoinHistory]]], B],
+) -> Found[B]:
+    """
+    Look at the tables and the ledger of a join in parallel.
+
+    Args:
+        workspace: Where to look.
+        name: The join, or the changelog source.
+        result: The address of its result.
+        beside: The address of its changelog or its buffered rows; None if it has none.
+        bind: Binds the join; the argument returns the result and the history, which are read anyway.
+    """
+    with ThreadPoolExecutor() as executor:
+        finding_result = executor.submit(find, workspace.engine, result)
+        finding_beside = None if beside is None else executor.submit(find, workspace.engine, beside)
+        known = executor.submit(workspace.ledger.of, name)
+        binding = executor.submit(bind, lambda: (finding_result.result(), known.result()))
+        history = known.result()
+        if history.open is not None:  # a missing source must not stop the run that finishes the epoch
+            return Found(history, None)
+        other = None if finding_beside is None else finding_beside.result()
+        return Found(history, binding.result(), finding_result.result(), other)
+
 
 NO_GAPS: Mapping[str, str] = {}
 
@@ -72,15 +124,9 @@ def source_facts(
     Raises:
         FeedUnavailable: Its change feed is off.
     """
-    name = table.address.label
+    name, last = table.address.label, history.committed
     if not table.feed_on:
-        raise FeedUnavailable(
-            name,
-            "its change feed is off",
-            hint=f"ALTER TABLE {table.address.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true)"
-            + ("" if history.committed is None else f", then {reconcile_hint(join)}"),
-        )
-    last = history.committed
+        raise _feed_off(table, join, is_loaded=last is not None)
     recorded = next((s for s in last.sources if s.name == name), None) if last and not backfill else None
     commit, columns = commit_identity(table, table.version), columns_in(table.schema, used.get(name, ()))
     facts = SourceFacts(name, table.id, table.version, columns=columns, commit=commit)
@@ -102,6 +148,13 @@ def source_facts(
         changed_rows=None if None in changed else sum(number or 0 for number in changed),
         changed=changed_columns(workspace.engine, table, recorded, commits) if name in used else "",
     )
+
+
+def _feed_off(table: Table, join: str, *, is_loaded: bool) -> FeedUnavailable:
+    """Return the error for a source whose feed is off: what has changed since the last epoch is not recorded."""
+    on = f"ALTER TABLE {table.address.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true)"
+    hint = Remedy(on + (", then {reconcile}" if is_loaded else ""), join)
+    return FeedUnavailable(table.address.label, "its change feed is off", hint=hint)
 
 
 def check_changelog(

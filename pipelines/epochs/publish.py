@@ -20,6 +20,7 @@ from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavai
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.publish import ATTEMPTS, OPERATIONS, Fence, append, check_owner, committed_counts, merge
 from lakehouse.refusals import refusal
+from lakehouse.remedies import Remedy
 from lakehouse.session import settings, small_query_settings
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, get, refresh
@@ -205,7 +206,7 @@ def _run_write(workspace: Workspace, entry: Entry, target: TargetVersions, actio
                 f"epoch {entry.epoch} cannot be finished: a part of its stage is gone",
                 expected=f"the folder {entry.stage}, with the rows that are still to be written",
                 found=first_line(error),
-                hint=f"restore the folder, or run `lakejoin backfill --select {entry.join}`, which abandons the epoch",
+                hint=Remedy("restore the folder, or {abandon}", entry.join),
             ) from error
         raise refusal(error, target.address, entry.epoch, entry.join) from error
 
@@ -223,7 +224,7 @@ def broken(workspace: Workspace, entry: Entry, staged: str, found: str) -> Broke
         f"epoch {entry.epoch} is broken",
         expected=staged,
         found=found,
-        hint=f"run `lakejoin backfill --select {entry.join}` to reconcile the result",
+        hint=Remedy("{abandon}", entry.join),
     )
 
 
@@ -295,13 +296,16 @@ def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: b
             "the table was replaced by another one while an epoch was open",
             expected=f"the table with id {target.id}",
             found=f"id {table.id}",
-            hint=f"run `lakejoin backfill --select {join}`",
+            hint=Remedy("{abandon}", join),
         )
     if feed and not table.feed_on:
         raise FeedUnavailable(
             target.address.label,
             "its change feed was turned off while an epoch was open",
-            hint=f"ALTER TABLE {table.address.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true), "
-            f"then run `lakejoin run --select {join}`, which finishes the epoch",
+            hint=Remedy(
+                f"ALTER TABLE {table.address.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true), "
+                "then {run}, which finishes the epoch",
+                join,
+            ),
         )
     return table

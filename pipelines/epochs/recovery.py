@@ -14,6 +14,7 @@ from lakehouse.creation import restore
 from lakehouse.entries import ABANDONED, Entry, JoinHistory
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, LakejoinError
 from lakehouse.publish import run_of
+from lakehouse.remedies import Remedy
 from lakehouse.session import settings
 from lakehouse.stage import Stage
 from lakehouse.tables import commits_since, find
@@ -75,7 +76,7 @@ def _finish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | Non
                 entry.join,
                 f"the stage of open epoch {entry.epoch} is gone, and part of the epoch is written",
                 expected=f"the folder {entry.stage}, with the rows that are still to be written",
-                hint=f"restore the folder, or run `lakejoin backfill --select {entry.join}`, which abandons the epoch",
+                hint=Remedy("restore the folder, or {abandon}", entry.join),
             )
         log.warning("%s: the stage of epoch %s is gone before anything was written", entry.join, entry.epoch)
         abandon(workspace, entry, "the stage is gone, and nothing was written")
@@ -155,7 +156,7 @@ def refuse_elsewhere(workspace: Workspace, entry: Entry) -> None:
             f"open epoch {entry.epoch} belongs to another lake: this one was copied or moved",
             expected=f"tables and a stage in {workspace.file.storage.path or workspace.file.storage.schema_name}",
             found=", ".join(others),
-            hint=f"run `lakejoin backfill --select {entry.join}`, which abandons the epoch and leaves these alone",
+            hint=Remedy("{abandon} and leaves these alone", entry.join),
         )
 
 

@@ -80,7 +80,7 @@ def _gate(
             plan.join,
             "the change set did not pass its gate; nothing was published",
             found="; ".join(verdict.findings),
-            hint=f"inspect the stage in {stage.path}; {hint}",
+            hint=replace(hint, text=f"inspect the stage in {stage.path}; {hint.text}"),
         )
     entry = replace(entry, message="\n".join(warned.findings))
     try:

@@ -2,9 +2,12 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
 
 from lakehouse.session import WITHOUT_BROADCASTS, settings, small_query_settings
-from lakehouse.small import TooLarge
+from lakehouse.small import TooLarge, to_driver
 from lakehouse.stage import Stage
 from pipelines.binding.shared_feeds import Distorted
 from pipelines.binding.workspace import Workspace
@@ -13,8 +16,34 @@ from pipelines.plan.values import Computed, EpochPlan
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Scratch:
+    """
+    Where an epoch keeps rows that it needs several times.
+
+    Args:
+        stage: The stage of the epoch.
+        via_driver: Whether the rows are kept on the driver instead, and become literals of later plans.
+    """
+
+    stage: Stage
+    via_driver: bool = False
+
+    def keep(self, name: str, frame: DataFrame) -> DataFrame:
+        """
+        Keep the rows of a frame under a name, and return them from where they are.
+
+        Raises:
+            TooLarge: The rows do not fit on the driver.
+        """
+        if self.via_driver:
+            return to_driver(frame).frame
+        self.stage.put(name, frame)
+        return self.stage.get(frame.sparkSession, name, frame.schema)
+
+
 def via_driver_or_stage(
-    workspace: Workspace, plan: EpochPlan, size: int, stage: Stage, compute: Callable[[bool], Computed]
+    workspace: Workspace, plan: EpochPlan, size: int, stage: Stage, compute: Callable[[Scratch], Computed]
 ) -> Computed:
     """
     Compute an epoch through the driver if its plan says so, or through the stage if its rows do not fit on the driver.
@@ -26,7 +55,7 @@ def via_driver_or_stage(
         plan: The epoch.
         size: The bytes of the tables that the epoch reads.
         stage: The stage of the epoch.
-        compute: Computes the epoch into its stage; the argument is whether rows pass through the driver.
+        compute: Computes the epoch into its stage; the argument is where it keeps rows until then.
 
     Returns:
         The computed epoch.
@@ -36,7 +65,7 @@ def via_driver_or_stage(
         small = small_query_settings(size) | WITHOUT_BROADCASTS
         try:
             with settings(workspace.spark, small if via_driver else {}):
-                return compute(via_driver)
+                return compute(Scratch(stage, via_driver))
         except TooLarge:
             log.info("%s: the epoch touches more rows than fit on the driver; taking the stage instead", plan.join)
             via_driver = False

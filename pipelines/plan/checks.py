@@ -1,10 +1,11 @@
 """Checks that the targets and the definition are unchanged since the last epoch, before the next epoch is planned."""
 
 from lakehouse.errors import DefinitionChanged, ForeignWriter
+from lakehouse.remedies import Remedy
 from pipelines.plan.facts import Redefined
 
 
-def check_is_still(join: str, what: str, found: str | None, recorded: str, hint: str) -> None:
+def check_is_still(join: str, what: str, found: str | None, recorded: str, hint: str | Remedy) -> None:
     """
     Check that a target table is the table that the last epoch wrote.
 
@@ -28,7 +29,9 @@ def check_is_still(join: str, what: str, found: str | None, recorded: str, hint:
         )
 
 
-def check_definition(join: str, definition: str, recorded: str, hint: str, redefined: Redefined | None = None) -> None:
+def check_definition(
+    join: str, definition: str, recorded: str, hint: str | Remedy, redefined: Redefined | None = None
+) -> None:
     """
     Check that the definition of a join is unchanged since its last epoch.
 

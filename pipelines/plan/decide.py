@@ -1,10 +1,11 @@
 """Plan the next epoch of a join. This module reads no table; other modules gather the facts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lakehouse.entries import JoinHistory
-from lakehouse.errors import BrokenEpoch, FeedUnavailable, NotLoaded, SchemaBroken, SourceRecreated, reconcile_hint
+from lakehouse.entries import JoinHistory, SourceVersions
+from lakehouse.errors import BrokenEpoch, FeedUnavailable, NotLoaded, SchemaBroken, SourceRecreated
+from lakehouse.remedies import Remedy
 from lakehouse.writes import TargetVersions, Write
 from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.facts import Redefined, SourceFacts
@@ -29,7 +30,7 @@ def plan_open(join: str, history: JoinHistory, *, backfill: bool = False) -> Epo
         raise BrokenEpoch(
             join,
             f"epoch {open_entry.epoch} is broken: {history.broken.message}",
-            hint=f"run `lakejoin backfill --select {join}` to reconcile the result",
+            hint=Remedy("{abandon}", join),
         )
     if open_entry.slices:
         reason = (
@@ -79,31 +80,23 @@ def plan_epoch(
             raise NotLoaded(
                 join,
                 "the result does not exist yet, and `refresh: incremental` never computes it in full",
-                hint=f"run `lakejoin backfill --select {join}` for the first load",
+                hint=Remedy("{load}", join),
             )
-        ranges = tuple(
-            SourceRange(s.name, s.id, -1, s.version, -1, None, (0, s.epochs[1]), s.columns, s.commit) for s in sources
-        )
-        plan = EpochPlan(join, history.next_epoch, "load", "first-load: the result does not exist yet", ranges)
-        return _writing(plan, changelog, result)
+        return _writing(_plan_load(join, history, sources), changelog, result)
     if backfill:
-        ranges = tuple(
-            SourceRange(s.name, s.id, -1, s.version, -1, columns=s.columns, commit=s.commit) for s in sources
-        )
-        reason = "backfill: requested by the user"
-        plan = EpochPlan(join, history.next_epoch, "reconcile", reason, ranges)
-        return _writing(plan, changelog, result)
+        return _writing(_plan_backfill(join, history, sources), changelog, result)
     if last is None:
         raise NotLoaded(
             join,
             "a table exists at the address of the result, but the ledger has no epoch of it",
-            hint=f"run `lakejoin verify --select {join}` to compare it with the join, or `lakejoin backfill --select "
-            f"{join}` to adopt it",
+            hint=Remedy("{adopt}", join),
         )
     if changelog is not None:
         _check_changelog(join, last.changelog, changelog.target)
-    plan = _continue(join, definition, refresh, history, sources, result, redefined)
-    return _writing(plan, changelog, result)
+    check_is_still(join, "the result table", _id_of(result.target), last.result.id, Remedy("{reconcile}", join))
+    check_definition(join, definition, last.definition, Remedy("{redefine}", join), redefined)
+    recorded = {versions.name: versions for versions in last.sources}
+    return _writing(_plan_next(join, refresh, history, recorded, sources), changelog, result)
 
 
 def _writing(plan: EpochPlan, *writes: Write | None) -> EpochPlan:
@@ -123,69 +116,90 @@ def _check_changelog(join: str, recorded: TargetVersions | None, changelog: Targ
     check_is_still(join, "the changelog", _id_of(changelog), recorded.id, hint)
 
 
-def _continue(
+def _plan_load(join: str, history: JoinHistory, sources: Sequence[SourceFacts]) -> EpochPlan:
+    """Plan to compute a result that does not exist, from the whole sources."""
+    ranges = tuple(
+        SourceRange(s.name, s.id, -1, s.version, -1, None, (0, s.epochs[1]), s.columns, s.commit) for s in sources
+    )
+    return EpochPlan(join, history.next_epoch, "load", "first-load: the result does not exist yet", ranges)
+
+
+def _plan_backfill(join: str, history: JoinHistory, sources: Sequence[SourceFacts]) -> EpochPlan:
+    """Plan to reconcile an existing result with the whole sources."""
+    ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1, columns=s.columns, commit=s.commit) for s in sources)
+    return EpochPlan(join, history.next_epoch, "reconcile", "backfill: requested by the user", ranges)
+
+
+def _plan_next(
     join: str,
-    definition: str,
     refresh: Refresh,
     history: JoinHistory,
+    recorded: Mapping[str, SourceVersions],
     sources: Sequence[SourceFacts],
-    result: Write,
-    redefined: Redefined | None,
 ) -> EpochPlan:
-    last = history.committed
-    assert last is not None
-    backfill = reconcile_hint(join)
-    check_is_still(join, "the result table", _id_of(result.target), last.result.id, backfill)
-    rewrites = f"`lakejoin backfill --dry-run --select {join}` counts the rows that a backfill would rewrite"
-    check_definition(join, definition, last.definition, f"{rewrites}; without `--dry-run` it writes them", redefined)
-    recorded = {versions.name: versions for versions in last.sources}
-    ranges = []
-    for source in sources:
-        before = recorded[source.name]
-        if source.id != before.id:
-            raise SourceRecreated(
-                join,
-                f"{source.name} was dropped and created again",
-                expected=f"the table with id {before.id}",
-                found=f"id {source.id}",
-                hint=backfill,
-            )
-        start = source.data_versions[0] - 1 if source.data_versions else source.version
-        if source.is_restored:
-            raise SourceRecreated(
-                join,
-                f"{source.name} was restored from a copy, or its log was changed",
-                expected=f"version {before.to_version} is the commit that the last epoch read",
-                found="another commit with that version",
-                hint=backfill,
-            )
-        read = (source.changed_rows, source.epochs, source.columns, source.commit)
-        ranges.append(SourceRange(source.name, source.id, before.to_version, source.version, start, *read))
-    changed = [source for source in sources if source.changed]
-    gaps = [source for source in sources if source.gap]
-    if not changed and not gaps and not any(source.has_news for source in sources):
+    """Plan to continue from the versions of the last epoch."""
+    ranges = tuple(_range_after(join, recorded[source.name], source) for source in sources)
+    if not any(source.changed or source.gap or source.has_news for source in sources):
         reason = "no-changes: no commit with data since the last epoch"
-        return EpochPlan(join, history.next_epoch, "nothing", reason, tuple(ranges), route=Idle())
-    if changed and refresh == "incremental":
-        name = changed[0].name
-        raise SchemaBroken(
-            join, f"columns of {name} that the join uses have changed: rows without a change may have other values",
-            expected=f"the columns of {name} as of version {recorded[name].to_version}", found=changed[0].changed,
-            hint=backfill,
-        )  # fmt: skip
-    if gaps and refresh == "incremental":
-        raise FeedUnavailable(
-            join, f"cannot continue from {gaps[0].name} at version {recorded[gaps[0].name].to_version}",
-            found=gaps[0].gap, hint=backfill,
-        )  # fmt: skip
+        return EpochPlan(join, history.next_epoch, "nothing", reason, ranges, route=Idle())
+    if refresh == "incremental":
+        _check_feeds(join, recorded, sources)
+    strategy, reason = _strategy(refresh, sources)
+    return EpochPlan(join, history.next_epoch, strategy, reason, ranges)
+
+
+def _range_after(join: str, before: SourceVersions, source: SourceFacts) -> SourceRange:
+    """Return the versions of a source that follow those of the last epoch; check that it is still the same table."""
+    if source.id != before.id:
+        raise SourceRecreated(
+            join,
+            f"{source.name} was dropped and created again",
+            expected=f"the table with id {before.id}",
+            found=f"id {source.id}",
+            hint=Remedy("{reconcile}", join),
+        )
+    if source.is_restored:
+        raise SourceRecreated(
+            join,
+            f"{source.name} was restored from a copy, or its log was changed",
+            expected=f"version {before.to_version} is the commit that the last epoch read",
+            found="another commit with that version",
+            hint=Remedy("{reconcile}", join),
+        )
+    start = source.data_versions[0] - 1 if source.data_versions else source.version
+    read = (source.changed_rows, source.epochs, source.columns, source.commit)
+    return SourceRange(source.name, source.id, before.to_version, source.version, start, *read)
+
+
+def _check_feeds(join: str, recorded: Mapping[str, SourceVersions], sources: Sequence[SourceFacts]) -> None:
+    """Check that the feeds hold all changes, for a join that is never computed in full without a request."""
+    for source in sources:
+        if source.changed:
+            raise SchemaBroken(
+                join,
+                f"columns of {source.name} that the join uses have changed: unchanged rows may have other values",
+                expected=f"the columns of {source.name} as of version {recorded[source.name].to_version}",
+                found=source.changed,
+                hint=Remedy("{reconcile}", join),
+            )
+    for source in sources:
+        if source.gap:
+            raise FeedUnavailable(
+                join,
+                f"cannot continue from {source.name} at version {recorded[source.name].to_version}",
+                found=source.gap,
+                hint=Remedy("{reconcile}", join),
+            )
+
+
+def _strategy(refresh: Refresh, sources: Sequence[SourceFacts]) -> tuple[Strategy, str]:
+    """Return how to continue, and why."""
+    changed = [f"{source.name}: {source.changed}" for source in sources if source.changed]
     if changed:
-        strategy: Strategy = "reconcile"
-        reason = f"columns-changed: {'; '.join(f'{source.name}: {source.changed}' for source in changed)}"
-    elif gaps:
-        strategy = "reconcile"
-        reason = f"feed-gap: {gaps[0].name}: {gaps[0].gap}"
-    elif refresh == "full":
-        strategy, reason = "reconcile", "refresh-full: the pipeline file asks for it"
-    else:
-        strategy, reason = "incremental", "changes: the feeds hold all changes since the last epoch"
-    return EpochPlan(join, history.next_epoch, strategy, reason, tuple(ranges))
+        return "reconcile", f"columns-changed: {'; '.join(changed)}"
+    gaps = [f"{source.name}: {source.gap}" for source in sources if source.gap]
+    if gaps:
+        return "reconcile", f"feed-gap: {gaps[0]}"
+    if refresh == "full":
+        return "reconcile", "refresh-full: the pipeline file asks for it"
+    return "incremental", "changes: the feeds hold all changes since the last epoch"

@@ -63,6 +63,7 @@ def test_old_files_stay_while_a_join_has_yet_to_read_their_changes(
     assert [report.outcome for report in joins.run(lake.spark)] == ["nothing", "nothing"]
 
 
+@pytest.mark.gated
 def test_stages_that_no_epoch_needs_are_deleted(loaded: Lake) -> None:
     """Those of closed epochs, and after a day those of attempts that came to nothing; not what a gate rejected."""
     lake = loaded

@@ -259,6 +259,7 @@ def test_somebody_else_writes_meanwhile_and_the_next_backfill_begins_anew(drifte
     assert lake.rows() == RIGHT
 
 
+@pytest.mark.gated
 @pytest.mark.slow
 def test_a_slice_that_does_not_pass_its_gate_ends_the_backfill(drifted: Lake) -> None:
     lake = drifted

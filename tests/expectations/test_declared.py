@@ -15,6 +15,8 @@ from pipelines.commands.explain import explain
 from pipelines.commands.status import last_gate
 from tests.lake import Lake, only
 
+pytestmark = pytest.mark.gated
+
 BETWEEN = {"expect_column_values_to_be_between": {"column": "v", "min_value": 0}}
 STREAMS = {name: {"key": "id", "kind": "stream", "watermarks": {"t": "1 minute"}} for name in ("left", "right")}
 WINDOWED = "SELECT l.id, r.id AS r, l.v FROM left l LEFT JOIN right r ON r.t BETWEEN l.t AND l.t + INTERVAL 1 MINUTE"

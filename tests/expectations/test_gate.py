@@ -10,6 +10,8 @@ from lakehouse import limits
 from lakehouse.address import Address
 from tests.lake import Lake
 
+pytestmark = pytest.mark.gated
+
 CHANGES = "op STRING, key STRUCT<k: INT>, before STRUCT<k: INT, v: STRING>, after STRUCT<k: INT, v: STRING>"
 GOOD = [
     ("insert", (3,), None, (3, "c")),

@@ -17,6 +17,8 @@ from pipelines import Pipeline
 from tests.epochs.lookup.test_streams import JOIN, Clicks, begin, commit_at
 from tests.lake import KEYED, Lake, only
 
+pytestmark = pytest.mark.gated
+
 HOLDS = "the literal predicate misses the key"
 FINDS = "and a join on the key find different rows"
 

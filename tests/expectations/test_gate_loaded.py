@@ -14,6 +14,8 @@ from pipelines import Pipeline
 from pipelines.epochs.tables import load
 from tests.lake import KEYED, Lake, only
 
+pytestmark = pytest.mark.gated
+
 MISSING, SURPLUS, DIFFERS = "has every row", "does not compute", "a row of the result equals"
 FAULTS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "a wrong value": (lambda rows: rows.withColumn("w", F.expr("IF(k = 2, 'wrong', w)")), DIFFERS),

@@ -14,6 +14,8 @@ from tests.epochs.lookup.test_streams import JOIN, Clicks, begin, commit_at
 from tests.lake import only
 from tests.planted import planted
 
+pytestmark = pytest.mark.gated
+
 MISSING, SURPLUS = "the partner that it had at its position", "every row of the result has a cause"
 
 

@@ -17,6 +17,8 @@ from tests.epochs.window.test_windows import JOIN, Streams, _streams, at, stream
 from tests.lake import Lake, only
 from tests.planted import planted
 
+pytestmark = pytest.mark.gated
+
 __all__ = ["_streams", "streams"]
 
 Fault = Callable[[DataFrame], DataFrame]

@@ -23,6 +23,8 @@ from pipelines.epochs.tables.kind import TablesKind
 from tests.lake import KEYED, Lake, only
 from tests.planted import planted
 
+pytestmark = pytest.mark.gated
+
 
 class Kind(NamedTuple):
     """A kind of join, by its statement and the keys of its sources."""

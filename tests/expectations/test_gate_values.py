@@ -13,6 +13,8 @@ from tests.exact import held, plain
 from tests.lake import Lake, only
 from tests.planted import planted
 
+pytestmark = pytest.mark.gated
+
 BIG = "map('z', 1, 'y', 2, 'x', 3, 'w', 4, 'v', 5, 'u', 6)"
 LEGACY = {"spark.sql.legacy.castComplexTypesToString.enabled": "true"}
 STREAM = {"left": {"key": "k", "kind": "stream"}, "right": "k"}

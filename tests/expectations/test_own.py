@@ -29,6 +29,8 @@ from expectations.own.base import RowsExpectation
 from tests.expectations import own_rules
 from tests.expectations.own_rules import COLUMNS, SCHEMA, Rule, random_rows
 
+pytestmark = pytest.mark.gated
+
 KEY = ["case", "k.1", "k `2`"]
 CHANGE = {"key_columns": KEY, "operation_column": "op"}
 ORDER = {"order_columns": ["at", "on.day"]}

@@ -17,6 +17,8 @@ from pipelines import Pipeline
 from pipelines.cli import main
 from tests.lake import Lake
 
+pytestmark = pytest.mark.gated
+
 TABLES = ("result", "result__changelog")
 
 

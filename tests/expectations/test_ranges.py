@@ -12,6 +12,8 @@ from pipelines.commands.version_ranges import BadRange, RequestedRange, read_ran
 from tests.expectations.conftest import NOT_NULL
 from tests.lake import Lake, only
 
+pytestmark = pytest.mark.gated
+
 
 @pytest.mark.parametrize(
     ("given", "span"),

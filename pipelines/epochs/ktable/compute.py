@@ -18,7 +18,7 @@ from lakehouse.distorted import distortion
 from lakehouse.errors import CannotContinue
 from lakehouse.pruning import pruning
 from lakehouse.publish import STAGED_COUNTS
-from lakehouse.small import to_driver
+from lakehouse.remedies import Remedy
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import commits_since, read, read_rows
@@ -26,7 +26,7 @@ from lakehouse.writes import merged
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import via_driver_or_stage
+from pipelines.epochs.scratch import Scratch, via_driver_or_stage
 from pipelines.joins.filter import differing
 from pipelines.joins.ktable import candidates, latest
 from pipelines.plan.values import Computed
@@ -49,36 +49,12 @@ def compute_ktable(workspace: Workspace, epoch: Epoch[BoundKTable], stage: Stage
         FeedUnavailable, SchemaBroken: Its feed cannot be read; `conditions.reading`, which wraps this call, raises it.
     """
     size = epoch.bound.source.size
-    return via_driver_or_stage(workspace, epoch.plan, size, stage, partial(_compute, workspace, epoch, stage))
+    return via_driver_or_stage(workspace, epoch.plan, size, stage, partial(_compute, workspace, epoch))
 
 
-def _compute(workspace: Workspace, epoch: Epoch[BoundKTable], stage: Stage, via_driver: bool) -> Computed:
-    bound, plan = epoch.bound, epoch.plan
-    key = bound.spec.key
-    rows = _raw_rows(workspace, epoch)
-    seen = Observation()
-    rows = rows.observe(
-        seen,
-        F.count(F.lit(1)).alias("read"),
-        F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
-        F.min(F.expr(f"IF(_change_type = 'insert', NULL, {VERSION})")).alias("altered"),
-        F.count_if(F.expr(distortion({name: bound.source.schema[name].dataType for name in bound.spec.columns}))).alias(
-            "distorted"
-        ),
-    )
-    candidate_rows = candidates(rows, bound.spec)
-    if via_driver:
-        candidate_rows = to_driver(candidate_rows).frame
-    else:
-        stage.put("candidates", candidate_rows)
-        candidate_rows = stage.get(workspace.spark, "candidates", candidate_rows.schema)
-    facts = dict(seen.get)
-    altered, distorted = facts.pop("altered"), facts.pop("distorted")
-    if altered is not None:
-        raise _altered(workspace, epoch, altered)
-    if plan.strategy == "incremental":
-        (versions,) = plan.sources
-        workspace.feeds.refuse_distorted(bound.source, versions.read_after, versions.to_version, distorted)
+def _compute(workspace: Workspace, epoch: Epoch[BoundKTable], scratch: Scratch) -> Computed:
+    bound, plan, key = epoch.bound, epoch.plan, epoch.bound.spec.key
+    candidate_rows, facts = _candidates(workspace, epoch, scratch)
     held = read(workspace.spark, bound.result, plan.result.base_version)
     if plan.strategy == "incremental":
         wanted = pruning(candidate_rows.select("key"))
@@ -96,10 +72,37 @@ def _compute(workspace: Workspace, epoch: Epoch[BoundKTable], stage: Stage, via_
         expected = changes.select("after.*").select(*map(quote, held.columns))  # the source may order them differently
         changes = differing(held, expected, key, None)
     result = changes.where("op IS NOT NULL").select("op", "key", "before", "after")
-    staged = stage.put("result", result, {**STAGED_COUNTS, "tombstones": f"count_if(after.{DELETED})"})
+    staged = scratch.stage.put("result", result, {**STAGED_COUNTS, "tombstones": f"count_if(after.{DELETED})"})
     counts = {**facts, **{name: number or 0 for name, number in judged.get.items()}, **staged}
     counts |= {"unchanged": counts["touched"] - counts["inserted"] - counts["updated"]}
     return Computed(counts, (merged(plan.result, staged),))
+
+
+def _candidates(workspace: Workspace, epoch: Epoch[BoundKTable], scratch: Scratch) -> tuple[DataFrame, dict[str, int]]:
+    """
+    Return the newest raw row of each key, and the counts read and null_keys.
+
+    Raises:
+        CannotContinue: A commit of the source changed or deleted rows.
+    """
+    bound, plan, seen = epoch.bound, epoch.plan, Observation()
+    kinds = {name: bound.source.schema[name].dataType for name in bound.spec.columns}
+    rows = _raw_rows(workspace, epoch).observe(
+        seen,
+        F.count(F.lit(1)).alias("read"),
+        F.count(F.expr(f"IF({null_key(bound.spec.key)}, 1, NULL)")).alias("null_keys"),
+        F.min(F.expr(f"IF(_change_type = 'insert', NULL, {VERSION})")).alias("altered"),
+        F.count_if(F.expr(distortion(kinds))).alias("distorted"),
+    )
+    found = scratch.keep("candidates", candidates(rows, bound.spec))
+    facts = dict(seen.get)
+    altered, distorted = facts.pop("altered"), facts.pop("distorted")
+    if altered is not None:
+        raise _altered(workspace, epoch, altered)
+    if plan.strategy == "incremental":
+        (versions,) = plan.sources
+        workspace.feeds.refuse_distorted(bound.source, versions.read_after, versions.to_version, distorted)
+    return found, facts
 
 
 def _raw_rows(workspace: Workspace, epoch: Epoch[BoundKTable]) -> DataFrame:
@@ -126,5 +129,5 @@ def _altered(workspace: Workspace, epoch: Epoch[BoundKTable], version: int) -> C
         "a commit of this changelog source changed or deleted rows",
         expected="only appended rows",
         found=f"{operation} in version {version}",
-        hint="run `lakejoin backfill`",
+        hint=Remedy("{reconcile}"),
     )

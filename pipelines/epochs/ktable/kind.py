@@ -1,22 +1,23 @@
 """The KTables of changelog sources: the newest row of each key, as a table that joins read."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from expectations.gate import gate_change_set
 from expectations.validation import Verdict
 from lakehouse.creation import create
 from lakehouse.entries import Entry
 from lakehouse.errors import CannotContinue, LedgerForgot
+from lakehouse.remedies import Commands
 from lakehouse.stage import Stage
 from lakehouse.tables import get
 from lakehouse.writes import TargetVersions, written
-from pipelines.binding.ktable import BoundKTable, ktable_remedy
+from pipelines.binding.ktable import BoundKTable
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.ktable.compute import compute_ktable
 from pipelines.epochs.ktable.prepare import prepare_ktable
+from pipelines.plan.remedies import OF_KTABLES
 from pipelines.plan.request import Request
 from pipelines.plan.values import Computed, Staged
 
@@ -29,11 +30,7 @@ class KTableKind(Kind[BoundKTable]):
     A backfill goes on like a run; it reconciles the KTable only if it cannot go on.
     """
 
-    @contextmanager
-    def remedies(self) -> Iterator[None]:
-        """See `Kind.remedies`."""
-        with ktable_remedy(self.workspace, self.name):
-            yield
+    commands: ClassVar[Commands] = OF_KTABLES
 
     def prepare(self, request: Request) -> Prepared[BoundKTable]:
         """See `Kind.prepare`."""

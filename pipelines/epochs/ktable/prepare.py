@@ -1,10 +1,8 @@
 """Plan one epoch of the KTable of a changelog source, and create its table."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue
-from lakehouse.tables import Table, find
+from lakehouse.tables import Table
 from lakehouse.writes import RESULT_PART, Merge
 from pipelines.binding.ktable import BoundKTable, bind_ktable, ktable_address
 from pipelines.binding.workspace import Workspace
@@ -13,6 +11,7 @@ from pipelines.epochs.preflight import (
     check_columns,
     check_result,
     is_only_created,
+    look,
     source_facts,
     target_of,
     used_columns,
@@ -38,23 +37,20 @@ def prepare_ktable(
         CannotContinue: The next epoch cannot continue from the recorded versions.
         LakejoinError: The source is missing or a column unknown.
     """
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        finding = executor.submit(find, workspace.engine, ktable_address(workspace, name))
-        history = workspace.ledger.of(name)
-        found = finding.result()
-        if history.open is not None:
-            return Prepared(plan_open(name, history, backfill=backfill), history, None)
-        bound = bind_ktable(workspace, name)
-        if found is not None and is_only_created(found, history):
-            found = None
-        if found is not None:
-            check_columns(name, "KTable of this changelog source", bound.columns, found.schema, bound.columns_remedy)
-        try:
-            return _planned(workspace, bound, history, found, backfill=reconcile or (backfill and found is None))
-        except CannotContinue:
-            if not backfill or found is None:
-                raise
-            return _planned(workspace, bound, history, found, backfill=True)
+    found = look(workspace, name, ktable_address(workspace, name), None, lambda _: bind_ktable(workspace, name))
+    history, bound, table = found.history, found.bound, found.result
+    if bound is None:
+        return Prepared(plan_open(name, history, backfill=backfill), history, None)
+    if table is not None and is_only_created(table, history):
+        table = None
+    if table is not None:
+        check_columns(name, "KTable of this changelog source", bound.columns, table.schema, bound.columns_remedy)
+    try:
+        return _planned(workspace, bound, history, table, backfill=reconcile or (backfill and table is None))
+    except CannotContinue:
+        if not backfill or table is None:
+            raise
+        return _planned(workspace, bound, history, table, backfill=True)
 
 
 def _planned(

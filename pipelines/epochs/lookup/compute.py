@@ -26,7 +26,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import duplicates_in_changes, duplicates_in_table, refuse_keys
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.lookup.reading import StreamSources
-from pipelines.epochs.scratch import via_driver_or_stage
+from pipelines.epochs.scratch import Scratch, via_driver_or_stage
 from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.epochs.tables.reading import check_looked_up
 from pipelines.joins.lookup import as_rows, emitted, look_up
@@ -59,17 +59,17 @@ def compute_stream(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage) 
     bound, plan = epoch.bound, epoch.plan
     assert plan.strategy in ("load", "incremental", "reset"), plan.strategy
     size = sum(table.size for table in bound.sources[1:])
-    return via_driver_or_stage(workspace, plan, size, stage, partial(_compute, workspace, epoch, stage))
+    return via_driver_or_stage(workspace, plan, size, stage, partial(_compute, workspace, epoch))
 
 
 class Lookups:
     """The look-ups of one epoch."""
 
-    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, via_driver: bool) -> None:
+    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
         self._workspace, self._bound, self._plan = workspace, epoch.bound, epoch.plan
-        self.sources = StreamSources(workspace, epoch, stage, via_driver=via_driver)
+        self.sources = StreamSources(workspace, epoch, scratch)
         self.new_rows = NewRows(workspace, epoch)
-        self._via_driver = via_driver
+        self._via_driver = scratch.via_driver
         self._made = Observation()
         self._new_rows = self.new_rows.frame
 
@@ -202,9 +202,9 @@ class Lookups:
         )
 
 
-def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, via_driver: bool) -> Computed:
-    lookups = Lookups(workspace, epoch, stage, via_driver)
-    stage.put("result", lookups.rows())
+def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> Computed:
+    lookups = Lookups(workspace, epoch, scratch)
+    scratch.stage.put("result", lookups.rows())
     counts = lookups.counts()
     writes = (with_rows(epoch.plan.writes[-1], counts[APPENDED]),)
     return Computed(counts, writes, lookups.clocks(), lookups.positions)

@@ -10,13 +10,14 @@ from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.entries import Entry
 from lakehouse.session import settings, small_query_settings
-from lakehouse.small import TooLarge, to_driver
+from lakehouse.small import TooLarge
 from lakehouse.sqltext import quote, text
 from lakehouse.stage import Stage
 from lakehouse.values import comparable, type_sql
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.streams.plain_rows import plain_rows, position_of
 from pipelines.epochs.tables.gate import inspect_maps, statement_of
 from pipelines.plan.values import APPENDED, EpochPlan
@@ -62,7 +63,7 @@ def gate_lookups(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, en
         staged = stage.get(workspace.spark, "result", bound.columns)
         if number > limits.LOOKUPS_CHECKED:
             new_rows, staged = _sample(bound, new_rows, staged, number // limits.LOOKUPS_CHECKED + 1, stage.path)
-        new_rows = _materialize(workspace, stage, new_rows, via_driver=number <= limits.CHANGES_VIA_DRIVER)
+        new_rows = _kept(stage, new_rows, via_driver=number <= limits.CHANGES_VIA_DRIVER)
         links = sorted(bound.join.links, key=lambda link: link.input)
         tables = [_table(workspace, epoch, link) for link in links]
         return gate_looked_up(staged, new_rows, PLACE, _statement(bound, plan.epoch), tables, stage.path)
@@ -139,10 +140,9 @@ def _sample(
     return sampled(new_rows, list(shown.values())), sampled(staged, list(shown))
 
 
-def _materialize(workspace: Workspace, stage: Stage, rows: DataFrame, *, via_driver: bool) -> DataFrame:
-    """Materialize rows on the driver or in the stage, and return them from there."""
+def _kept(stage: Stage, rows: DataFrame, *, via_driver: bool) -> DataFrame:
+    """Keep rows on the driver or, if they are many, in the stage."""
     if via_driver:
         with suppress(TooLarge):
-            return to_driver(rows).frame
-    stage.put("gated", rows)
-    return stage.get(workspace.spark, "gated", rows.schema)
+            return Scratch(stage, via_driver=True).keep("gated", rows)
+    return Scratch(stage).keep("gated", rows)

@@ -11,6 +11,7 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.lookup.compute import Lookups, compute_stream
 from pipelines.epochs.lookup.gate import gate_lookups
+from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.streams.kind import StreamKind
 from pipelines.plan.values import Computed
 
@@ -23,9 +24,9 @@ class LookupKind(StreamKind):
         """See `StreamKind.compute_epoch`."""
         return compute_stream(self.workspace, epoch, stage)
 
-    def epoch_rows(self, epoch: Epoch[BoundJoin], stage: Stage, *, via_driver: bool) -> DataFrame:
+    def epoch_rows(self, epoch: Epoch[BoundJoin], scratch: Scratch) -> DataFrame:
         """See `StreamKind.epoch_rows`."""
-        return Lookups(self.workspace, epoch, stage, via_driver).rows()
+        return Lookups(self.workspace, epoch, scratch).rows()
 
     def gate_sources(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry) -> Verdict:
         """See `StreamKind.gate_sources`: look up the rows of the stream once more."""

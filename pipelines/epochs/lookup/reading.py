@@ -1,7 +1,6 @@
 """Read the tables of a join with a stream, with the versions of their rows within an epoch."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -12,6 +11,7 @@ from lakehouse.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.streams.new_rows import as_time, refuse_untimed
 from pipelines.epochs.tables.commits import CommitSources, key_at
 from pipelines.joins.kernel import refers_to
@@ -32,8 +32,8 @@ class StreamSources(CommitSources):
 
     _copies_tables = False  # the keys are known before a table is read, and its other rows need not be checked
 
-    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], *args: Any, **kwargs: Any) -> None:
-        super().__init__(workspace, epoch, *args, **kwargs)
+    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
+        super().__init__(workspace, epoch, scratch)
         self._clocks = epoch.plan.stream.clocks
         self.newest_time: dict[str, int] = {}
         self.behind_cut = 0

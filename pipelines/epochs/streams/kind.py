@@ -1,9 +1,8 @@
 """Joins with a stream: rows are appended to the result, and stay as they were when they met."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from pyspark.sql import DataFrame
 
@@ -11,14 +10,17 @@ from expectations.gate import gate_stream
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.errors import LakejoinError
+from lakehouse.remedies import Commands
 from lakehouse.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched
+from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.streams.load_clocks import clocks_of_load
-from pipelines.epochs.streams.prepare import create_targets, plan_flush, plan_reset, prepare_stream, stream_remedy
+from pipelines.epochs.streams.prepare import create_targets, plan_flush, plan_reset, prepare_stream
 from pipelines.epochs.streams.replay import compute_replay, plan_replay
 from pipelines.epochs.streams.verify import verify_stream
+from pipelines.plan.remedies import OF_STREAMS
 from pipelines.plan.request import Request
 from pipelines.plan.values import Computed, Resume
 from pipelines.report import JoinReport
@@ -34,11 +36,7 @@ class StreamKind(Kind[BoundJoin]):
     current tables, unless the user asks to reset it.
     """
 
-    @contextmanager
-    def remedies(self) -> Iterator[None]:
-        """See `Kind.remedies`."""
-        with stream_remedy(self.name):
-            yield
+    commands: ClassVar[Commands] = OF_STREAMS
 
     def prepare(self, request: Request) -> Prepared[BoundJoin]:
         """See `Kind.prepare`."""
@@ -93,7 +91,7 @@ class StreamKind(Kind[BoundJoin]):
         """Compute the rows of an epoch that reads its streams, or flushes them."""
 
     @abstractmethod
-    def epoch_rows(self, epoch: Epoch[BoundJoin], stage: Stage, *, via_driver: bool) -> DataFrame:
+    def epoch_rows(self, epoch: Epoch[BoundJoin], scratch: Scratch) -> DataFrame:
         """Return the rows that a recorded epoch adds to the result; see `Replayable`."""
 
     def gate(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry, prefetched: Prefetched | None) -> Verdict:

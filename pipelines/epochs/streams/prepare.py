@@ -1,19 +1,17 @@
 """Plan one epoch of a join with a stream, and create its tables."""
 
-import re
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 
 from lakehouse.columns import columns_in
 from lakehouse.commit_log import commit_identity
 from lakehouse.creation import create
 from lakehouse.entries import STATE, Entry, JoinHistory
-from lakehouse.errors import BrokenEpoch, CannotContinue, ForeignWriter, NotLoaded, reconcile_hint
+from lakehouse.errors import ForeignWriter, NotLoaded
 from lakehouse.publish import check_owner
 from lakehouse.refusals import refuse_forgetting
-from lakehouse.tables import Table, commits_since, find, get
+from lakehouse.remedies import Remedy
+from lakehouse.tables import Table, commits_since, get
 from lakehouse.writes import (
     RESULT_PART,
     STATE_PART,
@@ -29,9 +27,11 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.preflight import (
+    Found,
     check_columns,
     check_result,
     is_only_created,
+    look,
     seen_changes,
     source_facts,
     target_of,
@@ -65,80 +65,114 @@ def prepare_stream(
         CannotContinue: The next epoch cannot continue from the recorded versions.
         LakejoinError: A table is missing or a column unknown.
     """
-    options = workspace.file.joins[name]
-    with ThreadPoolExecutor() as executor:
-        finding_result = executor.submit(find, workspace.engine, workspace.table(name))
-        known = executor.submit(workspace.ledger.of, name)
-        binding = executor.submit(bind_join, workspace, name, lambda: (finding_result.result(), known.result()))
-        is_windowed = statement_of(workspace.file, name).is_windowed
-        finding_state = executor.submit(find, workspace.engine, workspace.table(name + STATE)) if is_windowed else None
-        history = known.result()
-        if history.open is not None:
-            return Prepared(plan_open(name, history, backfill=backfill), history, None)
-        result, bound = finding_result.result(), binding.result()
-        state = None if finding_state is None else finding_state.result()
-    if result is not None and is_only_created(result, history):
-        result = None
-    if backfill and result is not None:
+    state = workspace.table(name + STATE) if statement_of(workspace.file, name).is_windowed else None
+    found = look(workspace, name, workspace.table(name), state, lambda known: bind_join(workspace, name, known))
+    history, bound, result = found.history, found.bound, found.result
+    if bound is None:
+        return Prepared(plan_open(name, history, backfill=backfill), history, None)
+    if result is None or is_only_created(result, history):
+        return _prepare_load(workspace, bound, history, backfill=backfill, goal=goal)
+    if backfill:
         # An explicit backfill overrides the checks below.
         writes = (Append(target_of(bound.result, result), RESULT_PART),)
         return Prepared(EpochPlan(name, history.next_epoch, "replay", BACKFILL, writes=writes), history, bound)
+    return _prepare_next(workspace, bound, replace(found, result=result), goal=goal)
+
+
+def _prepare_load(
+    workspace: Workspace, bound: BoundJoin, history: JoinHistory, *, backfill: bool, goal: Mapping[str, int] | None
+) -> Prepared[BoundJoin]:
+    """Plan the load of a result that does not exist."""
     bound = up_to(bound, goal or {})
-    upstream = Upstream.of(workspace, bound)
-    epochs = {made: (0, epoch) for made, epoch in upstream.epochs(bound).items()}
-    last = history.committed
-    is_from_start = result is None
-    clocks = {} if last is None or is_from_start else last.clocks
-    cut = None
-    if last is not None and not is_from_start:
+    epochs = {made: (0, epoch) for made, epoch in Upstream.of(workspace, bound).epochs(bound).items()}
+    facts = _facts(workspace, bound, history, used_columns(bound, None), epochs, is_from_start=True)
+    # A dropped result is an error that names the remedies; it must not be computed again by itself.
+    refresh: Refresh = workspace.file.joins[bound.join.name].refresh if history.committed is None else "incremental"
+    result = Append(TargetVersions.of_new(bound.result), RESULT_PART)
+    plan = plan_epoch(bound.join.name, bound.definition, refresh, history, facts, result, backfill=backfill)
+    if bound.state is not None:
+        plan = replace(plan, writes=(Merge(TargetVersions.of_new(bound.state), STATE_PART), *plan.writes))
+    size = sum(bound.table(place).size for place in _places(bound))
+    return Prepared(replace(plan, stream=StreamInput(new_bytes=size)), history, bound)
+
+
+def _prepare_next(
+    workspace: Workspace, bound: BoundJoin, found: Found[BoundJoin], *, goal: Mapping[str, int] | None
+) -> Prepared[BoundJoin]:
+    """Plan the epoch that follows the last one, up to a cut through the new commits of the sources."""
+    name, history, last, result = bound.join.name, found.history, found.history.committed, found.result
+    assert result is not None
+    epochs: dict[str, tuple[int, int]] = {}
+    more = False
+    if last is not None:
         # The recorded versions belong to the recorded definition.
         redefined = seen_changes(bound, result, history)
-        check_definition(name, bound.definition, last.definition, reconcile_hint(name), redefined)
-        recorded = {source.name: source for source in last.sources}
-        new, bound = new_commits(workspace, bound, upstream, recorded, clocks, goes_on=goal is not None)
-        cut = find_cut(new, options.max_versions, options.max_bytes)
-        versions = dict(cut.versions)
-        for made, (_, newest) in epochs.items():
-            before = recorded[made]
-            until = versions.pop(made, before.to_epoch)
-            epochs[made] = (before.to_epoch, until)
-            if until < newest:
-                versions[made] = max(before.to_version, upstream.version(made, until))
-        bound = up_to(bound, versions)
-    used = used_columns(bound, result)
+        check_definition(name, bound.definition, last.definition, Remedy("{redefine}", name), redefined)
+        bound, epochs, more = _cut(workspace, bound, last, goal)
+    facts = _facts(workspace, bound, history, used_columns(bound, result), epochs, is_from_start=False)
+    write = Append(target_of(bound.result, result), RESULT_PART)
+    # Rows met the tables as they were then, so a feed gap must not cause a full computation.
+    plan = plan_epoch(name, bound.definition, "incremental", history, facts, write)
+    assert last is not None, "an existing result without an epoch is refused"
+    if more and isinstance(plan.route, Idle):
+        plan = replace(plan, reason="held-back: the new rows are later than rows that other inputs have yet to process")
+    check_result(workspace, name, bound, result, history, backfill=False)
+    buffered = 0
+    if bound.state is not None:
+        state = checked_state(workspace, bound, last, history, found.beside)
+        buffered = state.size
+        plan = replace(plan, writes=(Merge(target_of(bound.state, state), STATE_PART), *plan.writes))
+    size = sum(_bytes(workspace, bound.table(place), plan) for place in _places(bound))
+    return Prepared(replace(plan, stream=StreamInput(last.clocks, size, buffered, more)), history, bound)
+
+
+def _cut(
+    workspace: Workspace, bound: BoundJoin, last: Entry, goal: Mapping[str, int] | None
+) -> tuple[BoundJoin, dict[str, tuple[int, int]], bool]:
+    """
+    Cut the new commits of the sources at one position of their order.
+
+    Returns:
+        The join, with its sources at the versions of the cut; the epochs (from, to] of the joins that make its streams;
+        and whether the sources have further commits.
+    """
+    bound = up_to(bound, goal or {})
+    options, upstream = workspace.file.joins[bound.join.name], Upstream.of(workspace, bound)
+    recorded = {source.name: source for source in last.sources}
+    new, bound = new_commits(workspace, bound, upstream, recorded, last.clocks, goes_on=goal is not None)
+    cut = find_cut(new, options.max_versions, options.max_bytes)
+    versions, epochs = dict(cut.versions), {}
+    for made, newest in upstream.epochs(bound).items():
+        before = recorded[made]
+        until = versions.pop(made, before.to_epoch)
+        epochs[made] = (before.to_epoch, until)
+        if until < newest:
+            versions[made] = max(before.to_version, upstream.version(made, until))
+    return up_to(bound, versions), epochs, cut.more
+
+
+def _facts(
+    workspace: Workspace,
+    bound: BoundJoin,
+    history: JoinHistory,
+    used: Mapping[str, tuple[str, ...]],
+    epochs: Mapping[str, tuple[int, int]],
+    *,
+    is_from_start: bool,
+) -> list[SourceFacts]:
+    """Gather what has happened to the sources; a global table is read as it is, so that nothing matters."""
     facts = [
         SourceFacts(table.address.label, table.id, table.version)
         if source_kind(workspace, table) == "global_table"
-        else source_facts(workspace, name, table, history, used, backfill=is_from_start)
+        else source_facts(workspace, bound.join.name, table, history, used, backfill=is_from_start)
         for table in (*bound.sources, *bound.logs.values())
     ]
-    facts = [replace(fact, epochs=epochs.get(fact.name, fact.epochs)) for fact in facts]
-    # Rows met the tables as they were then, so a feed gap must not cause a full computation.
-    refresh: Refresh = options.refresh if last is None else "incremental"
-    plan = plan_epoch(
-        name,
-        bound.definition,
-        refresh,
-        history,
-        facts,
-        Append(target_of(bound.result, result), RESULT_PART),
-        backfill=backfill and is_from_start,
-    )
-    streams = [bound.table(place) for place in range(1 if bound.is_read_once else len(bound.streams))]
-    size = sum(stream.size if is_from_start else _bytes(workspace, stream, plan) for stream in streams)
-    more = cut is not None and cut.more
-    if more and isinstance(plan.route, Idle):
-        plan = replace(plan, reason="held-back: the new rows are later than rows that other inputs have yet to process")
-    buffered = 0
-    if result is not None:
-        check_result(workspace, name, bound, result, history, backfill=False)
-        if bound.state is not None and last is not None:
-            state = checked_state(workspace, bound, last, history, state)
-            buffered = state.size
-    if bound.state is not None:
-        kept = state if last is not None and not is_from_start else None
-        plan = replace(plan, writes=(Merge(target_of(bound.state, kept), STATE_PART), *plan.writes))
-    return Prepared(replace(plan, stream=StreamInput(clocks, size, buffered, more)), history, bound)
+    return [replace(fact, epochs=epochs.get(fact.name, fact.epochs)) for fact in facts]
+
+
+def _places(bound: BoundJoin) -> range:
+    """Return the places of the streams that are read."""
+    return range(1 if bound.is_read_once else len(bound.streams))
 
 
 def checked_state(
@@ -161,37 +195,13 @@ def checked_state(
     assert table is not None
     try:
         check_owner(workspace.engine, table, recorded.version, history.run_ids(with_abandoned=True), name)
-        check_columns(name, "table of buffered rows", state_schema(bound), table.schema, hint)
-    except CannotContinue as error:
-        error.hint = hint
-        error.args = (error.message,)
-        raise
+    except ForeignWriter as error:  # only a reset recreates the buffered rows
+        raise ForeignWriter(
+            error.where, error.problem, expected=error.expected, found=error.found, hint=hint
+        ) from error
+    check_columns(name, "table of buffered rows", state_schema(bound), table.schema, hint)
     refuse_forgetting(name, table.address, table.properties)
     return table
-
-
-@contextmanager
-def stream_remedy(name: str) -> Iterator[None]:
-    """
-    Replace the remedies in errors by those of a join with a stream, which nothing reconciles with its current sources.
-
-    Joins with a stream share the protocol of joins of tables, and so their errors. If a hint of these errors names a
-    backfill, replace it by a reset, which recreates the result.
-    """
-    backfill = f"`lakejoin backfill --select {name}`"
-    try:
-        yield
-    except ForeignWriter as error:
-        if "--reset" in error.hint:  # only a reset recreates the buffered rows
-            raise
-        error.hint = f"{backfill} appends missing rows; `--accept` accepts the result as it is, `--reset` recreates it"
-        error.args = (error.message,)
-        raise
-    except CannotContinue as error:
-        if not isinstance(error, BrokenEpoch) and "--" not in error.hint.replace("--select", ""):
-            error.hint = re.sub(r"`lakejoin backfill[^`]*`", f"`lakejoin backfill --reset --select {name}`", error.hint)
-            error.args = (error.message,)
-        raise
 
 
 def plan_reset(workspace: Workspace, prepared: Prepared[BoundJoin]) -> Prepared[BoundJoin]:

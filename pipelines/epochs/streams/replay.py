@@ -29,6 +29,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.comparison import Difference, add_up
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.preflight import check_columns, target_of
+from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.streams.prepare import checked_state
 from pipelines.epochs.streams.source_progress import source_kind
 from pipelines.joins.difference import bag_difference
@@ -55,7 +56,7 @@ class Replayable(Protocol):
     def name(self) -> str:
         """The join."""
 
-    def epoch_rows(self, epoch: Epoch[BoundJoin], stage: Stage, *, via_driver: bool) -> DataFrame:
+    def epoch_rows(self, epoch: Epoch[BoundJoin], scratch: Scratch) -> DataFrame:
         """
         Return the rows that an epoch adds to the result.
 
@@ -151,15 +152,15 @@ class Replay:
         )
         if plan.strategy == "load":
             plan = replace(plan, stream=StreamInput())
-        epoch = Epoch(at_recorded(self.bound, entry.sources, "backfill --reset"), plan)
+        epoch = Epoch(at_recorded(self.bound, entry.sources), plan)
         self._inspect(epoch)
         is_small = entry.counts.get("read", limits.CHANGES_VIA_DRIVER) < limits.CHANGES_VIA_DRIVER
         if plan.strategy == "incremental" and is_small:
             try:
-                return self._kind.epoch_rows(epoch, stage, via_driver=True)
+                return self._kind.epoch_rows(epoch, Scratch(stage, via_driver=True))
             except TooLarge:
                 log.info("%s: epoch %s is replayed through the stage", entry.join, entry.epoch)
-        return self._kind.epoch_rows(epoch, stage, via_driver=False)
+        return self._kind.epoch_rows(epoch, Scratch(stage))
 
     def _inspect(self, epoch: Epoch[BoundJoin]) -> None:
         """Inspect the feeds that an epoch read, so that distorted rows are read from the tables."""

@@ -18,7 +18,6 @@ from lakehouse.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.plan.cut import NewCommit, NewCommits, find_cut
-from pipelines.plan.values import APPENDED
 from pipelines.spec import is_stream, reads, statement_of
 
 LOOKS = 3
@@ -75,7 +74,7 @@ class Upstream:
                 found=f"a {restarts[-1].strategy} in epoch {restarts[-1].epoch}",
                 hint=f"run `lakejoin backfill --reset --select {self.join}` to recreate this result, too",
             )
-        entries = [entry for entry in history.between(after, until) if entry.positions or entry.counts.get(APPENDED)]
+        entries = [entry for entry in history.between(after, until) if entry.positions or entry.writes[-1].rows]
         return tuple(map(_epoch, entries))
 
     def later(self, name: str, epoch: int) -> NewCommit | None:
@@ -134,20 +133,10 @@ def new_commits(
     epochs = upstream.epochs(bound)
     made = {name: upstream.new_epochs(name, recorded[name].to_epoch, epoch) for name, epoch in epochs.items()}
     for attempt in range(LOOKS):
-        plain = {
-            place: table
-            for place, table in enumerate(bound.sources)
-            if source_kind(workspace, table) in ("stream", "table")
-            and table.address.label in recorded
-            and recorded[table.address.label].to_version <= table.version
-        }
-        since = {place: recorded[table.address.label].to_version for place, table in plain.items()}
-        new = {place: _with_data(workspace, table, since[place]) for place, table in plain.items()}
-        if not any(new.values()) and not any(made.values()):
+        commits = _Commits.of(workspace, bound, recorded)
+        if not any(commits.new.values()) and not any(made.values()):
             return [], bound
-        with ThreadPoolExecutor() as executor:
-            again = dict(zip(plain, executor.map(partial(refresh, workspace.engine), plain.values()), strict=True))
-        after = {place: _with_data(workspace, again[place], table.version) for place, table in plain.items()}
+        after, again = commits.look_again(workspace)
         if goes_on or attempt == LOOKS - 1 or not any(after.values()):
             break
         bound = replace(bound, sources=tuple(again.get(place, table) for place, table in enumerate(bound.sources)))
@@ -159,15 +148,51 @@ def new_commits(
         is_last = place == 0 and bound.join.window is None
         order = 0 if bound.is_self_join else place  # both names of one stream share a position
         if name in epochs:
-            ends, commits = (recorded[name].to_epoch, epochs[name]), made[name]
-            later = upstream.later(name, epochs[name])
-        elif place in plain:
-            ends, commits = (since[place], table.version), tuple(map(_arrival, new[place]))
+            ends, later = (recorded[name].to_epoch, epochs[name]), upstream.later(name, epochs[name])
+            found.append(NewCommits(name, order, *ends, made[name], later, clock, is_last))
+        elif place in commits.tables:
+            ends, new = (commits.since[place], table.version), tuple(map(_arrival, commits.new[place]))
             later = _arrival(after[place][0]) if after[place] else None
-        else:
-            continue
-        found.append(NewCommits(name, order, *ends, commits, later, clock, is_last))
+            found.append(NewCommits(name, order, *ends, new, later, clock, is_last))
     return found, bound
+
+
+@dataclass(frozen=True)
+class _Commits:
+    """
+    The new commits with data of the sources that no other join makes, by the place of the source.
+
+    Args:
+        tables: The sources.
+        since: The versions that are already accounted for.
+        new: The commits after these versions, up to the version of the table.
+    """
+
+    tables: Mapping[int, Table]
+    since: Mapping[int, int]
+    new: Mapping[int, list[Commit]]
+
+    @staticmethod
+    def of(workspace: Workspace, bound: BoundJoin, recorded: Mapping[str, SourceVersions]) -> "_Commits":
+        """Read the new commits."""
+        tables = {
+            place: table
+            for place, table in enumerate(bound.sources)
+            if source_kind(workspace, table) in ("stream", "table")
+            and table.address.label in recorded
+            and recorded[table.address.label].to_version <= table.version
+        }
+        since = {place: recorded[table.address.label].to_version for place, table in tables.items()}
+        new = {place: _with_data(workspace, table, since[place]) for place, table in tables.items()}
+        return _Commits(tables, since, new)
+
+    def look_again(self, workspace: Workspace) -> tuple[dict[int, list[Commit]], dict[int, Table]]:
+        """Return the commits that came to each source while the others were read, and the sources as they are now."""
+        with ThreadPoolExecutor() as executor:
+            found = executor.map(partial(refresh, workspace.engine), self.tables.values())
+            again = dict(zip(self.tables, found, strict=True))
+        after = {place: _with_data(workspace, again[place], table.version) for place, table in self.tables.items()}
+        return after, again
 
 
 def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:

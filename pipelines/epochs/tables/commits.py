@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -15,6 +14,9 @@ from lakehouse.values import type_sql
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.ktable import bind_ktable
 from pipelines.binding.shared_feeds import Rows
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.tables.reading import EpochSources
 from pipelines.joins.changelog import logged_changes
 from pipelines.joins.ktable import accepted, candidates
@@ -36,8 +38,8 @@ class CommitSources(EpochSources):
 
     _reads_feeds_directly = False  # no gate checks each row of a changelog or of a stream against the feeds
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
+        super().__init__(workspace, epoch, scratch)
         self._commits: dict[str, DataFrame] = {}
 
     def in_order_of_time(self) -> "Commits | None":

@@ -22,7 +22,7 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import REMOVE, duplicates_in_changes, refuse_keys
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import via_driver_or_stage
+from pipelines.epochs.scratch import Scratch, via_driver_or_stage
 from pipelines.epochs.tables.commits import Commits, CommitSources
 from pipelines.epochs.tables.reading import EpochSources, check_looked_up
 from pipelines.joins.changelog import changelog_rows
@@ -46,7 +46,7 @@ def compute_changes(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage)
         FeedUnavailable, SchemaBroken: A feed cannot be read; `conditions.reading`, which wraps this call, raises them.
     """
     size = sum(table.size for table in epoch.bound.sources)
-    return via_driver_or_stage(workspace, epoch.plan, size, stage, partial(_compute, workspace, epoch, stage))
+    return via_driver_or_stage(workspace, epoch.plan, size, stage, partial(_compute, workspace, epoch))
 
 
 def writes_of_tables(plan: EpochPlan, counts: Mapping[str, int]) -> tuple[Write, ...]:
@@ -55,16 +55,16 @@ def writes_of_tables(plan: EpochPlan, counts: Mapping[str, int]) -> tuple[Write,
     return (*logged, merged(plan.result, counts))
 
 
-def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, via_driver: bool) -> Computed:
-    counts = _counts(workspace, epoch, stage, via_driver=via_driver)
+def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> Computed:
+    counts = _counts(workspace, epoch, scratch)
     return Computed(counts, writes_of_tables(epoch.plan, counts))
 
 
-def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, *, via_driver: bool) -> dict[str, int]:
+def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> dict[str, int]:
     """Compute an epoch into its stage and return its counts."""
     bound, plan = epoch.bound, epoch.plan
     kind = EpochSources if bound.changelog is None else CommitSources
-    sources = kind(workspace, epoch, stage, via_driver=via_driver)
+    sources = kind(workspace, epoch, scratch)
     sources.read_changes()
     for source, changes in sources.twice.items():
         then_backfill = f"{REMOVE}; then run `lakejoin backfill --select {plan.join}` to continue"
@@ -85,9 +85,10 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, *, via_
     changelog = None if commits is None else _changelog(bound, plan, commits, touched)
     with ThreadPoolExecutor(max_workers=1) as executor:
         checked = executor.submit(check_looked_up, bound, sources)
-        staged = stage.put("result", result, STAGED_COUNTS, via_driver=via_driver)
+        stage, few = scratch.stage, scratch.via_driver
+        staged = stage.put("result", result, STAGED_COUNTS, via_driver=few)
         if changelog is not None:
-            staged |= stage.put("changelog", changelog, {"changelog": "count(1)"}, via_driver=via_driver)
+            staged |= stage.put("changelog", changelog, {"changelog": "count(1)"}, via_driver=few)
         looked_up = checked.result()
     counts = sources.counts
     counts["looked_up"] += looked_up

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pyspark.errors import AnalysisException
 
 from lakehouse.entries import Entry
-from lakehouse.errors import ForeignWriter, LakejoinError, NotLoaded, reconcile_hint
+from lakehouse.errors import ForeignWriter, LakejoinError, NotLoaded
 from lakehouse.feed import read_feed
 from lakehouse.publish import check_owner
+from lakehouse.remedies import Remedy
 from lakehouse.tables import find, read
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
@@ -62,9 +63,11 @@ def plan_subset(workspace: Workspace, prepared: Prepared[BoundJoin], where: str)
     """
     bound, last, name = prepared.epoch.bound, prepared.history.committed, prepared.plan.join
     if last is None or prepared.plan.result.is_new:
-        raise NotLoaded(name, "the result does not exist yet: no part can be reconciled", hint=reconcile_hint(name))
-    check_definition(name, bound.definition, last.definition, reconcile_hint(name))
-    check_is_still(name, "the result table", prepared.plan.result.id, last.result.id, reconcile_hint(name))
+        raise NotLoaded(
+            name, "the result does not exist yet: no part can be reconciled", hint=Remedy("{reconcile}", name)
+        )
+    check_definition(name, bound.definition, last.definition, Remedy("{reconcile}", name))
+    check_is_still(name, "the result table", prepared.plan.result.id, last.result.id, Remedy("{reconcile}", name))
     if bound.changelog is not None:
         _check_changelog(workspace, bound, prepared, last)
     condition = condition_of(workspace, bound, where, prepared.plan.result.base_version)
@@ -83,9 +86,9 @@ def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared[
     assert bound.changelog is not None
     name, recorded = bound.join.name, last.changelog
     if recorded is None or recorded.version is None:
-        raise NotLoaded(name, "the last epoch kept no changelog", hint=reconcile_hint(name))
+        raise NotLoaded(name, "the last epoch kept no changelog", hint=Remedy("{reconcile}", name))
     found = find(workspace.engine, bound.changelog)
-    check_is_still(name, "the changelog", None if found is None else found.id, recorded.id, reconcile_hint(name))
+    check_is_still(name, "the changelog", None if found is None else found.id, recorded.id, Remedy("{reconcile}", name))
     assert found is not None
     check_owner(workspace.engine, found, recorded.version, prepared.history.run_ids(), name)
 
@@ -147,5 +150,5 @@ def _check_rest(
             "a foreign write changed rows of this table that do not meet the condition",
             expected=f"no such change after version {recorded}",
             found=f"{outside} rows in its change feed up to version {version}",
-            hint=f"widen the condition, or {reconcile_hint(bound.join.name)}",
+            hint=Remedy("widen the condition, or {reconcile}", bound.join.name),
         )

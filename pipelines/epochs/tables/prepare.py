@@ -1,10 +1,8 @@
 """Plan one epoch of a join of tables."""
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from lakehouse.errors import FeedUnavailable, SchemaBroken
-from lakehouse.tables import find
 from lakehouse.writes import CHANGELOG_PART, RESULT_PART, Append, Merge
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
@@ -14,6 +12,7 @@ from pipelines.epochs.preflight import (
     NO_GAPS,
     check_changelog,
     check_result,
+    look,
     seen_changes,
     source_facts,
     target_of,
@@ -38,20 +37,16 @@ def prepare(
         CannotContinue: The next epoch cannot continue from the recorded versions.
         LakejoinError: A table is missing or a column unknown.
     """
-    refresh = workspace.file.joins[name].refresh
-    with ThreadPoolExecutor() as executor:
-        finding_result = executor.submit(find, workspace.engine, workspace.table(name))
-        address = workspace.changelog(name)
-        finding_changelog = None if address is None else executor.submit(find, workspace.engine, address)
-        known = executor.submit(workspace.ledger.of, name)
-        binding = executor.submit(bind_join, workspace, name, lambda: (finding_result.result(), known.result()))
-        history = known.result()
-        if history.open is not None:
-            # An open epoch needs no source, so a missing source must not stop it.
-            return Prepared(plan_open(name, history, backfill=backfill), history, None)
-        result = finding_result.result()
-        changelog = None if finding_changelog is None else finding_changelog.result()
-        bound = binding.result()
+    found = look(
+        workspace,
+        name,
+        workspace.table(name),
+        workspace.changelog(name),
+        lambda known: bind_join(workspace, name, known),
+    )
+    history, bound, result = found.history, found.bound, found.result
+    if bound is None:
+        return Prepared(plan_open(name, history, backfill=backfill), history, None)
     used = used_columns(bound, result)
     named = (*((table.address.label, table) for table in bound.sources), *bound.logs.items())
     facts = [
@@ -61,16 +56,16 @@ def prepare(
     plan = plan_epoch(
         name,
         bound.definition,
-        refresh,
+        workspace.file.joins[name].refresh,
         history,
         facts,
         Merge(target_of(bound.result, result), RESULT_PART),
-        changelog=None if bound.changelog is None else Append(target_of(bound.changelog, changelog), CHANGELOG_PART),
+        changelog=None if bound.changelog is None else Append(target_of(bound.changelog, found.beside), CHANGELOG_PART),
         backfill=backfill,
         redefined=seen_changes(bound, result, history),
     )
-    if changelog is not None:
-        check_changelog(workspace, bound, changelog, history, backfill=backfill)
+    if found.beside is not None:
+        check_changelog(workspace, bound, found.beside, history, backfill=backfill)
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=backfill)
     return Prepared(plan, history, bound)

@@ -12,14 +12,13 @@ from lakehouse.changes import key_struct, net, null_key
 from lakehouse.conditions import reading
 from lakehouse.distorted import distortion
 from lakehouse.pruning import Pruning
-from lakehouse.small import to_driver
-from lakehouse.stage import Stage
 from lakehouse.tables import Table
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.shared_feeds import Rows
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import EXAMPLES, Duplicate, refuse_keys
 from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.tables.lookups import LookUps
 from pipelines.spec import Link
 
@@ -31,9 +30,7 @@ class EpochSources:
     Args:
         workspace: Where they are.
         epoch: The epoch.
-        stage: Where changes and keys are materialized while the epoch is computed.
-        via_driver: Whether all rows between feeds and change set pass through the driver instead; rows that prove too
-            many for it raise `TooLarge`.
+        scratch: Where changes and keys are kept while the epoch is computed.
 
     `counts` holds the feed rows read, the feed rows without a key, the rows looked up and the source files read for
     these. `twice` holds the changes of sources that have a changed key more than once.
@@ -43,22 +40,15 @@ class EpochSources:
     _copies_tables = True
     _reads_feeds_directly = True
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        epoch: Epoch[BoundJoin],
-        stage: Stage,
-        *,
-        via_driver: bool,
-    ) -> None:
+    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
         self._workspace = workspace
         self._bound = epoch.bound
-        self._stage = stage
-        self._via_driver = via_driver
+        self._scratch = scratch
+        self._via_driver = scratch.via_driver
         self._plan = epoch.plan
         self._ranges = {versions.name: versions for versions in epoch.plan.sources}
         self._changed: dict[str, DataFrame] = {}
-        self._lookups = LookUps(workspace, epoch.bound, via_driver=via_driver, copies=self._copies_tables)
+        self._lookups = LookUps(workspace, epoch.bound, via_driver=scratch.via_driver, copies=self._copies_tables)
         self._counts = {"read": 0, "null_keys": 0}
         self._unchecked: list[tuple[int, DataFrame]] = []
         self.twice: dict[str, DataFrame] = {}
@@ -117,11 +107,8 @@ class EpochSources:
         return self._lookups.pruning(keys)
 
     def materialize(self, name: str, frame: DataFrame) -> DataFrame:
-        """Materialize a frame on the driver or in the stage, and return it from there."""
-        if self._via_driver:
-            return to_driver(frame).frame
-        self._stage.put(name, frame)
-        return self._stage.get(self._workspace.spark, name, frame.schema)
+        """Keep the rows of a frame, and return them from where they are."""
+        return self._scratch.keep(name, frame)
 
     def _netted(self, source: str) -> Mapping[str, int]:
         """Net the feed of a source, with errors that name the source."""

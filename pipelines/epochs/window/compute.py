@@ -15,14 +15,13 @@ from lakehouse import limits
 from lakehouse.entries import StreamPosition
 from lakehouse.errors import BufferFull
 from lakehouse.session import NOT_ADAPTIVE, settings
-from lakehouse.small import to_driver
 from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from lakehouse.writes import Write, with_rows
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import via_driver_or_stage
+from pipelines.epochs.scratch import Scratch, via_driver_or_stage
 from pipelines.epochs.window.ordered_rows import OrderedRows
 from pipelines.epochs.window.state import BufferedRows, put_state, read_buffered
 from pipelines.joins.expiry import OP, UNMATCHED, buffer_changes, peak_buffered, unmatched
@@ -77,13 +76,11 @@ def compute_windowed(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage
         and sum(rows or 0 for rows in new_rows) <= limits.NOT_ADAPTIVE_ROWS
     )
     with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
-        return via_driver_or_stage(
-            workspace, plan, plan.stream.bytes, stage, partial(_compute, workspace, epoch, stage)
-        )
+        return via_driver_or_stage(workspace, plan, plan.stream.bytes, stage, partial(_compute, workspace, epoch))
 
 
-def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, via_driver: bool) -> Computed:
-    meetings = Meetings(workspace, epoch, stage, via_driver)
+def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> Computed:
+    meetings = Meetings(workspace, epoch, scratch)
     try:
         appended = meetings.put_result()
         buffered, state = meetings.put_state()
@@ -101,17 +98,15 @@ class Meetings:
     Args:
         workspace: Where to work.
         epoch: The epoch; its plan names the version with the rows that are buffered before it.
-        stage: Holds the frames that are used several times.
-        via_driver: Whether the rows are few enough to pass through the driver.
+        scratch: Keeps the rows that are used several times.
     """
 
-    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, via_driver: bool) -> None:
-        self._workspace, self._epoch, self._stage, self._via_driver = workspace, epoch, stage, via_driver
+    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
+        self._workspace, self._epoch, self._scratch = workspace, epoch, scratch
+        self._stage = scratch.stage
         self._bound, self._plan = epoch.bound, epoch.plan
         self._join, self._semantics = self._bound.join, self._bound.semantics
-        self._new_rows = OrderedRows(
-            workspace, epoch, via_driver, self._materialize, must_keep=self._max_buffered is not None
-        )
+        self._new_rows = OrderedRows(workspace, epoch, scratch, must_keep=self._max_buffered is not None)
         self._changes: DataFrame | None = None
 
     def put_result(self) -> dict[str, int]:
@@ -133,9 +128,9 @@ class Meetings:
             counts = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
             self._changes = changes_of_buffer(None)
             return counts
-        if self._via_driver or self._needs_pairs:
-            found = self._materialize("pairs", found)
-            self._changes = self._materialize(
+        if self._scratch.via_driver or self._needs_pairs:
+            found = self._scratch.keep("pairs", found)
+            self._changes = self._scratch.keep(
                 "buffer_changes", changes_of_buffer(matched_rows(found, self._join, self._semantics))
             )
             rows = self._rows_of(found).unionByName(self._unmatched_rows(self._unmatched()))
@@ -144,7 +139,7 @@ class Meetings:
         paired = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
         written = self._stage.get(self._workspace.spark, "result", self._bound.columns)
         met = matched_rows(_identities_of(written), self._join, self._semantics)
-        self._changes = self._materialize("buffer_changes", changes_of_buffer(met))
+        self._changes = self._scratch.keep("buffer_changes", changes_of_buffer(met))
         more = self._stage.put("result", self._unmatched_rows(self._unmatched()), APPENDED_ROWS, add=True)
         return {APPENDED: paired[APPENDED] + more[APPENDED]}
 
@@ -179,7 +174,7 @@ class Meetings:
 
     @cached_property
     def _buffered(self) -> BufferedRows:
-        return read_buffered(self._workspace, self._epoch, self._new_rows.floors, via_driver=self._via_driver)
+        return read_buffered(self._workspace, self._epoch, self._new_rows.floors, self._scratch)
 
     def _pairs(self, new_rows: DataFrame, buffered: DataFrame) -> DataFrame:
         found = selected(pairs(new_rows, buffered, self._join, self._semantics), self._join)
@@ -195,7 +190,7 @@ class Meetings:
         rises = self._new_rows.rises
         width = self._new_rows.task_width if rises is None else 1
         return unmatched(
-            self._changes, self._new_rows.steps, self._join, width, materialize=self._materialize, rises=rises
+            self._changes, self._new_rows.steps, self._join, width, materialize=self._scratch.keep, rises=rises
         )
 
     def _flushed(self, buffered: DataFrame) -> DataFrame:
@@ -255,12 +250,6 @@ class Meetings:
                 found=f"{most:,}",
                 hint="raise the limit, narrow the bounds of ON or the lateness; nothing was published",
             )
-
-    def _materialize(self, name: str, frame: DataFrame) -> DataFrame:
-        if self._via_driver:
-            return to_driver(frame).frame
-        self._stage.put(name, frame)
-        return self._stage.get(self._workspace.spark, name, frame.schema)
 
 
 def _identity(prefix: str) -> str:

@@ -9,6 +9,7 @@ from lakehouse.entries import Entry
 from lakehouse.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.streams.kind import StreamKind
 from pipelines.epochs.window.compute import Meetings, compute_windowed
 from pipelines.epochs.window.gate import gate_meetings
@@ -23,9 +24,9 @@ class WindowKind(StreamKind):
         """See `StreamKind.compute_epoch`."""
         return compute_windowed(self.workspace, epoch, stage)
 
-    def epoch_rows(self, epoch: Epoch[BoundJoin], stage: Stage, *, via_driver: bool) -> DataFrame:
+    def epoch_rows(self, epoch: Epoch[BoundJoin], scratch: Scratch) -> DataFrame:
         """See `StreamKind.epoch_rows`."""
-        return Meetings(self.workspace, epoch, stage, via_driver).rows()
+        return Meetings(self.workspace, epoch, scratch).rows()
 
     def gate_sources(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry) -> Verdict:
         """See `StreamKind.gate_sources`: let the rows meet once more."""

@@ -6,7 +6,7 @@ The new rows of two streams in an epoch, each at its position in the total order
                           └─ else row by row, in parts of their times
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,10 +17,11 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from lakehouse import limits
 from lakehouse.entries import StreamPosition
 from lakehouse.session import is_over_connect, persisted, unpersist
-from lakehouse.small import literal, to_driver
+from lakehouse.small import literal
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.joins.pairs import LATE, NULL_KEY, judged, timed
 from pipelines.joins.row_id import both_sides, hashed, identified, identified_by_hash, together
@@ -53,8 +54,7 @@ class OrderedRows:
     Args:
         workspace: Where to work.
         epoch: The epoch.
-        via_driver: Whether the rows are few enough to pass through the driver.
-        materialize: Materializes a frame under a name, so that it can be read several times.
+        scratch: Keeps the rows that are used several times.
         must_keep: Whether the counts and watermarks of the rows must be known before the rows are used.
     """
 
@@ -62,14 +62,13 @@ class OrderedRows:
         self,
         workspace: Workspace,
         epoch: Epoch[BoundJoin],
-        via_driver: bool,
-        materialize: Callable[[str, DataFrame], DataFrame],
+        scratch: Scratch,
         *,
         must_keep: bool,
     ) -> None:
-        self._workspace, self._epoch, self._via_driver = workspace, epoch, via_driver
+        self._workspace, self._epoch, self._scratch = workspace, epoch, scratch
         self._bound, self._plan = epoch.bound, epoch.plan
-        self._materialize, self._must_keep = materialize, via_driver or must_keep
+        self._must_keep = scratch.via_driver or must_keep
         self._window = window_of(self._bound.join)
         self._numbers = range(len(self._window.watermarks))
         self._seen = Observation()
@@ -91,7 +90,7 @@ class OrderedRows:
             ordered, keep = with_watermarks(events, self._window, self._order_width), True
         rows = judged(ordered, self._bound.join, self._bound.semantics)
         if keep or is_over_connect(self._workspace.spark):
-            rows = self._materialize("new_rows", rows.observe(self._seen, *self._aggregates).drop(*unused))
+            rows = self._scratch.keep("new_rows", rows.observe(self._seen, *self._aggregates).drop(*unused))
             self._counted = self._seen.get
         elif not self._is_by_commit:
             self._counted = rows.agg(*self._aggregates).collect()[0].asDict()
@@ -229,7 +228,7 @@ class OrderedRows:
         wrapped = [self._identified(new_rows.frame, place) for place, new_rows in enumerate(self.new_rows)]
         new_rows = both_sides(wrapped[0], join) if self._bound.is_read_once else together(*wrapped)
         rows = with_steps(timed(new_rows, join), self._window, self._bound.semantics)
-        return to_driver(rows).frame if self._via_driver and self._is_by_commit else rows
+        return self._scratch.keep("marked", rows) if self._scratch.via_driver and self._is_by_commit else rows
 
     def _identified(self, rows: DataFrame, place: int) -> DataFrame:
         new_rows = hashed(rows.withColumnRenamed(POSITION, TIME), self._bound.join, place)
@@ -312,7 +311,7 @@ class OrderedRows:
     @cached_property
     def _order_width(self) -> int:
         """The width of time in the order that one task reads."""
-        if self._via_driver or self._is_by_commit:
+        if self._scratch.via_driver or self._is_by_commit:
             return WHOLE_RANGE
         first, last = self._marked.agg(F.min(TIME), F.max(TIME)).collect()[0]
         return 1 if first is None else int(last - first) // limits.TIME_PARTS + 1

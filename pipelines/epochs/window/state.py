@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.small import to_driver
 from lakehouse.sqltext import quote, struct
 from lakehouse.stage import Stage
 from lakehouse.tables import read
@@ -21,6 +20,7 @@ from lakehouse.writes import STATE_PART, Merge, Overwrite, Write
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.streams.state_table import BOTH, STATE_ROWS, state_schema
 from pipelines.joins.expiry import KEEP, OP
 from pipelines.joins.pairs import EXPIRED, LATE, NOT_JOINABLE, NULL_KEY, as_buffered, judged, outer_sides
@@ -53,7 +53,7 @@ class BufferedRows:
 
 
 def read_buffered(
-    workspace: Workspace, epoch: Epoch[BoundJoin], watermarks: Mapping[int, int], *, via_driver: bool
+    workspace: Workspace, epoch: Epoch[BoundJoin], watermarks: Mapping[int, int], scratch: Scratch
 ) -> BufferedRows:
     """
     Read the rows that are buffered before an epoch.
@@ -65,7 +65,7 @@ def read_buffered(
         workspace: Where to work.
         epoch: The epoch.
         watermarks: The watermarks before the epoch, by their places.
-        via_driver: Whether the rows are few enough to pass through the driver.
+        scratch: Keeps them on the driver if they and the new rows are few.
     """
     bound, plan = epoch.bound, epoch.plan
     if not plan.continues_state:
@@ -73,8 +73,8 @@ def read_buffered(
     else:
         assert plan.state is not None
         rows = read(workspace.spark, plan.state.address, plan.state.base_version)
-        if via_driver and plan.stream.buffered_bytes <= limits.SMALL_BYTES:
-            rows = to_driver(rows).frame
+        if scratch.via_driver and plan.stream.buffered_bytes <= limits.SMALL_BYTES:
+            rows = scratch.keep("buffered", rows)
     aliases = {name: item.alias for name, item in zip(STATE_ROWS, bound.join.inputs, strict=True)}
     rows = rows.withColumnsRenamed(aliases)
     if not bound.is_self_join or outer_sides(bound.join):

@@ -187,6 +187,7 @@ def test_verify_replays_the_changelog(kept: Lake) -> None:
         kept.pipeline(changelog=True).verify(kept.spark)
 
 
+@pytest.mark.gated
 @pytest.mark.slow
 def test_a_key_twice_for_a_moment_is_refused(kept: Lake) -> None:
     """A key that two commits held twice makes no timeline: the gate stops the epoch, and a backfill goes on."""

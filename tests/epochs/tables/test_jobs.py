@@ -13,6 +13,8 @@ from pipelines.commands.plan import preview
 from pipelines.report import PlanReport
 from tests.lake import JOIN, Lake, only
 
+pytestmark = pytest.mark.gated
+
 MOST_JOBS = {"delta-rs": 30, "spark": 60}
 """What an epoch of a join of two tables may take, by the reader of logs, ledger and looked-up rows."""
 MOST_JOBS_OF_STAR = 110

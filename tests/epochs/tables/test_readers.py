@@ -20,6 +20,8 @@ from pipelines.binding import shared_feeds
 from pipelines.epochs.tables import gate, lookups
 from tests.lake import Lake, only
 
+pytestmark = pytest.mark.gated
+
 Rows = list[dict[str, Any]]
 Fault = Callable[[Rows], Rows]
 

@@ -197,6 +197,7 @@ def test_refresh_full_writes_only_what_differs(standard: Lake) -> None:
     assert lake.feed(start) == [("update_postimage", (2, "n", "x")), ("update_preimage", (2, "b", "x"))]
 
 
+@pytest.mark.gated
 def test_a_failed_gate_publishes_nothing_and_uses_up_no_number(loaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, pipeline = loaded, loaded.pipeline()
     version = lake.version()

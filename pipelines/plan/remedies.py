@@ -1,0 +1,38 @@
+"""The commands that a kind of join has for what a user can do about an error; see `lakehouse.remedies`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakehouse.errors import LakejoinError
+from lakehouse.remedies import OF_TABLES, Commands
+
+RECONCILE_KTABLE = (
+    "run `lakejoin backfill`, which reconciles the KTable of this source with the current source, "
+    "and the joins that read it"
+)
+
+OF_STREAMS: Commands = {
+    **OF_TABLES,
+    "reconcile": "run `lakejoin backfill --reset{select}` to recreate the result from the sources as they are now",
+    "take over": "run `lakejoin backfill{select}` to append missing rows, `--accept` to accept the result as it is, or "
+    "`--reset` to recreate it",
+    "abandon": "run `lakejoin backfill{select}`, which abandons the epoch and appends the rows that the result lacks",
+    "redefine": "run `lakejoin backfill --reset{select}` to recreate the result by the new definition",
+}
+"""The commands for a join with a stream: nothing reconciles it with its current sources, but a reset recreates it."""
+
+OF_KTABLES: Commands = {
+    **dict.fromkeys(OF_TABLES, RECONCILE_KTABLE),
+    "run": "run `lakejoin run`",
+}
+"""The commands for the KTable of a changelog source, which cannot be selected."""
+
+
+@contextmanager
+def naming_commands(join: str, commands: Commands) -> Iterator[None]:
+    """Name the commands of a kind of join in the hints of errors."""
+    try:
+        yield
+    except LakejoinError as error:
+        error.name_commands(join, commands)
+        raise
