@@ -16,8 +16,6 @@ from lakehouse.writes import (
     merged,
 )
 
-MODES: dict[str, type[Write]] = {"merge": Merge, "append": Append, "overwrite": Overwrite}
-
 MATCHED = "matched"
 """The column of the buffered rows that an update changes."""
 
@@ -36,8 +34,7 @@ def target_row(target: TargetVersions, storage: str) -> dict[str, object]:
 
 def write_row(write: Write) -> dict[str, object]:
     """Return the values of a write beside those of its table."""
-    mode = next(name for name, kind in MODES.items() if isinstance(write, kind))
-    row: dict[str, object] = {"mode": mode, "part": write.part, "rows": write.rows}
+    row: dict[str, object] = {"mode": write.mode, "part": write.part, "rows": write.rows}
     if isinstance(write, Merge):
         changes = {"inserted": write.inserted, "updated": write.updated, "deleted": write.deleted}
         row |= {**changes, "distinguishing": list(write.distinguishing)}

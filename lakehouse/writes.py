@@ -7,11 +7,12 @@ staged. Nothing else says how an epoch changes a table.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lakehouse.address import Address
 
 Part = Literal["result", "changelog", "state"]
+Mode = Literal["merge", "append", "overwrite"]
 RESULT_PART: Part = "result"
 CHANGELOG_PART: Part = "changelog"
 STATE_PART: Part = "state"
@@ -60,6 +61,7 @@ class Merge:
         distinguishing: The columns that tell an updated row from the row that it replaces; all columns if empty.
     """
 
+    mode: ClassVar[Mode] = "merge"
     target: TargetVersions
     part: Part
     inserted: int = 0
@@ -90,6 +92,7 @@ class Append:
         rows: The number of rows.
     """
 
+    mode: ClassVar[Mode] = "append"
     target: TargetVersions
     part: Part
     rows: int = 0
@@ -113,6 +116,7 @@ class Overwrite:
             those of deleted rows.
     """
 
+    mode: ClassVar[Mode] = "overwrite"
     target: TargetVersions
     part: Part
     rows: int = 0

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from lakehouse.errors import printable
-from pipelines.plan.values import EpochPlan, SourceRange, Strategy
+from lakehouse.writes import Write
+from pipelines.plan.values import EpochPlan, Idle, Resume, SourceRange, Strategy
 from pipelines.report.facts import Facts, Failure
 from pipelines.report.wording import number_of
 
@@ -171,6 +172,9 @@ class PlanReport(Facts):
     """The versions that the epoch reads of each source, left before right."""
     base_version: int
     """The version of the result that the epoch is computed against; -1 before the load."""
+    writes: Mapping[str, str] = {}
+    """How the epoch changes each of its tables: merge, append or overwrite, and whether it creates the table; empty if
+    it changes none."""
     after: tuple[str, ...] = ()
     """The joins that it reads and that run first. The plan is based on the epochs that they have committed so far."""
     readers: Mapping[str, str] = {}
@@ -191,6 +195,7 @@ class PlanReport(Facts):
             reason=plan.reason,
             sources=plan.sources,
             base_version=plan.result.base_version if plan.writes else -1,
+            writes={} if isinstance(plan.route, Idle | Resume) else dict(map(_written, plan.writes)),
             after=after,
             readers=readers,
             details=details,
@@ -200,6 +205,8 @@ class PlanReport(Facts):
         """Render as text."""
         lines = [f"{self.join}: {self.strategy}, epoch {self.epoch} ({self.reason})"]
         lines += [f"  {source.name}: {self._reads(source)}{self._reader(source)}" for source in self.sources]
+        if self.writes:
+            lines.append(f"  writes {', '.join(f'{name} ({how})' for name, how in self.writes.items())}")
         lines += [f"  {name} runs first; this plan is based on its last committed epoch" for name in self.after]
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
 
@@ -216,3 +223,8 @@ class PlanReport(Facts):
         if source.has_changes:
             return f"changes of versions {source.read_after + 1} to {source.to_version}{positions}"
         return f"no changes up to version {source.to_version}{positions}"
+
+
+def _written(write: Write) -> tuple[str, str]:
+    """Return the name of a table that an epoch writes, and how."""
+    return write.target.address.label, f"{write.mode}, created" if write.target.is_new else write.mode

@@ -9,7 +9,7 @@ from lakehouse.entries import Entry
 from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken
 from lakehouse.stage import Stage
 from lakehouse.tables import get
-from lakehouse.writes import CHANGELOG_PART, TargetVersions, Write, written
+from lakehouse.writes import CHANGELOG_PART, Append, TargetVersions, Write, written
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched
@@ -50,7 +50,8 @@ class TablesKind(Kind[BoundJoin]):
             prepared = plan_subset(self.workspace, prepared, asked.where)
         plan = prepared.plan
         if plan.result.is_new:
-            return replace(prepared, plan=replace(plan, route=InPlace()))
+            writes = tuple(Append(write.target, write.part) for write in plan.writes)
+            return replace(prepared, plan=replace(plan, route=InPlace(), writes=writes))
         return prepared if asked is None else replace(prepared, plan=replace(plan, route=_route(prepared.epoch, asked)))
 
     def prepare_around(self, epoch: Epoch[BoundJoin], request: Request, error: CannotContinue) -> Prepared[BoundJoin]:
