@@ -1,13 +1,13 @@
 """The published rows of a join with their suites: whole tables, or what was published in a range."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import MapType
 
 from expectations.catalogue import Declared, of_rows
-from expectations.suites import Suite, of_changelog, of_changes, of_stream, of_table, of_two_streams
+from expectations.suites import Suite, of_changelog, of_changes
 from lakehouse.address import Address
 from lakehouse.feed import FEED_COLUMNS, read_feed
 from lakehouse.tables import get, read
@@ -15,9 +15,9 @@ from lakehouse.values import INCOMPARABLE, contains
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.version_ranges import VersionRange
+from pipelines.epochs.kind import Kind
 from pipelines.joins.before_images import Before, before_of, changes_of, logged_between
-from pipelines.joins.pairs import is_eager, outer_sides
-from pipelines.spec import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
+from pipelines.spec import CHANGELOG_COLUMNS
 
 
 class TableSuite(NamedTuple):
@@ -44,41 +44,42 @@ class Part(NamedTuple):
     suite: Declared
 
 
-def suites(workspace: Workspace, bound: BoundJoin) -> Iterator[TableSuite]:
+def suites(kind: Kind[Any], bound: BoundJoin) -> Iterator[TableSuite]:
     """
     List the published tables of a join, each with the suite of its kind and, for the result, those of the file.
 
-    Under kafka semantics that repeat rows by intent, the rules against repeated rows are left out.
     """
-    yield TableSuite(bound.result, [*_of_kind(bound), *workspace.file.joins[bound.join.name].expectations])
+    yield TableSuite(bound.result, [*kind.suite(bound), *kind.workspace.file.joins[bound.join.name].expectations])
     if bound.changelog is not None:
         yield TableSuite(bound.changelog, _of_log(bound))
 
 
-def whole_tables(workspace: Workspace, bound: BoundJoin) -> Iterator[Part]:
+def whole_tables(kind: Kind[Any], bound: BoundJoin) -> Iterator[Part]:
     """Return the whole tables at their newest versions, including foreign writes."""
-    for table, suite in suites(workspace, bound):
+    workspace = kind.workspace
+    for table, suite in suites(kind, bound):
         version = get(workspace.engine, table).version
         yield Part(table, f"{table.label} at version {version}", read(workspace.spark, table, version), suite)
 
 
-def published_between(workspace: Workspace, bound: BoundJoin, published: VersionRange) -> Iterator[Part]:
+def published_between(kind: Kind[Any], bound: BoundJoin, published: VersionRange) -> Iterator[Part]:
     """
     Return what was published in a range: the changes of a result with a key or the rows added to a stream, and the rows
     added to the changelog.
 
     Expectations of the file about a whole table are left out, and so are tables without published rows in the range.
     """
+    workspace = kind.workspace
     declared = of_rows(workspace.file.joins[bound.join.name].expectations)
-    if not bound.streams and published.after < published.to:
+    if not kind.only_appends and published.after < published.to:
         yield from _changes(workspace, bound, published, declared)
     if not published.epochs:
         return
     first, last = published.epochs[0], published.epochs[-1]
     which = f"rows of epoch {first}" if first == last else f"rows of epochs {first} to {last}"
-    if bound.streams:
+    if kind.only_appends:
         rows = _newest(workspace, bound.result).where(f"_epoch BETWEEN {first} AND {last}")
-        yield Part(bound.result, f"{bound.result.label}, {which}", rows, [*_of_kind(bound), *declared])
+        yield Part(bound.result, f"{bound.result.label}, {which}", rows, [*kind.suite(bound), *declared])
     if bound.changelog is not None:
         before = before_of(_comparable(bound), [*bound.columns.fieldNames(), *CHANGELOG_COLUMNS])
         log = _newest(workspace, bound.changelog)
@@ -108,15 +109,6 @@ def _changes(workspace: Workspace, bound: BoundJoin, published: VersionRange, de
 
 def _newest(workspace: Workspace, table: Address) -> DataFrame:
     return read(workspace.spark, table, get(workspace.engine, table).version)
-
-
-def _of_kind(bound: BoundJoin) -> Suite:
-    """Return the suite of a result by its kind."""
-    join = bound.join
-    kind = of_stream(STREAM_COLUMNS) if bound.streams else of_table(join.key)
-    if join.window is not None and not is_eager(bound.semantics):
-        kind += of_two_streams(outer_sides(join), ROW_COLUMNS)
-    return kind
 
 
 def _of_log(bound: BoundJoin, before: Before | None = None) -> Suite:

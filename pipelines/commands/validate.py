@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from expectations.catalogue import each, of_whole
 from expectations.declared import judge
@@ -16,6 +16,8 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.published_tables import Part, TableSuite, published_between, suites, whole_tables
 from pipelines.commands.version_ranges import RequestedRange, VersionRange, find_range
+from pipelines.epochs.kind import Kind
+from pipelines.epochs.kinds import kind_of
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.report.wording import number_of
@@ -84,7 +86,8 @@ def validate_join(
         )
     with watch.step("validate"), reading(name) if requested is None else _reading_back(name):
         bound = bind_join(workspace, name)
-        parts = [*_parts(workspace, bound, history, requested)]
+        kind = kind_of(workspace, name)
+        parts = [*_parts(kind, bound, history, requested)]
         of_result = next((part for part in parts if part.table == bound.result), None)
         rows = 0 if of_result is None else of_result.rows.count()
         verdicts = [judge(name, part.rows, part.suite, with_results=with_results) for part in parts]
@@ -112,26 +115,25 @@ def validate_join(
         error=error,
         details=details,
     )
-    return Validation(report, tuple(suites(workspace, bound)), judged)
+    return Validation(report, tuple(suites(kind, bound)), judged)
 
 
-def _parts(
-    workspace: Workspace, bound: BoundJoin, history: JoinHistory, requested: RequestedRange | None
-) -> Iterator[Part]:
+def _parts(kind: Kind[Any], bound: BoundJoin, history: JoinHistory, requested: RequestedRange | None) -> Iterator[Part]:
     if requested is None:
-        yield from whole_tables(workspace, bound)
+        yield from whole_tables(kind, bound)
     else:
-        yield from published_between(workspace, bound, _published_range(workspace, bound, history, requested))
+        yield from published_between(kind, bound, _published_range(kind, bound, history, requested))
 
 
 def _published_range(
-    workspace: Workspace, bound: BoundJoin, history: JoinHistory, requested: RequestedRange
+    kind: Kind[Any], bound: BoundJoin, history: JoinHistory, requested: RequestedRange
 ) -> VersionRange:
     """Resolve the range, and check that no commit of it is missing: the change feed would silently skip it."""
-    result = get(workspace.engine, bound.result)
+    engine = kind.workspace.engine
+    result = get(engine, bound.result)
     published = find_range(bound.join.name, requested, history, result)
-    if not bound.streams:
-        commits_since(workspace.engine, result, published.after)
+    if not kind.only_appends:
+        commits_since(engine, result, published.after)
     return published
 
 

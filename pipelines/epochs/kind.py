@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic
 
 from expectations.gate import PrefetchedRows, Reader, Sources
+from expectations.suites import Suite
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.errors import CannotContinue, LakejoinError
@@ -55,6 +56,9 @@ class Kind(ABC, Generic[B]):
     commands: ClassVar[Commands] = OF_TABLES
     """What the hints of errors name for the actions of `lakehouse.remedies`."""
 
+    only_appends: ClassVar[bool] = False
+    """Whether epochs add rows to the result and never change one, so that its rows have no key."""
+
     def naming_commands(self) -> AbstractContextManager[None]:
         """Name the commands of this kind in the hints of errors."""
         return naming_commands(self.name, self.commands)
@@ -90,6 +94,10 @@ class Kind(ABC, Generic[B]):
             LakejoinError: The result of this kind cannot be compared, or versions are no longer readable.
         """
         raise LakejoinError(self.name, "no table of this kind can be compared with its sources")
+
+    def suite(self, bound: B) -> Suite:
+        """Return the expectations that every result of this kind meets."""
+        return []
 
     @abstractmethod
     def create_targets(self, epoch: Epoch[B]) -> Epoch[B]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 from pyspark.sql import DataFrame
 
 from expectations.gate import gate_stream
+from expectations.suites import Suite, of_stream
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.errors import LakejoinError
@@ -37,6 +38,7 @@ class StreamKind(Kind[BoundJoin]):
     """
 
     commands: ClassVar[Commands] = OF_STREAMS
+    only_appends: ClassVar[bool] = True
 
     def prepare(self, request: Request) -> Prepared[BoundJoin]:
         """See `Kind.prepare`."""
@@ -67,6 +69,10 @@ class StreamKind(Kind[BoundJoin]):
                 hint=f"`lakejoin verify --select {self.name}` replays its recorded epochs",
             )
         return verify_stream(self)
+
+    def suite(self, bound: BoundJoin) -> Suite:
+        """See `Kind.suite`."""
+        return of_stream(STREAM_COLUMNS)
 
     def create_targets(self, epoch: Epoch[BoundJoin]) -> Epoch[BoundJoin]:
         """See `Kind.create_targets`."""

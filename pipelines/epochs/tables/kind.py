@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from expectations.suites import Suite, of_table
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.creation import create
@@ -66,6 +67,10 @@ class TablesKind(Kind[BoundJoin]):
     def verify(self, against: str = "") -> JoinReport:
         """See `Kind.verify`: the recorded versions joined once more, and the last rows of the changelog."""
         return verify_tables(self.workspace, self.name, against)
+
+    def suite(self, bound: BoundJoin) -> Suite:
+        """See `Kind.suite`."""
+        return of_table(bound.join.key)
 
     def create_targets(self, epoch: Epoch[BoundJoin]) -> Epoch[BoundJoin]:
         """Create the changelog if the join keeps one and it does not exist; a load creates its tables itself."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from expectations.suites import Suite, of_two_streams
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
 from lakehouse.stage import Stage
@@ -13,12 +14,19 @@ from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.streams.kind import StreamKind
 from pipelines.epochs.window.compute import Meetings, compute_windowed
 from pipelines.epochs.window.gate import gate_meetings
+from pipelines.joins.pairs import is_eager, outer_sides
 from pipelines.plan.values import Computed
+from pipelines.spec import ROW_COLUMNS
 
 
 @dataclass(frozen=True)
 class WindowKind(StreamKind):
     """A join of two streams; its buffered rows are a table beside the result."""
+
+    def suite(self, bound: BoundJoin) -> Suite:
+        """See `Kind.suite`; semantics that repeat rows by intent have no rules against repeated rows."""
+        rules = [] if is_eager(bound.semantics) else of_two_streams(outer_sides(bound.join), ROW_COLUMNS)
+        return super().suite(bound) + rules
 
     def compute_epoch(self, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
         """See `StreamKind.compute_epoch`."""
