@@ -50,14 +50,22 @@ class LakejoinError(Exception):
         self.expected = expected
         self.found = found
         self._remedy = hint if isinstance(hint, Remedy) else Remedy("")
+        self._commands = OF_TABLES
         self.hint = hint.by(OF_TABLES) if isinstance(hint, Remedy) else hint
         super().__init__(self.message)
 
-    def name_commands(self, join: str, commands: Commands = OF_TABLES) -> None:
-        """Name the commands of a kind of join in the hint, and the join to select if the hint names none."""
+    def name_commands(self, join: str, commands: Commands | None = None) -> None:
+        """
+        Name the commands of a kind of join in the hint, and the join to select if the hint names none.
+
+        Args:
+            join: The join.
+            commands: The commands of its kind; None for those that are named already.
+        """
         if self._remedy.text:
             self._remedy = replace(self._remedy, join=self._remedy.join or join)
-            self.hint = self._remedy.by(commands)
+            self._commands = commands or self._commands
+            self.hint = self._remedy.by(self._commands)
             self.args = (self.message,)
 
     @property

@@ -155,7 +155,7 @@ def test_the_text_has_a_line_for_each_fact_and_the_warnings_last() -> None:
         "  right: at version 9; the result has it up to version 6",
         "  last gate: failed, epoch 6: two rows for a key",
         "  warning: right: it was dropped and created again",
-        "  warning: `lakejoin backfill --select result` reconciles the result with the sources as they are now",
+        "  warning: run `lakejoin backfill --select result` to reconcile the result with the sources as they are now",
     ]
 
 

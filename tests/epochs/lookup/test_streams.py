@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -460,12 +461,14 @@ def test_names_of_the_users_are_the_users(clicks: Clicks) -> None:
 
 
 def test_another_select_list_needs_another_table(loaded_clicks: Clicks) -> None:
-    """Nothing is written, and no epoch is left open."""
+    """Nothing is written, and no epoch is left open; without the table a backfill loads it again."""
     other = loaded_clicks.stream(JOIN.replace("u.name", "u.name, u.country"))
     before = loaded_clicks.versions()
     with pytest.raises(DefinitionChanged, match="definition") as caught:
         other.run(loaded_clicks.spark)
-    assert "--reset" in caught.value.hint
+    assert "run `lakejoin backfill --select result`, which loads the join again" in caught.value.hint
     with pytest.raises(SchemaBroken):
         other.backfill(loaded_clicks.spark, remedy="reset")
     assert loaded_clicks.versions() == before
+    shutil.rmtree(loaded_clicks.path("result"))
+    assert only(other.backfill(loaded_clicks.spark)).strategy == "load"
