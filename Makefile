@@ -1,5 +1,5 @@
 # `make demo` and `make test` set up what they need; `.ci/setup` says what that is.
-.PHONY: setup demo test test-fast check benchmarks lock clean
+.PHONY: setup demo test test-fast test-all check benchmarks lock clean
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
@@ -23,6 +23,10 @@ test: $(STAMP)
 # Between commits, in less than four minutes: the tests without Spark, and one whole path of each kind of join.
 test-fast: $(STAMP)
 	$(WITH_JAVA) $(BIN)/pytest -n 2 --dist worksteal -m "fast and not slow"
+
+# Everything, also the slow tests: whole matrices, both readers. Takes hours.
+test-all: $(STAMP)
+	$(WITH_JAVA) $(BIN)/pytest -n 2 --dist worksteal -m ""
 
 # Measure, and write the figures of README.md and tests/README.md with their plot: about an hour.
 benchmarks: $(STAMP)

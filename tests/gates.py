@@ -1,7 +1,7 @@
 """
 Gates that let everything pass, for tests that are not about gates.
 
-The gate of an epoch reads its sources once more, a third of the time of a small epoch. A test whose subject it is, or
+The gate of an epoch reads its sources once more, about a quarter of the time of a small epoch. A test whose subject it is, or
 that lets many kinds of epochs happen to see whether a gate objects to a right one, has the marker `gated`, as a module
 or by itself. Processes that a test starts have their gates always.
 """
