@@ -1,9 +1,9 @@
 """
 Gates that let everything pass, for tests that are not about gates.
 
-The gate of an epoch reads its sources once more, about a quarter of the time of a small epoch. A test whose subject it is, or
-that lets many kinds of epochs happen to see whether a gate objects to a right one, has the marker `gated`, as a module
-or by itself. Processes that a test starts have their gates always.
+The gate of an epoch reads its sources once more, about a quarter of the time of a small epoch. A test whose subject it
+is, or that lets many kinds of epochs happen to see whether a gate objects to a right one, has the marker `gated`, as a
+module or by itself. Processes that a test starts have their gates always.
 """
 
 from collections.abc import Callable, Iterator
