@@ -16,8 +16,8 @@ from lakehouse.writes import (
     merged,
 )
 
-MATCHED = "matched"
-"""The column of the buffered rows that an update changes."""
+MATCHED = "_lakejoin_matched"
+"""The column of the buffered rows that an update changes; see `added_columns`."""
 
 
 def target_row(target: TargetVersions, storage: str) -> dict[str, object]:
@@ -38,7 +38,7 @@ def write_row(write: Write) -> dict[str, object]:
     if isinstance(write, Merge):
         changes = {"inserted": write.inserted, "updated": write.updated, "deleted": write.deleted}
         row |= {**changes, "distinguishing": list(write.distinguishing)}
-    return row | ({"has_images": write.has_images} if isinstance(write, Overwrite) else {})
+    return row | ({"deleted": write.deleted, "has_images": write.has_images} if isinstance(write, Overwrite) else {})
 
 
 def writes_of(row: Mapping[str, Any], storage: str) -> tuple[Write, ...]:
@@ -62,7 +62,7 @@ def _write(row: Mapping[str, Any], target: TargetVersions) -> Write:
         return Merge(target, part, *changes, tuple(row["distinguishing"] or ()))
     if mode == "append":
         return Append(target, part, row["rows"])
-    return Overwrite(target, part, row["rows"], bool(row["has_images"]))
+    return Overwrite(target, part, row["rows"], row["deleted"] or 0, has_images=bool(row["has_images"]))
 
 
 def _inferred(row: Mapping[str, Any], target: TargetVersions, *, is_last: bool) -> Write:
@@ -80,5 +80,7 @@ def _inferred(row: Mapping[str, Any], target: TargetVersions, *, is_last: bool) 
         return Append(target, CHANGELOG_PART, counts.get("changelog", 0))
     inserted, updated, deleted = (counts.get(f"buffered_{name}", 0) for name in ("inserted", "updated", "deleted"))
     if is_reset or ("buffered_kept" in counts and (inserted or updated or deleted)):
-        return Overwrite(target, STATE_PART, counts.get("buffered_kept", 0) + inserted + updated, has_images=True)
+        return Overwrite(
+            target, STATE_PART, counts.get("buffered_kept", 0) + inserted + updated, deleted, has_images=True
+        )
     return Merge(target, STATE_PART, inserted, updated, deleted, (MATCHED,))

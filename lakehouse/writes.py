@@ -79,6 +79,11 @@ class Merge:
         """Whether nothing has to be written."""
         return not self.rows
 
+    @property
+    def staged(self) -> int:
+        """The number of staged rows."""
+        return self.rows
+
 
 @dataclass(frozen=True)
 class Append:
@@ -102,6 +107,11 @@ class Append:
         """Whether nothing has to be written."""
         return not self.rows
 
+    @property
+    def staged(self) -> int:
+        """The number of staged rows."""
+        return self.rows
+
 
 @dataclass(frozen=True)
 class Overwrite:
@@ -112,6 +122,7 @@ class Overwrite:
         target: The table.
         part: The part of the stage.
         rows: The number of rows that the table has afterwards.
+        deleted: The number of rows of the part that are left out, because they are deleted.
         has_images: Whether the part is a change set with all rows of the table: its `after` images are written, but for
             those of deleted rows.
     """
@@ -120,12 +131,18 @@ class Overwrite:
     target: TargetVersions
     part: Part
     rows: int = 0
+    deleted: int = 0
     has_images: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing has to be written; no rows replace all rows, too."""
         return False
+
+    @property
+    def staged(self) -> int:
+        """The number of staged rows."""
+        return self.rows + self.deleted
 
 
 Write = Merge | Append | Overwrite

@@ -25,7 +25,8 @@ from lakehouse.tables import Table, commits_since, find
 from lakehouse.times import FILE_RETENTION, retention_seconds
 from pipelines.binding.input_tables import find_input
 from pipelines.binding.workspace import Workspace
-from pipelines.plan.remedies import OF_KTABLES, OF_STREAMS
+from pipelines.epochs.kinds import kind_of
+from pipelines.plan.remedies import OF_KTABLES
 from pipelines.report import GateStatus, JoinStatus, SourceStatus
 from pipelines.report.status import State
 from pipelines.report.wording import duration, moment
@@ -76,7 +77,7 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
         look = partial(_observe_input, workspace, reconciles=reconciles)
         observations = tuple(side_by_side.map(look, names, map(recorded.get, names)))
     redefined = last is not None and last.definition != fingerprint(file, name, workspace.deviations)
-    commands = OF_STREAMS if has_stream else OF_TABLES
+    commands = kind_of(workspace, name).commands
     return judge(name, history, observations, datetime.now(UTC), redefined=redefined, commands=commands)
 
 

@@ -25,4 +25,6 @@ def verify_join(workspace: Workspace, name: str, against: str = "") -> JoinRepor
         Drifted: Rows differ; the message has the numbers and examples.
         LakejoinError: A table does not exist, or versions are no longer readable.
     """
-    return kind_of(workspace, name).verify(against)
+    kind = kind_of(workspace, name)
+    with kind.naming_commands():
+        return kind.verify(against)

@@ -16,7 +16,8 @@ from typing import Any
 
 from lakehouse.conditions import reading
 from lakehouse.entries import Entry
-from lakehouse.errors import CannotContinue
+from lakehouse.errors import AnotherRun, CannotContinue
+from lakehouse.remedies import Remedy
 from lakehouse.session import INTERPRETED, settings
 from pipelines.binding.bound import notes_on
 from pipelines.binding.workspace import Workspace
@@ -55,8 +56,14 @@ def run_join(workspace: Workspace, name: str, request: Request = NEXT, progress:
     with kind.naming_commands():
         watch = Stopwatch(lambda step: progress.step(name, step))
         prepared, finished = _finish_open_and_prepare(kind, request, watch, progress)
-        if isinstance(prepared.plan.route, Resume | Idle):
+        if isinstance(prepared.plan.route, Idle) or (finished is not None and finished.slices):
             return _nothing_more(prepared, finished, watch)
+        if isinstance(prepared.plan.route, Resume):
+            raise AnotherRun(
+                name,
+                f"another run began epoch {prepared.plan.epoch} meanwhile",
+                hint=Remedy("let that run finish, then repeat the command"),
+            )
         return joined_reports([*_epochs(kind, prepared, request, watch, progress)])
 
 
@@ -142,8 +149,7 @@ def _run(kind: Kind[Any], epoch: Epoch[Any], request: Request, watch: Stopwatch,
     try:
         return _by_route(kind, kind.create_targets(epoch), watch, progress)
     except CannotContinue as error:
-        with _planning(kind, watch):
-            again = kind.prepare_around(epoch, request, error)
+        again = kind.prepare_around(epoch, request, error)
         log.warning("%s: %s; computing in full", kind.name, again.plan.reason)
     _begin(progress, again.plan)
     return _by_route(kind, kind.create_targets(again.epoch), watch, progress)

@@ -1,7 +1,8 @@
 """
 What the kinds of join have in common, and where they differ: tables, look-ups, two streams, and KTables.
 
-`kinds.kind_of` alone chooses. The driver, the gate and recovery run what a kind returns, and ask no kind what it is.
+`kinds.kind_of` alone chooses. The driver, the gate, publishing and recovery run what a kind returns, and ask no kind
+what it is. Loads in place and backfills in slices are for joins of tables; they stand beside the driver.
 """
 
 from abc import ABC, abstractmethod

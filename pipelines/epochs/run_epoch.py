@@ -51,7 +51,7 @@ def run_epoch(kind: Kind[Any], epoch: Epoch[Any], watch: Stopwatch) -> JoinRepor
         if workspace.feeds.repairs > repairs:  # the prefetched rows may come from a distorted feed
             prefetched = executor.submit(kind.prefetch, epoch)
         entry = publishing_entry(epoch, run_id, stage.path, computed)
-        most = max(write.rows for write in entry.writes)
+        most = max(write.staged for write in entry.writes)
         with settings(workspace.spark, NOT_ADAPTIVE if most <= limits.CHANGES_VIA_DRIVER else {}):
             entry = _gate(kind, epoch, entry, watch, prefetched)
             return report_on(publish(workspace, entry, watch), watch, plan.strategy, notes_on(epoch.bound))

@@ -16,6 +16,7 @@ OF_STREAMS: Commands = {
     "reconcile": "run `lakejoin backfill --reset{select}` to recreate the result from the sources as they are now",
     "take over": "run `lakejoin backfill{select}` to append missing rows, `--accept` to accept the result as it is, or "
     "`--reset` to recreate it",
+    "adopt": "run `lakejoin backfill --reset{select}` to adopt and recreate it",
     "abandon": "run `lakejoin backfill{select}`, which abandons the epoch and appends the rows that the result lacks",
     "redefine": "run `lakejoin backfill --reset{select}` to recreate the result by the new definition",
 }

@@ -1,7 +1,7 @@
 """The order in which a run does things, its refusals and its recovery, over tables and a ledger in memory."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +234,27 @@ def test_of_two_runs_one_publishes_and_the_other_leaves_no_stage(
         run(kind)
     assert workspace.staged() == []
     assert workspace.ledger.steps() == [(1, "publishing"), (1, "committed")]
+
+
+def test_whoever_meets_another_run_again_and_again_is_told_so(workspace: FakeWorkspace) -> None:
+    """Its own epoch was not run: a backfill that reports nothing would be taken for one that was done."""
+    left_open(workspace)
+    (entry,) = workspace.ledger.rows
+
+    @dataclass(frozen=True)
+    class Beside(FakeKind):
+        def prepare(self, request: Request) -> Any:
+            if workspace.ledger.of(NAME).open is None:
+                workspace.ledger.append(replace(entry, epoch=2, run_id="another"))
+            return super().prepare(request)
+
+    for request in (NEXT, WHOLE, Request(flush=True)):
+        with pytest.raises(AnotherRun, match="another run began epoch") as late:
+            run(Beside(workspace), request)
+        assert late.value.exit_code == 5
+        workspace.ledger.rows[:] = [entry]
+        workspace.tables.commits.clear()
+        Path(entry.stage, "result").mkdir(parents=True)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from lakehouse.address import Address
 from lakehouse.entries import PUBLISHING, Entry
 from lakehouse.ledger_rows import entry_of, row_of
 from lakehouse.writes import Append, Merge, Overwrite, TargetVersions, Write
+from pipelines.spec.statement import added_columns
 from tests.ledgers import entry
 
 STORAGE = "/lake"
@@ -17,8 +18,8 @@ RESULT, LOG, STATE = (
 )
 CHANGES = {"inserted": 1, "updated": 2, "deleted": 3}
 BUFFERED = {f"buffered_{name}": number for name, number in CHANGES.items()}
+MATCHED = (added_columns.MATCHED,)
 NONE_BUFFERED = dict.fromkeys(BUFFERED, 0)
-MATCHED = ("matched",)
 
 OLD: dict[str, tuple[str, dict[str, int], tuple[Write, ...]]] = {
     "tables": ("incremental", CHANGES, (Merge(RESULT, "result", 1, 2, 3),)),
@@ -40,7 +41,7 @@ OLD: dict[str, tuple[str, dict[str, int], tuple[Write, ...]]] = {
     "buffered rows rewritten": (
         "incremental",
         {"appended": 4, **BUFFERED, "buffered_kept": 10},
-        (Overwrite(STATE, "state", 13, has_images=True), Append(RESULT, "result", 4)),
+        (Overwrite(STATE, "state", 13, 3, has_images=True), Append(RESULT, "result", 4)),
     ),
     "buffered rows unchanged": (
         "incremental",

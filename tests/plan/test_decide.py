@@ -132,7 +132,7 @@ REFUSALS: dict[str, tuple[Found, type[CannotContinue], str, str]] = {
         "first load",
         "first load",
     ),
-    "a table that nobody recorded": (Found(ledger()), NotLoaded, "verify --select result", "to adopt it"),
+    "a table that nobody recorded": (Found(ledger()), NotLoaded, "verify --select result", RESET),
     "a dropped result": (Found(result=MISSING), ForeignWriter, "backfill --select result", RESET),
     "a replaced result": (
         Found(result=replace(EXISTING, target=TargetVersions(RESULT, "other", 0))),

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from expectations.gate import gate_change_set
 from expectations.validation import Verdict
+from lakehouse.conditions import reading
 from lakehouse.creation import create
 from lakehouse.entries import Entry
 from lakehouse.errors import CannotContinue, LedgerForgot
@@ -34,15 +35,16 @@ class KTableKind(Kind[BoundKTable]):
 
     def prepare(self, request: Request) -> Prepared[BoundKTable]:
         """See `Kind.prepare`."""
-        return prepare_ktable(self.workspace, self.name, backfill=request.backfill is not None)
+        return prepare_ktable(self.workspace, self.name, backfill=_may_reconcile(request))
 
     def prepare_around(
         self, epoch: Epoch[BoundKTable], request: Request, error: CannotContinue
     ) -> Prepared[BoundKTable]:
         """See `Kind.prepare_around`; a KTable is reconciled only if the user asked for a backfill."""
-        if request.backfill is None or epoch.plan.strategy != "incremental" or isinstance(error, LedgerForgot):
+        if not _may_reconcile(request) or epoch.plan.strategy != "incremental" or isinstance(error, LedgerForgot):
             raise error
-        again = prepare_ktable(self.workspace, self.name, backfill=True, reconcile=True)
+        with reading(self.name):
+            again = prepare_ktable(self.workspace, self.name, backfill=True, reconcile=True)
         if not isinstance(again.plan.route, Staged):  # the epoch stopped while it was published
             raise error
         return again
@@ -68,3 +70,8 @@ class KTableKind(Kind[BoundKTable]):
             return Verdict()
         spark = self.workspace.spark
         return gate_change_set(spark, stage.get(spark, "result"), rows, result.address, result.base_version)
+
+
+def _may_reconcile(request: Request) -> bool:
+    """Return whether the user asked for a backfill; whoever accepts a result as it is asks for none."""
+    return request.backfill is not None and request.backfill.remedy != "accept"

@@ -1,4 +1,6 @@
-"""Plan one epoch of the KTable of a changelog source, and create its table."""
+"""Plan one epoch of the KTable of a changelog source."""
+
+from collections.abc import Callable
 
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import CannotContinue
@@ -37,7 +39,12 @@ def prepare_ktable(
         CannotContinue: The next epoch cannot continue from the recorded versions.
         LakejoinError: The source is missing or a column unknown.
     """
-    found = look(workspace, name, ktable_address(workspace, name), None, lambda _: bind_ktable(workspace, name))
+
+    def bind(known: Callable[[], object]) -> BoundKTable:
+        known()  # the source is not pinned before the ledger is read: it must not be older than what the ledger says
+        return bind_ktable(workspace, name)
+
+    found = look(workspace, name, ktable_address(workspace, name), None, bind)
     history, bound, table = found.history, found.bound, found.result
     if bound is None:
         return Prepared(plan_open(name, history, backfill=backfill), history, None)

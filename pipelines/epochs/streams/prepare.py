@@ -20,6 +20,7 @@ from lakehouse.writes import (
     Overwrite,
     Part,
     TargetVersions,
+    Write,
     written,
 )
 from pipelines.binding.bind import bind_join
@@ -91,7 +92,7 @@ def _prepare_load(
     result = Append(TargetVersions.of_new(bound.result), RESULT_PART)
     plan = plan_epoch(bound.join.name, bound.definition, refresh, history, facts, result, backfill=backfill)
     if bound.state is not None:
-        plan = replace(plan, writes=(Merge(TargetVersions.of_new(bound.state), STATE_PART), *plan.writes))
+        plan = replace(plan, writes=(_state_write(plan, TargetVersions.of_new(bound.state)), *plan.writes))
     size = sum(bound.table(place).size for place in _places(bound))
     return Prepared(replace(plan, stream=StreamInput(new_bytes=size)), history, bound)
 
@@ -117,13 +118,18 @@ def _prepare_next(
     if more and isinstance(plan.route, Idle):
         plan = replace(plan, reason="held-back: the new rows are later than rows that other inputs have yet to process")
     check_result(workspace, name, bound, result, history, backfill=False)
-    buffered = 0
+    size = sum(_bytes(workspace, bound.table(place), plan) for place in _places(bound))
+    plan = replace(plan, stream=StreamInput(last.clocks, size, more=more))
     if bound.state is not None:
         state = checked_state(workspace, bound, last, history, found.beside)
-        buffered = state.size
-        plan = replace(plan, writes=(Merge(target_of(bound.state, state), STATE_PART), *plan.writes))
-    size = sum(_bytes(workspace, bound.table(place), plan) for place in _places(bound))
-    return Prepared(replace(plan, stream=StreamInput(last.clocks, size, buffered, more)), history, bound)
+        plan = replace(plan, stream=replace(plan.stream, buffered_bytes=state.size))
+        plan = replace(plan, writes=(_state_write(plan, target_of(bound.state, state)), *plan.writes))
+    return Prepared(plan, history, bound)
+
+
+def _state_write(plan: EpochPlan, target: TargetVersions) -> Write:
+    """Return how an epoch changes the buffered rows if any of them changes."""
+    return Overwrite(target, STATE_PART, has_images=True) if plan.rewrites_state else Merge(target, STATE_PART)
 
 
 def _cut(

@@ -22,7 +22,7 @@ from lakehouse.small import TooLarge
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import find, get, read
-from lakehouse.writes import STATE_PART, Merge, with_rows
+from lakehouse.writes import RESULT_PART, STATE_PART, Merge, Write, with_rows, written
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
@@ -147,7 +147,7 @@ class Replay:
             strategies.get(entry.strategy, "load"),
             entry.reason,
             tuple(map(SourceRange.recorded, entry.sources)),
-            entry.writes,
+            self._writes(entry),
             stream=StreamInput(self.history.clocks_before(entry.epoch)),
         )
         if plan.strategy == "load":
@@ -161,6 +161,14 @@ class Replay:
             except TooLarge:
                 log.info("%s: epoch %s is replayed through the stage", entry.join, entry.epoch)
         return self._kind.epoch_rows(epoch, Scratch(stage))
+
+    def _writes(self, entry: Entry) -> tuple[Write, ...]:
+        """Return what an epoch wrote, in the tables of this pipeline file: the lake may be a copy."""
+        addresses = {RESULT_PART: self.bound.result, STATE_PART: self.bound.state}
+        return tuple(
+            written(write, replace(write.target, address=addresses.get(write.part) or write.target.address))
+            for write in entry.writes
+        )
 
     def _inspect(self, epoch: Epoch[BoundJoin]) -> None:
         """Inspect the feeds that an epoch read, so that distorted rows are read from the tables."""

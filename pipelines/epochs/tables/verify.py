@@ -102,8 +102,9 @@ def _check_changelog(workspace: Workspace, compared: _Compared, found: DataFrame
     bound, logged = compared.bound, None if compared.last is None else compared.last.changelog
     if logged is None or logged.version is None or bound.changelog is None:
         return False
-    changelog = read(workspace.spark, bound.changelog, logged.version)
-    last = last_rows(changelog, bound.columns, bound.join.key)
+    with reading(bound.join.name):
+        changelog = read(workspace.spark, bound.changelog, logged.version)
+        last = last_rows(changelog, bound.columns, bound.join.key)
     total = compare(bound.join.name, bag_difference(found, last))
     if total.missing or total.surplus:
         raise _drifted(

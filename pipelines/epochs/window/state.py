@@ -68,13 +68,15 @@ def read_buffered(
         scratch: Keeps them on the driver if they and the new rows are few.
     """
     bound, plan = epoch.bound, epoch.plan
-    if not plan.continues_state:
+    assert plan.state is not None
+    if plan.state.is_new:  # a dry run does not create it
         rows = workspace.spark.createDataFrame([], state_schema(bound))
     else:
-        assert plan.state is not None
         rows = read(workspace.spark, plan.state.address, plan.state.base_version)
-        if scratch.via_driver and plan.stream.buffered_bytes <= limits.SMALL_BYTES:
-            rows = scratch.keep("buffered", rows)
+    if not plan.continues_state:
+        rows = rows.where("false")
+    elif scratch.via_driver and plan.stream.buffered_bytes <= limits.SMALL_BYTES:
+        rows = scratch.keep("buffered", rows)
     aliases = {name: item.alias for name, item in zip(STATE_ROWS, bound.join.inputs, strict=True)}
     rows = rows.withColumnsRenamed(aliases)
     if not bound.is_self_join or outer_sides(bound.join):
@@ -133,9 +135,9 @@ def _write(epoch: Epoch[BoundJoin], counts: Mapping[str, int], *, has_all: bool)
     """Return how the staged changes get into the state: unchanged rows alone are not written."""
     (planned,) = (write for write in epoch.plan.writes if write.part == STATE_PART)
     inserted, updated, deleted = (counts[name] for name in BUFFERED.values())
-    if has_all and (inserted or updated or deleted or not planned.is_empty):
+    if has_all and (inserted or updated or deleted or epoch.plan.strategy == "reset"):
         rows = counts[BUFFERED_UNCHANGED] + inserted + updated
-        return Overwrite(planned.target, STATE_PART, rows, has_images=True)
+        return Overwrite(planned.target, STATE_PART, rows, deleted, has_images=True)
     return Merge(planned.target, STATE_PART, inserted, updated, deleted, (MATCHED,))
 
 

@@ -26,8 +26,8 @@ from lakehouse.small import TooLarge
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
+from pipelines.epochs import scratch
 from pipelines.epochs.driver import run_join
-from pipelines.epochs.ktable import compute
 from pipelines.report import JoinReport
 from tests.lake import Lake
 
@@ -269,7 +269,7 @@ def test_what_is_too_much_for_the_driver_goes_through_the_stage(
         raise TooLarge
 
     lake = followed
-    monkeypatch.setattr(compute, "to_driver", refused)
+    monkeypatch.setattr(scratch, "to_driver", refused)
     land(lake, "(10, NULL, NULL, 'd', 9)", "(10, 1, 1, 'u', 8)", "(12, 1, 1, 'u', 1)", "(NULL, 1, 1, 'u', 1)")
     source, _ = run(lake)
     assert counts(source, "read", "null_keys", "late", "updated", "unchanged") == (4, 1, 1, 1, 1)
