@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from lakehouse.commit_identity import UNKNOWN, CommitIdentity
-from lakehouse.writes import CHANGELOG_PART, STATE_PART, Part, TargetVersions, Write, written
+from lakehouse.writes import CHANGELOG_PART, STATE_PART, TargetVersions, Write, target_of_part, written
 
 PUBLISHING: Literal["publishing"] = "publishing"
 COMMITTED: Literal["committed"] = "committed"
@@ -152,12 +152,12 @@ class Entry:
     @property
     def changelog(self) -> TargetVersions | None:
         """The versions of the changelog; None if the epoch writes none."""
-        return self._beside(CHANGELOG_PART)
+        return target_of_part(self.writes, CHANGELOG_PART)
 
     @property
     def state(self) -> TargetVersions | None:
         """The versions of the table of buffered rows; None unless the join is one of two streams."""
-        return self._beside(STATE_PART)
+        return target_of_part(self.writes, STATE_PART)
 
     @property
     def is_staged(self) -> bool:
@@ -167,9 +167,6 @@ class Entry:
     def with_versions(self, targets: Sequence[TargetVersions]) -> "Entry":
         """Return the step with other versions of the tables that it writes, in their order."""
         return replace(self, writes=tuple(map(written, self.writes, targets)))
-
-    def _beside(self, part: Part) -> TargetVersions | None:
-        return next((write.target for write in self.writes if write.part == part), None)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ A plan has the writes without numbers of rows; a computed epoch, and so the ledg
 staged. Nothing else says how an epoch changes a table.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -79,11 +79,6 @@ class Merge:
         """Whether nothing has to be written."""
         return not self.rows
 
-    @property
-    def staged(self) -> int:
-        """The number of staged rows."""
-        return self.rows
-
 
 @dataclass(frozen=True)
 class Append:
@@ -106,11 +101,6 @@ class Append:
     def is_empty(self) -> bool:
         """Whether nothing has to be written."""
         return not self.rows
-
-    @property
-    def staged(self) -> int:
-        """The number of staged rows."""
-        return self.rows
 
 
 @dataclass(frozen=True)
@@ -139,13 +129,18 @@ class Overwrite:
         """Whether nothing has to be written; no rows replace all rows, too."""
         return False
 
-    @property
-    def staged(self) -> int:
-        """The number of staged rows."""
-        return self.rows + self.deleted
-
 
 Write = Merge | Append | Overwrite
+
+
+def target_of_part(writes: Sequence[Write], part: Part) -> TargetVersions | None:
+    """Return the table that gets a part of the stage; None if no write is of this part."""
+    return next((write.target for write in writes if write.part == part), None)
+
+
+def staged_rows(write: Write) -> int:
+    """Return the number of rows of the part that is written."""
+    return write.rows + (write.deleted if isinstance(write, Overwrite) else 0)
 
 
 def merged(target: TargetVersions, counts: Mapping[str, int]) -> Merge:

@@ -15,7 +15,7 @@ from pipelines.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from pipelines.binding.workspace import Workspace
-    from pipelines.plan.request import Backfill, Remedy
+    from pipelines.plan.request import Backfill, Decision
     from pipelines.report import Command, Part, Report
 
 
@@ -127,7 +127,7 @@ def run(chosen: FileOptions, select: str | None, every: float | None) -> "Report
 @click.option("--dry-run", is_flag=True, help="Count the rows that would change; write nothing.")
 @reporting("backfill")
 def backfill(
-    chosen: FileOptions, select: str | None, remedy: "Remedy", where: str | None, slices: int | None, dry_run: bool
+    chosen: FileOptions, select: str | None, remedy: "Decision", where: str | None, slices: int | None, dry_run: bool
 ) -> "Report":
     """
     Load results, or reconcile them with their sources.

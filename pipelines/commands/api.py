@@ -17,7 +17,7 @@ from pipelines.commands.run import run_joins
 from pipelines.commands.verify import verify_join
 from pipelines.commands.version_ranges import read_range
 from pipelines.commands.watch import MAX_FAILED_ROUNDS, watch_joins
-from pipelines.plan.request import Backfill, Remedy
+from pipelines.plan.request import Backfill, Decision
 from pipelines.report import JoinReport
 from pipelines.spec import PipelineFile, load
 
@@ -95,7 +95,7 @@ class Pipeline:
         spark: SparkSession,
         select: Collection[str] | None = None,
         *,
-        remedy: Remedy = "",
+        remedy: Decision = "",
         dry_run: bool = False,
         where: str | None = None,
         slices: int = 0,

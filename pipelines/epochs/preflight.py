@@ -78,7 +78,7 @@ NO_GAPS: Mapping[str, str] = {}
 
 
 def target_of(address: Address, table: Table | None) -> TargetVersions:
-    """Return a table that an epoch writes, as it is; None if it does not exist."""
+    """Return a table that an epoch writes, as it is now; the epoch creates it if `table` is None."""
     return TargetVersions.of_new(address) if table is None else TargetVersions(address, table.id, table.version)
 
 

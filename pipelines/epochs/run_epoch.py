@@ -15,6 +15,7 @@ from lakehouse.entries import REJECTED, Entry
 from lakehouse.errors import AnotherRun, FeedUnavailable, GateFailed, LedgerForgot, SchemaBroken
 from lakehouse.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings
 from lakehouse.stage import Stage
+from lakehouse.writes import staged_rows
 from pipelines.binding.bound import notes_on
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.gate import gated
@@ -51,7 +52,7 @@ def run_epoch(kind: Kind[Any], epoch: Epoch[Any], watch: Stopwatch) -> JoinRepor
         if workspace.feeds.repairs > repairs:  # the prefetched rows may come from a distorted feed
             prefetched = executor.submit(kind.prefetch, epoch)
         entry = publishing_entry(epoch, run_id, stage.path, computed)
-        most = max(write.staged for write in entry.writes)
+        most = max(map(staged_rows, entry.writes))
         with settings(workspace.spark, NOT_ADAPTIVE if most <= limits.CHANGES_VIA_DRIVER else {}):
             entry = _gate(kind, epoch, entry, watch, prefetched)
             return report_on(publish(workspace, entry, watch), watch, plan.strategy, notes_on(epoch.bound))

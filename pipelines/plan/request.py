@@ -7,7 +7,7 @@ from typing import Literal
 from lakehouse import limits
 from lakehouse.errors import LakejoinError
 
-Remedy = Literal["", "accept", "reset"]
+Decision = Literal["", "accept", "reset"]
 """The user's decision about a result that a replay cannot repair: accept it as it is, or reset it."""
 
 
@@ -34,7 +34,7 @@ class Backfill:
         WrongOptions: The options are invalid or cannot be combined.
     """
 
-    remedy: Remedy = ""
+    remedy: Decision = ""
     where: str | None = None
     dry_run: bool = False
     slices: int = 0

@@ -11,7 +11,7 @@ from typing import Literal
 from lakehouse import limits
 from lakehouse.commit_identity import UNKNOWN, CommitIdentity
 from lakehouse.entries import SourceVersions, StreamPosition, UsedColumn
-from lakehouse.writes import CHANGELOG_PART, STATE_PART, Part, TargetVersions, Write
+from lakehouse.writes import CHANGELOG_PART, STATE_PART, TargetVersions, Write, target_of_part
 
 APPENDED = "appended"
 """The name of the count of rows that an epoch appends to the result of a join with a stream."""
@@ -167,12 +167,12 @@ class EpochPlan:
     @property
     def changelog(self) -> TargetVersions | None:
         """The changelog of the result; None if the join keeps none."""
-        return self._beside(CHANGELOG_PART)
+        return target_of_part(self.writes, CHANGELOG_PART)
 
     @property
     def state(self) -> TargetVersions | None:
         """The buffered rows of a join of two streams; None for other joins."""
-        return self._beside(STATE_PART)
+        return target_of_part(self.writes, STATE_PART)
 
     @property
     def via_driver(self) -> bool:
@@ -203,9 +203,6 @@ class EpochPlan:
     def rewrites_state(self) -> bool:
         """Whether the epoch rewrites all buffered rows, which costs less than a MERGE if the state is small."""
         return self.strategy != "incremental" or self.stream.bytes <= limits.REWRITTEN_STATE_BYTES
-
-    def _beside(self, part: Part) -> TargetVersions | None:
-        return next((write.target for write in self.writes if write.part == part), None)
 
 
 @dataclass(frozen=True)

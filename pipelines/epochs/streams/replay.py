@@ -34,7 +34,7 @@ from pipelines.epochs.streams.prepare import checked_state
 from pipelines.epochs.streams.source_progress import source_kind
 from pipelines.joins.difference import bag_difference
 from pipelines.plan.checks import check_definition
-from pipelines.plan.request import Remedy
+from pipelines.plan.request import Decision
 from pipelines.plan.values import APPENDED, Computed, EpochPlan, SourceRange, Strategy, StreamInput
 from pipelines.spec import STREAM_COLUMNS
 
@@ -180,7 +180,7 @@ class Replay:
                 self._workspace.feeds.inspect(name, table, part.read_after, part.to_version, bound.used(name))
 
 
-def plan_replay(kind: Replayable, prepared: Prepared[BoundJoin], remedy: Remedy) -> Prepared[BoundJoin]:
+def plan_replay(kind: Replayable, prepared: Prepared[BoundJoin], remedy: Decision) -> Prepared[BoundJoin]:
     """
     Plan the epoch that repairs a result, or accepts it as it is; the epoch reads no new versions of the sources.
 
