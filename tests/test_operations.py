@@ -170,6 +170,14 @@ def test_an_open_epoch_whose_tables_lie_elsewhere_is_let_go_by_a_backfill(loaded
     is_right(loaded)
 
 
+def test_an_open_epoch_of_a_version_that_recorded_no_writes_is_finished(loaded: Lake) -> None:
+    change(loaded)
+    left_open(loaded)
+    loaded.sql(f"UPDATE {{{LEDGER}}} SET writes = NULL", LEDGER)
+    assert only(loaded.pipeline().run(loaded.spark)).strategy == "resume"
+    is_right(loaded)
+
+
 def test_a_stage_that_is_gone_before_anything_was_written_is_planned_anew(loaded: Lake) -> None:
     change(loaded)
     left_open(loaded)
