@@ -39,9 +39,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FEATURES = frozenset({"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
-"""The features of a table under which delta-rs reads the same values as Spark."""
+"""
+The features of a table under which delta-rs reads the same values as Spark.
+
+The list is a precaution: delta-rs 1.6 itself refuses to read a table with a feature that it does not know.
+"""
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
+"""delta-rs reads rows under column mapping as Spark does; a feed read from files would be of other columns."""
 
 SETTINGS = {
     # Without it delta-rs reads INT96, in which Spark writes timestamps by default, as nanoseconds, which overflow.
@@ -52,7 +57,10 @@ SETTINGS = {
 
 FIRST_DATE = date(1582, 10, 15)
 FIRST_TIME = datetime(1900, 1, 1)
-"""Spark may shift earlier dates and times, by the writer of the file, because it once used another calendar."""
+"""
+Spark may shift earlier dates and times, by the writer of the file, because it once used another calendar. It does not
+shift times without a time zone; that those are left to Spark is a precaution.
+"""
 
 
 def why_spark(table: Table, columns: Sequence[str]) -> str:
@@ -74,7 +82,12 @@ def why_spark(table: Table, columns: Sequence[str]) -> str:
 
 
 def _is_readable(field: StructField) -> bool:
-    """Return whether delta-rs reads the values of a column as Spark does: those of plain types, but not of CHAR."""
+    """
+    Return whether delta-rs reads the values of a column as Spark does: those of plain types, but not of CHAR.
+
+    Values within nested ones are not checked for early dates. That VARIANT and collated text are left to Spark is a
+    precaution: their values read alike.
+    """
     is_nested = isinstance(field.dataType, (ArrayType, MapType, StructType))
     return carried(field.dataType) and not is_nested and char_type(field) is None
 

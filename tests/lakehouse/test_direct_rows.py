@@ -10,10 +10,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse import direct_rows, limits
+from lakehouse import limits
 from lakehouse.direct_rows import read_directly, why_spark
 from lakehouse.pruning import pruning
-from lakehouse.session import settings
 from lakehouse.small import DriverRows
 from lakehouse.sqltext import quote
 from lakehouse.tables import Table, read
@@ -180,42 +179,3 @@ def test_many_rows_and_large_files_are_left_to_others(
     assert by_both(ours, typed, ["n"], ["n"])[0] is not None
     monkeypatch.setattr(limits, "DIRECT_BYTES", 10)
     assert by_both(ours, typed, ["n"], ["n"])[0] is None
-
-
-def test_timestamps_of_96_bits_need_a_setting(
-    ours: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the guard, delta-rs reads other values than Spark. The same holds for the two tests below."""
-    lake = Lake(ours, tmp_path)
-    lake.create("t", "n INT, c TIMESTAMP")
-    with settings(ours, {"spark.sql.parquet.outputTimestampType": "INT96"}):
-        lake.sql("INSERT INTO {t} VALUES (1, TIMESTAMP'2600-01-01 00:00:00')", "t")
-    monkeypatch.delitem(direct_rows.SETTINGS, "datafusion.execution.parquet.coerce_int96")
-    direct, by_spark = by_both(ours, found(lake, "t"), ["n"], ["n", "c"])
-    assert direct is not None
-    assert exact(direct.frame) != by_spark
-
-
-def test_dates_of_another_calendar_need_a_guard(
-    ours: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = Lake(ours, tmp_path)
-    lake.create("t", "n INT, c DATE")
-    with settings(ours, {"spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY"}):
-        lake.sql("INSERT INTO {t} VALUES (1, DATE'1500-01-01')", "t")
-    table = found(lake, "t")
-    monkeypatch.setattr(direct_rows, "has_early", lambda rows: False)
-    direct, by_spark = by_both(ours, table, ["n"], ["n", "c"])
-    assert direct is not None
-    assert exact(direct.frame) != by_spark
-
-
-def test_padded_text_needs_a_guard(ours: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = Lake(ours, tmp_path)
-    lake.create("t", "n INT, c CHAR(4)", "(1, 'ab'), (2, 'cd')")
-    table, known = found(lake, "t"), pruning(ours.sql("SELECT named_struct('k0', 'ab  ') AS key"))
-    monkeypatch.setattr(direct_rows, "char_type", lambda field: None)
-    direct = read_directly(ours, table, table.version, ["n"], [(known, ["c"])])
-    assert direct is not None
-    assert direct.rows.num_rows == 0
-    assert read(ours, table.address, table.version).where(known.predicate(["c"]) or "").count() == 1
