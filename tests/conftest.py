@@ -27,6 +27,8 @@ FOR_TINY_DATA = {
     + " -XX:ReservedCodeCacheSize=512m",
     # Delta remembers each table for an hour, with plans of some 4 MB: the tables of two thousand tests fill the memory.
     "spark.databricks.delta.delta.log.cacheSize": "20",
+    # Delta rebuilds the state of a table in a Spark job with as many tasks.
+    "spark.databricks.delta.snapshotPartitions": "1",
     # Each table that a join keeps in memory, and each sort, takes a page of 16 MB otherwise.
     "spark.buffer.pageSize": "1m",
     "spark.sql.adaptive.enabled": "false",
