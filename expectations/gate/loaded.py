@@ -16,6 +16,7 @@ from lakehouse.address import Address
 from lakehouse.changes import key_struct, null_key
 from lakehouse.sqltext import numbered, quote
 from lakehouse.tables import read
+from lakehouse.uniqueness import has_repeated_keys
 from lakehouse.values import comparable, identical
 
 LOADED_RULES = {
@@ -49,7 +50,9 @@ def gate_loaded(
     """
     loaded = read(spark, result, version)
     kinds = [loaded.schema[name].dataType for name in key]
-    batch = _with_suspect_keys(loaded, key, kinds)
+    is_small = sources is None or sources.are_small
+    suspect = loaded if is_small or _has_suspect_keys(loaded, key) else loaded.limit(0)
+    batch = _with_suspect_keys(suspect, key, kinds)
     rules = {} if sources is None else LOADED_RULES
     if sources is not None:
         try:
@@ -63,6 +66,10 @@ def gate_loaded(
 
 def _parts(key: Sequence[str]) -> list[str]:
     return [f"key_{place}" for place in range(len(key))]
+
+
+def _has_suspect_keys(loaded: DataFrame, key: Sequence[str]) -> bool:
+    return bool(loaded.where(null_key(key)).head(1)) or has_repeated_keys(loaded, key)
 
 
 def _with_suspect_keys(loaded: DataFrame, key: Sequence[str], kinds: Sequence[DataType]) -> DataFrame:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from lakehouse.changes import null_key
 from lakehouse.errors import DuplicateKey
 from lakehouse.sqltext import quote
+from lakehouse.uniqueness import has_repeated_keys
 
 EXAMPLES = 5
 
@@ -31,6 +32,8 @@ def duplicates_in_changes(changes: DataFrame) -> list[Duplicate]:
 
 def duplicates_in_table(rows: DataFrame, key: Sequence[str]) -> list[Duplicate]:
     """Return examples of keys that several rows of a table have; rows with a null key do not count."""
+    if not has_repeated_keys(rows, key):
+        return []
     parts = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
     twice = rows.where(f"NOT {null_key(key)}").groupBy(*parts).count().where("count > 1")
     return [Duplicate(tuple(row)[:-1], f"{row['count']} rows") for row in twice.limit(EXAMPLES).collect()]
