@@ -1,6 +1,7 @@
 """The gate of a first load: checks the keys of the loaded result, and a sample of whole rows against the sources."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
@@ -51,14 +52,18 @@ def gate_loaded(
     loaded = read(spark, result, version)
     kinds = [loaded.schema[name].dataType for name in key]
     is_small = sources is None or sources.are_small
-    suspect = loaded if is_small or _has_suspect_keys(loaded, key) else loaded.limit(0)
-    batch = _with_suspect_keys(suspect, key, kinds)
-    rules = {} if sources is None else LOADED_RULES
-    if sources is not None:
-        try:
-            batch = batch.unionByName(_with_wrong_rows(loaded, key, sources, salt), allowMissingColumns=True)
-        except ReadsDiffer as found:
-            return Verdict((str(found),))
+    with ThreadPoolExecutor() as pool:
+        is_suspect = pool.submit(lambda: is_small or _has_suspect_keys(loaded, key))
+        if sources is None:
+            wrong, rules = None, dict[str, str]()
+        else:
+            try:
+                wrong, rules = _with_wrong_rows(loaded, key, sources, salt), LOADED_RULES
+            except ReadsDiffer as found:
+                return Verdict((str(found),))
+    batch = _with_suspect_keys(loaded if is_suspect.result() else loaded.limit(0), key, kinds)
+    if wrong is not None:
+        batch = batch.unionByName(wrong, allowMissingColumns=True)
     batch = batch.select(*_parts(key), *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules))
     plain = is_alike_in_pandas(kinds)
     return judged(batch.limit(limits.JUDGED_IN_PROCESS) if plain else batch, key, rules, in_process=plain)

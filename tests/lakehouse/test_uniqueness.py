@@ -29,11 +29,7 @@ def test_a_table_with_some_keys_has_repeated_keys_if_python_counts_them_twice(ou
     @settings(max_examples=5, suppress_health_check=list(HealthCheck))
     @given(st.lists(KEYS[schema], max_size=8))
     def holds(keys: list[tuple[Any, ...]]) -> None:
-        counted = Counter(
-            tuple("nan" if part != part else part for part in key)
-            for key in keys
-            if None not in key  # noqa: PLR0124
-        )
+        counted = Counter(tuple("nan" if part != part else part for part in key) for key in keys if None not in key)
         found = has_repeated_keys(ours.createDataFrame(keys, schema), names)
         assert found == (max(counted.values(), default=0) > 1)
 

@@ -12,17 +12,14 @@ from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from expectations.gate import gate_loaded
 from expectations.validation import Verdict
-from lakehouse import limits
 from lakehouse.conditions import reading
 from lakehouse.creation import create, drop
 from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
 from lakehouse.publish import append, check_owner, committed_counts
-from lakehouse.sqltext import quote
 from lakehouse.tables import find, get, read
 from lakehouse.writes import CHANGELOG_PART, RESULT_PART, Append, TargetVersions
 from pipelines.binding.bind import bind_join
@@ -32,7 +29,8 @@ from pipelines.epochs.declared_gate import gate_of_yours
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.publish import append_rows, close, fence_of, publishing_entry
 from pipelines.epochs.tables.gate import sources_of
-from pipelines.epochs.tables.reconcile import changelog_before, check_sources, expected_rows
+from pipelines.epochs.tables.in_key_order import rows_in_key_order
+from pipelines.epochs.tables.reconcile import changelog_before, check_sources
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan.values import Computed, EpochPlan, SourceRange
 from pipelines.report.progress import Stopwatch
@@ -84,10 +82,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
         create(spark, bound.result, bound.columns, key)
         made = check_owner(engine, get(engine, bound.result), 0, {entry.run_id})
         if not any(commit.metadata == entry.run_id for commit in made):
-            keys = [F.col(quote(name)) for name in key]
-            files = 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_FILE
-            rows = expected_rows(workspace, bound).repartitionByRange(files, *keys).sortWithinPartitions(*keys)
-            append(rows, bound.result, fence_of(workspace, entry))
+            append(rows_in_key_order(workspace, bound), bound.result, fence_of(workspace, entry))
         table = get(engine, bound.result)
         commits = check_owner(engine, table, 0, {entry.run_id})
     commit = next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)

@@ -1,6 +1,8 @@
 """Compute a join in full, compare its meaning with the result, and stage only the rows that differ."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,7 +13,7 @@ from lakehouse.errors import CannotContinue, DuplicateKey
 from lakehouse.publish import STAGED_COUNTS
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import read, read_rows
+from lakehouse.tables import Table, read, read_rows
 from lakehouse.writes import TargetVersions
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
@@ -149,17 +151,23 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
     Raises:
         DuplicateKey: A source holds a key twice; the error gives examples.
     """
-    without_key = 0
-    for source, table in zip(bound.join.sources, bound.sources, strict=True):
-        key = bound.join.inputs[bound.join.places(source)[0]].key
-        rows = read_rows(workspace.spark, table, table.version)
-        is_newest = not table.commits or table.version >= table.commits[0].version
-        with (reading_whole if is_newest else reading)(bound.join.name, table.address.label):
-            # No file is read if the statistics of the table rule out null keys.
-            without_key += rows.where(null_key(key)).count()
-            examples = duplicates_in_table(rows, key)
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(partial(_find_unusable, workspace, bound), bound.join.sources, bound.sources))
+    for _, table, key, examples in found:
         refuse_keys(table.address.label, key, examples)
-    return without_key
+    return sum(without_key for without_key, *_ in found)
+
+
+def _find_unusable(
+    workspace: Workspace, bound: BoundJoin, source: str, table: Table
+) -> tuple[int, Table, tuple[str, ...], list[Duplicate]]:
+    """Return the number of rows without a key of a source, the source, its key, and examples of repeated keys."""
+    key = bound.join.inputs[bound.join.places(source)[0]].key
+    rows = read_rows(workspace.spark, table, table.version)
+    is_newest = not table.commits or table.version >= table.commits[0].version
+    with (reading_whole if is_newest else reading)(bound.join.name, table.address.label):
+        # No file is read if the statistics of the table rule out null keys.
+        return rows.where(null_key(key)).count(), table, key, duplicates_in_table(rows, key)
 
 
 def _refuse_keyless(bound: BoundJoin, held: DataFrame) -> None:
