@@ -10,7 +10,7 @@ from lakehouse.changes import key_struct, null_key
 from lakehouse.key_ranges import bounds_of, compared, range_of
 from lakehouse.sqltext import quote
 from lakehouse.tables import read_rows
-from lakehouse.values import char_type, type_sql
+from lakehouse.values import type_sql
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.tables.reconcile import expected_rows
@@ -47,8 +47,6 @@ def _joined_by_ranges(workspace: Workspace, bound: BoundJoin, number: int) -> Da
     tables, keys, whole = [], [], 0
     for place, item in enumerate(join.inputs):
         table = bound.table(place)
-        if any(char_type(table.schema[name]) for name in item.key):  # padded text of two lengths is equal, but unlike
-            return None
         rows = rows_of(workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
         tables.append(rows)
         keys.append(rows.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")))
