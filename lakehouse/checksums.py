@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -10,8 +11,11 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 from lakehouse.sqltext import quote
 from lakehouse.values import comparable
 
-PARTS = 4096
+PARTS = 2**16
 """Parts into which the hash of the key divides the rows of a table, each with its own checksum."""
+
+LISTED_PARTS = 10_000
+"""Parts. If more of them differ, all rows are compared, since a filter would skip few. By judgement."""
 
 FLAGS = 60
 """Columns whose nulls one number marks."""
@@ -46,7 +50,7 @@ def part_of(columns: Sequence[StructField], key: Sequence[str]) -> str:
 @dataclass(frozen=True)
 class Compared:
     """
-    How two tables compare by their checksums.
+    How two tables compare by their checksums, part by part.
 
     Args:
         rows: The number of rows of the first table.
@@ -55,6 +59,13 @@ class Compared:
 
     rows: int
     differing: tuple[int, ...]
+
+    def predicate(self, columns: Sequence[StructField], key: Sequence[str]) -> str:
+        """Write the Spark SQL predicate for the rows in the parts that differ, or for all rows if these are many."""
+        if len(self.differing) > LISTED_PARTS:
+            return "true"
+        listed = ", ".join(map(str, self.differing))
+        return f"{part_of(columns, key)} IN ({listed})" if listed else "false"
 
 
 def compare_checksums(one: DataFrame, other: DataFrame, key: Sequence[str]) -> Compared:
@@ -67,19 +78,21 @@ def compare_checksums(one: DataFrame, other: DataFrame, key: Sequence[str]) -> C
         key: The columns that decide to which part a row belongs.
     """
     columns = list(one.schema)
-    # The sum of whole hashes would overflow.
-    numbers = (
-        F.count(F.lit(1)).alias("rows"),
-        F.expr("bit_xor(hash)").alias("xor"),
-        F.expr(f"sum(hash & {2**32 - 1}L)").alias("low"),
-    )
     sides = (
-        frame.selectExpr(f"{number} AS side", f"{part_of(columns, key)} AS part", f"{row_hash(columns)} AS hash")
-        for number, frame in enumerate((one, other))
+        frame.selectExpr(f"{weight} AS weight", f"{part_of(columns, key)} AS part", f"{row_hash(columns)} AS hash")
+        for weight, frame in ((1, one), (-1, other))
     )
-    first, second = (side.groupBy("side", "part").agg(*numbers) for side in sides)
-    found: tuple[dict[int, tuple[int, ...]], ...] = ({}, {})
-    for side, part, *sums in first.unionAll(second).collect():
-        found[side][part] = tuple(sums)
-    parts = sorted(part for part in found[0] | found[1] if found[0].get(part) != found[1].get(part))
-    return Compared(sum(rows for rows, *_ in found[0].values()), tuple(parts))
+    # What both tables have cancels out. The sum of whole hashes would overflow.
+    parts = (
+        reduce(DataFrame.unionAll, sides)
+        .groupBy("part")
+        .agg(
+            F.count_if(F.expr("weight = 1")).alias("rows"),
+            F.expr(f"sum(weight) <> 0 OR bit_xor(hash) <> 0 OR sum(weight * (hash & {2**32 - 1}L)) <> 0").alias(
+                "differs"
+            ),
+        )
+    )
+    found = parts.agg(F.sum("rows").alias("rows"), F.expr("collect_list(IF(differs, part, NULL))").alias("differing"))
+    rows, differing = found.collect()[0]
+    return Compared(rows or 0, tuple(sorted(differing)))

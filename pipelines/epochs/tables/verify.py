@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.address import Address
-from lakehouse.checksums import compare_checksums, part_of
+from lakehouse.checksums import compare_checksums
 from lakehouse.conditions import reading
 from lakehouse.entries import Entry
 from lakehouse.errors import Drifted, SchemaBroken
@@ -23,9 +23,6 @@ from pipelines.joins.difference import bag_difference
 from pipelines.plan.checks import check_definition
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
-
-MOST_PARTS = 500
-"""Parts. If checksums differ in more parts, all rows are compared, since a filter would skip few. By judgement."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +129,8 @@ def _differences(bound: BoundJoin, expected: DataFrame, found: DataFrame) -> tup
         sums = compare_checksums(expected, found, key)
     if not sums.differing:
         return sums.rows, Total(0, 0, ())
-    if len(sums.differing) <= MOST_PARTS:
-        differs = f"{part_of(list(expected.schema), key)} IN ({', '.join(map(str, sums.differing))})"
-        expected, found = expected.where(differs), found.where(differs)
-    return sums.rows, compare(name, bag_difference(expected, found))
+    differs = sums.predicate(list(expected.schema), key)
+    return sums.rows, compare(name, bag_difference(expected.where(differs), found.where(differs)))
 
 
 def _drifted(name: str, problem: str, expected: str, total: Total) -> Drifted:
