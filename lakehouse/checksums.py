@@ -8,14 +8,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
+from lakehouse import limits
 from lakehouse.sqltext import quote
 from lakehouse.values import comparable
 
 PARTS = 2**16
 """Parts into which the hash of the key divides the rows of a table, each with its own checksum."""
-
-LISTED_PARTS = 10_000
-"""Parts. If more of them differ, all rows are compared, since a filter would skip few. By judgement."""
 
 FLAGS = 60
 """Columns whose nulls one number marks."""
@@ -62,7 +60,7 @@ class Compared:
 
     def predicate(self, columns: Sequence[StructField], key: Sequence[str]) -> str:
         """Write the Spark SQL predicate for the rows in the parts that differ, or for all rows if these are many."""
-        if len(self.differing) > LISTED_PARTS:
+        if len(self.differing) > limits.LISTED_PARTS:
             return "true"
         listed = ", ".join(map(str, self.differing))
         return f"{part_of(columns, key)} IN ({listed})" if listed else "false"

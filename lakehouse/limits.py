@@ -120,6 +120,15 @@ Bytes of the sources for each file of a loaded result. A later epoch reads the f
 times in MERGE: with small, sorted files it reads few unchanged rows.
 """
 
+LOAD_RANGES = 100
+"""
+Ranges. A load whose files are more than this sorts its rows after the join: the expression that finds the range of each
+key would be so long that Spark no longer generates code for the scan. By judgement.
+"""
+
+LISTED_PARTS = 10_000
+"""Parts. If more of the 65,536 parts of two tables differ, all rows are compared: a filter skips few. By judgement."""
+
 BYTES_PER_SLICE = 2**30
 """Bytes of the sources for each slice of a backfill. By judgement."""
 

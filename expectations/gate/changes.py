@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from expectations.gate.by_key import Reader, ReadsDiffer, driver_copy, found_directly, trusted, with_keys
-from expectations.gate.judging import is_alike_in_pandas, judged
+from expectations.gate.judging import is_alike_in_pandas, judged, suspects
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
@@ -130,8 +130,10 @@ def gate_change_set(
         *(F.expr(comparable(f"key.k{n}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(staged.key)),
         *(F.expr(f"coalesce({broken[name]}, FALSE)").alias(name) for name in rules),
     )
+    if rows > limits.JUDGED_IN_PROCESS:
+        batch = suspects(batch, staged.names, rules).limit(limits.JUDGED_IN_PROCESS)
     plain = is_alike_in_pandas(field.dataType for field in staged.key)
-    return judged(batch, staged.names, rules, in_process=plain and rows <= limits.JUDGED_IN_PROCESS)
+    return judged(batch, staged.names, rules, in_process=plain)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
 
 from expectations.validation import Verdict, validated
@@ -45,6 +46,25 @@ def judged(batch: DataFrame, key: Sequence[str], rules: Mapping[str, str], *, in
         ]
 
     return validated("change set", batch, expected, partial(_finding, names=names, rules=rules), in_process=in_process)
+
+
+def suspects(batch: DataFrame, key: Sequence[str], rules: Iterable[str]) -> DataFrame:
+    """
+    Return what may violate a rule of `judged` in a large batch, found by one pass, so that few rows are judged.
+
+    Args:
+        batch: The batch.
+        key: The names of the key columns.
+        rules: The columns of the further rules.
+
+    Returns:
+        The columns of the batch: a row for each key that violates a further rule or has a null part, and two rows for
+        each key that occurs more than once.
+    """
+    parts, broken = [f"key_{place}" for place in range(len(key))], list(rules)
+    each = batch.groupBy(*parts).agg(F.count(F.lit(1)).alias("rows"), *(F.bool_or(rule).alias(rule) for rule in broken))
+    found = each.where(" OR ".join(["rows > 1", *(f"{part} IS NULL" for part in parts), *broken]))
+    return found.select(*parts, *broken, F.explode(F.expr("array_repeat(1, CAST(least(rows, 2) AS INT))"))).drop("col")
 
 
 def _finding(result: Any, names: Mapping[str, str], rules: Mapping[str, str]) -> str:

@@ -20,9 +20,6 @@ from pipelines.spec.statement.added_columns import PREFIX
 RANGE = f"{PREFIX}range"
 """The working column of the number of the range that contains the key."""
 
-MOST_RANGES = 100
-"""Ranges. With more of them Spark no longer generates code for the scan that finds the range of each key."""
-
 
 def rows_in_key_order(workspace: Workspace, bound: BoundJoin) -> DataFrame:
     """
@@ -33,7 +30,7 @@ def rows_in_key_order(workspace: Workspace, bound: BoundJoin) -> DataFrame:
     """
     files = 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_FILE
     keys = [F.col(quote(name)) for name in bound.join.key]
-    rows = _joined_by_ranges(workspace, bound, files) if 1 < files <= MOST_RANGES else None
+    rows = _joined_by_ranges(workspace, bound, files) if 1 < files <= limits.LOAD_RANGES else None
     if rows is not None:
         return rows.sortWithinPartitions(RANGE, *keys).drop(RANGE)
     return expected_rows(workspace, bound).repartitionByRange(files, *keys).sortWithinPartitions(*keys)
