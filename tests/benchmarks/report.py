@@ -42,7 +42,8 @@ GROUPS: dict[str, list[list[str]]] = {
         ["star", "--rows", "2000000", "--changes", "2000", "--repeat", "1"],
     ],
     "cases": [
-        ["backfill", "--rows", "4000000", "--width", "wide", "--repeat", "1"],
+        ["backfill", "--rows", "4000000", "--width", "wide", "--repeat", "2"],
+        ["backfill", "--rows", "16000000", "--repeat", "2"],
         ["overhead", "--rows", "1000000"],
         ["versions", "--rows", "1000000", "--changes", "40", "--repeat", "1"],
         ["changelog", "--rows", "1000000", "--changes", "1000", "--shape", "recent", "--repeat", "3"],
@@ -220,6 +221,14 @@ def _single(line: dict[str, Any]) -> list[list[str]]:
                 f"{line['scan_s']:.1f} / {line['scan_of_ctas_s']:.1f}",
                 f"{line['ratio_scan']:.2f}",
             ],
+            *(
+                [
+                    f"{words} / INSERT OVERWRITE, {rows}",
+                    f"{line[f'{way}_s']:.1f} / {line['overwrite_s']:.1f}",
+                    f"{line[f'ratio_{way}']:.2f}",
+                ]
+                for way, words in (("verify", "verify"), ("reconcile", "backfill of a result in which nothing differs"))
+            ),
         ]
     if name == "overhead":
         return [

@@ -2,7 +2,7 @@
 
 import shutil
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,11 @@ IDLE = 3
 
 
 def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
-    """Load a result anew, beside CREATE TABLE AS SELECT of the same join; then scan both whole."""
+    """
+    Load a result anew, beside CREATE TABLE AS SELECT of the same join, and scan both whole.
+
+    Then verify the result, and reconcile it while nothing differs, beside INSERT OVERWRITE of the join.
+    """
     workload.fill(lake)
     pipeline = pipeline_of(lake, workload)
     seconds: dict[str, list[float]] = {"ctas": [], "lakejoin": [], "scan": [], "scan_of_ctas": []}
@@ -36,11 +40,20 @@ def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
         for name, table in (("scan_of_ctas", "ctas"), ("scan", "result")) * 2:
             seconds[name].append(meter.measure(lake.spark, lambda: _scan(lake, table))[0].seconds)  # noqa: B023
     must_be_equal(lake, "result", "ctas")
+    further: dict[str, Callable[[], object]] = {
+        "overwrite": lambda: rivals.overwrite(lake, workload, "ctas"),
+        "verify": lambda: pipeline.verify(lake.spark),
+        "reconcile": lambda: pipeline.backfill(lake.spark),
+    }
+    for name, action in list(further.items()) * repeat:
+        seconds.setdefault(name, []).append(meter.measure(lake.spark, action)[0].seconds)
     middle = medians(seconds)
     return {
         **middle,
         "ratio_ctas": ratio(middle, "lakejoin", "ctas"),
         "ratio_scan": ratio(middle, "scan", "scan_of_ctas"),
+        "ratio_verify": ratio(middle, "verify", "overwrite"),
+        "ratio_reconcile": ratio(middle, "reconcile", "overwrite"),
         **account(cost, report),
     }
 
