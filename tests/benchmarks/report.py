@@ -130,8 +130,9 @@ def _sentences(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     load, one, stream = single["backfill"], single["overhead"], single["stream_table"]
     yield (
         f"A first load takes {load['ratio_ctas']:.1f} times as long as CREATE TABLE AS SELECT, because it looks for "
-        f"repeated keys in the sources, and its gate reads the result again. An epoch with one changed row takes {one['one_s']:.1f} s, a MERGE of that row "
-        f"{one['merge_s']:.1f} s; a run with nothing to do takes {one['nothing_s']:.1f} s. A stream of "
+        f"repeated keys in the sources, and its gate reads the result again. An epoch with one changed row takes "
+        f"{one['one_s']:.1f} s, a MERGE of that row {one['merge_s']:.1f} s; a run with nothing to do takes "
+        f"{one['nothing_s']:.1f} s. A stream of "
         f"{stream['rows']:,} rows looks up a table in {stream['lakejoin_s']:.1f} s, Spark's own stream-static join in "
         f"{stream['spark_s']:.1f} s."
     )
