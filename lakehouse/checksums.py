@@ -10,7 +10,7 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from lakehouse import limits
 from lakehouse.sqltext import quote
-from lakehouse.values import comparable
+from lakehouse.values import comparable, hash_of
 
 PARTS = 2**16
 """Parts into which the hash of the key divides the rows of a table, each with its own checksum."""
@@ -24,15 +24,13 @@ def row_hash(columns: Sequence[StructField]) -> str:
     Write the SQL of a row's hash (bigint): the same for rows that are equal under `<=>`, column by column.
 
     `xxhash64` skips nulls, so that (5, null) and (null, 5) have the same hash. So numbers that mark the null columns
-    are hashed too, and nested values also as text, which shows the nulls within them. Text under a collation is hashed
-    by its bytes, and zeros within nested values by their sign: equal rows may then have different hashes.
+    are hashed too; `hash_of` marks the nulls within nested values. Text under a collation is hashed by its bytes: equal
+    rows may then have different hashes.
     """
     values, nulls = [], []
     for field in columns:
-        value = comparable(quote(field.name), field.dataType)
-        values.append(value)
-        if isinstance(field.dataType, (ArrayType, MapType, StructType)):
-            values.append(f"CAST({value} AS STRING)")
+        name, kind = quote(field.name), field.dataType
+        values.append(hash_of(name, kind) if isinstance(kind, (ArrayType, MapType, StructType)) else name)
     for first in range(0, len(columns), FLAGS):
         marks = (f"IF({quote(field.name)} IS NULL, {2**n}L, 0L)" for n, field in enumerate(columns[first:][:FLAGS]))
         nulls.append(" + ".join(marks))

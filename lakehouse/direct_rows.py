@@ -59,7 +59,7 @@ FIRST_DATE = date(1582, 10, 15)
 FIRST_TIME = datetime(1900, 1, 1)
 """
 Spark may shift earlier dates and times, by the writer of the file, because it once used another calendar. It does not
-shift times without a time zone; that those are left to Spark is a precaution.
+shift times without a time zone; they are left to Spark as a precaution.
 """
 
 
@@ -85,7 +85,7 @@ def _is_readable(field: StructField) -> bool:
     """
     Return whether delta-rs reads the values of a column as Spark does: those of plain types, but not of CHAR.
 
-    Values within nested ones are not checked for early dates. That VARIANT and collated text are left to Spark is a
+    Values within nested ones are not checked for early dates. VARIANT and collated text are left to Spark as a
     precaution: their values read alike.
     """
     is_nested = isinstance(field.dataType, (ArrayType, MapType, StructType))

@@ -11,7 +11,7 @@ from lakehouse.stage import fields_of
 from lakehouse.values import PRUNABLE
 
 SAMPLED = 200
-"""Keys of the sample for each range. A range then has seldom more than 1.3 times its share of the rows."""
+"""Keys of the sample for each range. A range then seldom has more than 1.3 times its share of the rows."""
 
 
 def bounds_of(keys: DataFrame, rows: int, number: int) -> list[str] | None:
@@ -25,10 +25,11 @@ def bounds_of(keys: DataFrame, rows: int, number: int) -> list[str] | None:
 
     Returns:
         The bounds between the ranges as Spark SQL in ascending order, each the first key of a range in the form of
-        `compared`: fewer than wanted if a key occurs often. None if a part has a type without literals in order.
+        `compared`: fewer than wanted if a key occurs often, none without keys. None instead of a list if a part has a
+        type without literals in order.
     """
     kinds = [field.dataType for field in fields_of(keys, "key")]
-    if not all(isinstance(kind, PRUNABLE) for kind in kinds):
+    if not all(isinstance(kind, PRUNABLE) and "collate" not in kind.simpleString() for kind in kinds):
         return None
     share = min(1.0, SAMPLED * number / max(rows, 1))
     sent = (_sent(f"key.k{place}", kind, place) for place, kind in enumerate(kinds))

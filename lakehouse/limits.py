@@ -122,8 +122,8 @@ times in MERGE: with small, sorted files it reads few unchanged rows.
 
 LOAD_RANGES = 100
 """
-Ranges. A load whose files are more than this sorts its rows after the join: the expression that finds the range of each
-key would be so long that Spark no longer generates code for the scan. By judgement.
+Ranges. A load with more files sorts its rows after the join: the expression that finds the range of each key would be
+so long that Spark no longer generates code for the scan. By judgement.
 """
 
 LISTED_PARTS = 10_000

@@ -1,4 +1,4 @@
-"""Whether a table has a key more than once, found without sorting or shuffling all its keys where they are numbers."""
+"""Whether a table has a key more than once, found without shuffling all its keys if they are numbers close together."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,6 @@
 """The gate of a first load: checks the keys of the loaded result, and a sample of whole rows against the sources."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
@@ -9,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from expectations.gate.by_key import NO_LITERALS, ReadsDiffer, driver_copy, with_keys
-from expectations.gate.judging import is_alike_in_pandas, judged
+from expectations.gate.judging import is_alike_in_pandas, judged, suspects
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
@@ -17,7 +16,6 @@ from lakehouse.address import Address
 from lakehouse.changes import key_struct, null_key
 from lakehouse.sqltext import numbered, quote
 from lakehouse.tables import read
-from lakehouse.uniqueness import has_repeated_keys
 from lakehouse.values import comparable, identical
 
 LOADED_RULES = {
@@ -51,41 +49,24 @@ def gate_loaded(
     """
     loaded = read(spark, result, version)
     kinds = [loaded.schema[name].dataType for name in key]
-    is_small = sources is None or sources.are_small
-    with ThreadPoolExecutor() as pool:
-        is_suspect = pool.submit(lambda: is_small or _has_suspect_keys(loaded, key))
-        if sources is None:
-            wrong, rules = None, dict[str, str]()
-        else:
-            try:
-                wrong, rules = _with_wrong_rows(loaded, key, sources, salt), LOADED_RULES
-            except ReadsDiffer as found:
-                return Verdict((str(found),))
-    batch = _with_suspect_keys(loaded if is_suspect.result() else loaded.limit(0), key, kinds)
-    if wrong is not None:
-        batch = batch.unionByName(wrong, allowMissingColumns=True)
-    batch = batch.select(*_parts(key), *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules))
+    batch = suspects(_numbered(loaded, key, kinds), key, ())
+    rules = {} if sources is None else LOADED_RULES
+    if sources is not None:
+        try:
+            batch = batch.unionByName(_with_wrong_rows(loaded, key, sources, salt), allowMissingColumns=True)
+        except ReadsDiffer as found:
+            return Verdict((str(found),))
+    batch = batch.select(
+        *(f"key_{place}" for place in range(len(key))), *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules)
+    )
     plain = is_alike_in_pandas(kinds)
     return judged(batch.limit(limits.JUDGED_IN_PROCESS) if plain else batch, key, rules, in_process=plain)
 
 
-def _parts(key: Sequence[str]) -> list[str]:
-    return [f"key_{place}" for place in range(len(key))]
-
-
-def _has_suspect_keys(loaded: DataFrame, key: Sequence[str]) -> bool:
-    return bool(loaded.where(null_key(key)).head(1)) or has_repeated_keys(loaded, key)
-
-
-def _with_suspect_keys(loaded: DataFrame, key: Sequence[str], kinds: Sequence[DataType]) -> DataFrame:
-    """Return the keys that violate a rule: null keys, and keys that occur more than once, as two rows each."""
-    parts = _parts(key)
-    grouped = loaded.groupBy(
-        *(F.expr(comparable(quote(name), kind)).alias(part) for name, kind, part in zip(key, kinds, parts, strict=True))
-    ).count()
-    suspects = grouped.where(" OR ".join(["count > 1", *(f"{part} IS NULL" for part in parts)]))
-    times = F.explode(F.expr("array_repeat(1, CAST(least(count, 2) AS INT))"))
-    return suspects.select(*parts, times.alias("time")).select(*parts)
+def _numbered(loaded: DataFrame, key: Sequence[str], kinds: Sequence[DataType]) -> DataFrame:
+    """Return the keys as `key_0` and so on."""
+    parts = (comparable(quote(name), kind) for name, kind in zip(key, kinds, strict=True))
+    return loaded.select(*(F.expr(part).alias(f"key_{place}") for place, part in enumerate(parts)))
 
 
 def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: Sources, salt: str) -> DataFrame:

@@ -1,5 +1,5 @@
 """
-Each guard of the readers beside Spark is needed: without it they read something else than Spark, or fail.
+Each guard of the readers beside Spark is needed: without it they read something other than Spark, or fail.
 
 Guards on sizes are not among them: they save memory and change no row. Some others are a precaution, as their
 docstrings say: the list of features, column mapping for rows, times without a time zone, VARIANT and collated text.

@@ -39,7 +39,8 @@ def rows_in_key_order(workspace: Workspace, bound: BoundJoin) -> DataFrame:
 def _joined_by_ranges(workspace: Workspace, bound: BoundJoin, number: int) -> DataFrame | None:
     """Return the rows with their range, if two tables are joined on keys of types that have literals in order."""
     join = bound.join
-    if join.links or len(join.members) != len(join.inputs):
+    # A FULL JOIN of three tables would be shuffled once more, by whichever of the keys is present.
+    if join.links or len(join.inputs) != 2 or not hasattr(DataFrame, "repartitionById"):  # Spark 4.1
         return None
     tables, keys, whole = [], [], 0
     for place, item in enumerate(join.inputs):

@@ -34,7 +34,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 def key_ranges(lake: Lake, name: str, key: str) -> list[tuple[object, object]]:
-    """Return the first and the last key of each file of a table that holds rows, after seeing that they ascend."""
+    """Return the first and the last key of each file of a table that holds rows, after checking that they ascend."""
     found = []
     for file in DeltaTable(lake.path(name)).file_uris():
         keys = pyarrow.parquet.read_table(file, columns=[key])[key].to_pylist()
@@ -68,6 +68,18 @@ def test_files_of_a_load_have_separate_key_ranges(
     ranges = key_ranges(lake, result, names[0])
     assert len(ranges) > 1
     assert all(last <= first for (_, last), (first, _) in pairwise(ranges))  # type: ignore[operator]
+
+
+def test_three_tables_are_sorted_after_the_join(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BYTES_PER_FILE", 3000)
+    sql = "SELECT coalesce(l.i, r.i, m.i) AS i, l.v, r.v AS w, m.s FROM left l FULL JOIN right r ON l.i = r.i "
+    sql += "FULL JOIN more m ON coalesce(l.i, r.i) = m.i"
+    lake.create("more", "i INT, s STRING", "(7, 'a'), (100, 'b'), (1000, 'c')")
+    lake.pipeline(sql, {"left": "i", "right": "i", "more": "i"}, "three").run(lake.spark)
+    assert held(lake, "three") == plain(lake, f"SELECT * FROM ({sql}) WHERE i IS NOT NULL")
+    ranges = key_ranges(lake, "three", "i")
+    assert len(ranges) > 1
+    assert all(last < first for (_, last), (first, _) in pairwise(ranges))  # type: ignore[operator]
 
 
 def test_ranges_hold_about_equal_numbers_of_keys_in_order(spark: SparkSession) -> None:
