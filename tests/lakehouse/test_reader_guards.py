@@ -65,9 +65,8 @@ def lake(ours: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-def by_keys(reader: Any, table: Table, key: str, column: str, read_too: str) -> list[Any] | None:
+def by_keys(reader: Any, ours: SparkSession, table: Table, key: str, column: str, read_too: str) -> list[Any] | None:
     """Read a column of the rows with one key by a reader."""
-    ours = SparkSession.active()
     known = pruning(ours.sql(f"SELECT named_struct('k0', {key}) AS key"))
     direct = reader.read_directly(ours, table, table.version, [read_too], [(known, [column])])
     return None if direct is None else exact(direct.frame)
@@ -93,19 +92,19 @@ def test_a_reader_of_rows_without_a_guard_reads_other_rows_than_spark(
         table = replace(table, where="n > 1")
     existing = read(ours, table.address, table.version).where(table.where or "true")
     by_spark = exact(existing.where(f"{column} = {key}").select(read_too))
-    assert by_keys(direct_rows, table, key, column, read_too) in (None, by_spark)
-    misread = by_keys(without(direct_rows, guard, instead), table, key, column, read_too)
+    assert by_keys(direct_rows, ours, table, key, column, read_too) in (None, by_spark)
+    misread = by_keys(without(direct_rows, guard, instead), ours, table, key, column, read_too)
     assert misread is not None
     assert misread != by_spark
 
 
-def test_keys_of_another_type_need_a_guard(lake: Lake) -> None:
+def test_keys_of_another_type_need_a_guard(ours: SparkSession, lake: Lake) -> None:
     """Statistics of the files cannot be compared with them."""
     table = found(lake, "plain")
     guard = "if kind != item.kind and not (isinstance(kind, INTEGRAL) and isinstance(item.kind, INTEGRAL)):"
-    assert by_keys(direct_rows, table, "1", "s", "n") is None
+    assert by_keys(direct_rows, ours, table, "1", "s", "n") is None
     with pytest.raises(TypeError):
-        by_keys(without(direct_rows, guard), table, "1", "s", "n")
+        by_keys(without(direct_rows, guard), ours, table, "1", "s", "n")
 
 
 LONG_LIST = """
@@ -123,9 +122,8 @@ def test_long_lists_of_values_crash_the_process(lake: Lake) -> None:
         assert (subprocess.run(command, capture_output=True, check=False).returncode == 0) == is_safe
 
 
-def feeds(reader: Any, table: Table, after: int, columns: Sequence[str]) -> tuple[Any, Any]:
+def feeds(reader: Any, ours: SparkSession, table: Table, after: int, columns: Sequence[str]) -> tuple[Any, Any]:
     """Return the feed of the version after one by a reader, and by Spark, None if Spark refuses to read it."""
-    ours = SparkSession.active()
     direct = reader.read_feed_directly(Engine.of(ours), table, after, after + 1, columns)
     try:
         by_spark = exact(read_changes(ours, table, after, after + 1, columns))
@@ -134,16 +132,18 @@ def feeds(reader: Any, table: Table, after: int, columns: Sequence[str]) -> tupl
     return direct and exact(direct), by_spark
 
 
-def assert_needed(guard: str, table: Table, after: int, *columns: str, instead: str = "if False:") -> None:
+def assert_needed(
+    ours: SparkSession, guard: str, table: Table, after: int, *columns: str, instead: str = "if False:"
+) -> None:
     """Check that the reader leaves a feed to Spark, and that without a guard it reads another than Spark."""
-    assert feeds(direct_feed, table, after, columns)[0] is None
-    misread, by_spark = feeds(without(direct_feed, guard, instead), table, after, columns)
+    assert feeds(direct_feed, ours, table, after, columns)[0] is None
+    misread, by_spark = feeds(without(direct_feed, guard, instead), ours, table, after, columns)
     assert misread is not None
     assert misread != by_spark
 
 
-def test_a_feed_of_early_dates_needs_a_guard(lake: Lake) -> None:
-    assert_needed("if has_early(rows):", found(lake, "early"), 0, "n", "d")
+def test_a_feed_of_early_dates_needs_a_guard(ours: SparkSession, lake: Lake) -> None:
+    assert_needed(ours, "if has_early(rows):", found(lake, "early"), 0, "n", "d")
 
 
 def test_a_feed_of_text_that_is_not_valid_needs_a_guard(ours: SparkSession, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_feed_of_text_that_is_not_valid_needs_a_guard(ours: SparkSession, tmp_
     lake.create("t", "n INT, v STRING")
     lake.sql("INSERT INTO {t} SELECT 1, CAST(X'C328' AS STRING)", "t")
     guard = "        rows.validate(full=True)  # text that is not valid UTF-8\n"
-    assert_needed(guard, found(lake, "t"), 0, "n", "v", instead="")
+    assert_needed(ours, guard, found(lake, "t"), 0, "n", "v", instead="")
 
 
 def test_a_merge_that_rewrites_files_and_changes_no_row_needs_a_guard(ours: SparkSession, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_merge_that_rewrites_files_and_changes_no_row_needs_a_guard(ours: Spar
     matched = "MERGE INTO {t} t USING (SELECT 1 AS n, 'x' AS v) s ON t.n = s.n WHEN MATCHED AND t.v = 'z'"
     lake.sql(f"{matched} THEN UPDATE SET v = 'q' WHEN NOT MATCHED THEN INSERT *", "t")
     guard = 'if commit.operation == "MERGE" and any(kind == "remove" for kind, _ in whole):'
-    assert_needed(guard, found(lake, "t"), 1, "n", "v")
+    assert_needed(ours, guard, found(lake, "t"), 1, "n", "v")
 
 
 def test_deletion_vectors_need_a_guard(ours: SparkSession, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_deletion_vectors_need_a_guard(ours: SparkSession, tmp_path: Path) -> No
     lake.sql("DELETE FROM {t} WHERE n = 1", "t")
     lake.sql("DELETE FROM {t} WHERE n < 100", "t")  # removes the file, of which two rows are left
     guard = 'if any(action.get("deletionVector") for _, action in whole):'
-    assert_needed(guard, found(lake, "t"), 2, "n")
+    assert_needed(ours, guard, found(lake, "t"), 2, "n")
 
 
 def test_new_columns_need_a_guard(ours: SparkSession, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_new_columns_need_a_guard(ours: SparkSession, tmp_path: Path) -> None:
         other = lake.spark.sql(f"SELECT 2 AS n, {value} AS v").write.format("delta").mode("overwrite")
         other.option("overwriteSchema", "true").save(lake.path("t"))
     guard = "if any(found.simpleString() != schema.simpleString() for found in columns):"
-    assert_needed(guard, found(lake, "t"), 1, "n")
+    assert_needed(ours, guard, found(lake, "t"), 1, "n")
 
 
 def test_column_mapping_needs_a_guard(ours: SparkSession, tmp_path: Path) -> None:
@@ -192,8 +192,8 @@ def test_column_mapping_needs_a_guard(ours: SparkSession, tmp_path: Path) -> Non
         lake.sql(f"ALTER TABLE {{t}} {change.replace('RENAME w', 'RENAME COLUMN w')}", "t")
     lake.sql("INSERT INTO {t} VALUES (2, 'c', 'd')", "t")
     table = found(lake, "t")
-    assert feeds(direct_feed, table, 4, ["n", "v"])[0] is None
-    misread, by_spark = feeds(direct_feed, replace(table, properties={}), 4, ["n", "v"])
+    assert feeds(direct_feed, ours, table, 4, ["n", "v"])[0] is None
+    misread, by_spark = feeds(direct_feed, ours, replace(table, properties={}), 4, ["n", "v"])
     assert misread is not None
     assert misread != by_spark
 
@@ -239,4 +239,4 @@ def test_unusual_files_need_a_guard(
     ours: SparkSession, tmp_path: Path, guard: str, instead: str, columns: dict[str, Any], partition: str
 ) -> None:
     table = table_over(Lake(ours, tmp_path), pyarrow.table(columns), partition)
-    assert_needed(guard, table, 0, "n", "v", instead=instead)
+    assert_needed(ours, guard, table, 0, "n", "v", instead=instead)
