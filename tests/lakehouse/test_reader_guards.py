@@ -188,8 +188,9 @@ def test_column_mapping_needs_a_guard(ours: SparkSession, tmp_path: Path) -> Non
     """The files have the former names of renamed columns."""
     lake = Lake(ours, tmp_path)
     lake.create("t", "n INT, v STRING, w STRING", "(1, 'a', 'b')")
-    for change in ("SET TBLPROPERTIES (delta.columnMapping.mode = 'name')", "RENAME COLUMN v TO u", "RENAME w TO v"):
-        lake.sql(f"ALTER TABLE {{t}} {change.replace('RENAME w', 'RENAME COLUMN w')}", "t")
+    mapped = "SET TBLPROPERTIES (delta.columnMapping.mode = 'name')"
+    for change in (mapped, "RENAME COLUMN v TO u", "RENAME COLUMN w TO v"):
+        lake.sql(f"ALTER TABLE {{t}} {change}", "t")
     lake.sql("INSERT INTO {t} VALUES (2, 'c', 'd')", "t")
     table = found(lake, "t")
     assert feeds(direct_feed, ours, table, 4, ["n", "v"])[0] is None

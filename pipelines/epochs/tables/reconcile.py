@@ -1,5 +1,6 @@
 """Compute a join in full, compare its meaning with the result, and stage only the rows that differ."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -169,25 +170,22 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
         DuplicateKey: A source holds a key twice; the error gives examples.
     """
     without_key = 0
+    keys = [bound.join.inputs[bound.join.places(source)[0]].key for source in bound.join.sources]
     with ThreadPoolExecutor() as pool:
-        for number, table, key, examples in pool.map(
-            partial(_find_unusable, workspace, bound), bound.join.sources, bound.sources
-        ):
+        found = pool.map(partial(_find_unusable, workspace, bound.join.name), bound.sources, keys)
+        for table, key, (number, examples) in zip(bound.sources, keys, found, strict=True):
             refuse_keys(table.address.label, key, examples)
             without_key += number
     return without_key
 
 
-def _find_unusable(
-    workspace: Workspace, bound: BoundJoin, source: str, table: Table
-) -> tuple[int, Table, tuple[str, ...], list[Duplicate]]:
-    """Return the number of rows without a key of a source, the source, its key, and examples of repeated keys."""
-    key = bound.join.inputs[bound.join.places(source)[0]].key
+def _find_unusable(workspace: Workspace, join: str, table: Table, key: Sequence[str]) -> tuple[int, list[Duplicate]]:
+    """Return the number of rows of a source without a key, and examples of keys that it has more than once."""
     rows = read_rows(workspace.spark, table, table.version)
     is_newest = not table.commits or table.version >= table.commits[0].version
-    with (reading_whole if is_newest else reading)(bound.join.name, table.address.label):
+    with (reading_whole if is_newest else reading)(join, table.address.label):
         # No file is read if the statistics of the table rule out null keys.
-        return rows.where(null_key(key)).count(), table, key, duplicates_in_table(rows, key)
+        return rows.where(null_key(key)).count(), duplicates_in_table(rows, key)
 
 
 def _refuse_keyless(bound: BoundJoin, held: DataFrame) -> None:

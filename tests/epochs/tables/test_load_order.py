@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from lakehouse import limits
 from lakehouse.key_ranges import bounds_of, compared, range_of
 from lakehouse.sqltext import numbered
+from pipelines.epochs.tables import in_key_order
 from tests.exact import held, plain
 from tests.lake import Lake
 
@@ -55,6 +56,7 @@ def test_files_of_a_load_have_separate_key_ranges(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, how: str, key: str
 ) -> None:
     monkeypatch.setattr(limits, "BYTES_PER_FILE", 3000)
+    monkeypatch.delattr(in_key_order, "expected_rows")  # the rows are not exchanged after the join
     names = key.split()
     chosen = ", ".join(OF_KEY[how].format(name) for name in names)
     on = " AND ".join(f"l.{name} = r.{name}" for name in names)
@@ -102,7 +104,7 @@ def test_ranges_hold_about_equal_numbers_of_keys_in_order(spark: SparkSession) -
 def test_a_key_that_occurs_often_is_in_one_range_and_unordered_types_have_none(spark: SparkSession) -> None:
     same = spark.sql("SELECT named_struct('k0', IF(id < 90, 5, id)) AS key FROM range(100)")
     bounds = bounds_of(same, 100, 4)
-    assert bounds == ["5L"] or (bounds is not None and bounds[0] == "5")
+    assert bounds == ["5L"]
     assert bounds_of(same.where("false"), 0, 4) == []
     assert bounds_of(spark.sql("SELECT named_struct('k0', true) AS key"), 1, 4) is None
     assert compared(["a"]) == "a"
