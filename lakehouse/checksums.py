@@ -1,14 +1,15 @@
-"""Checksums by which two tables are compared in one pass over each, without sorting or shuffling their rows."""
+"""Checksums by which tables are compared in one pass over each, without sorting or shuffling their rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from lakehouse import limits
+from lakehouse.entries import Checksum
 from lakehouse.sqltext import quote
 from lakehouse.values import comparable, hash_of
 
@@ -18,23 +19,101 @@ PARTS = 2**16
 FLAGS = 60
 """Columns whose nulls one number marks."""
 
+LOW_BITS = 2**24 - 1
+"""The bits of a row's hash that a running checksum adds up: the sum of 500 billion rows fits into a bigint."""
 
-def row_hash(columns: Sequence[StructField]) -> str:
+OLD_HASH, NEW_HASH = "_lakejoin_old_hash", "_lakejoin_new_hash"
+HASHES = (OLD_HASH, NEW_HASH)
+"""The columns of a change set with the hashes of a row before and after; 0 where no row exists."""
+
+MOVES = {
+    "checksum_rows": "count_if(op = 'insert') - count_if(op = 'delete')",
+    "checksum_xor": f"coalesce(bit_xor({OLD_HASH} ^ {NEW_HASH}), 0L)",
+    "checksum_sum": f"coalesce(sum(({NEW_HASH} & {LOW_BITS}L) - ({OLD_HASH} & {LOW_BITS}L)), 0L)",
+}
+"""How a change set moves the checksum of its table: aggregates over `with_hashes`, as SQL by name."""
+
+
+def row_hash(columns: Sequence[StructField], prefix: str = "") -> str:
     """
     Write the SQL of a row's hash (bigint): the same for rows that are equal under `<=>`, column by column.
 
-    `xxhash64` skips nulls, so that (5, null) and (null, 5) have the same hash. So numbers that mark the null columns
-    are hashed too; `hash_of` marks the nulls within nested values. Text under a collation is hashed by its bytes: equal
-    rows may then have different hashes.
+    The columns are hashed in the order of their names, so that tables with another order of columns have the same
+    hashes. `xxhash64` skips nulls, so that (5, null) and (null, 5) have the same hash. So numbers that mark the null
+    columns are hashed too; `hash_of` marks the nulls within nested values. Text under a collation is hashed by its
+    bytes: equal rows may then have different hashes.
+
+    Args:
+        columns: The columns.
+        prefix: What precedes their names in the SQL, such as `after.`.
     """
-    values, nulls = [], []
-    for field in columns:
-        name, kind = quote(field.name), field.dataType
-        values.append(hash_of(name, kind) if isinstance(kind, (ArrayType, MapType, StructType)) else name)
-    for first in range(0, len(columns), FLAGS):
-        marks = (f"IF({quote(field.name)} IS NULL, {2**n}L, 0L)" for n, field in enumerate(columns[first:][:FLAGS]))
-        nulls.append(" + ".join(marks))
+    ordered = sorted(columns, key=lambda field: field.name.lower())
+    names = [f"{prefix}{quote(field.name)}" for field in ordered]
+    values = [
+        hash_of(name, field.dataType) if isinstance(field.dataType, (ArrayType, MapType, StructType)) else name
+        for name, field in zip(names, ordered, strict=True)
+    ]
+    nulls = [
+        " + ".join(f"IF({name} IS NULL, {2**n}L, 0L)" for n, name in enumerate(names[first:][:FLAGS]))
+        for first in range(0, len(names), FLAGS)
+    ]
     return f"xxhash64({', '.join((*values, *nulls))})"
+
+
+def has_checksum(columns: Sequence[StructField]) -> bool:
+    """Return whether a table has a running checksum: equal rows must have equal hashes, also text under a collation."""
+    return not any("collate" in field.dataType.simpleString() for field in columns)
+
+
+def with_hashes(changes: DataFrame, columns: Sequence[StructField]) -> DataFrame:
+    """Add the columns of HASHES to a change set (`op`, `before`, `after`)."""
+    old, new = (row_hash(columns, f"{image}.") for image in ("before", "after"))
+    return changes.selectExpr(
+        "*", f"IF(op = 'insert', 0L, {old}) AS {OLD_HASH}", f"IF(op = 'delete', 0L, {new}) AS {NEW_HASH}"
+    )
+
+
+def after_changes(before: Checksum | None, facts: Mapping[str, int]) -> Checksum | None:
+    """Return the checksum of a table after a change set, for which MOVES were evaluated; None if it was not known."""
+    rows, xor, low = (facts[name] for name in MOVES)
+    return None if before is None else Checksum(before.rows + rows, before.xor ^ xor, before.sum + low)
+
+
+def checksum_of(rows: DataFrame) -> Checksum:
+    """Compute the checksum of a table, or of a part of it, in one pass."""
+    hashes = rows.selectExpr(f"{row_hash(list(rows.schema))} AS {NEW_HASH}")
+    found = hashes.selectExpr(*(f"{sql} AS {name}" for name, sql in _WHOLE.items())).collect()[0]
+    return Checksum(**found.asDict())
+
+
+_WHOLE = {
+    "rows": "count(1)",
+    "xor": f"coalesce(bit_xor({NEW_HASH}), 0L)",
+    "sum": f"coalesce(sum({NEW_HASH} & {LOW_BITS}L), 0L)",
+}
+"""The checksum of whole rows: aggregates over their hashes, as SQL by name."""
+
+
+class Watched:
+    """
+    Rows whose checksum is taken while they are written.
+
+    Args:
+        rows: The rows.
+        columns: Their columns.
+    """
+
+    def __init__(self, rows: DataFrame, columns: Sequence[StructField]) -> None:
+        self._seen = Observation()
+        hashed = rows.withColumn(NEW_HASH, F.expr(row_hash(columns)))
+        aggregates = (F.expr(sql).alias(name) for name, sql in _WHOLE.items())
+        self.rows = hashed.observe(self._seen, *aggregates).drop(NEW_HASH)
+        """The rows to write."""
+
+    @property
+    def checksum(self) -> Checksum:
+        """The checksum of the rows, which have been written."""
+        return Checksum(**self._seen.get)
 
 
 def part_of(columns: Sequence[StructField], key: Sequence[str]) -> str:
@@ -51,10 +130,12 @@ class Compared:
     Args:
         rows: The number of rows of the first table.
         differing: The parts in which they differ; none if the tables are equal.
+        other: The checksum of the other table.
     """
 
     rows: int
     differing: tuple[int, ...]
+    other: Checksum
 
     def predicate(self, columns: Sequence[StructField], key: Sequence[str]) -> str:
         """Write the Spark SQL predicate for the rows in the parts that differ, or for all rows if these are many."""
@@ -78,6 +159,7 @@ def compare_checksums(one: DataFrame, other: DataFrame, key: Sequence[str]) -> C
         frame.selectExpr(f"{weight} AS weight", f"{part_of(columns, key)} AS part", f"{row_hash(columns)} AS hash")
         for weight, frame in ((1, one), (-1, other))
     )
+    hash_of_other = "IF(weight = 1, 0L, hash)"
     # What both tables have cancels out. The sum of whole hashes would overflow.
     parts = (
         reduce(DataFrame.unionAll, sides)
@@ -87,8 +169,17 @@ def compare_checksums(one: DataFrame, other: DataFrame, key: Sequence[str]) -> C
             F.expr(f"sum(weight) <> 0 OR bit_xor(hash) <> 0 OR sum(weight * (hash & {2**32 - 1}L)) <> 0").alias(
                 "differs"
             ),
+            F.count_if(F.expr("weight = -1")).alias("other_rows"),
+            F.expr(f"bit_xor({hash_of_other})").alias("other_xor"),
+            F.expr(f"sum({hash_of_other} & {LOW_BITS}L)").alias("other_sum"),
         )
     )
-    found = parts.agg(F.sum("rows").alias("rows"), F.expr("collect_list(IF(differs, part, NULL))").alias("differing"))
-    rows, differing = found.collect()[0]
-    return Compared(rows or 0, tuple(sorted(differing)))
+    totals = {"rows": "sum(rows)", "other_rows": "sum(other_rows)", "other_xor": "bit_xor(other_xor)"}
+    totals |= {"other_sum": "sum(other_sum)"}
+    found = parts.selectExpr(
+        *(f"coalesce({sql}, 0L) AS {name}" for name, sql in totals.items()),
+        "collect_list(IF(differs, part, NULL)) AS differing",
+    )
+    row = found.collect()[0]
+    checksum = Checksum(row["other_rows"], row["other_xor"], row["other_sum"])
+    return Compared(row["rows"], tuple(sorted(row["differing"])), checksum)

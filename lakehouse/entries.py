@@ -15,7 +15,8 @@ REJECTED: Literal["rejected"] = "rejected"
 ABANDONED: Literal["abandoned"] = "abandoned"
 BROKEN: Literal["broken"] = "broken"
 SLICE: Literal["slice"] = "slice"
-Step = Literal["publishing", "committed", "rejected", "abandoned", "broken", "slice"]
+VERIFIED: Literal["verified"] = "verified"
+Step = Literal["publishing", "committed", "rejected", "abandoned", "broken", "slice", "verified"]
 
 CLOSING = (COMMITTED, ABANDONED)
 CHANGELOG, STATE = "__changelog", "__state"
@@ -92,6 +93,22 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class Checksum:
+    """
+    The checksum of the rows of a table, in any order; `lakehouse.checksums` defines the hash of a row.
+
+    Args:
+        rows: The number of rows.
+        xor: The `bit_xor` of the hashes of the rows; 0 for no row.
+        sum: The sum of the low 24 bits of these hashes; 0 for no row.
+    """
+
+    rows: int = 0
+    xor: int = 0
+    sum: int = 0
+
+
+@dataclass(frozen=True)
 class Entry:
     """
     One row of the ledger.
@@ -99,7 +116,8 @@ class Entry:
     Args:
         join: The join's name.
         epoch: Its number, from 1.
-        step: publishing, committed, rejected, abandoned, broken or slice.
+        step: publishing, committed, rejected, abandoned, broken or slice; verified if the result of a committed epoch
+            was found to have its checksum.
         run_id: The run that took the step; a resuming run keeps the id of the run it finishes.
         strategy: load, incremental or reconcile; for a join with a stream also replay, accept, reset or flush.
         reason: The reason for the strategy, as a code and an explanation.
@@ -117,6 +135,7 @@ class Entry:
         positions: For a join with a stream, the positions of the epoch in their order; a first load is one position.
         slices: For a backfill in slices, its slices.
         slice: The number of the slice that the row is about, from 0; None for a row about the whole epoch.
+        checksum: The checksum of the result after the epoch; None for a join with a stream, and if it is unknown.
         at: When the row was written, UTC.
     """
 
@@ -137,6 +156,7 @@ class Entry:
     positions: tuple[StreamPosition, ...] = ()
     slices: tuple[Slice, ...] = ()
     slice: int | None = None
+    checksum: Checksum | None = None
     at: datetime | None = None
 
     @property
@@ -172,11 +192,13 @@ class Entry:
 @dataclass(frozen=True)
 class JoinHistory:
     """
-    The rows of the ledger for one join. Each property that holds one entry takes it from the highest epoch.
+    The rows of the ledger for one join about whole epochs.
+
+    Each property that holds one entry takes it from the highest epoch.
 
     Args:
-        recent: The newest rows, without rows about single slices. They include all rows of their epochs, and reach back
-            to a committed epoch if the join has one.
+        recent: The newest rows, without rows about slices and verifications. They include all rows of their epochs,
+            and reach back to a committed epoch if the join has one.
         older: A function that reads the other rows, which few callers need; None if no other rows exist.
     """
 
@@ -185,7 +207,7 @@ class JoinHistory:
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """All rows, without rows about single slices."""
+        """All rows about whole epochs."""
         return self.recent if self.older is None else (*self.older(), *self.recent)
 
     def since(self, epoch: int) -> tuple[Entry, ...]:

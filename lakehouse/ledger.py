@@ -5,6 +5,7 @@ The ledger: one Delta table with a row for each step of an epoch, never updated 
     publishing  ->  broken  -> abandoned the commit changed other rows than were staged; the user decided
     publishing  ->  slice, slice, ...  ->  committed     a backfill in slices of the key space
     rejected                             a gate failed; uses up no number
+    verified                             the result of the committed epoch has its checksum
 
 The *publishing* row decides which run publishes an epoch. It is appended under its own application id with the epoch as
 its version, so only one of two concurrent runs has a row. Progress is read from the ledger only. "Last" means the
@@ -24,7 +25,7 @@ from lakehouse import limits
 from lakehouse.address import Address
 from lakehouse.conditions import is_of_spark
 from lakehouse.engine import Engine
-from lakehouse.entries import ABANDONED, CLOSING, COMMITTED, PUBLISHING, SLICE, Entry, JoinHistory
+from lakehouse.entries import ABANDONED, CLOSING, COMMITTED, PUBLISHING, SLICE, VERIFIED, Entry, JoinHistory
 from lakehouse.errors import AnotherRun, LedgerForgot
 from lakehouse.ledger_rows import entry_of, row_of
 from lakehouse.ledger_table import LedgerTable, is_of_delta_rs
@@ -33,7 +34,10 @@ from lakehouse.remedies import Remedy
 
 NAME = "lakejoin_ledger"
 
-ENTRIES, SLICES = f"join_name = {{join}} AND step <> '{SLICE}'", f"join_name = {{join}} AND step = '{SLICE}'"
+OF_EPOCHS = f"step NOT IN ('{SLICE}', '{VERIFIED}')"
+"""The condition for rows about whole epochs: neither about a slice nor about a verification."""
+
+ENTRIES, SLICES = f"join_name = {{join}} AND {OF_EPOCHS}", f"join_name = {{join}} AND step = '{SLICE}'"
 """The conditions for the rows of a join about whole epochs, and for its rows about single slices."""
 
 
@@ -70,9 +74,18 @@ class Ledger:
     def of_all(self) -> dict[str, JoinHistory]:
         """Read the histories of all joins together, by the name of the join."""
         found: dict[str, list[Entry]] = {}
-        for entry in self._rows(f"step <> '{SLICE}'", newest=limits.LEDGER_ROWS + 1, of_each=True):
+        for entry in self._rows(OF_EPOCHS, newest=limits.LEDGER_ROWS + 1, of_each=True):
             found.setdefault(entry.join, []).append(entry)
         return {join: self._history(join, entries) for join, entries in found.items()}
+
+    def last_verified(self, join: str) -> Entry | None:
+        """Return the newest row that says that the result of a join had its checksum; None if no row does."""
+        rows = self._rows(f"join_name = {{join}} AND step = '{VERIFIED}'", join, 1)
+        return rows[0] if rows else None
+
+    def all_verified(self) -> dict[str, Entry]:
+        """Return the rows of `last_verified` for all joins, by the name of the join."""
+        return {entry.join: entry for entry in self._rows(f"step = '{VERIFIED}'", newest=1, of_each=True)}
 
     def slices_done(self, entry: Entry) -> set[int]:
         """Return the numbers of the slices that are written, for an epoch in slices."""

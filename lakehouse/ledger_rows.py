@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from lakehouse.address import absolute_from, relative_to
 from lakehouse.commit_identity import CommitIdentity
-from lakehouse.entries import Entry, Slice, SourceVersions, StreamPosition, UsedColumn
+from lakehouse.entries import Checksum, Entry, Slice, SourceVersions, StreamPosition, UsedColumn
 from lakehouse.ledger_writes import target_row, write_row, writes_of
 from lakehouse.times import utc
 
@@ -75,6 +75,7 @@ SCHEMA = _struct(
     positions=ArrayType(_struct(time=_NUMBER, watermarks=_COUNTS)),
     slices=ArrayType(_struct(condition=_TEXT, rows=_NUMBER, where=_TEXT)),
     slice=_NUMBER,
+    checksum=_struct(rows=_NUMBER, xor=_NUMBER, sum=_NUMBER),
 )
 """The columns of the ledger. All these types keep their values in delta-rs, and their statistics are right."""
 
@@ -108,6 +109,7 @@ def row_of(entry: Entry, storage: str) -> dict[str, Any]:
         "positions": [{"time": position.time, "watermarks": dict(position.watermarks)} for position in entry.positions],
         "slices": [asdict(part) for part in entry.slices],
         "slice": entry.slice,
+        "checksum": None if entry.checksum is None else asdict(entry.checksum),
     }
 
 
@@ -136,6 +138,7 @@ def entry_of(row: Mapping[str, Any], storage: str) -> Entry:
         positions=tuple(map(_position, row.get("positions") or ())),
         slices=tuple(Slice(part["condition"], part["rows"], part["where"] or "") for part in row.get("slices") or ()),
         slice=row.get("slice"),
+        checksum=_checksum(row.get("checksum")),
         at=utc(row["at"]),
     )
 
@@ -154,6 +157,11 @@ def _source(row: Mapping[str, Any]) -> SourceVersions:
         tuple(columns),
         CommitIdentity(time, "" if commit is None else commit["transaction"] or ""),
     )
+
+
+def _checksum(row: Mapping[str, Any] | None) -> Checksum | None:
+    """Return the checksum of a row; Spark and delta-rs read a struct that is null as None or as nulls."""
+    return None if row is None or row["rows"] is None else Checksum(row["rows"], row["xor"], row["sum"])
 
 
 def _position(row: Mapping[str, Any]) -> StreamPosition:

@@ -8,7 +8,7 @@ The path of a stage is never used twice, because a frame cached under this path 
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -51,6 +51,7 @@ class Stage:
         *,
         add: bool = False,
         via_driver: bool = False,
+        hidden: Sequence[str] = (),
     ) -> dict[str, Any]:
         """
         Write a frame as one part of the stage, as Parquet.
@@ -61,19 +62,20 @@ class Stage:
             facts: Aggregates of the rows, as SQL by name, computed during the write.
             add: Whether the part exists already and the rows are appended to it.
             via_driver: Whether the rows are few, so that the driver writes them as one file, without a job that writes.
+            hidden: Columns of the frame that only the aggregates need; they are not written.
 
         Returns:
             The values of the aggregates.
         """
         if via_driver:
             with suppress(TooLarge):
-                return _observed(frame, facts or {}, partial(self._put_few, part))
+                return _observed(frame, facts or {}, partial(self._put_few, part), hidden)
         mode, path = "append" if add else "error", f"{self.path}/{part}"
 
         def put(rows: DataFrame) -> None:
             write(f"stage {part}", lambda: rows.write.mode(mode).parquet(path))
 
-        return _observed(frame, facts or {}, put)
+        return _observed(frame, facts or {}, put, hidden)
 
     def _put_few(self, part: str, rows: DataFrame) -> None:
         """Write rows that the driver can hold as one file, flushed to the disk."""
@@ -133,9 +135,11 @@ def fields_of(frame: DataFrame, column: str) -> StructType:
     return struct
 
 
-def _observed(frame: DataFrame, facts: Mapping[str, str], put: Callable[[DataFrame], None]) -> dict[str, Any]:
-    """Write the rows of a frame and return aggregates of them, given as SQL by name."""
+def _observed(
+    frame: DataFrame, facts: Mapping[str, str], put: Callable[[DataFrame], None], hidden: Sequence[str]
+) -> dict[str, Any]:
+    """Write the rows of a frame without the hidden columns, and return aggregates of them, given as SQL by name."""
     seen = Observation()
     aggregates = [F.expr(sql).alias(name) for name, sql in facts.items()]
-    put(frame.observe(seen, *aggregates) if aggregates else frame)
+    put((frame.observe(seen, *aggregates) if aggregates else frame).drop(*hidden))
     return dict(seen.get) if aggregates else {}

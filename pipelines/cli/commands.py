@@ -1,22 +1,18 @@
 """The commands."""
 
-import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from lakehouse.errors import LakejoinError
-from pipelines.cli.logs import log_to_stderr, tell
-from pipelines.cli.options import FILE, FOLDER, SELECT, VAR, FileOptions, in_one_line, names, reporting, seconds
+from pipelines.cli.logs import log_to_stderr
+from pipelines.cli.options import FILE, FOLDER, SELECT, VAR, FileOptions, names, reporting, seconds
 from pipelines.cli.progress import shown, spinner
-from pipelines.cli.signals import stopped_by_signals
+from pipelines.cli.running import rehearse_command, report_on_each, run_command, watch_command
 
 if TYPE_CHECKING:
-    from pipelines.binding.workspace import Workspace
-    from pipelines.plan.request import Backfill, Decision
-    from pipelines.report import Command, Part, Report
+    from pipelines.plan.request import Decision
+    from pipelines.report import Report
 
 
 class InOrder(click.Group):
@@ -87,7 +83,7 @@ def plan(chosen: FileOptions, select: str | None) -> "Report":
     """Show what `run` would do and why; write nothing."""
     from pipelines.commands.plan import preview
 
-    return _each(
+    return report_on_each(
         "plan", chosen, select, lambda workspace, name: preview(workspace, name, workspace.joins(names(select)))
     )
 
@@ -104,7 +100,7 @@ def plan(chosen: FileOptions, select: str | None) -> "Report":
 @reporting("run")
 def run(chosen: FileOptions, select: str | None, every: float | None) -> "Report":
     """Apply source changes to the results; load missing results."""
-    return _run("run", chosen, select) if every is None else _watch(chosen, select, every)
+    return run_command("run", chosen, select) if every is None else watch_command(chosen, select, every)
 
 
 @cli.command()
@@ -140,7 +136,7 @@ def backfill(
     from pipelines.plan.request import Backfill
 
     asked = Backfill(remedy, where, dry_run, slices or 0)
-    return _rehearse(chosen, select, asked) if asked.dry_run else _run("backfill", chosen, select, asked)
+    return rehearse_command(chosen, select, asked) if asked.dry_run else run_command("backfill", chosen, select, asked)
 
 
 @cli.command()
@@ -170,16 +166,26 @@ def flush(chosen: FileOptions, select: str | None) -> "Report":
     metavar="TABLE",
     help="Table to compare instead of the result: a name, or a path with a slash, relative to the pipeline file.",
 )
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Compare the checksum of each result with the one in the ledger, without reading a source.",
+)
 @reporting("verify")
-def verify(chosen: FileOptions, select: str | None, against: str) -> "Report":
+def verify(chosen: FileOptions, select: str | None, against: str, quick: bool) -> "Report":
     """
     Recompute the joins and compare them with the results.
 
-    The report counts missing and surplus rows, with examples; either makes the exit code 1.
+    The report counts missing and surplus rows, with examples; either makes the exit code 1. With `--quick` nothing is
+    recomputed: a result with the recorded checksum holds the rows that lakejoin wrote.
     """
+    if quick and against:
+        raise click.UsageError("--quick compares a result with its checksum in the ledger; it has no --against")
     from pipelines.commands.verify import verify_join
 
-    return _each("verify", chosen, select, lambda workspace, name: verify_join(workspace, name, against))
+    return report_on_each(
+        "verify", chosen, select, lambda workspace, name: verify_join(workspace, name, against, quick=quick)
+    )
 
 
 @cli.command()
@@ -240,7 +246,7 @@ def status(chosen: FileOptions, select: str | None) -> "Report":
     """
     from pipelines.commands.status import status_of
 
-    return _each("status", chosen, select, status_of)
+    return report_on_each("status", chosen, select, status_of)
 
 
 @cli.command()
@@ -251,7 +257,7 @@ def history(chosen: FileOptions, select: str | None, limit: int) -> "Report":
     """List the newest epochs with their counts and seconds."""
     from pipelines.commands.history import history_of
 
-    return _each("history", chosen, select, lambda workspace, name: history_of(workspace, name, limit))
+    return report_on_each("history", chosen, select, lambda workspace, name: history_of(workspace, name, limit))
 
 
 @cli.command()
@@ -339,61 +345,3 @@ def demo(folder: Path, tour: bool) -> None:
     from pipelines.commands.demo import run_demo, run_tour
 
     (run_tour if tour else run_demo)(local_session, folder, click.echo)
-
-
-def _run(command: "Command", chosen: FileOptions, select: str | None, backfill: "Backfill | None" = None) -> "Report":
-    workspace = chosen.open()
-    from pipelines.commands.run import run_joins
-    from pipelines.report import Report
-
-    with shown() as progress:
-        reports = run_joins(workspace, names(select), backfill=backfill, progress=progress)
-    return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(reports))
-
-
-def _rehearse(chosen: FileOptions, select: str | None, asked: "Backfill") -> "Report":
-    workspace = chosen.open()
-    from pipelines.commands.dry_run import dry_run_joins
-    from pipelines.report import Report
-
-    with spinner("computing what would change"):
-        reports = dry_run_joins(workspace, names(select), asked.where)
-    return Report(command="backfill", pipeline=workspace.file.pipeline, joins=tuple(reports))
-
-
-def _watch(chosen: FileOptions, select: str | None, every: float) -> "Report":
-    """Run joins repeatedly until a signal or an error, and print a line for each run."""
-    workspace, context = chosen.open(), click.get_current_context()
-    from pipelines.commands.watch import watch_joins
-    from pipelines.report import Report
-
-    rounds, code = 0, 0
-    with stopped_by_signals() as stop:
-        try:
-            for reports in watch_joins(workspace, every, names(select), stop=stop):
-                rounds += 1
-                report = Report(command="run", pipeline=workspace.file.pipeline, joins=tuple(reports))
-                click.echo(in_one_line(report, context.params["output"]))
-        except LakejoinError as error:
-            if not rounds:
-                raise
-            tell(error.message, logging.ERROR, code=error.code, exit_code=error.exit_code)
-            code = error.exit_code
-    context.exit(code)
-
-
-def _each(
-    command: "Command", chosen: FileOptions, select: str | None, report: Callable[["Workspace", str], "Part"]
-) -> "Report":
-    """Report on each join and KTable; an error of one goes into its report, and the others follow."""
-    workspace = chosen.open_without_spark() if command in ("status", "history") else chosen.open()
-    from pipelines.report import JoinReport, Report
-
-    parts: list[Part] = []
-    for name in workspace.joins(names(select)) if command == "verify" else workspace.nodes(names(select)):
-        try:
-            with spinner(f"reading {name}"):
-                parts.append(report(workspace, name))
-        except LakejoinError as error:
-            parts.append(JoinReport(join=name, outcome="failed", error=error))
-    return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(parts))

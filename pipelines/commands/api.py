@@ -130,7 +130,9 @@ class Pipeline:
         """
         return _or_raise(flush_joins(self._open(spark), select))
 
-    def verify(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
+    def verify(
+        self, spark: SparkSession, select: Collection[str] | None = None, *, quick: bool = False
+    ) -> list[JoinReport]:
         """
         Recompute the joins at the recorded versions, and compare them with the results.
 
@@ -138,7 +140,7 @@ class Pipeline:
             Drifted: A result differs from its join.
         """
         workspace = self._open(spark)
-        return [verify_join(workspace, name) for name in workspace.joins(select)]
+        return [verify_join(workspace, name, quick=quick) for name in workspace.joins(select)]
 
     def validate(
         self,

@@ -5,11 +5,12 @@ The documentation of a pipeline: each join as the pipeline file defines it, and 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lakehouse import limits
-from lakehouse.entries import STATE, JoinHistory, SourceVersions
+from lakehouse.entries import STATE, Entry, JoinHistory, SourceVersions
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.explain import explain
 from pipelines.commands.history import newest
@@ -18,6 +19,7 @@ from pipelines.commands.site.facts import State
 from pipelines.commands.site.pages import DATA_DOCS, INDEX
 from pipelines.commands.status import last_gate
 from pipelines.report import JoinExplanation, SourceExplanation
+from pipelines.report.wording import moment
 from pipelines.spec import PipelineFile, changelog_fingerprint, fingerprint
 from pipelines.spec.join.fingerprint import NO_SETTINGS
 
@@ -30,7 +32,7 @@ def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     Write the pages about a pipeline.
 
     Args:
-        workspace: The workspace of the pipeline. The ledger is the only table that is read, once.
+        workspace: The workspace of the pipeline. The ledger is the only table that is read.
         folder: The folder of the pages; `docs` beside the pipeline file if None.
 
     Returns:
@@ -45,8 +47,19 @@ def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     has_data_docs = (folder / DATA_DOCS).is_file()
     now, settings = datetime.now(UTC), workspace.deviations
     site = site_of(workspace.file, workspace.nodes(), ledger, now, settings, data_docs=has_data_docs)
+    site = _with_verifications(site, workspace.ledger.all_verified())
     write_files(folder, pages(site))
     return folder / INDEX
+
+
+def _with_verifications(site: SiteFacts, verified: Mapping[str, Entry]) -> SiteFacts:
+    """Add to each join when the checksum of its result was last verified."""
+
+    def words(join: JoinFacts) -> str:
+        entry = verified.get(join.name)
+        return "" if entry is None or entry.at is None else f"{moment(entry.at)}, epoch {entry.epoch}"
+
+    return replace(site, joins=tuple(replace(join, verified=words(join)) for join in site.joins))
 
 
 def site_of(

@@ -78,7 +78,11 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
         observations = tuple(side_by_side.map(look, names, map(recorded.get, names)))
     redefined = last is not None and last.definition != fingerprint(file, name, workspace.deviations)
     commands = kind_of(workspace, name).commands
-    return judge(name, history, observations, datetime.now(UTC), redefined=redefined, commands=commands)
+    found = judge(name, history, observations, datetime.now(UTC), redefined=redefined, commands=commands)
+    verified = workspace.ledger.last_verified(name)
+    if verified is None:
+        return found
+    return found.model_copy(update={"verified_at": verified.at, "verified_epoch": verified.epoch})
 
 
 def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:

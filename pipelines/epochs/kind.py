@@ -96,6 +96,20 @@ class Kind(ABC, Generic[B]):
         """
         raise LakejoinError(self.name, "no table of this kind can be compared with its sources")
 
+    def verify_quickly(self) -> JoinReport:
+        """
+        Compare the result with the checksum that its last epoch recorded, without reading a source.
+
+        Returns:
+            The report; its outcome is nothing if results of this kind have no checksum.
+
+        Raises:
+            Drifted: The result has another checksum.
+            LakejoinError: No checksum is recorded.
+        """
+        reason = f"no-checksum: results of this kind have none; run `lakejoin verify --select {self.name}`"
+        return JoinReport(join=self.name, outcome="nothing", strategy="verify", reason=reason)
+
     def suite(self, bound: B) -> Suite:
         """Return the expectations that every result of this kind meets."""
         return []

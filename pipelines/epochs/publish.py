@@ -57,6 +57,7 @@ def publishing_entry(
         counts=computed.counts,
         clocks=computed.clocks,
         positions=computed.positions,
+        checksum=computed.checksum,
     )
 
 

@@ -31,7 +31,7 @@ from pipelines.epochs.kind import Kind
 from pipelines.epochs.publish import close, is_still, publishing_entry, write_staged
 from pipelines.epochs.recovery import refuse_elsewhere
 from pipelines.epochs.tables.partial_backfill import subset_of
-from pipelines.epochs.tables.reconcile import check_whole, compute_differences
+from pipelines.epochs.tables.reconcile import check_whole, checksum_at, compute_differences
 from pipelines.plan.checks import check_definition
 from pipelines.plan.values import Computed, EpochPlan, SourceRange
 from pipelines.report.progress import Progress, Sliced, Stopwatch
@@ -126,10 +126,13 @@ def _write_slices(
     with watch.step("ledger"):
         writes = [_written(kind.workspace, entry, write) for write in entry.writes]
     changed, counts = writes[-1], dict(entry.counts)
+    with watch.step("checksum"):
+        checksum = checksum_at(kind.workspace, bound, changed.target.version)
     if isinstance(changed, Merge):
         counts |= {"inserted": changed.inserted, "updated": changed.updated, "deleted": changed.deleted}
     counts |= {write.part: write.rows for write in writes[:-1]}
-    return close(kind.workspace, replace(entry, counts=counts, writes=tuple(writes)), watch)
+    entry = replace(entry, counts=counts, writes=tuple(writes), checksum=checksum)
+    return close(kind.workspace, entry, watch)
 
 
 def _write_slice(kind: Kind[BoundJoin], bound: BoundJoin, entry: Entry, number: int, watch: Stopwatch) -> None:

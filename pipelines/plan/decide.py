@@ -96,7 +96,8 @@ def plan_epoch(
     check_is_still(join, "the result table", _id_of(result.target), last.result.id, Remedy("{reconcile}", join))
     check_definition(join, definition, last.definition, Remedy("{redefine}", join), redefined)
     recorded = {versions.name: versions for versions in last.sources}
-    return _writing(_plan_next(join, refresh, history, recorded, sources), changelog, result)
+    plan = replace(_plan_next(join, refresh, history, recorded, sources), checksum=last.checksum)
+    return _writing(plan, changelog, result)
 
 
 def _writing(plan: EpochPlan, *writes: Write | None) -> EpochPlan:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from lakehouse import limits
 from lakehouse.commit_identity import UNKNOWN, CommitIdentity
-from lakehouse.entries import SourceVersions, StreamPosition, UsedColumn
+from lakehouse.entries import Checksum, SourceVersions, StreamPosition, UsedColumn
 from lakehouse.writes import CHANGELOG_PART, STATE_PART, TargetVersions, Write, target_of_part
 
 APPENDED = "appended"
@@ -147,6 +147,7 @@ class EpochPlan:
         route: How its rows get into the tables.
         where: For the reconciliation of a part of the result, the condition on its columns as SQL; else empty.
         stream: For a join with a stream, what the epoch continues from.
+        checksum: The checksum of the result before an incremental epoch; None if it is unknown.
     """
 
     join: str
@@ -158,6 +159,7 @@ class EpochPlan:
     route: Route = field(default_factory=Staged)
     where: str = ""
     stream: StreamInput = field(default_factory=StreamInput)
+    checksum: Checksum | None = None
 
     @property
     def result(self) -> TargetVersions:
@@ -215,9 +217,11 @@ class Computed:
         writes: What is to be written, with numbers of rows, the result last.
         clocks: For a join with a stream: the clocks after the epoch.
         positions: For a join with a stream: the positions of the epoch.
+        checksum: For a join of tables: the checksum of the result after the epoch; None if it is unknown.
     """
 
     counts: Mapping[str, int]
     writes: tuple[Write, ...]
     clocks: Mapping[str, int] = field(default_factory=dict)
     positions: tuple[StreamPosition, ...] = ()
+    checksum: Checksum | None = None

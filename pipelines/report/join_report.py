@@ -56,8 +56,8 @@ class JoinReport(Facts):
     a changelog source also late, ties and tombstones. For a join with a stream appended, null_values, ignored_changes
     and behind_cut. For a join of two streams also late, buffered (the buffered rows after the epoch),
     buffered_inserted, buffered_updated and buffered_deleted. For verify the rows expected, missing and surplus, and the
-    epochs replayed. For validate rows and expectations. For maintain files_removed, files_added, files_deleted and
-    stages_deleted."""
+    epochs replayed; for `verify --quick` rows. For validate rows and expectations. For maintain files_removed,
+    files_added, files_deleted and stages_deleted."""
     seconds: Mapping[str, float] = {}
     """The seconds that each step took."""
     error: Failure | None = None

@@ -88,6 +88,10 @@ class JoinStatus(Facts):
     """The sources, left before right."""
     last_gate: GateStatus | None
     """The last gate; null before the first."""
+    verified_at: datetime | None = None
+    """The time of the last `lakejoin verify --quick` that found the recorded checksum in the result; null if none."""
+    verified_epoch: int | None = None
+    """The epoch whose checksum this was; null if none."""
     note: str = ""
     """A warning about the join, with the command that resolves it; may be empty."""
 
@@ -97,9 +101,15 @@ class JoinStatus(Facts):
         lines = [
             *(source.text() for source in self.sources),
             *([self.last_gate.text()] if self.last_gate else []),
+            *([self._verified()] if self.verified_at else []),
             *(f"warning: {warning}" for warning in (*warnings, *filter(None, [self.note]))),
         ]
         return "\n".join([f"{self.join}: {self.state}{self._epoch()}", *(f"  {line}" for line in lines)])
+
+    def _verified(self) -> str:
+        """State when the checksum was last compared with the result."""
+        assert self.verified_at is not None
+        return f"checksum last verified: {moment(self.verified_at)}, epoch {self.verified_epoch}"
 
     def _epoch(self) -> str:
         if not self.epoch:

@@ -63,7 +63,7 @@ def test_the_pages_are_written_and_clicked_through(
     assert main(["docs", "-f", str(lake.file)]) == 0
     index = Path(capsys.readouterr().out.strip())
     assert index == lake.folder / "docs" / "index.html"
-    assert len(reads) == 1, "the ledger is read once"
+    assert len(reads) == 2, "the ledger is read for the epochs, and for the verifications"
 
     _clear(browser)
     browser.get(index.as_uri())

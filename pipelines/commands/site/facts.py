@@ -57,6 +57,7 @@ class JoinFacts:
         notes: Further consequences of the statement.
         epochs: Its newest epochs, newest first, each at its last step.
         more: Whether older epochs exist.
+        verified: When the checksum of the result was last verified, and the epoch that recorded it; empty if never.
     """
 
     name: str
@@ -73,6 +74,7 @@ class JoinFacts:
     notes: tuple[str, ...] = ()
     epochs: tuple[EpochReport, ...] = ()
     more: bool = False
+    verified: str = ""
 
 
 @dataclass(frozen=True)

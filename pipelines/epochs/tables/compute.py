@@ -14,6 +14,8 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.checksums import HASHES, MOVES, after_changes, has_checksum, with_hashes
+from lakehouse.entries import Checksum
 from lakehouse.publish import OPERATIONS, STAGED_COUNTS
 from lakehouse.sqltext import row_struct
 from lakehouse.stage import Stage, fields_of
@@ -55,13 +57,48 @@ def writes_of_tables(plan: EpochPlan, counts: Mapping[str, int]) -> tuple[Write,
     return (*logged, merged(plan.result, counts))
 
 
+def put_changes(
+    stage: Stage, bound: BoundJoin, changes: DataFrame, facts: Mapping[str, str], *, via_driver: bool = False
+) -> dict[str, int]:
+    """
+    Write a change set into the stage's part `result`.
+
+    Args:
+        stage: The stage.
+        bound: The join.
+        changes: `op`, `key`, `before`, `after`, in the order of the result's columns, and others.
+        facts: Aggregates of the changes, as SQL by name.
+        via_driver: Whether the driver writes the rows.
+
+    Returns:
+        The values of the aggregates and, unless the result has no checksum, of `checksums.MOVES`.
+    """
+    if not has_checksum(list(bound.columns)):
+        return stage.put("result", changes, facts, via_driver=via_driver)
+    changes = with_hashes(changes, list(bound.columns))
+    return stage.put("result", changes, {**facts, **MOVES}, via_driver=via_driver, hidden=HASHES)
+
+
+def computed(plan: EpochPlan, counts: Mapping[str, int], before: Checksum | None) -> Computed:
+    """
+    Return the outcome of computing a change set.
+
+    Args:
+        plan: The plan of its epoch.
+        counts: Its counts, with what `put_changes` returned.
+        before: The checksum of the result before it; None if it is unknown.
+    """
+    reported = {name: number for name, number in counts.items() if name not in MOVES}
+    after = after_changes(before, counts) if MOVES.keys() <= counts.keys() else None
+    return Computed(reported, writes_of_tables(plan, reported), checksum=after)
+
+
 def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> Computed:
-    counts = _counts(workspace, epoch, scratch)
-    return Computed(counts, writes_of_tables(epoch.plan, counts))
+    return computed(epoch.plan, _counts(workspace, epoch, scratch), epoch.plan.checksum)
 
 
 def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> dict[str, int]:
-    """Compute an epoch into its stage and return its counts."""
+    """Compute an epoch into its stage; return its counts, and how it moves the checksum of the result."""
     bound, plan = epoch.bound, epoch.plan
     kind = EpochSources if bound.changelog is None else CommitSources
     sources = kind(workspace, epoch, scratch)
@@ -70,7 +107,8 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> 
         then_backfill = f"{REMOVE}; then run `lakejoin backfill --select {plan.join}` to continue"
         hint = REMOVE if bound.changelog is None else then_backfill
         refuse_keys(source, sources.key_of(source), duplicates_in_changes(changes), hint)
-    none = {**sources.counts, **dict.fromkeys(("touched", "inserted", "updated", "deleted", "unchanged"), 0)}
+    nothing = ("touched", "inserted", "updated", "deleted", "unchanged", *MOVES)
+    none = {**sources.counts, **dict.fromkeys(nothing, 0)}
     commits = None
     if isinstance(sources, CommitSources):
         none["changelog"] = 0
@@ -86,7 +124,7 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> 
     with ThreadPoolExecutor(max_workers=1) as executor:
         checked = executor.submit(check_looked_up, bound, sources)
         stage, few = scratch.stage, scratch.via_driver
-        staged = stage.put("result", result, STAGED_COUNTS, via_driver=few)
+        staged = put_changes(stage, bound, result, STAGED_COUNTS, via_driver=few)
         if changelog is not None:
             staged |= stage.put("changelog", changelog, {"changelog": "count(1)"}, via_driver=few)
         looked_up = checked.result()

@@ -18,6 +18,7 @@ from pipelines.epochs.tables.compute import compute_changes
 from pipelines.epochs.tables.gate import gate_tables, prefetch
 from pipelines.epochs.tables.partial_backfill import plan_subset, subset_of
 from pipelines.epochs.tables.prepare import prepare, prepare_around
+from pipelines.epochs.tables.quick_verify import verify_quickly
 from pipelines.epochs.tables.reconcile import check_sources, compute_reconciliation
 from pipelines.epochs.tables.verify import verify_tables
 from pipelines.joins.changelog import changelog_schema
@@ -67,6 +68,10 @@ class TablesKind(Kind[BoundJoin]):
     def verify(self, against: str = "") -> JoinReport:
         """See `Kind.verify`: the recorded versions joined once more, and the last rows of the changelog."""
         return verify_tables(self.workspace, self.name, against)
+
+    def verify_quickly(self) -> JoinReport:
+        """See `Kind.verify_quickly`."""
+        return verify_quickly(self.workspace, self.name)
 
     def suite(self, bound: BoundJoin) -> Suite:
         """See `Kind.suite`."""

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from expectations.gate import gate_loaded
 from expectations.validation import Verdict
+from lakehouse.checksums import Watched, has_checksum
 from lakehouse.conditions import reading
 from lakehouse.creation import create, drop
 from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry
@@ -30,7 +31,7 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.publish import append_rows, close, fence_of, publishing_entry
 from pipelines.epochs.tables.gate import sources_of
 from pipelines.epochs.tables.in_key_order import rows_in_key_order
-from pipelines.epochs.tables.reconcile import changelog_before, check_sources
+from pipelines.epochs.tables.reconcile import changelog_before, check_sources, checksum_at
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan.values import Computed, EpochPlan, SourceRange
 from pipelines.report.progress import Stopwatch
@@ -79,10 +80,13 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     spark, engine, ledger = workspace.spark, workspace.engine, workspace.ledger
     key = list(bound.join.key)
     with watch.step("load"):
+        checksum = None
         create(spark, bound.result, bound.columns, key)
         made = check_owner(engine, get(engine, bound.result), 0, {entry.run_id})
         if not any(commit.metadata == entry.run_id for commit in made):
-            append(rows_in_key_order(workspace, bound), bound.result, fence_of(workspace, entry))
+            watched = Watched(rows_in_key_order(workspace, bound), list(bound.columns))
+            append(watched.rows, bound.result, fence_of(workspace, entry))
+            checksum = watched.checksum
         table = get(engine, bound.result)
         commits = check_owner(engine, table, 0, {entry.run_id})
     commit = next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)
@@ -105,7 +109,11 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
         with watch.step("changelog"):
             changelog, counts["changelog"] = _load_changelog(workspace, bound, entry, entry.changelog, commit.version)
         writes.insert(0, Append(changelog, CHANGELOG_PART, counts["changelog"]))
-    entry = replace(entry, counts=counts, writes=tuple(writes), message="\n".join(warned.findings))
+    if checksum is None or checksum.rows != counts["inserted"]:  # a killed run has written the rows
+        with watch.step("checksum"):
+            checksum = checksum_at(workspace, bound, commit.version)
+    checksum = checksum if has_checksum(list(bound.columns)) else None
+    entry = replace(entry, counts=counts, writes=tuple(writes), message="\n".join(warned.findings), checksum=checksum)
     return close(workspace, entry, watch)
 
 

@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
 from lakehouse.changes import null_key
-from lakehouse.checksums import compare_checksums
+from lakehouse.checksums import checksum_of, compare_checksums, has_checksum
 from lakehouse.conditions import reading, reading_whole
+from lakehouse.entries import Checksum
 from lakehouse.errors import CannotContinue, DuplicateKey
 from lakehouse.publish import STAGED_COUNTS
 from lakehouse.sqltext import quote
@@ -22,7 +24,7 @@ from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import EXAMPLES, Duplicate, duplicates_in_table, listed, refuse_keys
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.tables.compute import in_order, writes_of_tables
+from pipelines.epochs.tables.compute import computed, in_order, put_changes
 from pipelines.joins.changelog import missing_rows
 from pipelines.joins.filter import Subset, differing
 from pipelines.joins.meaning import meaning
@@ -88,7 +90,8 @@ def compute_differences(
         is_begun: Whether the changelog may already hold rows of this epoch, about other parts of the result.
 
     Returns:
-        The counts of `compute_reconciliation` without null_keys.
+        The counts of `compute_reconciliation` without null_keys, and the checksum of the result afterwards; None if the
+        epoch is begun.
 
     Raises:
         DuplicateKey: The result holds a key twice.
@@ -98,10 +101,13 @@ def compute_differences(
     held = read(workspace.spark, bound.result, plan.result.base_version)
     names = bound.columns.fieldNames()
     old = held.select(*(F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in bound.columns))
-    old, new = _without_equal_parts(bound, old, expected.select(*map(quote, names)), subset)
-    changes = differing(old, new, bound.join.key, subset)
+    rest = _without_equal_parts(bound, old, expected.select(*map(quote, names)), subset)
+    changes = differing(rest.old, rest.new, bound.join.key, subset)
+    before = rest.before
+    if before is None and not is_begun and has_checksum(list(bound.columns)):
+        before = checksum_of(old)
     facts = {**STAGED_COUNTS, "copies": "max(copies)"}
-    found = stage.put("result", in_order(bound, changes, keep_copies=True), facts)
+    found = put_changes(stage, bound, in_order(bound, changes, keep_copies=True), facts)
     if (found.pop("copies") or 0) > 1:
         staged = stage.get(workspace.spark, "result")
         twice = staged.where("copies > 1").select("key", "copies").limit(EXAMPLES).collect()
@@ -115,21 +121,37 @@ def compute_differences(
         logged = changelog_before(workspace, plan.changelog, plan.join, plan.epoch + is_begun)
         rows = missing_rows(logged, expected, bound.join.key, bound.columns, plan.epoch, subset)
         found |= stage.put("changelog", rows, {"changelog": "count(1)"})
-    return Computed(found, writes_of_tables(plan, found))
+    return computed(plan, found, before)
 
 
-def _without_equal_parts(
-    bound: BoundJoin, old: DataFrame, new: DataFrame, subset: Subset | None
-) -> tuple[DataFrame, DataFrame]:
+class _Rest(NamedTuple):
+    """What is left of two states of a result to compare, and the checksum of the old one if all of it was read."""
+
+    old: DataFrame
+    new: DataFrame
+    before: Checksum | None = None
+
+
+def _without_equal_parts(bound: BoundJoin, old: DataFrame, new: DataFrame, subset: Subset | None) -> _Rest:
     """Leave out parts of two states that have the same checksums, unless the tables are small."""
     kinds = [bound.columns[name].dataType.simpleString() for name in bound.join.key]
     is_small = sum(table.size for table in bound.sources) <= limits.SMALL_BYTES
     if is_small or any("collate" in kind for kind in kinds):  # keys that are equal would be in different parts
-        return old, new
+        return _Rest(old, new)
     if subset is not None:
         old, new = subset.rows(old), subset.rows(new)
-    differs = compare_checksums(new, old, bound.join.key).predicate(list(bound.columns), bound.join.key)
-    return old.where(differs), new.where(differs)
+    found = compare_checksums(new, old, bound.join.key)
+    differs = found.predicate(list(bound.columns), bound.join.key)
+    before = found.other if subset is None and has_checksum(list(bound.columns)) else None
+    return _Rest(old.where(differs), new.where(differs), before)
+
+
+def checksum_at(workspace: Workspace, bound: BoundJoin, version: int | None) -> Checksum | None:
+    """Compute the checksum of the result at a version; return None if it has none."""
+    if not has_checksum(list(bound.columns)):
+        return None
+    assert version is not None, "the version of a written result is known"
+    return checksum_of(read(workspace.spark, bound.result, version).select(*map(quote, bound.columns.fieldNames())))
 
 
 def changelog_before(workspace: Workspace, changelog: TargetVersions, join: str, epoch: int) -> DataFrame:

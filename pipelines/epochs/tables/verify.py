@@ -6,9 +6,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.address import Address
+from lakehouse.checksums import Compared as Sums
 from lakehouse.checksums import compare_checksums
 from lakehouse.conditions import reading
-from lakehouse.entries import Entry
+from lakehouse.entries import Checksum, Entry
 from lakehouse.errors import Drifted, SchemaBroken
 from lakehouse.sqltext import quote
 from lakehouse.tables import get, read
@@ -58,11 +59,12 @@ def verify_tables(workspace: Workspace, name: str, against: str = "") -> JoinRep
             bound, address, version = compared.bound, compared.address, compared.version
             expected = expected_rows(workspace, bound)
             found = _select_columns(read(workspace.spark, address, version), bound, address)
-        number, total = _differences(bound, expected, found)
+        sums, total = _differences(bound, expected, found)
         versions = ", ".join(f"{table.address.label} at {table.version}" for table in bound.sources)
         if total.missing or total.surplus:
             lost, strange = f"{total.missing:,} rows are missing", f"{total.surplus:,} do not belong there"
             raise _drifted(name, f"the table has drifted: {lost}, {strange}", f"the join of {versions}", total)
+        _check_checksum(compared, sums.other)
         is_logged = _check_changelog(workspace, compared, found)
     last = compared.last
     which = "the sources as they are now" if last is None else f"epoch {last.epoch}"
@@ -72,10 +74,10 @@ def verify_tables(workspace: Workspace, name: str, against: str = "") -> JoinRep
         epoch=last.epoch if last else 0,
         strategy="verify",
         reason=f"{address.label} at version {version} against {which}: {versions}",
-        counts={"missing": 0, "surplus": 0, "expected": number},
+        counts={"missing": 0, "surplus": 0, "expected": sums.rows},
         seconds=dict(watch.seconds),
         details=(
-            f"{number:,} rows equal the recomputed join",
+            f"{sums.rows:,} rows equal the recomputed join",
             *(["the changelog agrees with them"] if is_logged else []),
         ),
     )
@@ -117,20 +119,33 @@ def _check_changelog(workspace: Workspace, compared: _Compared, found: DataFrame
     return True
 
 
-def _differences(bound: BoundJoin, expected: DataFrame, found: DataFrame) -> tuple[int, Total]:
+def _check_checksum(compared: _Compared, found: Checksum) -> None:
+    """Check that the ledger has the checksum of a result whose rows are right, if it recorded one."""
+    name, last = compared.bound.join.name, compared.last
+    if last is not None and last.checksum is not None and last.checksum != found:
+        raise Drifted(
+            name,
+            f"the rows equal the recomputed join, but the ledger has another checksum of epoch {last.epoch}",
+            expected=f"{found}",
+            found=f"{last.checksum}",
+            hint=f"run `lakejoin backfill --select {name}`, which records the checksum anew",
+        )
+
+
+def _differences(bound: BoundJoin, expected: DataFrame, found: DataFrame) -> tuple[Sums, Total]:
     """
     Compare rows with the rows found: by checksums, then row by row where these differ.
 
     Returns:
-        The number of expected rows, and what differs.
+        The checksums, and what differs.
     """
     name, key = bound.join.name, bound.join.key
     with reading(name):
         sums = compare_checksums(expected, found, key)
     if not sums.differing:
-        return sums.rows, Total(0, 0, ())
+        return sums, Total(0, 0, ())
     differs = sums.predicate(list(expected.schema), key)
-    return sums.rows, compare(name, bag_difference(expected.where(differs), found.where(differs)))
+    return sums, compare(name, bag_difference(expected.where(differs), found.where(differs)))
 
 
 def _drifted(name: str, problem: str, expected: str, total: Total) -> Drifted:

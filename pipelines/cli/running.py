@@ -1,0 +1,80 @@
+"""How the commands run joins, and report on each of them."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from lakehouse.errors import LakejoinError
+from pipelines.cli.logs import tell
+from pipelines.cli.options import FileOptions, in_one_line, names
+from pipelines.cli.progress import shown, spinner
+from pipelines.cli.signals import stopped_by_signals
+
+if TYPE_CHECKING:
+    from pipelines.binding.workspace import Workspace
+    from pipelines.plan.request import Backfill
+    from pipelines.report import Command, Part, Report
+
+
+def run_command(
+    command: "Command", chosen: FileOptions, select: str | None, backfill: "Backfill | None" = None
+) -> "Report":
+    """Run joins, or backfill them."""
+    workspace = chosen.open()
+    from pipelines.commands.run import run_joins
+    from pipelines.report import Report
+
+    with shown() as progress:
+        reports = run_joins(workspace, names(select), backfill=backfill, progress=progress)
+    return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(reports))
+
+
+def rehearse_command(chosen: FileOptions, select: str | None, asked: "Backfill") -> "Report":
+    """Count what a backfill would change."""
+    workspace = chosen.open()
+    from pipelines.commands.dry_run import dry_run_joins
+    from pipelines.report import Report
+
+    with spinner("computing what would change"):
+        reports = dry_run_joins(workspace, names(select), asked.where)
+    return Report(command="backfill", pipeline=workspace.file.pipeline, joins=tuple(reports))
+
+
+def watch_command(chosen: FileOptions, select: str | None, every: float) -> "Report":
+    """Run joins repeatedly until a signal or an error, and print a line for each run."""
+    workspace, context = chosen.open(), click.get_current_context()
+    from pipelines.commands.watch import watch_joins
+    from pipelines.report import Report
+
+    rounds, code = 0, 0
+    with stopped_by_signals() as stop:
+        try:
+            for reports in watch_joins(workspace, every, names(select), stop=stop):
+                rounds += 1
+                report = Report(command="run", pipeline=workspace.file.pipeline, joins=tuple(reports))
+                click.echo(in_one_line(report, context.params["output"]))
+        except LakejoinError as error:
+            if not rounds:
+                raise
+            tell(error.message, logging.ERROR, code=error.code, exit_code=error.exit_code)
+            code = error.exit_code
+    context.exit(code)
+
+
+def report_on_each(
+    command: "Command", chosen: FileOptions, select: str | None, report: Callable[["Workspace", str], "Part"]
+) -> "Report":
+    """Report on each join and KTable; an error of one goes into its report, and the others follow."""
+    workspace = chosen.open_without_spark() if command in ("status", "history") else chosen.open()
+    from pipelines.report import JoinReport, Report
+
+    parts: list[Part] = []
+    for name in workspace.joins(names(select)) if command == "verify" else workspace.nodes(names(select)):
+        try:
+            with spinner(f"reading {name}"):
+                parts.append(report(workspace, name))
+        except LakejoinError as error:
+            parts.append(JoinReport(join=name, outcome="failed", error=error))
+    return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(parts))
