@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from lakehouse.commit_identity import UNKNOWN, CommitIdentity
-from lakehouse.writes import CHANGELOG_PART, STATE_PART, TargetVersions, Write, target_of_part, written
+from lakehouse.writes import CHANGELOG_PART, STATE_PART, AppendInPlace, TargetVersions, Write, target_of_part, written
 
 PUBLISHING: Literal["publishing"] = "publishing"
 COMMITTED: Literal["committed"] = "committed"
@@ -182,7 +182,12 @@ class Entry:
     @property
     def is_staged(self) -> bool:
         """Whether the stage of the epoch holds anything to write."""
-        return bool(self.stage) and not all(write.is_empty for write in self.writes)
+        return bool(self.stage) and not all(write.is_empty for write in self.writes) and not self.is_in_place
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the rows of the result are in no stage, but computed where they are appended."""
+        return any(isinstance(write, AppendInPlace) and not write.is_empty for write in self.writes)
 
     def with_versions(self, targets: Sequence[TargetVersions]) -> "Entry":
         """Return the step with other versions of the tables that it writes, in their order."""

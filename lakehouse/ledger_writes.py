@@ -9,6 +9,7 @@ from lakehouse.writes import (
     RESULT_PART,
     STATE_PART,
     Append,
+    AppendInPlace,
     Merge,
     Overwrite,
     TargetVersions,
@@ -62,6 +63,8 @@ def _write(row: Mapping[str, Any], target: TargetVersions) -> Write:
         return Merge(target, part, *changes, tuple(row["distinguishing"] or ()))
     if mode == "append":
         return Append(target, part, row["rows"])
+    if mode == AppendInPlace.mode:
+        return AppendInPlace(target, part, row["rows"])
     return Overwrite(target, part, row["rows"], row["deleted"] or 0, has_images=bool(row["has_images"]))
 
 

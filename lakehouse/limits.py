@@ -73,6 +73,12 @@ BROADCAST_BYTES = 8 * 2**20
 BROADCAST_CHANGES = 100_000
 """Rows. Up to this many changes are broadcast with their table; with more, neither is broadcast. By judgement."""
 
+STAGED_STREAM_BYTES = 32 * 2**20
+"""
+Bytes of the new files of a stream. The rows that more bytes make are not staged, but computed twice: once to count them
+for the gate, and once where they are appended. By judgement.
+"""
+
 REWRITTEN_STATE_BYTES = 64 * 2**20
 """Bytes. A state that has up to this size together with the new rows is rewritten, not merged. By judgement."""
 

@@ -46,6 +46,9 @@ VERSIONS_PER_EPOCH = 1_000_000
 """The number of Delta transaction versions of one epoch: far more than it has slices."""
 ATTEMPTS = 5
 
+FENCED = "fenced"
+"""The run, in the metadata of a commit without rows that uses up the transaction of an abandoned epoch."""
+
 
 @dataclass(frozen=True)
 class Fence:
@@ -117,7 +120,7 @@ def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[st
     label = table.address.label
     commits = commits_since(engine, table, since)
     for commit in commits:
-        if run_of(commit) not in run_ids and commit.operation not in UPKEEP_OPERATIONS:
+        if run_of(commit) not in {*run_ids, FENCED} and commit.operation not in UPKEEP_OPERATIONS:
             raise ForeignWriter(
                 label,
                 "a foreign write changed this table, which lakejoin maintains",

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,38 @@ VERSION_IN_FOOTER = b"org.apache.spark.version"
 
 
 @dataclass(frozen=True)
+class Deferred:
+    """
+    Rows that are computed again where they are appended, because there are too many to write them twice.
+
+    Args:
+        rows: The rows.
+        facts: Aggregates of them, as SQL by name.
+        found: The values of the aggregates, taken beforehand.
+    """
+
+    rows: DataFrame
+    facts: Mapping[str, str]
+    found: Mapping[str, Any]
+
+    def observed(self) -> tuple[DataFrame, Observation]:
+        """Return the rows with an observation that takes the same aggregates while the rows are written."""
+        seen = Observation()
+        return self.rows.observe(seen, *(F.expr(sql).alias(name) for name, sql in self.facts.items())), seen
+
+
+@dataclass(frozen=True)
 class Stage:
-    """The folder of a stage, on a file system that this process can access (local, or a mounted Databricks volume)."""
+    """
+    The folder of a stage, on a file system that this process can access (local, or a mounted Databricks volume).
+
+    Args:
+        path: The folder.
+        deferred: The parts that are not written, by name; only this process can publish them.
+    """
 
     path: str
+    deferred: dict[str, Deferred] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def of(root: str, join: str, epoch: int, run_id: str) -> "Stage":
@@ -96,7 +124,9 @@ class Stage:
         write(f"stage {part}", put)
 
     def get(self, spark: SparkSession, part: str, schema: StructType | None = None) -> DataFrame:
-        """Read a part back; without a schema, Spark has to read it from a file."""
+        """Read a part back; without a schema, Spark has to read it from a file. A deferred part is computed again."""
+        if part in self.deferred:
+            return self.deferred[part].rows
         reader = spark.read if schema is None else spark.read.schema(schema)
         return reader.parquet(f"{self.path}/{part}")
 
@@ -118,6 +148,16 @@ class Stage:
             return self.get(spark, part, schema), False
         rows = pyarrow.concat_tables(pyarrow.parquet.read_table(file, partitioning=None) for file in files)
         return spark.createDataFrame(rows, schema=schema), True
+
+    def facts(
+        self, spark: SparkSession, part: str, facts: Mapping[str, str], schema: StructType | None = None
+    ) -> dict[str, Any]:
+        """Return aggregates of a part, given as SQL by name: those that were taken when it was deferred, or of now."""
+        known = self.deferred.get(part)
+        if known is not None and known.facts == facts:
+            return dict(known.found)
+        aggregates = (F.expr(sql).alias(name) for name, sql in facts.items())
+        return self.get(spark, part, schema).agg(*aggregates).collect()[0].asDict()
 
     def sql(self, part: str) -> str:
         """Return the reference to a part in an SQL statement."""

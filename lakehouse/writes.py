@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from lakehouse.address import Address
 
 Part = Literal["result", "changelog", "state"]
-Mode = Literal["merge", "append", "overwrite"]
+Mode = Literal["merge", "append", "append in place", "overwrite"]
 RESULT_PART: Part = "result"
 CHANGELOG_PART: Part = "changelog"
 STATE_PART: Part = "state"
@@ -104,6 +104,28 @@ class Append:
 
 
 @dataclass(frozen=True)
+class AppendInPlace:
+    """
+    Rows are appended to a table where they are computed; only aggregates of them are taken beforehand.
+
+    Args:
+        target: The table.
+        part: The part of the stage that is not written.
+        rows: The number of rows.
+    """
+
+    mode: ClassVar[Mode] = "append in place"
+    target: TargetVersions
+    part: Part
+    rows: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be written."""
+        return not self.rows
+
+
+@dataclass(frozen=True)
 class Overwrite:
     """
     Rows replace all rows of a table.
@@ -130,7 +152,7 @@ class Overwrite:
         return False
 
 
-Write = Merge | Append | Overwrite
+Write = Merge | Append | AppendInPlace | Overwrite
 
 
 def target_of_part(writes: Sequence[Write], part: Part) -> TargetVersions | None:

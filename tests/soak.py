@@ -19,7 +19,7 @@ from typing import Any
 from lakehouse import writing
 from lakehouse.session import local_session
 from pipelines import Pipeline
-from tests.epochs.lookup.test_streams import commit_at
+from tests.epochs.lookup.clicks import commit_at
 from tests.epochs.window.test_windows import JOIN, Streams, never_alone_and_joined, oracle_of
 from tests.lake import only
 

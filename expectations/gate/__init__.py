@@ -4,7 +4,7 @@ The gate: checks what an epoch is about to publish against the result and the so
 It shares no code with the joins, so that the gate does not repeat a mistake of the joins.
 """
 
-from expectations.gate.appended import gate_stream
+from expectations.gate.appended import gate_stream, stream_facts
 from expectations.gate.by_key import Reader
 from expectations.gate.changelog import gate_changelog
 from expectations.gate.changes import PrefetchedRows, gate_change_set, prefetch_rows
@@ -31,4 +31,5 @@ __all__ = [
     "gate_met",
     "gate_stream",
     "prefetch_rows",
+    "stream_facts",
 ]

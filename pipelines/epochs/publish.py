@@ -4,27 +4,27 @@ Publish a staged change set and close its epoch: run the MERGE, check what it di
 Everything is read from the ledger's *publishing* row and the stage, so that any later process can do the same again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 
 from lakehouse import limits
 from lakehouse.commits import Commit
 from lakehouse.conditions import first_line, is_conflict, is_missing, is_of_spark
 from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, Entry, SourceVersions
-from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, LakejoinError
+from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, ForeignWriter, LakejoinError
 from lakehouse.feed import CHANGE_FEED
-from lakehouse.publish import ATTEMPTS, OPERATIONS, Fence, append, check_owner, committed_counts, merge
+from lakehouse.publish import ATTEMPTS, FENCED, OPERATIONS, Fence, append, check_owner, committed_counts, merge
 from lakehouse.refusals import refusal
 from lakehouse.remedies import Remedy
 from lakehouse.session import settings, small_query_settings
 from lakehouse.stage import Stage
-from lakehouse.tables import Table, get, refresh
-from lakehouse.writes import RESULT_PART, Append, Merge, Overwrite, TargetVersions, Write
+from lakehouse.tables import Table, get, read, refresh
+from lakehouse.writes import RESULT_PART, Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace
@@ -61,19 +61,27 @@ def publishing_entry(
     )
 
 
-def publish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
+def publish(workspace: Workspace, entry: Entry, watch: Stopwatch, stage: Stage | None = None) -> Entry:
     """
     Publish an epoch from its publishing row and its stage; a second call writes nothing twice.
+
+    Args:
+        workspace: Where to work.
+        entry: The publishing row.
+        watch: Times the steps.
+        stage: The stage, if this process computed the epoch: it may hold deferred parts.
 
     Raises:
         BrokenEpoch: The commit changed other rows than were staged; the ledger records this, too.
         ForeignWriter: A foreign write changed the result since the epoch was computed.
         AnotherRun: Another run finished the epoch meanwhile.
     """
-    return close(workspace, entry.with_versions(write_staged(workspace, entry, watch)), watch)
+    return close(workspace, entry.with_versions(write_staged(workspace, entry, watch, stage)), watch)
 
 
-def write_staged(workspace: Workspace, entry: Entry, watch: Stopwatch) -> tuple[TargetVersions, ...]:
+def write_staged(
+    workspace: Workspace, entry: Entry, watch: Stopwatch, stage: Stage | None = None
+) -> tuple[TargetVersions, ...]:
     """
     Write what an epoch, or one slice of it, has staged to its tables, the result last.
 
@@ -89,7 +97,7 @@ def write_staged(workspace: Workspace, entry: Entry, watch: Stopwatch) -> tuple[
         version = write.target.base_version
         if not write.is_empty:
             with watch.step(_step(write)):
-                version = _write(workspace, entry, write)
+                version = _write(workspace, entry, write, stage or Stage(entry.stage))
         made.append(replace(write.target, version=version))
     return tuple(made)
 
@@ -108,20 +116,44 @@ def _check_result(workspace: Workspace, entry: Entry) -> None:
         check_owner(workspace.engine, result, entry.result.base_version, {entry.run_id}, entry.join)
 
 
-def _write(workspace: Workspace, entry: Entry, write: Write) -> int:
+def _write(workspace: Workspace, entry: Entry, write: Write, stage: Stage) -> int:
     """Write a part of the stage to its table, unless it is already written, and return the table's new version."""
     match write:
         case Merge():
             return _merge(workspace, entry, write)
         case Append() | Overwrite():
-            return _append(workspace, entry, write)
+            return _append(workspace, entry, write, stage)
+        case AppendInPlace():
+            return _append_in_place(workspace, entry, write, stage)
 
 
-def _append(workspace: Workspace, entry: Entry, write: Append | Overwrite) -> int:
+def _append_in_place(workspace: Workspace, entry: Entry, write: AppendInPlace, stage: Stage) -> int:
+    """Compute the rows of a deferred part where they are appended, and check that they are those of the gate."""
+    deferred, seen = stage.deferred.get(write.part), list[Observation]()
+
+    def rows() -> DataFrame:
+        assert deferred is not None, "an epoch in place whose rows are not written is abandoned"
+        frame, observation = deferred.observed()
+        seen.append(observation)
+        return frame
+
+    def appended() -> tuple[int, int | None, Mapping[str, object]]:
+        made = append_rows(workspace, entry, write.target, rows)
+        # Only a query that has ended has values: after a failed attempt nothing is known but the number of rows.
+        return *made, dict(seen[0].get) if len(seen) == 1 else {}
+
+    version, number, found = _run_write(workspace, entry, write.target, appended)
+    _check_number(workspace, entry, write, version, number)
+    if deferred is not None and found and found != deferred.found:
+        raise broken(workspace, entry, f"rows with {dict(deferred.found)}", f"{found} in version {version}")
+    return version
+
+
+def _append(workspace: Workspace, entry: Entry, write: Append | Overwrite, stage: Stage) -> int:
     """Append a part of the stage to its table, or replace all rows of the table by it."""
 
     def rows() -> DataFrame:
-        staged = Stage(entry.stage).get(workspace.spark, write.part)
+        staged = stage.get(workspace.spark, write.part)
         has_images = isinstance(write, Overwrite) and write.has_images
         return staged.where("op <> 'delete'").select("after.*") if has_images else staged
 
@@ -130,9 +162,16 @@ def _append(workspace: Workspace, entry: Entry, write: Append | Overwrite) -> in
 
     with settings(workspace.spark, small_query_settings(0) if write.rows <= limits.CHANGES_VIA_DRIVER else {}):
         version, number = _run_write(workspace, entry, write.target, appended)
+    _check_number(workspace, entry, write, version, number)
+    return version
+
+
+def _check_number(
+    workspace: Workspace, entry: Entry, write: Append | AppendInPlace | Overwrite, version: int, number: int | None
+) -> None:
+    """Check that a commit has as many rows as the gate has seen, if the history records their number."""
     if number not in (write.rows, None):
         raise broken(workspace, entry, f"{write.rows} rows", f"{number} in version {version} of the {write.part}")
-    return version
 
 
 def append_rows(
@@ -190,11 +229,36 @@ def append_rows(
     return made.version, None if counts is None else counts["inserted"]
 
 
+def fence_off(workspace: Workspace, entry: Entry) -> bool:
+    """
+    Keep a run that may still be alive from appending the rows of an open epoch, by a commit without rows.
+
+    The commit uses up the transaction of the epoch, so that Delta skips any later append under it.
+
+    Returns:
+        Whether the rows are not in the result, and never will be.
+    """
+    target, fence = entry.result, fence_of(workspace, entry)
+    table = is_still(workspace, target, entry.join)
+    nothing = read(workspace.spark, target.address, table.version).where("false")
+    try:
+        append(nothing, target.address, replace(fence, run_id=f"{FENCED}/{entry.run_id}"))
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+    commits = check_owner(
+        workspace.engine, refresh(workspace.engine, table), target.base_version, {entry.run_id}, entry.join
+    )
+    return not any(commit.metadata == fence.user_metadata for commit in commits)
+
+
 def _run_write(workspace: Workspace, entry: Entry, target: TargetVersions, action: Callable[[], T]) -> T:
     """Run a write of an open epoch; if it fails, raise an error that says whether another run finished the epoch."""
     try:
         return action()
-    except LakejoinError:
+    except LakejoinError as error:
+        if isinstance(error, ForeignWriter) and not is_open(workspace, entry):
+            raise another_run(entry) from error  # it is the other run that has written
         raise
     except Exception as error:
         if not is_open(workspace, entry):

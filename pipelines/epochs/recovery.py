@@ -20,7 +20,7 @@ from lakehouse.stage import Stage
 from lakehouse.tables import commits_since, find
 from lakehouse.writes import TargetVersions
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.publish import another_run, is_open, is_still, publish
+from pipelines.epochs.publish import another_run, fence_off, is_open, is_still, publish
 from pipelines.epochs.tables.load import resume_load
 from pipelines.report.progress import Stopwatch
 
@@ -64,10 +64,13 @@ def finish_open(
 
 
 def _finish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | None:
-    """Finish an open epoch; return None if it was abandoned because its stage is gone and nothing was written."""
+    """Finish an open epoch; return None if it was abandoned, because its rows are in no stage and in no table."""
     refuse_elsewhere(workspace, entry)
     if entry.result.is_new:
         return resume_load(workspace, entry, watch)
+    if entry.is_in_place and not _has_written(workspace, entry) and fence_off(workspace, entry):
+        abandon(workspace, entry, "its rows were in no stage, and nothing was written; the next epoch computes them")
+        return None
     if entry.is_staged and not Path(entry.stage).exists():
         if not is_open(workspace, entry):
             raise another_run(entry)  # the other run deleted the stage

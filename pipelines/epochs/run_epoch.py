@@ -54,15 +54,20 @@ def run_epoch(kind: Kind[Any], epoch: Epoch[Any], watch: Stopwatch) -> JoinRepor
         entry = publishing_entry(epoch, run_id, stage.path, computed)
         most = max(map(staged_rows, entry.writes))
         with settings(workspace.spark, NOT_ADAPTIVE if most <= limits.CHANGES_VIA_DRIVER else {}):
-            entry = _gate(kind, epoch, entry, watch, prefetched)
-            return report_on(publish(workspace, entry, watch), watch, plan.strategy, notes_on(epoch.bound))
+            entry = _gate(kind, epoch, stage, entry, watch, prefetched)
+            return report_on(publish(workspace, entry, watch, stage), watch, plan.strategy, notes_on(epoch.bound))
 
 
 def _gate(
-    kind: Kind[Any], epoch: Epoch[Any], entry: Entry, watch: Stopwatch, prefetched: Future[Prefetched | None]
+    kind: Kind[Any],
+    epoch: Epoch[Any],
+    stage: Stage,
+    entry: Entry,
+    watch: Stopwatch,
+    prefetched: Future[Prefetched | None],
 ) -> Entry:
     """Run the gate of a staged epoch, and write its *publishing* row if it passes."""
-    workspace, plan, stage = kind.workspace, epoch.plan, Stage(entry.stage)
+    workspace, plan = kind.workspace, epoch.plan
     with watch.step("gate"):
         try:
             with reading(plan.join):

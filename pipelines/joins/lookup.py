@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType
 
 from lakehouse import limits
 from lakehouse.changes import key_struct
-from lakehouse.sqltext import quote, row_struct
+from lakehouse.sqltext import quote, row_struct, struct
 from lakehouse.values import hash_of
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
 from pipelines.joins.meaning import ROW, meaning_of_matched
@@ -109,8 +109,19 @@ def look_up(
         keyed = keyed.withColumn(SPREAD_FROM, F.expr(f"IF({KEY} IS NULL, 1 + {spread}, 0)"))
         together = f"{together} AND CAST({SPREAD_FROM} AS INT) = {SPREAD_TO}"
     during = f"{START} <= {POSITION} AND {POSITION} < {END}"
-    joined = keyed.join(F.broadcast(found) if broadcast else found, on=F.expr(f"{together} AND {during}"), how="left")
-    return joined.select(*(F.col(quote(name)) for name in rows.columns), F.col(quote(alias)))
+    # The row of the stream passes the join column by column: Spark would build and copy a struct for each row.
+    fields = keyed.schema[first].dataType.fieldNames()  # type: ignore[attr-defined]
+    apart = {f"{PREFIX}column_{place}": name for place, name in enumerate(fields)}
+    flat = keyed.select(
+        *(F.col(quote(name)) for name in keyed.columns if name != first),
+        *(F.col(quote(first, name)).alias(column) for column, name in apart.items()),
+    )
+    joined = flat.join(F.broadcast(found) if broadcast else found, on=F.expr(f"{together} AND {during}"), how="left")
+    whole_row = struct({name: column for column, name in apart.items()})
+    return joined.select(
+        *(F.expr(whole_row).alias(name) if name == first else F.col(quote(name)) for name in rows.columns),
+        F.col(quote(alias)),
+    )
 
 
 def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> DataFrame:

@@ -173,8 +173,8 @@ class PlanReport(Facts):
     base_version: int
     """The version of the result that the epoch is computed against; -1 before the load."""
     writes: Mapping[str, str] = {}
-    """How the epoch changes each of its tables: merge, append or overwrite, and whether it creates the table; empty if
-    it changes none."""
+    """How the epoch changes each of its tables (merge, append, append in place or overwrite) and whether it creates
+    the table; empty if it changes none."""
     after: tuple[str, ...] = ()
     """The joins that it reads and that run first. The plan is based on the epochs that they have committed so far."""
     readers: Mapping[str, str] = {}

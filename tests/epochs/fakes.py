@@ -203,7 +203,7 @@ class FakeKind(Kind[Any]):
 def faked(workspace: FakeWorkspace) -> Iterator[None]:
     """Let epochs be published to the tables of a workspace in memory."""
 
-    def commit(_: Any, entry: Entry, write: Write) -> int:
+    def commit(_: Any, entry: Entry, write: Write, stage: Stage) -> int:
         return observed(f"table {write.part}", lambda: workspace.tables.commit(write, entry.run_id, entry.stage))
 
     def has_written(_: Any, entry: Entry) -> bool:

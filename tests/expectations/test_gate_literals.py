@@ -14,7 +14,7 @@ from lakehouse import limits, pruning
 from lakehouse.errors import GateFailed
 from lakehouse.pruning import Pruning
 from pipelines import Pipeline
-from tests.epochs.lookup.test_streams import JOIN, Clicks, begin, commit_at
+from tests.epochs.lookup.clicks import JOIN, Clicks, begin, commit_at
 from tests.lake import KEYED, Lake, only
 
 pytestmark = pytest.mark.gated

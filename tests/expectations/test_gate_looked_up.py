@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from lakehouse import limits
 from lakehouse.errors import GateFailed
 from pipelines import Pipeline
-from tests.epochs.lookup.test_streams import JOIN, Clicks, begin, commit_at
+from tests.epochs.lookup.clicks import JOIN, Clicks, begin, commit_at
 from tests.lake import only
 from tests.planted import planted
 

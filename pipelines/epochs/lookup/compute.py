@@ -12,15 +12,16 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from expectations.gate import stream_facts
 from lakehouse.entries import StreamPosition
 from lakehouse.errors import DuplicateKey
 from lakehouse.sqltext import quote
-from lakehouse.stage import Stage
+from lakehouse.stage import Deferred, Stage
 from lakehouse.tables import read_rows
-from lakehouse.writes import with_rows
+from lakehouse.writes import AppendInPlace, with_rows
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import duplicates_in_changes, duplicates_in_table, refuse_keys
@@ -29,7 +30,8 @@ from pipelines.epochs.lookup.reading import StreamSources
 from pipelines.epochs.scratch import Scratch, via_driver_or_stage
 from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.epochs.tables.reading import check_looked_up
-from pipelines.joins.lookup import as_rows, emitted, look_up
+from pipelines.joins.lookup import NULL_KEY, as_rows, emitted, look_up
+from pipelines.joins.meaning import PRESENT
 from pipelines.joins.watermarks import as_number
 from pipelines.plan.values import APPENDED, Computed
 from pipelines.spec import STREAM_COLUMNS
@@ -37,6 +39,9 @@ from pipelines.spec.statement.added_columns import HAS_VALUE, VERSION
 from pipelines.spec.statement.semantics import ALWAYS
 
 EPOCH, POSITION = STREAM_COLUMNS
+
+MADE = {"rows": "count(1)", "appended": f"count_if({PRESENT})", "null_keys": f"count_if({NULL_KEY})"}
+"""What is counted of the rows that look-ups return, as SQL by name."""
 
 
 def compute_stream(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
@@ -68,13 +73,32 @@ class Lookups:
     def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
         self._workspace, self._bound, self._plan = workspace, epoch.bound, epoch.plan
         self.sources = StreamSources(workspace, epoch, scratch)
-        self.new_rows = NewRows(workspace, epoch)
+        self._is_deferred = isinstance(epoch.plan.writes[-1], AppendInPlace)
+        self.new_rows = NewRows(workspace, epoch, is_observed=not self._is_deferred)
         self._via_driver = scratch.via_driver
-        self._made = Observation()
+        self._observation = Observation()
+        self._made: Mapping[str, int] = {}
         self._new_rows = self.new_rows.frame
+
+    def put(self, stage: Stage) -> None:
+        """Put the rows of the result into the stage, or defer them there after a look at their counts."""
+        found = self._all_rows()
+        if not self._is_deferred:
+            stage.put("result", _present(found.observe(self._observation, *_aggregates(MADE))))
+            self._made = dict(self._observation.get)
+            return
+        facts = stream_facts(self._plan.epoch, *STREAM_COLUMNS)
+        of_present = {f"present_{name}": f"{sql} FILTER (WHERE {PRESENT})" for name, sql in facts.items()}
+        looked = found.agg(*_aggregates(MADE | of_present)).collect()[0].asDict()
+        self._made = {name: looked[name] for name in MADE}
+        stage.deferred["result"] = Deferred(_present(found), facts, {name: looked[f"present_{name}"] for name in facts})
 
     def rows(self) -> DataFrame:
         """Return the rows of the result, with `_epoch` and `_position`."""
+        return _present(self._all_rows())
+
+    def _all_rows(self) -> DataFrame:
+        """Return a row for each row of the stream: that of `rows`, whether it is in the result, and null_key."""
         bound, sources = self._bound, self.sources
         sources.read_changes()
         for source, changes in sources.twice.items():
@@ -89,19 +113,15 @@ class Lookups:
                 rows = sources.materialize(f"met_{number}", rows)
             to_all = sources.is_sent_to_all(link.input)
             rows = look_up(rows, link, bound.join, bound.types, sources.versions(link, rows), broadcast=to_all)
-        made = emitted(rows, bound.join).observe(
-            self._made,
-            F.count(F.lit(1)).alias("rows"),
-            F.count("row").alias("appended"),
-            F.count(F.expr("IF(null_key, 1, NULL)")).alias("null_keys"),
+        own = [field for field in bound.columns if field.name not in STREAM_COLUMNS]
+        # Spark copies each row that it observes: single columns, not a struct.
+        return emitted(rows, bound.join).select(
+            *(F.col(f"row.{quote(field.name)}").cast(field.dataType).alias(field.name) for field in own),
+            F.lit(self._plan.epoch).cast("bigint").alias(EPOCH),
+            F.col("position").alias(POSITION),
+            F.expr("row IS NOT NULL").alias(PRESENT),
+            F.col("null_key").alias(NULL_KEY),
         )
-        values = [
-            F.col(f"row.{quote(field.name)}").cast(field.dataType).alias(field.name)
-            for field in bound.columns
-            if field.name not in STREAM_COLUMNS
-        ]
-        epoch = F.lit(self._plan.epoch).cast("bigint").alias(EPOCH)
-        return made.where("row IS NOT NULL").select(*values, epoch, F.col("position").alias(POSITION))
 
     def counts(self) -> dict[str, int]:
         """
@@ -112,7 +132,7 @@ class Lookups:
             DuplicateKey: A table holds a key twice.
         """
         facts = self.new_rows.facts()
-        if self._made.get["rows"] != self.new_rows.number:
+        if self._made["rows"] != self.new_rows.number:
             self._refuse_twice()
         looked_up = check_looked_up(self._bound, self.sources)
         counts = self.sources.counts
@@ -121,9 +141,9 @@ class Lookups:
             **facts,
             "looked_up": counts["looked_up"] + looked_up,
             "read": counts["read"] + facts["read"],
-            "null_keys": counts["null_keys"] + self._made.get["null_keys"],
+            "null_keys": counts["null_keys"] + self._made["null_keys"],
             "behind_cut": facts["behind_cut"] + self.sources.behind_cut,
-            "appended": self._made.get["appended"],
+            "appended": self._made["appended"],
         }
 
     def clocks(self) -> dict[str, int]:
@@ -198,13 +218,22 @@ class Lookups:
             self._bound.join.name,
             "a row of the stream met more than one row of a table",
             expected="at most one row for each key of a table",
-            found=f"{self._made.get['rows']} rows for {self.new_rows.number} rows of the stream",
+            found=f"{self._made['rows']} rows for {self.new_rows.number} rows of the stream",
         )
+
+
+def _present(found: DataFrame) -> DataFrame:
+    """Return those rows of `Lookups` that are in the result."""
+    return found.where(PRESENT).drop(PRESENT, NULL_KEY)
+
+
+def _aggregates(facts: Mapping[str, str]) -> list[Column]:
+    return [F.expr(sql).alias(name) for name, sql in facts.items()]
 
 
 def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> Computed:
     lookups = Lookups(workspace, epoch, scratch)
-    scratch.stage.put("result", lookups.rows())
+    lookups.put(scratch.stage)
     counts = lookups.counts()
     writes = (with_rows(epoch.plan.writes[-1], counts[APPENDED]),)
     return Computed(counts, writes, lookups.clocks(), lookups.positions)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pyspark.sql import DataFrame
 
-from expectations.gate import gate_stream
+from expectations.gate import gate_stream, stream_facts
 from expectations.suites import Suite, of_stream
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
@@ -105,9 +105,9 @@ class StreamKind(Kind[BoundJoin]):
         findings: tuple[str, ...] = ()
         appended = entry.writes[-1].rows
         if appended:
-            rows = stage.get(self.workspace.spark, "result", epoch.bound.columns)
-            number = None if epoch.plan.repairs else epoch.plan.epoch
-            findings = gate_stream(rows, appended, number, *STREAM_COLUMNS).findings
+            spark, number = self.workspace.spark, None if epoch.plan.repairs else epoch.plan.epoch
+            found = stage.facts(spark, "result", stream_facts(number, *STREAM_COLUMNS), epoch.bound.columns)
+            findings = gate_stream(spark, found, appended).findings
         return Verdict(findings + self.gate_sources(epoch, stage, entry).findings)
 
     @abstractmethod

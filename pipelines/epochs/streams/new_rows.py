@@ -1,5 +1,8 @@
 """Read the new rows of a stream in an epoch."""
 
+from functools import cached_property
+from typing import Any
+
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType
@@ -35,16 +38,20 @@ class NewRows:
         workspace: Where the stream is.
         epoch: The epoch.
         place: The place of the stream in FROM.
+        is_observed: Whether the rows are counted while `frame` is read, which must happen before `facts`; otherwise by
+            a query, which costs less for many rows.
 
     `frame` has the columns of the stream that the join uses, POSITION, VERSION (of the commit) and HAS_VALUE. In a join
     with tables it leaves out ignored rows without a value. Once `frame` has been read, `facts` returns the counts.
     """
 
-    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], place: int = 0) -> None:
+    def __init__(
+        self, workspace: Workspace, epoch: Epoch[BoundJoin], place: int = 0, *, is_observed: bool = True
+    ) -> None:
         self._workspace, self._bound, self._plan = workspace, epoch.bound, epoch.plan
         bound, plan = epoch.bound, epoch.plan
         self._stream = bound.streams[place]
-        self._seen = Observation()
+        self._observation = Observation()
         self.table: Table = bound.table(place)
         self.upstream = self._upstream()
         self.ignored = 0
@@ -58,24 +65,29 @@ class NewRows:
         no_value = f"coalesce({self._stream.null_value.sql}, FALSE)"
         is_dropped = bound.join.window is None and ignores_null_values(bound.join, bound.semantics)
         stays = f"NOT {no_value}" if is_dropped else "TRUE"
-        rows = rows.observe(
-            self._seen,
-            F.count(F.expr("IF(_change_type IN ('delete', 'update_postimage'), 1, NULL)")).alias("ignored"),
-            F.count(F.expr(f"IF({takes_part}, 1, NULL)")).alias("read"),
-            F.count(F.expr(f"IF({takes_part} AND {stays}, 1, NULL)")).alias("came"),
-            F.count(F.expr(f"IF({takes_part} AND {no_value}, 1, NULL)")).alias("null_values"),
-            F.count(F.expr(f"IF({takes_part} AND {POSITION} {behind} {cut}, 1, NULL)")).alias("behind_cut"),
-            F.count(F.expr(f"IF({takes_part} AND {POSITION} IS NULL, 1, NULL)")).alias("untimed"),
-            F.max(F.expr(f"IF({takes_part}, {POSITION}, NULL)")).alias("reached"),
-            F.min(F.expr("IF(_change_type = 'insert', NULL, _commit_version)")).alias("altered"),
-            F.count_if(F.expr(distortion(self._kinds) if plan.strategy == "incremental" else "FALSE")).alias(
-                "distorted"
-            ),
-        )
+        facts = {
+            "ignored": "count_if(_change_type IN ('delete', 'update_postimage'))",
+            "read": f"count_if({takes_part})",
+            "came": f"count_if({takes_part} AND {stays})",
+            "null_values": f"count_if({takes_part} AND {no_value})",
+            "behind_cut": f"count_if({takes_part} AND {POSITION} {behind} {cut})",
+            "untimed": f"count_if({takes_part} AND {POSITION} IS NULL)",
+            "reached": f"max(IF({takes_part}, {POSITION}, NULL))",
+            "altered": "min(IF(_change_type = 'insert', NULL, _commit_version))",
+            "distorted": f"count_if({distortion(self._kinds) if plan.strategy == 'incremental' else 'FALSE'})",
+        }
+        aggregates = [F.expr(sql).alias(name) for name, sql in facts.items()]
+        self._counted = None if is_observed else rows.agg(*aggregates)
+        rows = rows.observe(self._observation, *aggregates) if is_observed else rows
         rows = rows.where(f"{takes_part} AND {stays}")
         names = map(quote, bound.join.inputs[place].columns)
         further = (POSITION, f"_commit_version AS {VERSION}", f"NOT {no_value} AS {HAS_VALUE}")
         self.frame = rows.selectExpr(*names, *further)
+
+    @cached_property
+    def _seen(self) -> dict[str, Any]:
+        """The counts of the rows."""
+        return dict(self._observation.get) if self._counted is None else self._counted.collect()[0].asDict()
 
     @property
     def source(self) -> str:
@@ -85,12 +97,12 @@ class NewRows:
     @property
     def number(self) -> int:
         """The number of rows in `frame`, which has been read."""
-        return int(self._seen.get["came"])
+        return int(self._seen["came"])
 
     @property
     def newest_time(self) -> int | None:
         """The greatest time of the rows and of upstream positions; None if nothing is new."""
-        reached: int | None = self._seen.get["reached"]
+        reached: int | None = self._seen["reached"]
         upstream_times = [] if self.upstream is None else [position.time for position in self.upstream.positions]
         return max([*upstream_times, *([] if reached is None else [reached])], default=None)
 
@@ -102,7 +114,7 @@ class NewRows:
             CannotContinue: A commit changed or deleted rows, or the column that orders rows is null in some of them.
             Distorted: The feed distorts rows.
         """
-        seen = dict(self._seen.get)
+        seen = self._seen
         if self._plan.strategy == "incremental":
             at = self._range
             self._workspace.feeds.refuse_distorted(self.table, at.read_after, at.to_version, seen["distorted"])

@@ -13,7 +13,7 @@ from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.status import status_of
 from pipelines.epochs.streams import source_progress
-from tests.epochs.lookup.test_streams import commit_at
+from tests.epochs.lookup.clicks import commit_at
 from tests.epochs.window.test_windows import Streams, killed_before, large_ways, never_alone_and_joined
 from tests.joins.oracle import Bound, Emitted, Oracle
 from tests.lake import only

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import BufferFull
 from pipelines import Pipeline
-from tests.epochs.lookup.test_streams import commit_at
+from tests.epochs.lookup.clicks import commit_at
 from tests.epochs.window.test_windows import Streams, killed_before, large_ways, never_alone_and_joined, oracle_of
 from tests.lake import only
 

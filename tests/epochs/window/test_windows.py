@@ -22,7 +22,7 @@ from lakehouse.errors import (
 from pipelines import Pipeline
 from pipelines.epochs import publish
 from pipelines.epochs.window import ordered_rows
-from tests.epochs.lookup.test_streams import commit_at
+from tests.epochs.lookup.clicks import commit_at
 from tests.joins.oracle import Bound, Oracle
 from tests.lake import Lake, only
 
