@@ -35,7 +35,7 @@ VERSION_IN_FOOTER = b"org.apache.spark.version"
 @dataclass(frozen=True)
 class Deferred:
     """
-    Rows that are computed again where they are appended, because there are too many to write them twice.
+    Rows that are computed again where they are appended: to write many rows twice takes longer.
 
     Args:
         rows: The rows.

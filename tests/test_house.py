@@ -121,6 +121,8 @@ RUNS_ANY_KIND = (
     "pipelines/epochs/driver.py",
     "pipelines/epochs/run_epoch.py",
     "pipelines/epochs/publish.py",
+    "pipelines/epochs/appends.py",
+    "pipelines/epochs/open_epoch.py",
     "pipelines/epochs/recovery.py",
     "pipelines/epochs/gate.py",
     "pipelines/epochs/slices.py",

@@ -20,7 +20,9 @@ from lakehouse.stage import Stage
 from lakehouse.tables import commits_since, find
 from lakehouse.writes import TargetVersions
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.publish import another_run, fence_off, is_open, is_still, publish
+from pipelines.epochs.appends import fence_off
+from pipelines.epochs.open_epoch import another_run, is_open, is_still
+from pipelines.epochs.publish import publish
 from pipelines.epochs.tables.load import resume_load
 from pipelines.report.progress import Stopwatch
 

@@ -28,7 +28,8 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.gate import gated
 from pipelines.epochs.kind import Kind
-from pipelines.epochs.publish import close, is_still, publishing_entry, write_staged
+from pipelines.epochs.open_epoch import is_still
+from pipelines.epochs.publish import close, publishing_entry, write_staged
 from pipelines.epochs.recovery import refuse_elsewhere
 from pipelines.epochs.tables.partial_backfill import subset_of
 from pipelines.epochs.tables.reconcile import check_whole, checksum_at, compute_differences

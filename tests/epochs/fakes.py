@@ -15,7 +15,7 @@ from lakehouse.address import Address
 from lakehouse.entries import CLOSING, PUBLISHING, Entry, JoinHistory
 from lakehouse.errors import AnotherRun
 from lakehouse.stage import Stage
-from lakehouse.writes import Append, Merge, Overwrite, Part, TargetVersions, Write
+from lakehouse.writes import Append, AppendInPlace, Merge, Overwrite, Part, TargetVersions, Write
 from lakehouse.writing import write as observed
 from pipelines.epochs import publish, recovery
 from pipelines.epochs.epoch import Epoch, Prepared
@@ -82,7 +82,8 @@ class FakeTables:
     def commit(self, write: Write, run_id: str, stage: str) -> int:
         made = self.commits.setdefault(write.target.address.label, [])
         if run_id not in [run for run, _ in made]:
-            assert Path(stage, write.part).exists(), f"{write.part} is not staged"
+            is_staged = Path(stage, write.part).exists()
+            assert is_staged != isinstance(write, AppendInPlace), f"{write.part} is staged: {is_staged}"
             made.append((run_id, write))
         return len(made)
 
@@ -184,7 +185,7 @@ class FakeKind(Kind[Any]):
         return epoch
 
     def compute(self, epoch: Epoch[Any], stage: Stage) -> Computed:
-        for _, part in self.writes:
+        for part in (part for kind, part in self.writes if kind is not AppendInPlace):
             observed(f"stage {part}", lambda part=part: Path(stage.path, part).mkdir(parents=True))  # type: ignore[misc]
         failure = self.failing.pop(0) if self.failing else None
         if failure is not None:
@@ -213,7 +214,11 @@ def faked(workspace: FakeWorkspace) -> Iterator[None]:
         kept = workspace.tables.commits.get(target.address.label, [])[: target.base_version]
         observed("restore", lambda: workspace.tables.commits.update({target.address.label: kept}))
 
+    def fence_off(_: Any, entry: Entry) -> bool:
+        return observed("fence", lambda: not has_written(_, entry))
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recovery, "fence_off", fence_off)
         patch.setattr(publish, "_write", commit)
         patch.setattr(publish, "_check_result", lambda *_: None)
         patch.setattr(recovery, "_has_written", has_written)

@@ -12,6 +12,7 @@ from lakehouse import writing
 from lakehouse.entries import BROKEN, PUBLISHING, Slice
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, GateFailed
 from lakehouse.remedies import Remedy
+from lakehouse.writes import AppendInPlace
 from pipelines.epochs import driver
 from pipelines.epochs.driver import NEXT, run_join
 from pipelines.epochs.slices import BackfillOpen
@@ -101,6 +102,28 @@ def test_killed_at_any_write_the_next_run_ends_where_it_would_have(tmp_path: Pat
             assert len(workspace.tables.commits[label]) == 1, (number, part)
         number += 1
     assert number == 2 * (2 * len(PARTS[kind]) + 3), "each write is one, before and after it"
+
+
+def test_an_epoch_in_place_is_abandoned_unless_its_rows_are_written(tmp_path: Path) -> None:
+    """No stage holds them: an open epoch without rows is fenced off, and the next one computes them."""
+    found = []
+    for number in range(100):
+        workspace = FakeWorkspace(tmp_path / str(number))
+        kind = FakeKind(workspace, writes=[(AppendInPlace, "result")])
+        with faked(workspace):
+            writing.observers.append(killing(number))
+            try:
+                run(kind)
+            except Killed:
+                writing.observers.clear()
+            else:
+                writing.observers.clear()
+                break
+            run(kind)
+        assert len(workspace.tables.commits[NAME]) == 1, number
+        found.append([step for _, step in workspace.ledger.steps()])
+    done, again = ["publishing", "committed"], ["publishing", "abandoned", "publishing", "committed"]
+    assert found == [done, again, again, done, done, done, done, done]
 
 
 def test_what_does_not_pass_its_gate_is_kept_in_its_stage_and_uses_up_no_number(workspace: FakeWorkspace) -> None:

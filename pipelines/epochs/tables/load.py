@@ -26,9 +26,11 @@ from lakehouse.writes import CHANGELOG_PART, RESULT_PART, Append, TargetVersions
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.appends import append_rows
 from pipelines.epochs.declared_gate import gate_of_yours
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.publish import append_rows, close, fence_of, publishing_entry
+from pipelines.epochs.open_epoch import fence_of
+from pipelines.epochs.publish import close, publishing_entry
 from pipelines.epochs.tables.gate import sources_of
 from pipelines.epochs.tables.in_key_order import rows_in_key_order
 from pipelines.epochs.tables.reconcile import changelog_before, check_sources, checksum_at

@@ -10,11 +10,13 @@ from pyspark.sql import DataFrame
 from lakehouse import limits, writing
 from lakehouse.errors import AnotherRun, BrokenEpoch, GateFailed
 from lakehouse.stage import Deferred
-from pipelines.epochs import publish
+from pipelines.epochs import appends
 from pipelines.epochs.lookup.compute import Lookups
 from tests.epochs.lookup import test_streams
 from tests.epochs.lookup.clicks import Clicks
 from tests.lake import only
+
+pytestmark = pytest.mark.gated
 
 LATER = ("(4, 1, NULL)", "(5, 1, NULL), (6, 2, NULL), (7, NULL, NULL)")
 
@@ -141,15 +143,15 @@ def test_a_run_that_was_taken_for_dead_appends_nothing_any_more(
     loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While one run is about to append, another abandons its epoch: on object stores no lock makes it wait."""
-    lake, real = loaded_clicks, publish.append
+    lake, real = loaded_clicks, appends.append
     later(lake)
 
     def slowly(rows: DataFrame, *given: Any, **options: Any) -> None:
-        monkeypatch.setattr(publish, "append", real)
+        monkeypatch.setattr(appends, "append", real)
         only(lake.stream().run(lake.spark))
         real(rows, *given, **options)
 
-    monkeypatch.setattr(publish, "append", slowly)
+    monkeypatch.setattr(appends, "append", slowly)
     with pytest.raises(AnotherRun):
         lake.stream().run(lake.spark)
     assert [step for step, _ in written(lake)][2:] == ["publishing", "abandoned", "publishing", "committed"]

@@ -1,0 +1,112 @@
+"""An epoch that is open in the ledger: whether it still is, the tables it writes, and the errors that stop it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from pyspark.errors import PySparkException
+
+from lakehouse.conditions import first_line, is_missing, is_of_spark
+from lakehouse.entries import BROKEN, Entry
+from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, ForeignWriter, LakejoinError
+from lakehouse.feed import CHANGE_FEED
+from lakehouse.publish import Fence
+from lakehouse.refusals import refusal
+from lakehouse.remedies import Remedy
+from lakehouse.tables import Table, get
+from lakehouse.writes import TargetVersions
+from pipelines.binding.workspace import Workspace
+
+T = TypeVar("T")
+
+
+def fence_of(workspace: Workspace, entry: Entry) -> Fence:
+    """Return the fence that marks the commits of an epoch, or of one of its slices."""
+    return Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id, entry.slice)
+
+
+def broken(workspace: Workspace, entry: Entry, staged: str, found: str) -> BrokenEpoch:
+    """Record in the ledger that a commit differs from what was staged, and return the error to raise."""
+    workspace.ledger.append(replace(entry, step=BROKEN, message=f"staged: {staged}; found: {found}"))
+    return BrokenEpoch(
+        entry.join,
+        f"epoch {entry.epoch} is broken",
+        expected=staged,
+        found=found,
+        hint=Remedy("{abandon}", entry.join),
+    )
+
+
+def another_run(entry: Entry) -> AnotherRun:
+    """Return the error of a run whose epoch another run has finished."""
+    return AnotherRun(
+        entry.join,
+        f"epoch {entry.epoch} was finished by another run meanwhile",
+        hint="run again to process newer commits",
+    )
+
+
+def is_open(workspace: Workspace, entry: Entry) -> bool:
+    """Return whether the epoch is still open in the ledger, under the same run id."""
+    current = workspace.ledger.of(entry.join).open
+    return current is not None and current.epoch == entry.epoch and current.run_id == entry.run_id
+
+
+def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: bool = True) -> Table:
+    """
+    Look up a table that an epoch writes, and check that it is still the same table.
+
+    Args:
+        workspace: Where to look.
+        target: The table, as the epoch recorded it.
+        join: The join, or the changelog source, that owns it.
+        feed: Whether the table must have a change feed.
+
+    Raises:
+        BrokenEpoch: The table is not the one that the epoch was computed against.
+        FeedUnavailable: Its change feed is off, which its readers need.
+    """
+    table = get(workspace.engine, target.address)
+    if table.id != target.id:
+        raise BrokenEpoch(
+            target.address.label,
+            "the table was replaced by another one while an epoch was open",
+            expected=f"the table with id {target.id}",
+            found=f"id {table.id}",
+            hint=Remedy("{abandon}", join),
+        )
+    if feed and not table.feed_on:
+        raise FeedUnavailable(
+            target.address.label,
+            "its change feed was turned off while an epoch was open",
+            hint=Remedy(
+                f"ALTER TABLE {table.address.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true), "
+                "then {run}, which finishes the epoch",
+                join,
+            ),
+        )
+    return table
+
+
+def run_write(workspace: Workspace, entry: Entry, target: TargetVersions, action: Callable[[], T]) -> T:
+    """Run a write of an open epoch; if it fails, raise an error that says whether another run finished the epoch."""
+    try:
+        return action()
+    except LakejoinError as error:
+        if isinstance(error, ForeignWriter) and not is_open(workspace, entry):
+            raise another_run(entry) from error  # it is the other run that has written
+        raise
+    except Exception as error:
+        if not is_open(workspace, entry):
+            raise another_run(entry) from error  # the other run deleted the stage
+        if not is_of_spark(error):
+            raise
+        if isinstance(error, PySparkException) and is_missing(error) and entry.stage in str(error):
+            raise CannotContinue(
+                entry.join,
+                f"epoch {entry.epoch} cannot be finished: a part of its stage is gone",
+                expected=f"the folder {entry.stage}, with the rows that are still to be written",
+                found=first_line(error),
+                hint=Remedy("restore the folder, or {abandon}", entry.join),
+            ) from error
+        raise refusal(error, target.address, entry.epoch, entry.join) from error
