@@ -80,9 +80,19 @@ class Log:
     @cached_property
     def size(self) -> int:
         """The total bytes of the files."""
+        return sum(self._files["size_bytes"].to_pylist())
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows in the files, with rows that are marked as deleted; None if their statistics lack it."""
+        numbers = self._files["num_records"].to_pylist() if "num_records" in self._files.column_names else [None]
+        return None if None in numbers else sum(numbers)
+
+    @cached_property
+    def _files(self) -> Any:
         import pyarrow
 
-        return sum(pyarrow.table(self.table.get_add_actions(flatten=True))["size_bytes"].to_pylist())
+        return pyarrow.table(self.table.get_add_actions(flatten=True))
 
     def commits(self, limit: int) -> list[Commit]:
         """Return the commits among the newest versions that the log still has, newest first."""

@@ -43,6 +43,7 @@ class Table:
         location: Its folder, as a URI.
         reader: What read its log: `delta-rs`, or `spark` with the reason.
         features: The features that a reader needs, if delta-rs read its log.
+        rows: About how many rows its files hold, if their statistics say it and delta-rs read its log.
     """
 
     address: Address
@@ -56,6 +57,7 @@ class Table:
     location: str = ""
     reader: str = ""
     features: frozenset[str] = frozenset()
+    rows: int | None = None
 
     @property
     def feed_on(self) -> bool:
@@ -97,6 +99,7 @@ def _of_log(address: Address, log: Log) -> Table:
         location=log.location,
         reader=DELTA_RS,
         features=log.features,
+        rows=log.rows,
     )
 
 

@@ -3,18 +3,54 @@
 from typing import TYPE_CHECKING
 
 from pipelines.cli.logs import is_json, tell
-from pipelines.report.progress import STEPS, Progress, Sliced, position
+from pipelines.report.progress import STEPS, Progress, Sliced, Tasks, position
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
     from rich.progress import TaskID
 
 
+class _Now:
+    """The join that runs, its step, and about how many rows its epoch reads."""
+
+    def __init__(self) -> None:
+        self.join, self.step, self.rows = "", "", None
+
+    join: str
+    step: str
+    rows: int | None
+
+    def begin(self, join: str, step: str) -> None:
+        """Begin a step."""
+        self.rows = self.rows if join == self.join else None
+        self.join, self.step = join, step
+
+    def __str__(self) -> str:
+        return self.step + ("" if self.rows is None else f" ({self.rows:,} rows)") + ":"
+
+
 class Lines(Progress):
-    """Prints a line for each epoch that begins; with JSON logs also one for each join that ends."""
+    """Prints a line for each epoch that begins and for long steps; with JSON logs also one for each join that ends."""
+
+    def __init__(self) -> None:
+        self._now = _Now()
+
+    def step(self, join: str, name: str) -> None:
+        """Remember the step, which `tasks` names."""
+        self._now.begin(join, name)
+
+    def rows(self, join: str, number: int) -> None:
+        """Remember the number of rows, which `tasks` names."""
+        self._now.rows = number
+
+    def tasks(self, at: Tasks) -> None:
+        """Print how far the step is."""
+        now = self._now
+        tell(f"{now.join}: {now} {at}", join=now.join, step=now.step, rows=now.rows, tasks=at.done, of_tasks=at.total)
 
     def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """Print the epoch that begins."""
+        self._now.rows = None
         what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy} ({reason})"
         tell(f"{join}: {what}", join=join, epoch=epoch, strategy=strategy, reason=reason)
 
@@ -42,10 +78,11 @@ class Bars(Progress):
         self._steps: dict[str, tuple[str, ...]] = {}
         self._at: dict[str, int] = {}
         self._sliced: dict[str, Sliced] = {}
+        self._now = _Now()
 
     def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """Set the length of the bar. The first step, `plan`, is done: it determined the strategy."""
-        self._steps[join], self._at[join] = STEPS[strategy], 0
+        self._steps[join], self._at[join], self._now.rows = STEPS[strategy], 0, None
         what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy}"
         self._display.update(self._task(join), total=len(STEPS[strategy]), completed=1, what=what)
 
@@ -56,13 +93,28 @@ class Bars(Progress):
         Before the epoch is known the bar has no length. During a sliced backfill it counts rows, and only its text
         changes.
         """
+        self._now.begin(join, name)
         if join in self._sliced:
             self._display.update(self._task(join), step=f"{self._sliced[join]}: {name}")
             return
         steps = self._steps.get(join, ())
         self._at[join] = position(steps, name, self._at.get(join, -1))
-        place = f"{self._at[join] + 1}/{len(steps)} " if steps else ""
-        self._display.update(self._task(join), completed=self._at[join], step=f"{place}{name}")
+        self._display.update(self._task(join), completed=self._at[join], step=f"{self._place(join)}{name}")
+
+    def rows(self, join: str, number: int) -> None:
+        """Remember the number of rows, which `tasks` shows."""
+        self._now.rows = number
+
+    def tasks(self, at: Tasks) -> None:
+        """Show how far the step is."""
+        join = self._now.join
+        if join not in self._sliced:
+            self._display.update(self._task(join), step=f"{self._place(join)}{self._now} {at}")
+
+    def _place(self, join: str) -> str:
+        """Return the place of the step among those of the strategy."""
+        steps = self._steps.get(join, ())
+        return f"{self._at.get(join, 0) + 1}/{len(steps)} " if steps else ""
 
     def slice(self, join: str, at: Sliced) -> None:
         """Show how many rows of the result the backfill has processed."""

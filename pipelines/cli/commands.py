@@ -153,7 +153,7 @@ def flush(chosen: FileOptions, select: str | None) -> "Report":
     from pipelines.commands.flush import flush_joins
     from pipelines.report import Report
 
-    with shown() as progress:
+    with shown(workspace.spark) as progress:
         reports = flush_joins(workspace, names(select), progress=progress)
     return Report(command="flush", pipeline=workspace.file.pipeline, joins=tuple(reports))
 

@@ -6,40 +6,86 @@ What a command shows on stderr while it runs: bars on a terminal, plain lines el
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from pipelines.cli.logs import is_json, tell
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from rich.console import Console
     from rich.progress import Progress as Display
 
-    from pipelines.report.progress import Progress
+    from pipelines.report.progress import Progress, Tasks
+
+BAR_SECONDS, LINE_SECONDS = 1.0, 30.0
+"""How often a bar is moved, and a line is logged, while a step runs."""
 
 
 @contextmanager
-def shown() -> Iterator["Progress"]:
+def shown(spark: "SparkSession") -> Iterator["Progress"]:
     """Show the progress of joins while the block runs. Bars are removed afterwards; lines stay."""
     from pipelines.cli.bars import Bars, Lines
 
     if not _on_terminal():
-        yield Lines()
+        lines = Lines()
+        with _followed(spark, lines.tasks, LINE_SECONDS):
+            yield lines
         return
     with _display(_stderr()) as display:
-        yield Bars(display)
+        bars = Bars(display)
+        with _followed(spark, bars.tasks, BAR_SECONDS):
+            yield bars
 
 
 @contextmanager
-def spinner(what: str) -> Iterator[None]:
-    """Show a spinner with a text while the block runs; only on a terminal."""
-    if not _on_terminal():
+def _followed(spark: "SparkSession", on_tasks: Callable[["Tasks"], None], every: float) -> Iterator[None]:
+    """Call a function at an interval in seconds with how far Spark's tasks are, while the block runs."""
+    from lakehouse.tasks import RunningTasks
+    from pipelines.report.progress import Pace
+
+    running, pace, stop = RunningTasks(spark), Pace(), Event()
+
+    def follow() -> None:
+        while not stop.wait(every):
+            at = pace.at(*running.now(), time.monotonic())
+            if at is not None:
+                on_tasks(at)
+
+    thread = Thread(target=follow, name="progress", daemon=True)
+    thread.start()
+    try:
         yield
+    finally:
+        stop.set()
+        thread.join()
+        running.stop()
+
+
+@contextmanager
+def spinner(what: str, spark: "SparkSession | None" = None) -> Iterator[None]:
+    """
+    Show a spinner with a text while the block runs; only on a terminal.
+
+    Args:
+        what: The text.
+        spark: The session, if the block may run for long: then how far its tasks are is shown, or else logged, too.
+    """
+    if not _on_terminal():
+        with nullcontext() if spark is None else _followed(spark, lambda at: tell(f"{what}: {at}"), LINE_SECONDS):
+            yield
         return
     with _display(_stderr(), bar=False) as display:
-        display.add_task(what, total=None)
-        yield
+        task = display.add_task(what, total=None)
+
+        def show(at: "Tasks") -> None:
+            display.update(task, description=f"{what}: {at}")
+
+        with nullcontext() if spark is None else _followed(spark, show, BAR_SECONDS):
+            yield
 
 
 def announce(what: str) -> None:

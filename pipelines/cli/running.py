@@ -26,7 +26,7 @@ def run_command(
     from pipelines.commands.run import run_joins
     from pipelines.report import Report
 
-    with shown() as progress:
+    with shown(workspace.spark) as progress:
         reports = run_joins(workspace, names(select), backfill=backfill, progress=progress)
     return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(reports))
 
@@ -73,7 +73,7 @@ def report_on_each(
     parts: list[Part] = []
     for name in workspace.joins(names(select)) if command == "verify" else workspace.nodes(names(select)):
         try:
-            with spinner(f"reading {name}"):
+            with spinner(f"reading {name}", workspace.spark if command == "verify" else None):
                 parts.append(report(workspace, name))
         except LakejoinError as error:
             parts.append(JoinReport(join=name, outcome="failed", error=error))

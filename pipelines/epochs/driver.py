@@ -108,8 +108,10 @@ def _planning(kind: Kind[Any], watch: Stopwatch) -> Iterator[None]:
         yield
 
 
-def _begin(progress: Progress, plan: EpochPlan) -> None:
+def _begin(progress: Progress, plan: EpochPlan, rows: int | None = None) -> None:
     progress.started(plan.join, plan.epoch, plan.strategy, plan.reason)
+    if rows is not None:
+        progress.rows(plan.join, rows)
 
 
 def _nothing_more(prepared: Prepared[Any], finished: Entry | None, watch: Stopwatch) -> JoinReport:
@@ -134,7 +136,7 @@ def _epochs(
     """Run epochs up to the source versions that were found when the first was planned."""
     further = Request(goal={**prepared.epoch.newest, **(request.goal or {})})
     while True:
-        _begin(progress, prepared.plan)
+        _begin(progress, prepared.plan, prepared.epoch.rows_read)
         yield _run(kind, prepared.epoch, request, watch, progress)
         if not prepared.plan.stream.more:
             return
@@ -151,7 +153,7 @@ def _run(kind: Kind[Any], epoch: Epoch[Any], request: Request, watch: Stopwatch,
     except CannotContinue as error:
         again = kind.prepare_around(epoch, request, error)
         log.warning("%s: %s; computing in full", kind.name, again.plan.reason)
-    _begin(progress, again.plan)
+    _begin(progress, again.plan, again.epoch.rows_read)
     return _by_route(kind, kind.create_targets(again.epoch), watch, progress)
 
 

@@ -26,6 +26,15 @@ class Epoch(Generic[B]):
     plan: EpochPlan
 
     @property
+    def rows_read(self) -> int | None:
+        """About how many rows of the sources the epoch reads, by their logs; None if these do not say."""
+        if self.plan.strategy == "incremental":
+            numbers = [source.changed_rows for source in self.plan.sources if source.has_changes]
+        else:
+            numbers = [table.rows for table in self.bound.sources]
+        return None if None in numbers else sum(number or 0 for number in numbers)
+
+    @property
     def newest(self) -> dict[str, int]:
         """The newest known version of each source, by name."""
         tables = self.bound.sources

@@ -65,6 +65,46 @@ class Sliced:
         return f"slice {self.number + 1} of {self.of}, {self.rows:,} of {self.of_rows:,} rows done{left}"
 
 
+@dataclass(frozen=True)
+class Tasks:
+    """
+    How far the running Spark jobs are.
+
+    Args:
+        done: The number of finished tasks.
+        total: The number of tasks, from 1.
+        left: The estimated seconds until the last of these tasks ends; None until one has ended.
+    """
+
+    done: int
+    total: int
+    left: float | None
+
+    def __str__(self) -> str:
+        """Return the progress as text."""
+        left = "" if self.left is None else f", about {timedelta(seconds=round(self.left))} left"
+        return f"{self.done:,} of {self.total:,} tasks, {self.done / self.total:.0%}{left}"
+
+
+class Pace:
+    """Estimates how long running tasks still take, from the time that the finished ones took."""
+
+    def __init__(self) -> None:
+        self._total, self._since = 0, 0.0
+
+    def at(self, done: int, total: int, now: float) -> Tasks | None:
+        """
+        Return how far the tasks are at a time in seconds; None if none is running.
+
+        Other tasks than before begin a new estimate.
+        """
+        if total != self._total:
+            self._total, self._since = total, now
+        if not total:
+            return None
+        return Tasks(done, total, (now - self._since) / done * (total - done) if done else None)
+
+
 class Progress:
     """The listener of a run. This base class ignores all events."""
 
@@ -81,6 +121,12 @@ class Progress:
 
     def step(self, join: str, name: str) -> None:
         """Handle the start of a step; `plan` starts before its epoch does."""
+
+    def rows(self, join: str, number: int) -> None:
+        """Handle about how many rows of the sources the epoch reads."""
+
+    def tasks(self, at: Tasks) -> None:
+        """Handle how far the running Spark jobs of the current step are; called now and then."""
 
     def slice(self, join: str, at: Sliced) -> None:
         """Handle the start of a slice of a backfill."""

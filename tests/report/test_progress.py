@@ -2,15 +2,19 @@
 
 import logging
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 
 import pytest
+from pyspark.sql import SparkSession
 from rich.console import Console
 
-from pipelines.cli.bars import Bars
+from lakehouse.tasks import RunningTasks
+from pipelines.cli.bars import Bars, Lines
 from pipelines.cli.logs import ToStderr
 from pipelines.cli.progress import _display, announce, shown, spinner
-from pipelines.report.progress import ORDER, SILENT, STEPS, Progress, Stopwatch, position
+from pipelines.report.progress import ORDER, SILENT, STEPS, Pace, Progress, Stopwatch, Tasks, position
 
 
 def epoch(progress: Progress, join: str, strategy: str, *, outcome: str = "done") -> None:
@@ -64,6 +68,40 @@ def test_a_bar_shows_join_epoch_and_the_place_of_the_step_and_is_full_at_the_end
         assert display.tasks[1].completed == 3
 
 
+def test_a_long_step_shows_rows_share_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    pace = Pace()
+    assert pace.at(0, 0, 1.0) is None
+    assert str(pace.at(0, 40, 10.0)) == "0 of 40 tasks, 0%"
+    at = pace.at(10, 40, 20.0)
+    assert at == Tasks(10, 40, 30.0)
+    assert pace.at(1, 7, 21.0) == Tasks(1, 7, 0.0), "other tasks: another estimate"
+    with _display(terminal()) as display:
+        bars, lines = Bars(display), Lines()
+        for listener in (bars, lines):
+            listener.step("orders", "plan")
+            listener.started("orders", 1, "load", "first-load: the result does not exist yet")
+            listener.rows("orders", 4_000_000)
+            listener.step("orders", "load")
+            listener.tasks(at)
+        told = "load (4,000,000 rows): 10 of 40 tasks, 25%, about 0:00:30 left"
+        assert display.tasks[0].fields["step"] == f"4/6 {told}"
+        assert f"orders: {told}" in capsys.readouterr().err
+        bars.step("orders", "gate")
+        assert display.tasks[0].fields["step"] == "5/6 gate"
+
+
+def test_the_tasks_of_a_running_job_are_counted(spark: SparkSession) -> None:
+    running, seen = RunningTasks(spark), set()
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        job = executor.submit(spark.range(0, 2_000_000_000, 1, 12).selectExpr("sum(hash(id))").collect)
+        while not job.done():
+            seen.add(running.now())
+            time.sleep(0.02)
+    running.stop()
+    assert any(total == 12 and 0 < done < 12 for done, total in seen)
+    assert running.now() == (0, 0)
+
+
 def test_a_join_without_news_and_one_that_is_resumed_first_fill_their_bars_too() -> None:
     with _display(terminal()) as display:
         bars = Bars(display)
@@ -93,11 +131,13 @@ def test_log_lines_go_above_the_bars_and_the_bars_leave_nothing_behind(monkeypat
     assert written.endswith("\x1b[1A\x1b[2K"), "the bar is wiped out"
 
 
-def test_off_a_terminal_there_are_plain_lines_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_off_a_terminal_there_are_plain_lines_without_control_characters(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     announce("Starting Spark takes some seconds ...")
     with spinner("looking at a"):
         pass
-    with shown() as progress:
+    with shown(spark) as progress:
         epoch(progress, "a", "resume")
         epoch(progress, "b", "incremental")
     captured = capsys.readouterr()
