@@ -7,15 +7,27 @@ Suite = list[dict[str, dict[str, Any]]]
 """Expectations, each a mapping of its name to its arguments."""
 
 
-def of_table(key: Sequence[str]) -> Suite:
-    """Return the suite for a result with a key: each row has a key, and no two rows have the same."""
-    return [
-        {"expect_key_to_be_present": {"key_columns": [*key]}},
-        {"expect_one_change_per_key": {"key_columns": [*key]}},
-    ]
+def of_table(key: Sequence[str], *, may_be_absent: bool = False) -> Suite:
+    """
+    Return the suite for a result with a key: each row has a key, and no two rows have the same.
+
+    Args:
+        key: The columns of the key.
+        may_be_absent: Whether parts of a key may be null, because a row of the result lacks one side.
+    """
+    present: Suite = [] if may_be_absent else [{"expect_key_to_be_present": {"key_columns": [*key]}}]
+    return [*present, {"expect_one_change_per_key": {"key_columns": [*key]}}]
 
 
-def of_changes(key: Sequence[str], before: Mapping[str, str], operation: str, version: str, known: str) -> Suite:
+def of_changes(
+    key: Sequence[str],
+    before: Mapping[str, str],
+    operation: str,
+    version: str,
+    known: str,
+    *,
+    may_be_absent: bool = False,
+) -> Suite:
     """
     Return the suite for the changes of a result with a key.
 
@@ -27,11 +39,13 @@ def of_changes(key: Sequence[str], before: Mapping[str, str], operation: str, ve
         operation: The column with the operation of a change.
         version: The column with the version of its commit.
         known: The column with whether the key existed before.
+        may_be_absent: Whether parts of a key may be null, because a row of the result lacks one side.
     """
     changes = {"key_columns": [*key], "operation_column": operation, "tombstones": ["delete"]}
     compared = {"value_columns": [*before], "before_columns": [*before.values()]}
+    present: Suite = [] if may_be_absent else [{"expect_key_to_be_present": {"key_columns": [*key]}}]
     return [
-        {"expect_key_to_be_present": {"key_columns": [*key]}},
+        *present,
         {"expect_one_change_per_key": {"key_columns": [*key, version]}},
         {"expect_no_unnecessary_tombstone": {**changes, "order_columns": [version], "present_before_column": known}},
         {"expect_no_repeated_value": {**changes, **compared, "present_before_column": known}},

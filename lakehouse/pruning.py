@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from lakehouse import limits
-from lakehouse.sqltext import quote, text
+from lakehouse.sqltext import numbered, quote, text
 from lakehouse.values import INTEGRAL, PRUNABLE
 
 INTEGRAL_SUFFIX: dict[type[DataType], str] = {ByteType: "Y", ShortType: "S", LongType: "L"}
@@ -134,6 +134,36 @@ def pruning(keys: DataFrame) -> Pruning:
         wanted.append(Wanted(place, kind, tuple(_ranges(pairs, budget)), tuple(values) or None))
     number = len(listed) if len(listed) <= limits.LISTED_KEYS else None
     return Pruning(tuple(wanted), number, exact=number is not None and len(struct) == len(wanted) == 1)
+
+
+def null_safe_predicate(keys: DataFrame, columns: Sequence[str], prefix: str = "") -> str | None:
+    """
+    Build the predicate of `Pruning` for keys that have nulls, which are values: one branch for each pattern of nulls.
+
+    Args:
+        keys: One column `key` (struct<k0, k1, …>), each key once.
+        columns: The table's key columns, in the order of the key parts.
+        prefix: The struct that contains the columns, with the dot.
+
+    Returns:
+        Spark SQL that holds for every row with one of the keys; None if no predicate is possible.
+    """
+    parts = range(len(columns))
+    flags = keys.select(*(F.expr(f"key.k{part} IS NULL").alias(f"k{part}") for part in parts)).distinct().collect()
+    branches = []
+    for flag in flags:
+        present = [part for part in parts if not flag[part]]
+        of_pattern = keys.where(
+            " AND ".join(f"key.k{part} IS {'NULL' if flag[part] else 'NOT NULL'}" for part in parts)
+        )
+        own = F.expr(numbered(f"key.k{part}" for part in present)).alias("key")
+        found = pruning(of_pattern.select(own)).predicate([columns[part] for part in present], prefix)
+        absent = [f"{prefix}{quote(columns[part])} IS NULL" for part in parts if flag[part]]
+        branch = [*([found] if found else []), *absent]
+        if not branch:
+            return None
+        branches.append(f"({' AND '.join(branch)})")
+    return " OR ".join(branches) and f"({' OR '.join(branches)})"
 
 
 def carried(column: str, kind: DataType) -> str:

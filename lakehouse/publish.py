@@ -21,7 +21,7 @@ from lakehouse.conditions import is_conflict
 from lakehouse.engine import Engine
 from lakehouse.errors import AnotherRun, ForeignWriter
 from lakehouse.feed import read_feed
-from lakehouse.pruning import pruning
+from lakehouse.pruning import null_safe_predicate, pruning
 from lakehouse.remedies import Remedy
 from lakehouse.session import settings
 from lakehouse.sqltext import numbered, quote, row_struct
@@ -168,7 +168,10 @@ def merge(
     """
     address, spark = table.address, engine.spark
     changes, on_driver = stage.rows(spark, part)
-    statement = merge_statement(address, stage, changes, ops, part, distinguishing, on_driver=on_driver)
+    null_safe = stage.has_null_keys(part)
+    statement = merge_statement(
+        address, stage, changes, ops, part, distinguishing, on_driver=on_driver, null_safe=null_safe
+    )
     options = {
         "spark.databricks.delta.write.txnAppId": fence.app_id,
         "spark.databricks.delta.write.txnVersion": fence.version,
@@ -204,19 +207,21 @@ def merge_statement(
     distinguishing: Sequence[str] = (),
     *,
     on_driver: bool = False,
+    null_safe: bool = False,
 ) -> str:
     """
     Build the MERGE statement of a staged change set; for a few changes, which the driver holds, without a query.
 
     The clauses match the operations in the change set: without an insert, the join with the target is an inner join and
     broadcasts the small side. Updates assign only the columns that may differ. The staged keys themselves prune the
-    target, so no row can be missed.
+    target, so no row can be missed. Where some keys have nulls, which are values, rows match null-safely.
     """
     key = fields_of(changes, "key").fieldNames()
     columns = fields_of(changes, "after")
     keys = changes.select(F.expr(numbered(quote("key", name) for name in key)).alias("key"))
-    condition = " AND ".join(f"t.{quote(name)} = s.key.{quote(name)}" for name in key)
-    pruned = pruning(keys).predicate(key, "t.")
+    equal = "<=>" if null_safe else "="
+    condition = " AND ".join(f"t.{quote(name)} {equal} s.key.{quote(name)}" for name in key)
+    pruned = null_safe_predicate(keys, key, "t.") if null_safe else pruning(keys).predicate(key, "t.")
     source, clauses = ["op", "key"], []
     if "delete" in ops:
         clauses.append("WHEN MATCHED AND s.op = 'delete' THEN DELETE")

@@ -19,7 +19,7 @@ def slices_of(rows: DataFrame, key: Sequence[str], number: int) -> tuple[Slice, 
 
     Args:
         rows: The table.
-        key: Its key columns; no row has a null in them.
+        key: Its key columns.
         number: The wanted number of slices, at most 1,000.
 
     Returns:
@@ -48,7 +48,7 @@ def slices_of(rows: DataFrame, key: Sequence[str], number: int) -> tuple[Slice, 
     if not bounds:
         return (Slice("true", sum(sizes)),)
     conditions = [
-        f"{name} < {bounds[0]}",
+        f"({name} < {bounds[0]} OR {name} IS NULL)",
         *(f"{name} >= {low} AND {name} < {high}" for low, high in pairwise(bounds)),
         f"{name} >= {bounds[-1]}",
     ]

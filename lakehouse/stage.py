@@ -159,6 +159,19 @@ class Stage:
         aggregates = (F.expr(sql).alias(name) for name, sql in facts.items())
         return self.get(spark, part, schema).agg(*aggregates).collect()[0].asDict()
 
+    def has_null_keys(self, part: str) -> bool:
+        """Return whether a part of a key is null in some row of a change set, by the statistics of its files."""
+        import pyarrow.parquet
+
+        for file in Path(self.path, part).glob("*.parquet"):
+            metadata = pyarrow.parquet.read_metadata(file)
+            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+            columns = (group.column(place) for group in groups for place in range(group.num_columns))
+            for known in (column.statistics for column in columns if column.path_in_schema.startswith("key.")):
+                if known is None or not known.has_null_count or known.null_count:
+                    return True
+        return False
+
     def sql(self, part: str) -> str:
         """Return the reference to a part in an SQL statement."""
         return f"parquet.{quote(f'{self.path}/{part}')}"

@@ -11,6 +11,7 @@ from expectations.gate.changes import PrefetchedRows, gate_change_set, prefetch_
 from expectations.gate.loaded import gate_loaded
 from expectations.gate.looked_up import LookedUp, gate_looked_up
 from expectations.gate.met import Clock, Meeting, gate_met
+from expectations.gate.pairs import Paired, gate_loaded_pairs, gate_pairs
 from expectations.gate.sources import Reference, Rows, Sources
 from expectations.gate.statement import Statement
 
@@ -18,6 +19,7 @@ __all__ = [
     "Clock",
     "LookedUp",
     "Meeting",
+    "Paired",
     "PrefetchedRows",
     "Reader",
     "Reference",
@@ -27,8 +29,10 @@ __all__ = [
     "gate_change_set",
     "gate_changelog",
     "gate_loaded",
+    "gate_loaded_pairs",
     "gate_looked_up",
     "gate_met",
+    "gate_pairs",
     "gate_stream",
     "prefetch_rows",
     "stream_facts",

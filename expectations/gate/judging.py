@@ -19,7 +19,9 @@ def is_alike_in_pandas(kinds: Iterable[DataType]) -> bool:
     return not any(isinstance(kind, UNLIKE_IN_PANDAS) for kind in kinds)
 
 
-def judged(batch: DataFrame, key: Sequence[str], rules: Mapping[str, str], *, in_process: bool) -> Verdict:
+def judged(
+    batch: DataFrame, key: Sequence[str], rules: Mapping[str, str], *, in_process: bool, may_be_absent: bool = False
+) -> Verdict:
     """
     Judge a batch: the key of each row is present and unique, and no row violates a further rule.
 
@@ -28,6 +30,7 @@ def judged(batch: DataFrame, key: Sequence[str], rules: Mapping[str, str], *, in
         key: The names of the key columns in messages.
         rules: The columns of the further rules, each with the text of the rule.
         in_process: Whether this process judges the rows instead of Spark.
+        may_be_absent: Whether parts of a key may be null.
 
     Raises:
         GateErrored: A rule could not be evaluated.
@@ -40,7 +43,7 @@ def judged(batch: DataFrame, key: Sequence[str], rules: Mapping[str, str], *, in
         from expectations.own import ExpectKeyToBePresent, ExpectOneChangePerKey
 
         return [
-            *(ExpectKeyToBePresent(key_columns=[column]) for column in names),
+            *(ExpectKeyToBePresent(key_columns=[column]) for column in names if not may_be_absent),
             ExpectOneChangePerKey(key_columns=list(names)),
             *(gxe.ExpectColumnValuesToBeInSet(column=rule, value_set=[False]) for rule in rules),
         ]

@@ -172,6 +172,23 @@ class Sources:
             `key` (struct<k0, …>) of all these rows, or of `share` rows for each changed source; None if no source
             changed, or if the keys are too large for the driver.
         """
+        reached = self.reached()
+        frames = [reached[member].select("key") for member in self.members if member in reached]
+        if not frames:
+            return None
+        touched = reduce(DataFrame.unionAll, frames).distinct()
+        try:  # collected, so that no later plan reads the sources again
+            return touched if self.are_small else to_driver(touched).frame
+        except TooLarge:
+            return None
+
+    def reached(self) -> dict[int, DataFrame]:
+        """
+        Return the keys of the rows of each input that changed, or that refer to a row that changed, step by step.
+
+        Returns:
+            By input `key` (struct<k0, …>) and `cause` of all these rows, or of a share of them for each changed source.
+        """
         changed = {n: self._shared(item.changed) for n, item in enumerate(self.inputs) if item.changed is not None}
         reached = {
             place: keys.select("key", F.lit(place).alias("cause"))
@@ -182,14 +199,7 @@ class Sources:
             if references:
                 (found,) = self._collected(self._shared_by_cause(self._referring(place, references, reached)))
                 reached[place] = reached[place].unionAll(found) if place in reached else found
-        frames = [reached[member].select("key") for member in self.members if member in reached]
-        if not frames:
-            return None
-        touched = reduce(DataFrame.unionAll, frames).distinct()
-        try:  # collected, so that no later plan reads the sources again
-            return touched if self.are_small else to_driver(touched).frame
-        except TooLarge:
-            return None
+        return reached
 
     def _collected(self, *frames: DataFrame) -> list[DataFrame]:
         """Collect frames to the driver; return those of small sources as they are."""

@@ -29,7 +29,7 @@ from pipelines.spec import (
     CHANGELOG_COLUMNS,
     ROW_COLUMNS,
     STREAM_COLUMNS,
-    Link,
+    Pairing,
     ResolvedQuery,
     bind,
     fingerprint,
@@ -73,6 +73,8 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
         join = replace(join, looking_up=(), carried=())  # no other join reads the watermarks of the result
     join = fitted(workspace, join, tables)
     types, schema = _key_types(workspace, join, tables), _result_schema(workspace, join, tables)
+    if join.pairing is not None:
+        types = (*types, _value_types(workspace, join, join.pairing, tables))
     _must_expect_columns(workspace, name, schema.fieldNames())
     changelog = workspace.changelog(name)
     if changelog is not None:
@@ -158,12 +160,14 @@ def _key_types(
         if common_type(kind, kind) is None:
             faults.append(Fault(path, f"{label} is {kind.simpleString()}, which cannot be a key", "choose another key"))
     member_types = tuple(kind for _, kind in own)
-    for place in others:
+    for place in others if join.pairing is None else ():
         before = [(label, kind) for (label, _), kind in zip(own, member_types, strict=True)]
         member_types = compared.types(before, _key_of(join, tables, place))
     types = dict.fromkeys(join.members, member_types)
+    if join.pairing is not None:  # each input has a part of the key
+        types |= {place: compared.types(own, own) for place in others for own in [_key_of(join, tables, place)]}
     for link in join.links:
-        kinds = _expression_types(workspace, join, link, tables)
+        kinds = _expression_types(workspace, join, link.over, link.expressions, tables)
         labels = [label.replace("`", "") for label in link.expressions]
         types[link.input] = compared.types([*zip(labels, kinds, strict=True)], _key_of(join, tables, link.input))
     faults += compared.faults
@@ -226,14 +230,31 @@ def _types(columns: Sequence[str], table: Table) -> dict[str, DataType]:
     return {column: table.schema[column].dataType for column in columns}
 
 
+def _value_types(
+    workspace: Workspace, join: ResolvedQuery, pairing: Pairing, tables: Mapping[str, Table]
+) -> tuple[DataType, ...]:
+    """Return the types in which the values of the rows of a pairing are compared."""
+    sides = []
+    for link in pairing.links:
+        kinds = _expression_types(workspace, join, link.over, link.expressions, tables)
+        labels = (label.replace("`", "") for label in link.expressions)
+        sides.append([*zip(labels, kinds, strict=True)])
+    compared = _Compared(f"joins.{join.name}.sql")
+    types = compared.types(*sides)
+    if compared.faults:
+        raise PipelineFileError(workspace.file.pipeline, compared.faults)
+    return types
+
+
 def _expression_types(
-    workspace: Workspace, join: ResolvedQuery, link: Link, tables: Mapping[str, Table]
+    workspace: Workspace, join: ResolvedQuery, place: int, expressions: Sequence[str], tables: Mapping[str, Table]
 ) -> list[DataType]:
-    item = join.inputs[link.over]
+    """Return the types of expressions over one input."""
+    item = join.inputs[place]
     table = tables[item.source]
     try:
         rows = rows_of(workspace, item, table, table.version).alias(item.alias)
-        return [field.dataType for field in rows.select(*(F.expr(part) for part in link.expressions)).schema]
+        return [field.dataType for field in rows.select(*(F.expr(part) for part in expressions)).schema]
     except AnalysisException as error:
         raise _refused_by_spark(workspace, join, error) from error
 

@@ -33,7 +33,8 @@ class BoundJoin:
         join: The join over real column names.
         definition: The fingerprint of its definition in the pipeline file.
         sources: The source tables at their pinned versions, each once, in the order of FROM.
-        types: The types in which the parts of the key are compared, for each input.
+        types: The types in which the parts of the key are compared, for each input; for a pairing then also those in
+            which the parts of its values are compared.
         columns: The columns of the result: the key, then the others in the order of the SELECT list.
         result: The address of the result.
         changelog: The address of its changelog, if it keeps one.

@@ -20,7 +20,7 @@ from pipelines.spec import (
 from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.lengths import spelled_out
 from pipelines.spec.statement.bounds import Bound
-from pipelines.spec.statement.statement import Side
+from pipelines.spec.statement.statement import Pairing, Side
 from pipelines.spec.statement.windows import bounds_of
 
 OUTER_SIDES: dict[How, tuple[bool, bool]] = {
@@ -85,8 +85,10 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         is_part = file.part_of(side.source) == file.part_of(statement.name)
         what = "an earlier part of it" if is_part else "a join of this file"
         yield f"{side.source} is {what}: its result {'is a stream' if side.is_result else holds}"
+    if statement.keys.pairing is not None:
+        yield from _why_paired(statement, statement.keys.pairing)
     first, *others = (statement.sides[place] for place in statement.keys.members)
-    for other in others:
+    for other in others if statement.keys.pairing is None else ():
         clause, and_with = ("USING names", "and") if statement.using else ("ON equates", "with")
         keys = [f"the whole key of {side.source}, ({', '.join(side.key)})" for side in (first, other)]
         yield f"{clause} {keys[0]}, {and_with} {keys[1]}: a row matches at most one row"
@@ -112,6 +114,18 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
             f"{_reference(statement, link.side)} is a reference to {side.source} by its whole key, "
             f"({', '.join(side.key)}): many rows may refer to one"
         )
+
+
+def _why_paired(statement: Statement, pairing: Pairing) -> Iterator[str]:
+    """Explain that rows match in any number, and which rows are in the result without a match."""
+    left, right = (_called(statement, place) for place in (pairing.left, pairing.right))
+    values = [(as_written(one.left), as_written(one.right)) for one in pairing.equalities]
+    compared = " and ".join(f"`{one}` with `{other}`" for one, other in values)
+    yield f"ON compares {compared}: a row of {left} may match many rows of {right}, and a row of {right} many of {left}"
+    yield f"the result has a row for each pair, with the keys of {left} and {right}"
+    for name, is_outer in zip((left, right), OUTER_SIDES[pairing.how], strict=True):
+        if is_outer:
+            yield f"a row of {name} without a match is in the result with nulls for the other side, also in its key"
 
 
 def _why_split(file: PipelineFile, name: str) -> Iterator[str]:
@@ -151,6 +165,11 @@ def _distance(bound: Bound) -> str:
 
 def _key(statement: Statement) -> Iterator[str]:
     """Format each part of the result's key: a column of an input, or the coalesced columns of several."""
+    pairing = statement.keys.pairing
+    if pairing is not None:
+        sides = (statement.sides[place] for place in (pairing.left, pairing.right))
+        yield from (f"{side.alias}.{name}" for side in sides for name in side.key)
+        return
     holders = statement.keys.holders if statement.key else []
     if not holders:
         return
@@ -186,6 +205,8 @@ def _change(statement: Statement, place: int) -> str:
     before = "" if statement.where is None else "before WHERE: "
     if place not in statement.keys.members:
         return before + _change_of_referenced(statement, place)
+    if statement.keys.pairing is not None:
+        return before + _change_of_many(statement, statement.keys.pairing, place)
     if statement.kind == "table-table":
         side, other = statement.sides[place], statement.sides[1 - place]
         outer = OUTER_SIDES[statement.steps[0].how]
@@ -233,10 +254,20 @@ def _change_of_pair(side: Side, other: Side, outer: bool, other_outer: bool) -> 
     return f"inserts, updates or deletes the result row of its key, if {theirs} has the key; else it changes nothing"
 
 
+def _change_of_many(statement: Statement, pairing: Pairing, place: int) -> str:
+    """Describe the effect of a change of one side of a join in which rows match in any number."""
+    is_left = place == pairing.left
+    other = _called(statement, pairing.right if is_left else pairing.left)
+    outer = OUTER_SIDES[pairing.how] if is_left else OUTER_SIDES[pairing.how][::-1]
+    own = f", or one row with nulls for {other} if it matches none" if outer[0] else ""
+    theirs = f"; a row of {other} that loses its last match keeps a row with nulls" if outer[1] else ""
+    return f"inserts, updates or deletes a result row for each row of {other} that it matches{own}{theirs}"
+
+
 def _change_of_referenced(statement: Statement, place: int) -> str:
     name, how = statement.sides[place].source, _how_joined(statement, place)
     rows = f"every result row that refers to it by {_reference(statement, place)}"
-    if statement.kind == "star":
+    if statement.kind in ("star", "many-to-many"):
         return f"alters {rows}"
     if how == "inner":
         return f"inserts, updates or deletes {rows}"

@@ -100,7 +100,8 @@ def _changes(workspace: Workspace, bound: BoundJoin, published: VersionRange, de
     changes = changes_of(feed, key, bound.columns, before)
     first = published.after + 1
     versions = f"version {first}" if first == published.to else f"versions {first} to {published.to}"
-    suite = of_changes(key, before.values, operation, version, before.known)
+    absent = bound.join.has_absent_keys
+    suite = of_changes(key, before.values, operation, version, before.known, may_be_absent=absent)
     yield Part(bound.result, f"{bound.result.label}, changes of {versions}", changes, suite)
     if declared:
         written = changes.where(f"{operation} <> 'delete'")

@@ -62,9 +62,27 @@ def touched_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = (
     """
     Return the key of every result row that an epoch can change.
 
-    A changed row touches its own key and each row that refers to it now. A row that referred to it before and no longer
-    does has changed itself, so it touches its own key. References are followed from input to input up to the inputs
-    that key the result.
+    Args:
+        join: The join; its members have the key of the result.
+        sources: The inputs of the epoch.
+        scope: Columns that separate independent histories.
+
+    Returns:
+        The scope columns and `key` (struct<k0, …>), one row per key, none null; None if no key is touched.
+    """
+    affected = affected_keys(join, sources, scope)
+    touched = [affected[place] for place in join.members if place in affected]
+    if len(touched) < 2:
+        return touched[0] if touched else None
+    return sources.materialize("touched", _union(touched).distinct())
+
+
+def affected_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = ()) -> dict[int, DataFrame]:
+    """
+    Return the keys of the rows of each input whose part of the result an epoch can change.
+
+    A changed row affects itself and each row that refers to it now. A row that referred to it before and no longer does
+    has changed itself. References are followed from input to input up to the inputs that key the result.
 
     Args:
         join: The join.
@@ -72,7 +90,7 @@ def touched_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = (
         scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns and `key` (struct<k0, …>), one row per key, none null; None if no key is touched.
+        By input the scope columns and `key` (struct<k0, …>), one row per key, none null.
     """
     affected: dict[int, DataFrame] = {}
     for place in reversed([*join.members, *(link.input for link in join.links)]):
@@ -85,10 +103,7 @@ def touched_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = (
             affected[place] = keys[0]
         elif keys:
             affected[place] = sources.materialize(f"affected_{place}", _union(keys).distinct())
-    touched = [affected[place] for place in join.members if place in affected]
-    if len(touched) < 2:
-        return touched[0] if touched else None
-    return sources.materialize("touched", _union(touched).distinct())
+    return affected
 
 
 def change_set(
@@ -117,7 +132,7 @@ def change_set(
     look_up(dict.fromkeys(join.members, lambda: touched))
     for ready in levels(join):
         look_up(
-            {link.input: partial(_referenced, link, join, types, state[link.over], sources, scope) for link in ready}
+            {link.input: partial(referenced, link, join, types, state[link.over], sources, scope) for link in ready}
         )
     both = meaning([state[place] for place in range(len(join.inputs))], join, [*scope, IMAGE])
     return difference(both, join.key, scope)
@@ -198,7 +213,7 @@ def unchanged_rows(
     return row.selectExpr(*(quote("row", name) for name in (*scope, *side.columns)))
 
 
-def _referenced(
+def referenced(
     link: Link, join: ResolvedQuery, types: KeyTypes, referring: DataFrame, sources: Sources, scope: Sequence[str]
 ) -> DataFrame:
     """Return the keys that rows refer to in either image, and the changed keys, to check that each occurs once."""

@@ -17,8 +17,13 @@ from pipelines.spec.statement.added_columns import MATCHED, PREFIX
 
 PRESENT, ROW = (f"{PREFIX}{name}" for name in ("present", "row"))
 
+TOUCHED, ALONE = (f"{PREFIX}{name}" for name in ("touched", "alone"))
+"""Columns of the rows of a pairing: whether a row is touched, and whether it has no match among untouched rows."""
 
-def meaning(tables: Sequence[DataFrame], join: ResolvedQuery, scope: Sequence[str] = ()) -> DataFrame:
+
+def meaning(
+    tables: Sequence[DataFrame], join: ResolvedQuery, scope: Sequence[str] = (), *, of_touched: bool = False
+) -> DataFrame:
     """
     Evaluate a join of tables.
 
@@ -26,6 +31,8 @@ def meaning(tables: Sequence[DataFrame], join: ResolvedQuery, scope: Sequence[st
         tables: The rows of each input in the order of FROM: the columns that the join uses, and the scope columns.
         join: The join.
         scope: Columns that separate independent histories: rows match only if all of them are equal.
+        of_touched: Whether the rows of a pairing have the columns TOUCHED and ALONE. Then two rows match only if one of
+            them is touched, and a row without a match is in the result only if ALONE says that it has none at all.
 
     Returns:
         The scope columns, then the columns of the SELECT list. Rows with a null primary key are ignored, because they
@@ -40,7 +47,13 @@ def meaning(tables: Sequence[DataFrame], join: ResolvedQuery, scope: Sequence[st
     for step, table, item in zip(join.steps, rows[1:], join.inputs[1:], strict=True):
         added = {name: quote(item.alias, name) for name in scope}
         together = [f"{scopes[name]} = {added[name]}" for name in scope]
+        pairing = join.pairing if of_touched and item is join.inputs[_right_of(join)] else None
+        if pairing is not None:
+            together.append("(" + " OR ".join(quote(join.inputs[n].alias, TOUCHED) for n in pairing.places) + ")")
         joined = joined.join(table, on=F.expr(" AND ".join([*together, f"({step.on})"])), how=step.how)
+        if pairing is not None:
+            left, right = (quote(join.inputs[n].alias, ALONE) for n in pairing.places)
+            joined = joined.where(f"({left} IS NOT NULL AND {right} IS NOT NULL) OR coalesce({left}, {right})")
         if step.how == "right":
             scopes = added
         elif step.how == "full":
@@ -49,6 +62,11 @@ def meaning(tables: Sequence[DataFrame], join: ResolvedQuery, scope: Sequence[st
         joined = joined.where(F.expr(join.where))
     values = [(name, scopes[name]) for name in scope] + [(output.name, output.expression) for output in join.outputs]
     return joined.selectExpr(*(f"{sql} AS {quote(name)}" for name, sql in values))
+
+
+def _right_of(join: ResolvedQuery) -> int:
+    """Return the place of the right input of a pairing; without one a place that no joined input has."""
+    return 0 if join.pairing is None else join.pairing.right
 
 
 def meaning_of_matched(found: DataFrame, join: ResolvedQuery) -> DataFrame:

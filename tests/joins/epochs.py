@@ -5,12 +5,13 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from lakehouse.changes import key_struct, net
 from lakehouse.sqltext import quote
 from lakehouse.values import common_type
 from pipelines.joins.kernel import change_set, null_reference, reference, touched_keys
+from pipelines.joins.pairing import change_set_of_pairs
 from pipelines.spec import Link, ResolvedQuery, Source, bind, parse
 
 NO_KINDS: Mapping[str, str] = {}
@@ -31,12 +32,26 @@ def bound(
 def key_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> list[tuple[DataType, ...]]:
     """Give for each input the types in which its key is compared; a reference is of its key's own type."""
     own = [tuple(schemas[item.source][name].dataType for name in item.key) for item in join.inputs]
+    if join.pairing is not None:
+        return [*own, value_types(join, schemas)]
     members = [own[place] for place in join.members]
     shared = members[0]
     for other in members[1:]:
         shared = tuple(common_type(one, two) for one, two in zip(shared, other, strict=True))
     assert None not in shared
     return [shared if place in join.members else kinds for place, kinds in enumerate(own)]
+
+
+def value_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> tuple[DataType, ...]:
+    """Give the types of the values of a pairing, which are columns, or structs of a column for `<=>`."""
+    assert join.pairing is not None
+    link = join.pairing.links[0]
+    schema = schemas[join.inputs[link.over].source]
+    found = []
+    for expression in link.expressions:
+        (kind,) = (field.dataType for field in schema if expression.rstrip(")").endswith(f".{quote(field.name)}"))
+        found.append(StructType([StructField("value", kind)]) if "named_struct" in expression else kind)
+    return tuple(found)
 
 
 class Epochs:
@@ -114,6 +129,10 @@ def change_sets(
 ) -> DataFrame:
     """Compute what each epoch changes in the result, all epochs at once; the arguments are those of `Epochs`."""
     sources = Epochs(join, types, feeds, rows, scope)
+    if join.pairing is not None:
+        found = change_set_of_pairs(join, types, sources, scope)
+        assert found is not None
+        return found
     touched = touched_keys(join, sources, scope)
     assert touched is not None
     return change_set(join, types, sources, touched, scope)

@@ -57,6 +57,7 @@ class Star:
         outputs: The names of those columns.
         key_outputs: What the result calls its key.
         references: The foreign keys.
+        may_be_absent: Whether parts of a key are None where a row of its table is absent, but never all of them.
     """
 
     name: str
@@ -72,11 +73,16 @@ class Star:
     key_outputs: tuple[str, ...] = ("id",)
     where: Callable[..., bool] = lambda *joined: True
     references: tuple[Reference, ...] = field(default=())
+    may_be_absent: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the tables."""
         return tuple(self.tables)
+
+    def is_key(self, key: Row) -> bool:
+        """Tell whether a row of the result may have a key."""
+        return any(part is not None for part in key) if self.may_be_absent else None not in key
 
     @property
     def schemas(self) -> tuple[StructType, ...]:
@@ -142,7 +148,7 @@ def oracle(star: Star, how: How, state: Sequence[Sequence[Row]]) -> dict[Row, Ro
     for rows in joined:
         if star.where(*rows):
             key = star.key(*rows)
-            assert None not in key, rows
+            assert star.is_key(key), rows
             assert key not in result, rows
             result[key] = tuple(map(plain, star.row(*rows)))
     return result

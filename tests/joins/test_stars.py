@@ -77,6 +77,7 @@ def compute(spark: SparkSession, star: Star, how: How) -> Computed:
     schemas = dict(zip(star.names, star.schemas, strict=True))
     join = bound(star.statement(how), dict(zip(star.names, star.keys, strict=True)), schemas)
     assert sorted(join.key) == sorted(star.key_outputs)
+    assert (join.pairing is not None) == star.may_be_absent
     states = frames(rows)
     changed = change_sets(join, key_types(join, schemas), frames(feeds, CHANGE_TYPE), states, SCOPE)
     meant = meaning([states[item.source] for item in join.inputs], join, SCOPE)
@@ -104,7 +105,7 @@ def meanings_of(star: Star, rows: list[SparkRow]) -> dict[tuple[int, int], dict[
     for row in rows:
         state = meanings.setdefault((row["_history"], row["_epoch"]), {})
         key = cells(row, star.key_outputs)
-        assert None not in key, row
+        assert star.is_key(key), row
         assert key not in state, row
         state[key] = cells(row, star.outputs)
     return meanings

@@ -20,6 +20,7 @@ KINDS = {
     "table-table": "table-table join",
     "foreign-key": "foreign-key join",
     "star": "star join",
+    "many-to-many": "many-to-many join",
     "stream-table": "stream-table join",
     "stream-global-table": "stream-global-table join",
     "stream-stream": "stream-stream join",

@@ -30,6 +30,7 @@ from pipelines.epochs.tables.reading import EpochSources, check_looked_up
 from pipelines.joins.changelog import changelog_rows
 from pipelines.joins.emission_rules import emitted
 from pipelines.joins.kernel import change_set, touched_keys
+from pipelines.joins.pairing import change_set_of_pairs
 from pipelines.joins.timeline import timeline
 from pipelines.plan.values import Computed, EpochPlan
 
@@ -115,6 +116,8 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> 
         commits = sources.in_order_of_time()
         if commits is None:
             return none
+    if bound.join.pairing is not None:
+        return {**none, **_pairs(bound, sources, scratch)}
     touched = touched_keys(bound.join, commits or sources)
     number = 0 if touched is None else sources.pruning(touched).keys
     if touched is None or number == 0:
@@ -133,6 +136,22 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> 
     counts["touched"] = touched.count() if number is None else number
     changed = sum(staged[name] for name in OPERATIONS.values())
     return {**counts, **staged, "unchanged": counts["touched"] - changed}
+
+
+def _pairs(bound: BoundJoin, sources: EpochSources, scratch: Scratch) -> dict[str, int]:
+    """Compute the changed pairs of an epoch into its stage; return their counts, of which touched has all of them."""
+    changes = change_set_of_pairs(bound.join, bound.types, sources)
+    if changes is None:
+        return {}
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        checked = executor.submit(check_looked_up, bound, sources)
+        staged = put_changes(
+            scratch.stage, bound, in_order(bound, changes), STAGED_COUNTS, via_driver=scratch.via_driver
+        )
+        looked_up = checked.result()
+    counts = sources.counts
+    changed = sum(staged[name] for name in OPERATIONS.values())
+    return {**counts, **staged, "looked_up": counts["looked_up"] + looked_up, "touched": changed, "unchanged": 0}
 
 
 def _changelog(bound: BoundJoin, plan: EpochPlan, commits: Commits, touched: DataFrame) -> DataFrame:

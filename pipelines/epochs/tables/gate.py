@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from expectations.gate import (
+    Paired,
     Reader,
     Reference,
     Rows,
@@ -15,6 +16,7 @@ from expectations.gate import (
     Statement,
     gate_change_set,
     gate_changelog,
+    gate_pairs,
     prefetch_rows,
 )
 from expectations.validation import Verdict
@@ -65,6 +67,18 @@ def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Sources:
     return Sources(statement_of(join), inputs, join.members, references, size, uuid.uuid4().hex)
 
 
+def paired_of(bound: BoundJoin) -> Paired | None:
+    """Return the two inputs of a join whose rows match in any number; None for other joins."""
+    join = bound.join
+    if join.pairing is None:
+        return None
+    left, right = join.pairing.links
+    first = len(join.inputs[join.pairing.left].key)
+    keys = (join.key[:first], join.key[first:])
+    values = (left.expressions, right.expressions)
+    return Paired(join.pairing.places, values, bound.types[left.input], keys, join.has_absent_keys)
+
+
 def reader_of(
     spark: SparkSession, table: Table, version: int, columns: Sequence[str], key: Sequence[str]
 ) -> Reader | None:
@@ -82,7 +96,7 @@ def reader_of(
 def prefetch(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched:
     """Read what the gate needs while the epoch is computed; read rows only for a small epoch."""
     sources, plan = sources_of(workspace, epoch), epoch.plan
-    if not plan.via_driver:
+    if not plan.via_driver or epoch.bound.join.pairing is not None:
         return Prefetched(sources)
     kind, reader = _change_set_schema(epoch.bound), _reader_of_result(workspace, epoch)
     result = plan.result
@@ -104,6 +118,9 @@ def gate_tables(
         prefetched: What `prefetch` returned; None to read everything.
     """
     spark, plan, bound = workspace.spark, epoch.plan, epoch.bound
+    paired = paired_of(bound)
+    if paired is not None:
+        return _gate_pairs(workspace, epoch, stage, entry.writes[-1].rows, paired)
     base, is_incremental = plan.result.base_version, plan.strategy == "incremental"
     rows, logged = entry.writes[-1].rows, sum(write.rows for write in entry.writes[:-1])
     if not rows and not logged and not is_incremental:
@@ -130,6 +147,19 @@ def gate_tables(
             verdict = gate_changelog(spark, log, changes, logged, bound.result, base, strict=strict, is_small=small)
             findings += verdict.findings
     return Verdict(findings)
+
+
+def _gate_pairs(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, rows: int, paired: Paired) -> Verdict:
+    """Validate the change set of a join whose rows match in any number."""
+    plan, bound, spark = epoch.plan, epoch.bound, workspace.spark
+    is_incremental, sources = plan.strategy == "incremental", sources_of(workspace, epoch)
+    if not rows and not is_incremental:
+        return Verdict()
+    changes = stage.rows(spark, "result")[0] if rows else spark.createDataFrame([], _change_set_schema(bound))
+    is_small = rows <= limits.CHANGES_VIA_DRIVER and sources.are_small
+    with settings(spark, small_query_settings(0) | WITHOUT_BROADCASTS if is_small else {}):
+        base = plan.result.base_version
+        return gate_pairs(spark, changes, rows, bound.result, base, sources, paired, is_incremental=is_incremental)
 
 
 def _reader_of_result(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Reader | None:

@@ -40,7 +40,8 @@ def _joined_by_ranges(workspace: Workspace, bound: BoundJoin, number: int) -> Da
     """Return the rows with their range, if two tables are joined on keys of types that have literals in order."""
     join = bound.join
     # A FULL JOIN of three tables would be shuffled once more, by whichever of the keys is present.
-    if join.links or len(join.inputs) != 2 or not hasattr(DataFrame, "repartitionById"):  # Spark 4.1
+    is_of_one_key = not join.links and len(join.inputs) == 2 and join.pairing is None
+    if not is_of_one_key or not hasattr(DataFrame, "repartitionById"):  # Spark 4.1
         return None
     tables, keys, whole = [], [], 0
     for place, item in enumerate(join.inputs):

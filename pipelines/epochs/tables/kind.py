@@ -75,7 +75,7 @@ class TablesKind(Kind[BoundJoin]):
 
     def suite(self, bound: BoundJoin) -> Suite:
         """See `Kind.suite`."""
-        return of_table(bound.join.key)
+        return of_table(bound.join.key, may_be_absent=bound.join.has_absent_keys)
 
     def create_targets(self, epoch: Epoch[BoundJoin]) -> Epoch[BoundJoin]:
         """Create the changelog if the join keeps one and it does not exist; a load creates its tables itself."""

@@ -13,7 +13,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from expectations.gate import gate_loaded
+from expectations.gate import gate_loaded, gate_loaded_pairs
 from expectations.validation import Verdict
 from lakehouse.checksums import Watched, has_checksum
 from lakehouse.conditions import reading
@@ -31,7 +31,7 @@ from pipelines.epochs.declared_gate import gate_of_yours
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.open_epoch import fence_of
 from pipelines.epochs.publish import close, publishing_entry
-from pipelines.epochs.tables.gate import sources_of
+from pipelines.epochs.tables.gate import paired_of, sources_of
 from pipelines.epochs.tables.in_key_order import rows_in_key_order
 from pipelines.epochs.tables.reconcile import changelog_before, check_sources, checksum_at
 from pipelines.joins.changelog import changelog_schema, missing_rows
@@ -96,7 +96,11 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
         raise AnotherRun(entry.join, f"epoch {entry.epoch} was written by another run meanwhile")
     with watch.step("gate"):
         sources, warned = sources_of(workspace, Epoch(bound, _plan_of(entry))), Verdict()
-        verdict = gate_loaded(spark, bound.result, commit.version, key, sources, entry.run_id)
+        paired, at = paired_of(bound), commit.version
+        if paired is None:
+            verdict = gate_loaded(spark, bound.result, at, key, sources, entry.run_id)
+        else:
+            verdict = gate_loaded_pairs(spark, bound.result, at, sources, paired, entry.run_id)
         if verdict.passed:
             loaded = partial(read, spark, bound.result, commit.version)
             verdict, warned = gate_of_yours(workspace, entry.join, loaded)

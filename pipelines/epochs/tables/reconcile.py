@@ -211,7 +211,9 @@ def _find_unusable(workspace: Workspace, join: str, table: Table, key: Sequence[
 
 
 def _refuse_keyless(bound: BoundJoin, held: DataFrame) -> None:
-    number = held.where(null_key(bound.join.key)).count()
+    is_absent = [f"{quote(name)} IS NULL" for name in bound.join.key]
+    keyless = " AND ".join(is_absent) if bound.join.has_absent_keys else null_key(bound.join.key)
+    number = held.where(keyless).count()
     if number:
         raise DuplicateKey(
             bound.result.label,

@@ -10,7 +10,7 @@ from pipelines.spec.names import nearest
 from pipelines.spec.sql.dialect import as_written, render
 from pipelines.spec.sql.objection import Objection, faults_of
 from pipelines.spec.statement.added_columns import added_columns
-from pipelines.spec.statement.definition import Input, Link, Output, ResolvedQuery, Step, Watermark
+from pipelines.spec.statement.definition import Input, Link, Output, Pairing, ResolvedQuery, Step, Watermark
 from pipelines.spec.statement.outputs import bad_names, is_star
 from pipelines.spec.statement.scope import Scope, Table
 from pipelines.spec.statement.sql import sql_path
@@ -51,6 +51,7 @@ def bind(
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
     where = scope.resolve(statement.where) if statement.where else None
     links = list(_links(statement, scope))
+    pairing = _pairing(statement, scope, steps)
     window = window_of(statement, scope) if statement.is_windowed else None
     looking_up = tuple(watermarks_of(tables[:1])) if statement.reads_stream and not window else ()
     objections = [*scope.objections, *bad_names(((name, item) for item, (name, _) in expanded), added)]
@@ -72,6 +73,7 @@ def bind(
         looking_up=looking_up,
         carried=tuple(_carried(statement, window.watermarks if window else looking_up, names)),
         left_out=tuple(dict.fromkeys(scope.left_out)),
+        pairing=pairing,
     )
 
 
@@ -90,6 +92,23 @@ def _carried(
         for output, time in found:
             if (time.input, time.column.lower()) == (mark.time.input, mark.time.column.lower()):
                 yield names.get(output.lower(), output), number
+
+
+def _pairing(statement: Statement, scope: Scope, steps: Sequence[Step]) -> Pairing | None:
+    """Resolve the pairing of two inputs, if the statement has one."""
+    found = statement.keys.pairing
+    if found is None:
+        return None
+
+    def value(place: int, expressions: Iterable[exp.Expr]) -> Link:
+        """Return the value of a row of an input; a struct with a null is equal to another one."""
+        parts = zip(map(render, map(scope.resolve, expressions)), found.equalities, strict=True)
+        values = (f"named_struct('value', {sql})" if equality.is_null_safe else sql for sql, equality in parts)
+        return Link(len(statement.sides), tuple(values), place)
+
+    left = value(found.left, (equality.left for equality in found.equalities))
+    right = value(found.right, (equality.right for equality in found.equalities))
+    return Pairing(found.left, found.right, found.how, steps[found.right - 1].on, (left, right))
 
 
 def _use_same_columns(tables: Sequence[Table]) -> None:

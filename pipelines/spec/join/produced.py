@@ -31,7 +31,7 @@ def produced(statement: Statement, sources: Mapping[str, Source | None]) -> Prod
         sources: The sources of the file, by name; None for an invalid source.
     """
     if not statement.reads_stream:
-        return Produced(statement.key)
+        return Produced(statement.key, may_be_absent=statement.may_be_absent)
     is_ordered = is_ordered_by_column(statement, sources)
     times = tuple(column.output for column in carried(statement))
     return Produced((), is_stream=True, times=times, added=added_columns(statement.sides), is_ordered=is_ordered)

@@ -73,6 +73,7 @@ def check_statements(
             made[name] = produced(examined.statements[-1], sources or {})
         objections = [*examined.objections, *_unsupported(examined, semantics), *found.objections(name, sql)]
         if mapping(joins[name]).get("changelog") is True:
+            objections += _without_changelog(examined)
             objections += unlike_upstream(semantics, {other: _semantics(joins[other]) for other in found.reads[name]})
         line_of = partial(document.line_of_row, ("joins", name, "sql"))
         faults += faults_of(objections, sql_path(name), sql, line_of)
@@ -118,6 +119,13 @@ def _unsupported(examined: Examined, semantics: str) -> Iterator[Objection]:
         yield Objection(problem, "write joins of two, each of which reads the one before, or use `semantics: strict`")
     for statement in () if examined.is_split else examined.statements:
         yield from unlike_kafka(statement, semantics)
+
+
+def _without_changelog(examined: Examined) -> Iterator[Objection]:
+    """Yield an objection to the changelog of a join in which many rows match many."""
+    if any(statement.keys.pairing is not None for statement in examined.statements):
+        problem = "`changelog: true`: the changelog of a join in which many rows match many is not yet supported"
+        yield Objection(problem, "leave it out: the change feed of the result has each change of an epoch")
 
 
 def _ordered(sides: Collection[Side], sources: Sources) -> Iterator[Objection]:

@@ -6,7 +6,9 @@ from typing import Literal, NamedTuple
 from pipelines.spec.sql.lengths import Unit
 
 How = Literal["inner", "left", "right", "full"]
-JoinType = Literal["table-table", "foreign-key", "star", "stream-table", "stream-global-table", "stream-stream"]
+JoinType = Literal[
+    "table-table", "foreign-key", "star", "many-to-many", "stream-table", "stream-global-table", "stream-stream"
+]
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,37 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Pairing:
+    """
+    A join of two inputs of any cardinality.
+
+    Args:
+        left: The place of the left input.
+        right: The place of the right input.
+        how: The type of the join.
+        on: The whole condition of ON as Spark SQL.
+        links: For the left and for the right input, the value of a row, which the equalities of ON compare, as a
+            reference to the place after the last input. For `<=>`, of which null is a value, a part is a struct.
+    """
+
+    left: int
+    right: int
+    how: How
+    on: str
+    links: tuple[Link, Link]
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """The places of both inputs."""
+        return self.left, self.right
+
+    @property
+    def outer(self) -> tuple[bool, bool]:
+        """For the left and for the right input, whether unmatched rows of it are in the result."""
+        return self.how in ("left", "full"), self.how in ("right", "full")
+
+
+@dataclass(frozen=True)
 class ResolvedQuery:
     """
     A join with all names resolved.
@@ -165,11 +198,13 @@ class ResolvedQuery:
         links: The references to the other inputs, each after the link that reaches its referencing input.
         where: The WHERE condition as Spark SQL, all columns qualified and quoted, or None.
         outputs: The columns of the result, in the order of the SELECT.
-        key: Names of the outputs that hold the result's key, in the order of the members' keys.
+        key: Names of the outputs that hold the result's key, in the order of the members' keys; for a pairing the key
+            of its left input, then that of its right one.
         window: The window of a join of two streams; else None.
         looking_up: For a join of a stream with tables: the watermarked columns of the stream.
         carried: For a join with a stream: the outputs that keep a watermark, each with its place in `watermarks`.
         left_out: The source and name of each column that a star would select but that the result does not have.
+        pairing: The two inputs whose rows match in any number; None if the members have the same key.
     """
 
     name: str
@@ -184,6 +219,12 @@ class ResolvedQuery:
     looking_up: tuple[Watermark, ...] = ()
     carried: tuple[tuple[str, int], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
+    pairing: Pairing | None = None
+
+    @property
+    def has_absent_keys(self) -> bool:
+        """Whether a part of the key of a result row may be null: the key of an input that has no row."""
+        return self.pairing is not None and any(self.pairing.outer)
 
     @property
     def watermarks(self) -> tuple[Watermark, ...]:

@@ -38,6 +38,7 @@ class Produced(NamedTuple):
         times: For a stream: the columns that have a watermark.
         added: For a stream: the columns that lakejoin adds, which no statement can use.
         is_ordered: Whether `order_by` orders its rows, instead of the commits that caused them.
+        may_be_absent: Whether parts of the key may be null, because a row lacks one side of the join.
     """
 
     key: Key
@@ -45,6 +46,7 @@ class Produced(NamedTuple):
     times: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     is_ordered: bool = False
+    may_be_absent: bool = False
 
 
 class Inputs(NamedTuple):
@@ -160,6 +162,9 @@ def _table(
     if made is not None and made.is_ordered:
         problem = f"FROM: `order_by` orders the rows of `{join}`, and reading such a result is not yet supported"
         yield Objection(problem, "leave `order_by` out: commit times then order all rows", table)
+    elif made is not None and made.may_be_absent:
+        problem = f"FROM: keys of `{join}` may be null, and a join that reads such a result is not yet supported"
+        yield Objection(problem, "join its sources here, or let it be an inner join", table)
     elif found is None and join is None:
         known = ", ".join(f"`{source}`" for source in sources)
         near = nearest(name, sources) or nearest(name, (join for join, made in joins.items() if made))

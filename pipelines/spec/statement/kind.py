@@ -3,7 +3,7 @@ Infer the key of a join of tables from ON and the keys of its sources. The key i
 
     ON f.flight_id = s.flight_id    both sides are the whole key: flights and status key the result together
     ON f.tailnum = p.tailnum        only the right side is a key: a foreign key, many flights match one plane
-    ON f.origin = w.station         neither side is a key: each row may match many, and the result has no key
+    ON f.origin = w.station         neither side is a key: each row may match many, and a pair of rows has both keys
 
 A stream must be the first input and needs no key: each of its rows looks up one row of every table. Two streams are
 joined within time bounds, and need no key either.
@@ -22,6 +22,7 @@ from pipelines.spec.sql.objection import Objection
 from pipelines.spec.statement.columns import ambiguous, coalesced, conjuncts, in_key, is_null_of_nulls, place_of
 from pipelines.spec.statement.definition import How
 from pipelines.spec.statement.inputs import Inputs
+from pipelines.spec.statement.pairing import paired
 from pipelines.spec.statement.statement import Inferred, Keys, Link, Side, Step
 from pipelines.spec.statement.windows import windowed
 
@@ -59,6 +60,10 @@ def infer(
         if isinstance(after, Objection):
             return None, [after]
         sides, keys, further = after
+        is_paired = keys.pairing is not None and found.keys.pairing is None
+        if is_paired and how in ("right", "full") and "inner" in (step.how for step in found.steps):
+            problem = f"ON: {how.upper()} JOIN of {side.source}, of which many rows match, after an inner join"
+            return None, [Objection(f"{problem} is not yet supported", "use LEFT JOIN for the look-ups", on)]
         found = Inferred(sides, (*found.steps, Step(how, clause.on, further)), keys)
         absent |= set(range(clause.new)) if how in ("right", "full") else set()
         absent |= {clause.new} if how in ("left", "full") else set()
@@ -103,6 +108,13 @@ class _Clause:
         answers = {column: self._expression_of(column) for column in side.key}
         if self.sides[0].kind == "stream":
             return self._as_looked_up(answers)
+        if self.keys.pairing is not None and self.how in ("right", "full"):
+            return Objection(
+                f"ON: {self.how.upper()} JOIN after a join that matches many rows would keep unmatched rows of "
+                f"{side.source}",
+                "look it up by JOIN or LEFT JOIN",
+                self.on,
+            )
         if all(answer is not None for answer in answers.values()):
             pairs = self._paired()
             if pairs is not None:
@@ -114,7 +126,7 @@ class _Clause:
         reference = self._reference_to_the_key()
         if reference is not None:
             return self._as_root(reference)
-        return self._keyless()
+        return self._as_pair()
 
     def _expression_of(self, column: str) -> exp.Expr | None:
         """Find the expression over previous inputs that equals a key column; prefer an expression over one input."""
@@ -149,12 +161,7 @@ class _Clause:
         wanted = set(zip(first.key, pairs, strict=True))
         further = self._other_conditions(lambda one, other: (self._part_of_key(other), self._key_column(one)) in wanted)
         if self.how == "full" and further:
-            return Objection(
-                "ON: a FULL JOIN with a condition besides the key: a pair of rows that does not satisfy it would "
-                "give two result rows for one key",
-                "move the condition to WHERE or into the SELECT list",
-                self.on,
-            )
+            return self._as_pair()  # a pair that does not satisfy the condition gives two rows for one key
         alone = frozenset({self.new})
         complete = {
             "inner": self.keys.complete | {alone},
@@ -167,7 +174,7 @@ class _Clause:
 
     def _as_referenced(self, link: Link) -> Joined | Objection:
         if self.how in ("right", "full"):
-            return self._outer_side_is_referenced(self.new, self.keys.members[0], link.expressions[0])
+            return self._as_pair()
         over = set().union(*(self._over(expression) for expression in link.expressions))
         if (over & self.absent or None in over) and not any(map(is_null_of_nulls, link.expressions)):
             name = self.sides[self.new].source
@@ -206,7 +213,7 @@ class _Clause:
     def _as_root(self, reference: dict[str, exp.Expr]) -> Joined | Objection:
         """Make the new input the key of the result; it refers to the inputs so far."""
         if self.how in ("left", "full"):
-            return self._outer_side_is_referenced(self.keys.members[0], self.new, next(iter(reference.values())))
+            return self._as_pair()
         first = self.sides[self.keys.members[0]]
         links = []
         for place in self.keys.members:
@@ -226,45 +233,19 @@ class _Clause:
                 found.setdefault(part, other)
         return found if len(found) == len(self.sides[self.keys.members[0]].key) else None
 
-    def _outer_side_is_referenced(self, referenced: int, referring: int, reference: exp.Expr) -> Objection:
-        outer = self.sides[referenced].source
-        return Objection(
-            f"ON: {self.how.upper()} JOIN keeps unmatched rows of {outer}, but many rows may refer to one row of "
-            f"{outer}: the result would have no key",
-            _misspelled_key(reference, self.sides[referring])
-            or f"use an inner join, or one that keeps the rows with the reference and not those of {outer}",
-            reference,
-        )
+    def _as_pair(self) -> Joined | Objection:
+        """Pair each row with all rows that it matches."""
+        found = paired(self.sides, self.keys, self.how, self.on, self._place)
+        if isinstance(found, Objection):
+            hints = (self._misspelled(one) for equality in conjuncts(self.on) for one in equality.find_all(exp.Column))
+            return found._replace(hint=next(filter(None, hints), found.hint))
+        pairing, further = found
+        return self.sides, Keys((pairing.left, pairing.right), frozenset(), self.keys.links, pairing), further
 
-    def _keyless(self) -> Objection:
-        first, side = self.sides[self.keys.members[0]], self.sides[self.new]
-        candidates = (self.keys.members[0], self.new)
-        hints = [
-            _misspelled_key(one, self.sides[place])
-            for one, _ in self._ends()
-            for place in candidates
-            if place in self._over(one)
-        ]
-        return Objection(
-            f"ON: the result has no key: the whole key of {side.source}, ({', '.join(side.key)}), must equal columns "
-            f"of the inputs before it, or the whole key of {first.source}, ({', '.join(first.key)}), must equal "
-            f"columns of {side.source}",
-            next(filter(None, hints), "") or self._other_key(),
-            self.on,
-        )
-
-    def _other_key(self) -> str:
-        """Return the hint for a many-to-many join: declare the columns that ON compares as a key, if they are one."""
-        pairs = [
-            (first, second)
-            for first, second in self._ends()
-            if self._place(first) == self.new and self._over(second) == {self.keys.members[0]}
-        ]
-        several = "many-to-many joins are not yet supported"
-        if not pairs:
-            return f"compare a whole key by equalities; {several}"
-        columns, source = ", ".join(first.name for first, _ in pairs), self.sides[self.new].source
-        return f"if no two rows of {source} are equal in {columns}, declare these columns as its `key:`; {several}"
+    def _misspelled(self, column: exp.Column) -> str:
+        """Return a hint to the key column that a column most likely means; empty if none is similar."""
+        place = self._place(column)
+        return "" if place is None else _misspelled_key(column, self.sides[place])
 
     def _other_conditions(self, is_of_key: Callable[[exp.Expr, exp.Expr], bool]) -> tuple[exp.Expr, ...]:
         """Return the conditions of ON that are not an equality of the key, in either order of its operands."""

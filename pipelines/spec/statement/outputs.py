@@ -55,6 +55,10 @@ def key_of(items: Sequence[exp.Expr], found: Inferred, using: Collection[str]) -
     if found.sides[0].kind == "stream":
         return ()
     outputs = [output for item in items for output in _outputs(item, found, using)]
+    if found.keys.pairing is not None:
+        wanted = [[column] for column in _key_of_pair(found)]
+        named = [(output.name, [(place, name.lower()) for place, name in output.columns]) for output in outputs]
+        return tuple(next((name for name, columns in named if columns == column), None) for column in wanted)
     parts = range(len(found.sides[found.keys.members[0]].key))
     return tuple(next((output.name for output in outputs if _holds(output, part, found)), None) for part in parts)
 
@@ -146,8 +150,23 @@ def bad_names(outputs: Iterable[tuple[str, exp.Expr]], added: Collection[str] = 
         taken.add(name.lower())
 
 
+def _key_of_pair(found: Inferred) -> list[tuple[int | None, str]]:
+    """Return the key columns of a pairing, in lower case, each with the place of its input."""
+    assert found.keys.pairing is not None
+    places = (found.keys.pairing.left, found.keys.pairing.right)
+    return [(place, name.lower()) for place in places for name in found.sides[place].key]
+
+
 def _key_dropped(part: int, found: Inferred) -> Objection:
     """Create the objection that the SELECT list lacks a part of the key, naming the required item."""
+    if found.keys.pairing is not None:
+        keys = [(found.sides[place], name) for place in found.keys.members for name in found.sides[place].key]
+        side, name = keys[part]
+        is_shared = [other.lower() for _, other in keys].count(name.lower()) > 1
+        item = f"{side.alias}.{name}" + (f" AS {side.alias}_{name}" if is_shared else "")
+        problem = f"SELECT: the result has no key without `{side.alias}.{name}`: many rows match one row"
+        coalesced = "; a coalesced column does not say which row is absent"
+        return Objection(problem, f"add `{item}`, as a column of its own{coalesced}", "SELECT")
     written = [f"{found.sides[place].alias}.{found.sides[place].key[part]}" for place in found.keys.holders]
     name = found.sides[found.keys.members[0]].key[part]
     needed = written[0] if len(written) == 1 else f"coalesce({', '.join(written)}) AS {name}"

@@ -46,6 +46,8 @@ def unlike_kafka(statement: Statement, semantics: str) -> Iterator[Objection]:
     if not semantics.startswith("kafka"):
         return
     said = f"semantics `{semantics}`"
+    if statement.keys.pairing is not None:
+        yield Objection(f"{said}: a join in which many rows match many", "use `semantics: strict`")
     if len(statement.sides) > 2 and not statement.reads_stream:
         hint = "write a join of two inputs, and another join that reads its result"
         yield Objection(f"{said}: a statement of {len(statement.sides)} inputs", hint)

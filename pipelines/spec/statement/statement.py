@@ -77,21 +77,57 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Equality:
+    """
+    An equality of ON between two inputs.
+
+    Args:
+        left: The expression over the left input.
+        right: The expression over the right input.
+        is_null_safe: Whether it is `<=>`, for which null is a value.
+    """
+
+    left: exp.Expr
+    right: exp.Expr
+    is_null_safe: bool
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """
+    A join of two inputs of any cardinality, whose result has the keys of both.
+
+    Args:
+        left: The place of the left input.
+        right: The place of the right input.
+        how: The type of the join.
+        equalities: The equalities of ON that compare the values of the rows.
+    """
+
+    left: int
+    right: int
+    how: How
+    equalities: tuple[Equality, ...]
+
+
+@dataclass(frozen=True)
 class Keys:
     """
     The key of the result, and the references to all other inputs.
 
     Args:
         members: The places of the inputs that have the result's key, in ascending order; for a join with a stream, the
-            stream, whose rows need no key.
+            stream, whose rows need no key; for a pairing its two inputs, each of which has a part of the key.
         complete: Sets of members. In each set, at least one member holds the key of every result row: for a left join
             the left input alone, for a full join both inputs together.
         links: The references to the other inputs.
+        pairing: The two inputs whose rows match in any number; None if each row of the result has one row of each.
     """
 
     members: tuple[int, ...]
     complete: frozenset[frozenset[int]]
     links: tuple[Link, ...]
+    pairing: Pairing | None = None
 
     @property
     def holders(self) -> list[int]:
@@ -145,6 +181,11 @@ class Statement:
         return tuple(dict.fromkeys(side.source for side in self.sides))
 
     @property
+    def may_be_absent(self) -> bool:
+        """Whether parts of the result's key may be null, because a row lacks one side of a pairing."""
+        return self.keys.pairing is not None and self.keys.pairing.how != "inner"
+
+    @property
     def reads_stream(self) -> bool:
         """Whether the first input, and therefore the result, is a stream."""
         return self.sides[0].kind == "stream"
@@ -162,6 +203,8 @@ class Statement:
         if self.reads_stream:
             is_global = all(side.kind == "global_table" for side in self.sides[1:])
             return "stream-global-table" if is_global else "stream-table"
+        if self.keys.pairing is not None:
+            return "many-to-many"
         if len(self.sides) > 2:
             return "star"
         return "foreign-key" if self.keys.links else "table-table"

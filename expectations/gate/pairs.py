@@ -1,0 +1,309 @@
+"""
+The gate of a join in which rows match in any number: checks its change set, or a load, against result and sources.
+
+    staged keys, changed rows ──► keys of each side to check ──► all rows that share a value with them ──► statement
+
+The gate computes whole groups: every row of both sides that has the value of a row to check. In a whole group the plain
+statement finds every match, so that it shows a pair that does not match, a match that is missing, and a row that stands
+alone beside a match. It shares no code with the joins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from expectations.gate.by_key import NO_LITERALS, driver_copy, trusted, with_keys
+from expectations.gate.changes import RULES, SOURCE_RULES
+from expectations.gate.judging import is_alike_in_pandas, judged
+from expectations.gate.loaded import LOADED_RULES
+from expectations.gate.sources import Sources
+from expectations.validation import Verdict
+from lakehouse import limits
+from lakehouse.address import Address
+from lakehouse.changes import key_struct, null_key
+from lakehouse.pruning import null_safe_predicate
+from lakehouse.sqltext import numbered, quote, row_struct
+from lakehouse.tables import read
+from lakehouse.values import comparable, identical, same, type_sql
+
+CHECKED, STAGED = "_lakejoin_checked", "_lakejoin_staged"
+"""Working columns: whether the join is computed again for a row, and the key of a staged line."""
+
+KEYLESS = "keyless"
+KEY_RULES = {KEYLESS: "a part of the key is present"}
+
+
+@dataclass(frozen=True)
+class Paired:
+    """
+    The two inputs whose rows match in any number.
+
+    Args:
+        places: The indexes in FROM of the left and of the right input.
+        values: For each of them the Spark SQL of what the equalities of ON compare, over the aliases.
+        types: The types in which these are compared.
+        keys: For each of them the names of its key in the result.
+        may_be_absent: Whether a row of the result may lack one of them, so that the parts of its key are null.
+    """
+
+    places: tuple[int, int]
+    values: tuple[tuple[str, ...], tuple[str, ...]]
+    types: tuple[DataType, ...]
+    keys: tuple[tuple[str, ...], tuple[str, ...]]
+    may_be_absent: bool
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the key of the result."""
+        return self.keys[0] + self.keys[1]
+
+    @property
+    def keyless(self) -> str:
+        """The SQL condition of a line without a key: with no part, or lacking one where none may be absent."""
+        absent = [f"key.k{place} IS NULL" for place in range(len(self.key))]
+        return "(" + (" AND " if self.may_be_absent else " OR ").join(absent) + ")"
+
+
+Keys = tuple[DataFrame, DataFrame]
+"""Distinct keys of rows of the left and of the right input, as `key` (struct<k0, …>), without nulls."""
+
+
+def gate_pairs(
+    spark: SparkSession,
+    changes: DataFrame,
+    rows: int,
+    result: Address,
+    base_version: int,
+    sources: Sources,
+    paired: Paired,
+    *,
+    is_incremental: bool,
+) -> Verdict:
+    """
+    Check a staged change set against the result at the version that it was computed against, and the sources.
+
+    Args:
+        spark: Our session.
+        changes: The staged change set: `op`, `key`, `before`, `after`.
+        rows: The number of its rows.
+        result: The result table.
+        base_version: The version of the result.
+        sources: The sources of the join as the epoch pinned them.
+        paired: The inputs whose rows match in any number.
+        is_incremental: Whether the change set holds every change of the rows that it changes; a backfill of a part of
+            the result leaves others out.
+    """
+    gate = _Gate(sources, paired, changes.schema["after"].dataType)
+    own = F.expr(numbered(quote("key", name) for name in paired.key)).alias("key")
+    lines = changes.select(own, "op", "before", "after", F.lit(True).alias("staged"))
+    lines = driver_copy(lines) if rows <= limits.CHANGES_VIA_DRIVER else lines
+    keys = gate.to_check(lines, rows, touched=is_incremental)
+    held = gate.rows(gate.published(read(spark, result, base_version), keys, lines), "held")
+    made = gate.rows(gate.made(keys), "made")
+    whole = lines.join(held, on="key", how="full").join(made, on="key", how="full")
+    whole = gate.marked(whole, keys)
+    if not is_incremental:
+        whole = whole.where("staged")
+    rules = KEY_RULES | RULES | SOURCE_RULES
+    broken = gate.broken()
+    return gate.judged(whole.where(f"staged OR {CHECKED}"), broken, rules)
+
+
+def gate_loaded_pairs(
+    spark: SparkSession, result: Address, version: int, sources: Sources, paired: Paired, salt: str
+) -> Verdict:
+    """
+    Check a loaded result: keys are unique, and a sample of rows, also of the sources', is what the join computes.
+
+    Args:
+        spark: Our session.
+        result: The result table.
+        version: The version that the load created.
+        sources: The sources of the join as the load pinned them.
+        paired: The inputs whose rows match in any number.
+        salt: Chooses the sample.
+    """
+    loaded = read(spark, result, version)
+    gate = _Gate(sources, paired, loaded.schema)
+    key = row_struct(paired.key)
+    twice = loaded.groupBy(F.expr(key).alias("twice")).count().where("count > 1").limit(limits.LOADED_KEYS)
+    lines = loaded.select(F.expr(numbered(map(quote, paired.key))).alias("key"))
+    sample = driver_copy(lines.orderBy(F.xxhash64("key", F.lit(salt))).limit(limits.LOADED_KEYS))
+    keys = gate.with_sources(sample, salt)
+    held, made = gate.rows(gate.of_keys(loaded, keys), "held"), gate.rows(gate.made(keys), "made")
+    row = f"{identical('made', loaded.schema)} <=> {identical('held', loaded.schema)}"
+    broken = {
+        KEYLESS: paired.keyless,
+        "missing": "held IS NULL",
+        "surplus": "made IS NULL",
+        "differs": f"held IS NOT NULL AND made IS NOT NULL AND NOT ({row})",
+    }
+    found = held.join(made, on="key", how="full")
+    again = twice.select(F.expr(numbered(quote("twice", name) for name in paired.key)).alias("key"))
+    found = found.unionByName(again.unionAll(again), allowMissingColumns=True)
+    wrong = {name: sql for name, sql in broken.items() if name == KEYLESS} | {
+        name: f"(held IS NOT NULL OR made IS NOT NULL) AND {sql}" for name, sql in broken.items() if name != KEYLESS
+    }
+    return gate.judged(found, wrong, KEY_RULES | LOADED_RULES)
+
+
+class _Gate:
+    """
+    The sources of a join, for the keys of rows of both sides.
+
+    Args:
+        sources: The sources.
+        paired: The inputs whose rows match in any number.
+        row: The columns of the result.
+    """
+
+    def __init__(self, sources: Sources, paired: Paired, row: DataType) -> None:
+        assert isinstance(row, StructType)
+        self._sources, self._paired, self._row = sources, paired, row
+
+    def to_check(self, lines: DataFrame, rows: int, *, touched: bool) -> Keys:
+        """Return the keys of each side to check: of staged rows and of changed rows, or of a share of them."""
+        share = max(rows // limits.LEFT_OUT_ROWS, 1)
+        sample = lines.where(f"pmod(xxhash64(key, '{self._sources.salt}'), {share}) = 0")
+        reached = self._sources.reached() if touched else {}
+        return self._keys(sample, reached)
+
+    def with_sources(self, sample: DataFrame, salt: str) -> Keys:
+        """Return the keys of each side of a sample of the result, and of rows of both inputs."""
+        reached = {}
+        for place in self._paired.places:
+            item = self._sources.inputs[place]
+            keys = item.rows.where(f"NOT {null_key(item.key)}").select(self._key(place))
+            reached[place] = keys.orderBy(F.xxhash64("key", F.lit(salt))).limit(limits.LOADED_KEYS)
+        return self._keys(sample, reached)
+
+    def _keys(self, lines: DataFrame, reached: dict[int, DataFrame]) -> Keys:
+        first, found = 0, []
+        for place, names in zip(self._paired.places, self._paired.keys, strict=True):
+            kinds = self._sources.inputs[place].types
+            parts = [f"key.k{first + part}" for part in range(len(names))]
+            cast = (f"CAST({part} AS {type_sql(kind)})" for part, kind in zip(parts, kinds, strict=True))
+            own = lines.where(" AND ".join(f"{part} IS NOT NULL" for part in parts)).select(
+                F.expr(numbered(cast)).alias("key")
+            )
+            more = [reached[place].select("key")] if place in reached else []
+            found.append(driver_copy(reduce(DataFrame.unionAll, [own, *more]).distinct()))
+            first += len(names)
+        return found[0], found[1]
+
+    def made(self, keys: Keys) -> DataFrame:
+        """Return the rows that the statement makes of the rows with these keys: the columns of SELECT."""
+        values = reduce(DataFrame.unionAll, map(self._values, (0, 1), keys)).distinct()
+        values = driver_copy(values)
+        tables = [item.rows.where(f"NOT {null_key(item.key)}") for item in self._sources.inputs]
+        for side, place in enumerate(self._paired.places):
+            tables[place] = driver_copy(self._group(side, keys[side], values))
+        casts = (f"CAST({quote(f.name)} AS {type_sql(f.dataType)}) AS {quote(f.name)}" for f in self._row)
+        return self.of_keys(self._sources.statement.over(tables).selectExpr(*casts), keys)
+
+    def of_keys(self, rows: DataFrame, keys: Keys) -> DataFrame:
+        """Filter rows of the result to those with one of the keys on its side."""
+        names = [quote(name) for name in self._paired.key]
+        return self._marked(rows, keys, names).where(CHECKED).drop(CHECKED)
+
+    def published(self, rows: DataFrame, keys: Keys, lines: DataFrame) -> DataFrame:
+        """Return the rows of the result with one of the keys on its side, or with the key of a line."""
+        staged = lines.select(F.col("key").alias(STAGED)).distinct()
+        predicates = [null_safe_predicate(staged.select(F.col(STAGED).alias("key")), self._paired.key)]
+        predicates += [trusted(keys[side]).predicate(names) for side, names in enumerate(self._paired.keys)]
+        rows = rows if None in predicates else rows.where(" OR ".join(f"({one or 'false'})" for one in predicates))
+        names = [quote(name) for name in self._paired.key]
+        found = self._marked(rows, keys, names).join(staged, on=F.expr(f"{numbered(names)} = {STAGED}"), how="left")
+        return found.where(f"{CHECKED} OR {STAGED} IS NOT NULL").drop(CHECKED, STAGED)
+
+    def marked(self, lines: DataFrame, keys: Keys) -> DataFrame:
+        """Add CHECKED to lines: whether `made` is known for their key."""
+        return self._marked(lines, keys, [f"key.k{place}" for place in range(len(self._paired.key))])
+
+    def _marked(self, rows: DataFrame, keys: Keys, parts: Sequence[str]) -> DataFrame:
+        """Add CHECKED: whether the parts of a row's key, as SQL, have one of the keys on its side."""
+        first, conditions = 0, []
+        for side, place in enumerate(self._paired.places):
+            kinds, known = self._sources.inputs[place].types, f"_lakejoin_known_{side}"
+            own = zip(parts[first:], kinds, strict=False)
+            same_key = f"{numbered(f'CAST({part} AS {type_sql(kind)})' for part, kind in own)} = {known}"
+            wanted = F.broadcast(keys[side].select(F.col("key").alias(known)))
+            rows = rows.join(wanted, on=F.expr(same_key), how="left")
+            conditions.append(f"{known} IS NOT NULL")
+            first += len(kinds)
+        found = rows.withColumn(CHECKED, F.expr(" OR ".join(conditions)))
+        return found.drop(*(f"_lakejoin_known_{side}" for side in (0, 1)))
+
+    def rows(self, rows: DataFrame, name: str) -> DataFrame:
+        """Return rows of the result with their key, as `key` (struct<k0, …>) and a struct."""
+        own = numbered(map(quote, self._paired.key))
+        return rows.selectExpr(f"{own} AS key", f"{row_struct(self._row.fieldNames())} AS {name}")
+
+    def broken(self) -> dict[str, str]:
+        """Return for each rule the SQL condition of a line that violates it."""
+        row, key = self._row, self._paired.key
+        keeps = (same(f"key.k{n}", f"after.{quote(name)}", row[name].dataType) for n, name in enumerate(key))
+        exactly = [identical(image, row) for image in ("made", "after")]
+        return {
+            KEYLESS: self._paired.keyless,
+            "unnecessary_tombstone": "op = 'delete' AND held IS NULL",
+            "update_of_nothing": "op = 'update' AND held IS NULL",
+            "insert_of_present": "op = 'insert' AND held IS NOT NULL",
+            "changes_nothing": f"op = 'update' AND {same('held', 'after', row)}",
+            "before_differs": f"staged AND NOT {same('held', 'before', row)}",
+            "loses_its_key": f"after IS NOT NULL AND NOT ({' AND '.join(keeps)})",
+            "not_joined": f"staged AND {CHECKED} AND NOT ({exactly[0]} <=> {exactly[1]})",
+            "left_out": f"staged IS NULL AND NOT {same('made', 'held', row)}",
+        }
+
+    def judged(self, lines: DataFrame, broken: dict[str, str], rules: dict[str, str]) -> Verdict:
+        """Judge lines, of which only those that violate a rule, or have the key of another one, are looked at."""
+        kinds = [self._row[name].dataType for name in self._paired.key]
+        parts = (f"{comparable(f'key.k{n}', kind)} AS key_{n}" for n, kind in enumerate(kinds))
+        flags = (f"coalesce({broken[rule]}, FALSE) AS {rule}" for rule in rules)
+        batch = lines.selectExpr(*parts, *flags)
+        numbers = [f"key_{n}" for n in range(len(kinds))]
+        broken_by = (F.bool_or(rule).alias(rule) for rule in rules)
+        each = batch.groupBy(*numbers).agg(F.count(F.lit(1)).alias("rows"), *broken_by)
+        suspect = each.where(" OR ".join(["rows > 1", *rules]))
+        copies = F.explode(F.expr("array_repeat(1, CAST(least(rows, 2) AS INT))"))
+        found = suspect.select(*numbers, *rules, copies).drop("col").limit(limits.JUDGED_IN_PROCESS)
+        plain = is_alike_in_pandas(kinds)
+        return judged(found, self._paired.key, rules, in_process=plain, may_be_absent=True)
+
+    def _values(self, side: int, keys: DataFrame) -> DataFrame:
+        """Return the values of rows of one side with some keys, as `value`; rows without a value have none."""
+        place = self._paired.places[side]
+        item = self._sources.inputs[place]
+        known = NO_LITERALS if self._sources.size <= limits.LITERAL_BYTES else trusted(keys)
+        rows = item.rows.where(f"NOT {null_key(item.key)}")
+        found = with_keys(rows, item.key, key_struct(item.key, item.types), keys, known)
+        return self._valued(side, found).select("value")
+
+    def _valued(self, side: int, rows: DataFrame) -> DataFrame:
+        """Add to rows of one side their `value`; leave out rows without one."""
+        parts = self._paired.values[side]
+        alias = self._sources.statement.aliases[self._paired.places[side]]
+        cast = (f"CAST({sql} AS {type_sql(kind)})" for sql, kind in zip(parts, self._paired.types, strict=True))
+        named = rows.alias(alias).where("NOT (" + " OR ".join(f"({sql}) IS NULL" for sql in parts) + ")")
+        return named.withColumn("value", F.expr(numbered(cast)))
+
+    def _group(self, side: int, keys: DataFrame, values: DataFrame) -> DataFrame:
+        """Return all rows of one side that have one of the keys or one of the values."""
+        place = self._paired.places[side]
+        item = self._sources.inputs[place]
+        rows = item.rows.where(f"NOT {null_key(item.key)}")
+        wanted = F.broadcast(values.select(F.col("value").alias("wanted")))
+        same_value = self._valued(side, rows).join(wanted, on=F.expr("value = wanted"), how="left_semi")
+        every = driver_copy(same_value.select(self._key(place)).unionAll(keys.select("key")).distinct())
+        known = NO_LITERALS if self._sources.size <= limits.LITERAL_BYTES else trusted(every)
+        return with_keys(rows, item.key, key_struct(item.key, item.types), every, known)
+
+    def _key(self, place: int) -> Column:
+        """Return the key of a row of an input."""
+        item = self._sources.inputs[place]
+        return F.expr(key_struct(item.key, item.types)).alias("key")

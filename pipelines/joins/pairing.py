@@ -1,0 +1,207 @@
+"""
+The incremental step of a join whose rows match in any number: touched rows, their partners, and who stands alone.
+
+    changes ──► touched rows of both sides ──► their values ──► partners: rows of the other side with such a value
+                       │                                           │
+                       └──► meaning of both images, in which one of two rows that match is touched ──► difference
+
+A changed order of a customer with 1,000 orders makes one pair, not a thousand. An untouched partner on an outer side is
+in the result without a match only if it matches no untouched row either; that is looked up where it matters: where the
+partner matches touched rows in exactly one of the two images.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.changes import key_struct, null_key
+from lakehouse.sqltext import quote
+from pipelines.joins.difference import IMAGE, NEW, OLD, difference
+from pipelines.joins.kernel import (
+    KeyTypes,
+    Sources,
+    affected_keys,
+    images,
+    levels,
+    null_reference,
+    reference,
+    referenced,
+)
+from pipelines.joins.meaning import ALONE, TOUCHED, meaning
+from pipelines.spec import Pairing, ResolvedQuery
+
+KEY = "key"
+
+
+def change_set_of_pairs(
+    join: ResolvedQuery, types: KeyTypes, sources: Sources, scope: Sequence[str] = ()
+) -> DataFrame | None:
+    """
+    Compute the change set of an epoch of a join with a pairing.
+
+    Args:
+        join: The join.
+        types: The types in which keys are compared, and after those of the inputs the types of the values.
+        sources: The inputs of the epoch.
+        scope: Columns that separate independent histories.
+
+    Returns:
+        The result of `difference`, by the keys of both sides, of which those of an absent side are null; None if no row
+        is touched.
+    """
+    assert join.pairing is not None
+    affected = affected_keys(join, sources, scope)
+    touched = {place: affected[place] for place in join.pairing.places if place in affected}
+    if not touched:
+        return None
+    return _Pairs(join, join.pairing, types, sources, touched, scope).changes()
+
+
+class _Pairs:
+    """
+    The pairs that an epoch can change.
+
+    Args:
+        join: The join.
+        pairing: Its pairing.
+        types: The types in which keys and values are compared.
+        sources: The inputs of the epoch.
+        touched: The keys of the touched rows of each side that has some.
+        scope: Columns that separate independent histories.
+    """
+
+    def __init__(
+        self,
+        join: ResolvedQuery,
+        pairing: Pairing,
+        types: KeyTypes,
+        sources: Sources,
+        touched: dict[int, DataFrame],
+        scope: Sequence[str],
+    ) -> None:
+        self._join, self._pairing, self._types = join, pairing, types
+        self._sources, self._touched, self._scope = sources, touched, scope
+
+    def changes(self) -> DataFrame:
+        """Return the change set."""
+        join, places = self._join, self._pairing.places
+        held = self._rows(self._touched)
+        own = {place: self._images(place, held[place], self._touched[place]) for place in self._touched}
+        partners = {place: self._partners(place, own[other]) for place, other in (places, places[::-1]) if other in own}
+        rows = self._rows(partners)
+        beside = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
+        state = {place: self._side(place, own, beside) for place in places}
+        for ready in levels(join):
+            wanted = {
+                link.input: partial(referenced, link, join, self._types, state[link.over], self._sources, self._scope)
+                for link in ready
+            }
+            for place, found in self._sources.rows(wanted).items():
+                changes, item = self._sources.changes(place), join.inputs[place]
+                state[place] = images(changes, found, item, self._types[place], self._scope)
+        inputs = [state[place] for place in range(len(join.inputs))]
+        both = meaning(inputs, join, [*self._scope, IMAGE], of_touched=True)
+        return difference(both, join.key, self._scope)
+
+    def _rows(self, keys: Mapping[int, DataFrame]) -> Mapping[int, DataFrame]:
+        """Read rows of the sides with some keys at the end of the epoch; others, too, if that is cheaper."""
+        found = self._sources.rows({place: partial(_same, wanted) for place, wanted in keys.items()})
+        return {place: rows.where(f"NOT {null_key(self._join.inputs[place].key)}") for place, rows in found.items()}
+
+    def _images(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
+        """Return the touched rows of a side, before and after the changes."""
+        item = self._join.inputs[place]
+        both = images(self._sources.changes(place), rows, item, self._types[place], self._scope)
+        return self._sources.materialize(f"touched_rows_{place}", self._with_keys(place, both, keys))
+
+    def _partners(self, place: int, others: DataFrame) -> DataFrame:
+        """Return the keys of the untouched rows of a side that have a value of touched rows of the other side."""
+        values = self._values(1 - self._pairing.places.index(place), others)
+        link = self._pairing.links[self._pairing.places.index(place)]
+        found = self._sources.referring(place, [(link, values)])
+        return self._sources.materialize(f"partners_{place}", self._untouched(place, found).distinct())
+
+    def _side(self, place: int, own: dict[int, DataFrame], beside: dict[int, DataFrame]) -> DataFrame:
+        """Return the touched rows of a side and their partners on it, in both images, with TOUCHED and ALONE."""
+        parts = []
+        if place in own:
+            parts.append(own[place].withColumns({TOUCHED: F.lit(True), ALONE: F.lit(True)}))
+        if place in beside:
+            parts.append(self._partner_images(place, own, beside[place]))
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole.unionByName(part)
+        return whole
+
+    def _partner_images(self, place: int, own: dict[int, DataFrame], rows: DataFrame) -> DataFrame:
+        """Return the partners on a side in both images, with ALONE: whether they match no untouched row."""
+        is_outer = self._pairing.outer[self._pairing.places.index(place)]
+        alone = self._alone(place, own, rows) if is_outer else None
+        found = rows.withColumn(ALONE, F.lit(False)) if alone is None else self._marked(place, rows, alone)
+        both = F.explode(F.array(F.lit(OLD), F.lit(NEW))).alias(IMAGE)
+        return found.select("*", both, F.lit(False).alias(TOUCHED))
+
+    def _alone(self, place: int, own: dict[int, DataFrame], rows: DataFrame) -> DataFrame:
+        """Return the keys of the partners that match touched rows in one image only, and no untouched row in any."""
+        other = next(one for one in self._pairing.places if one != place)
+        met = self._met(place, rows, other, own[other], also=[IMAGE])
+        scopes = [quote(name) for name in self._scope]
+        once = met.groupBy(*scopes, KEY).agg(F.countDistinct(IMAGE).alias("times")).where("times = 1").drop("times")
+        doubtful = self._sources.materialize(f"doubtful_{place}", once)
+        partners = self._with_keys(place, rows, doubtful)
+        link = self._pairing.links[self._pairing.places.index(other)]
+        values = self._values(self._pairing.places.index(place), partners)
+        keys = self._untouched(other, self._sources.referring(other, [(link, values)])).distinct()
+        keys = self._sources.materialize(f"others_{place}", keys)
+        held = self._with_keys(other, self._rows({other: keys})[other], keys)
+        accompanied = self._met(place, partners, other, held)
+        return self._without(doubtful, accompanied)
+
+    def _met(self, place: int, rows: DataFrame, other: int, others: DataFrame, also: Sequence[str] = ()) -> DataFrame:
+        """Return the keys of rows of one side that match rows of the other side, with columns of the latter."""
+        one, another = (self._join.inputs[side].alias for side in (place, other))
+        same = [f"{quote(one, name)} = {quote(another, name)}" for name in self._scope]
+        on = F.expr(" AND ".join([*same, f"({self._pairing.on})"]))
+        joined = rows.alias(one).join(others.alias(another), on=on, how="inner")
+        key = key_struct(self._join.inputs[place].key, self._types[place], f"{quote(one)}.")
+        scopes = (F.col(quote(one, name)).alias(name) for name in self._scope)
+        further = (F.col(quote(another, name)).alias(name) for name in also)
+        return joined.select(*scopes, F.expr(key).alias(KEY), *further)
+
+    def _values(self, side: int, rows: DataFrame) -> DataFrame:
+        """Return the distinct values of rows of a side as `key`; a null has no value."""
+        link = self._pairing.links[side]
+        found = rows.alias(self._join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
+        value = F.expr(reference(link, self._types[link.input])).alias(KEY)
+        distinct = found.select(*(F.col(quote(name)) for name in self._scope), value).distinct()
+        return self._sources.materialize(f"values_{link.over}", distinct)
+
+    def _with_keys(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
+        """Filter rows of a side to those with one of the keys."""
+        return self._by_key(place, rows, keys, "left_semi")
+
+    def _by_key(self, place: int, rows: DataFrame, keys: DataFrame, how: str) -> DataFrame:
+        condition = [f"{quote('row', name)} = {quote('known', name)}" for name in self._scope]
+        condition.append(f"{key_struct(self._join.inputs[place].key, self._types[place], 'row.')} = known.key")
+        return rows.alias("row").join(keys.alias("known"), on=F.expr(" AND ".join(condition)), how=how)
+
+    def _marked(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
+        """Add ALONE to rows of a side: whether their key is one of the keys."""
+        joined = self._by_key(place, rows, keys, "left")
+        columns = (F.col(quote("row", name)) for name in rows.columns)
+        return joined.select(*columns, F.expr("known.key IS NOT NULL").alias(ALONE))
+
+    def _untouched(self, place: int, keys: DataFrame) -> DataFrame:
+        """Leave out the keys of touched rows of a side."""
+        return self._without(keys, self._touched[place]) if place in self._touched else keys
+
+    def _without(self, keys: DataFrame, others: DataFrame) -> DataFrame:
+        condition = [f"{quote('one', name)} = {quote('other', name)}" for name in self._scope]
+        on = F.expr(" AND ".join([*condition, "one.key = other.key"]))
+        return keys.alias("one").join(others.alias("other"), on=on, how="left_anti")
+
+
+def _same(frame: DataFrame) -> DataFrame:
+    return frame

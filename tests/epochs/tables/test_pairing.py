@@ -1,0 +1,291 @@
+"""Joins in which rows match in any number, through real Delta tables and the driver."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import DataFrame, SparkSession
+
+from lakehouse import limits
+from lakehouse.errors import BrokenEpoch, Drifted, GateFailed, PipelineFileError
+from pipelines import Pipeline
+from pipelines.epochs.tables import load
+from pipelines.joins import pairing
+from pipelines.plan.values import EpochPlan
+from tests.lake import Lake, only
+
+pytestmark = pytest.mark.gated
+
+A, B, G = "aid INT, city STRING, v INT", "bid INT, city STRING, w INT, gref INT", "gid INT, g STRING"
+SOURCES = {"a": "aid", "b": "bid", "g": "gid"}
+MANY = "SELECT a.aid, b.bid, a.v, b.w, a.city FROM a {} JOIN b ON a.city = b.city"
+JOINS = {
+    **{f"many_{how}": MANY.format(how) for how in ("inner", "left", "right", "full")},
+    "parent": "SELECT a.aid, b.bid, a.v, b.w FROM a LEFT JOIN b ON b.gref = a.aid AND b.w <> 1",
+    "null_safe": "SELECT a.aid, b.bid, b.w FROM a FULL JOIN b ON a.city <=> b.city AND a.v = b.w WHERE b.w IS NULL "
+    "OR b.w > 0",
+    "on_top": "SELECT x.aid AS one, y.aid AS other, g.g FROM a x LEFT JOIN a y ON x.city = y.city AND x.v < y.v "
+    "LEFT JOIN g ON y.v = g.gid",
+}
+FEWER = ("many_full", "parent", "null_safe", "on_top")
+CITIES, SEED = ["x", "x", "y", "z", None], 11
+
+
+class Pairs(Lake):
+    """Tables whose rows match in any number."""
+
+    def fill(self, script: random.Random) -> None:
+        """Create the tables with some rows."""
+        for name, columns in (("a", A), ("b", B), ("g", G)):
+            self.create(name, columns)
+        self.sql(f"INSERT INTO {{a}} VALUES {self._rows(script, 7, 1)}", "a")
+        self.sql(f"INSERT INTO {{b}} VALUES {self._rows(script, 7, 2)}", "b")
+        self.sql("INSERT INTO {g} VALUES (0, 'p'), (1, 'q'), (2, NULL)", "g")
+
+    def _rows(self, script: random.Random, number: int, values: int) -> str:
+        ids = script.sample(range(1, 12), number)
+        return ", ".join(f"({one}, {self._city(script)}, {self._numbers(script, values)})" for one in ids)
+
+    def _city(self, script: random.Random) -> str:
+        city = script.choice(CITIES)
+        return "NULL" if city is None else f"'{city}'"
+
+    def _numbers(self, script: random.Random, values: int) -> str:
+        return ", ".join(str(script.choice([0, 1, 2, 3, "NULL"])) for _ in range(values))
+
+    def commit(self, script: random.Random) -> str:
+        """Make one commit of a random kind."""
+        name, key, values = script.choice([("a", "aid", 1), ("b", "bid", 2), ("g", "gid", 0)])
+        if name == "g":
+            statement = f"UPDATE {{g}} SET g = 'g{script.randrange(9)}' WHERE gid = {script.randrange(3)}"
+        else:
+            column, columns = ("v", "aid, city, v") if name == "a" else ("w", "bid, city, w, gref")
+            one, two = script.randrange(1, 12), script.randrange(1, 12)
+            statement = script.choice(
+                [
+                    f"DELETE FROM {{{name}}} WHERE {key} IN ({one}, {two})",
+                    f"UPDATE {{{name}}} SET city = {self._city(script)} WHERE {key} IN ({one}, {two})",
+                    f"UPDATE {{{name}}} SET {column} = {self._numbers(script, 1)} WHERE {key} >= {one}",
+                    f"MERGE INTO {{{name}}} t USING (VALUES {self._rows(script, 2, values)}) s ON t.{key} = s.col1 "
+                    f"WHEN MATCHED THEN UPDATE SET city = s.col2, {column} = s.col3 "
+                    f"WHEN NOT MATCHED THEN INSERT ({columns}) "
+                    f"VALUES ({', '.join(f's.col{n + 1}' for n in range(2 + values))})",
+                ]
+            )
+        self.sql(statement, name)
+        return statement
+
+    def meant(self, sql: str) -> Counter[tuple[Any, ...]]:
+        """Evaluate a statement over the tables as they are."""
+        for name in SOURCES:
+            self.spark.read.format("delta").load(self.path(name)).createOrReplaceTempView(name)
+        return Counter(tuple(row) for row in self.spark.sql(sql).collect())
+
+    def joins(self, joins: dict[str, str]) -> Pipeline:
+        """Write a pipeline file of several joins, and load it."""
+        content = {
+            "pipeline": "pairs",
+            "storage": {"path": "./lake"},
+            "sources": {name: {"key": key} for name, key in SOURCES.items()},
+            "joins": {name: {"sql": sql} for name, sql in joins.items()},
+        }
+        self.file.write_text(yaml.safe_dump(content))
+        return Pipeline.load(self.file)
+
+
+def changed(before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]], keys: int) -> list[tuple[str, Any]]:
+    """Return what a change feed holds if it has exactly the difference."""
+    old, new = ({row[:keys]: row for row in rows} for rows in (before - after, after - before))
+    expected: list[tuple[str, Any]] = []
+    for key, row in old.items():
+        expected.append(("update_preimage" if key in new else "delete", row))
+    for key, row in new.items():
+        expected.append(("update_postimage" if key in old else "insert", row))
+    return sorted(expected, key=repr)
+
+
+@pytest.mark.parametrize(
+    ("few", "names", "epochs"),
+    [
+        pytest.param(True, FEWER, 2, id="through the driver"),
+        pytest.param(True, tuple(JOINS), 4, id="all through the driver", marks=pytest.mark.slow),
+        pytest.param(False, tuple(JOINS), 3, id="all through the stage", marks=pytest.mark.slow),
+    ],
+)
+def test_results_and_feeds_of_random_histories(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    few: bool,
+    names: tuple[str, ...],
+    epochs: int,
+) -> None:
+    """After each epoch every result is its statement over the tables, and its feed is the difference of two results."""
+    monkeypatch.setattr(EpochPlan, "via_driver", few)
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # so that rows are looked up as those of large tables are
+    lake, script = Pairs(spark, tmp_path), random.Random(SEED)
+    lake.fill(script)
+    joins = {name: JOINS[name] for name in names}
+    pipeline = lake.joins(joins)
+    before: dict[str, Counter[tuple[Any, ...]]] = {name: Counter() for name in joins}
+    for epoch in range(epochs + 1):
+        told = [lake.commit(script) for _ in range(4)] if epoch else ["load"]
+        seen = {name: lake.version(name) if epoch else 0 for name in joins}
+        pipeline.run(spark)
+        for name, sql in joins.items():
+            expected = lake.meant(sql)
+            story = f"seed {SEED}, epoch {epoch}, {name}, after {told}"
+            assert Counter(lake.rows(name)) == expected, story
+            assert lake.feed(seen[name], name) == changed(before[name], expected, 2), story
+            before[name] = expected
+    for reports in (pipeline.verify(spark), pipeline.verify(spark, quick=True)):
+        assert [report.outcome for report in reports] == ["done"] * len(joins)
+
+
+@pytest.fixture(scope="module")
+def loaded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pairs:
+    lake = Pairs(spark, tmp_path_factory.mktemp("pairs"))
+    lake.fill(random.Random(3))
+    lake.sql("INSERT INTO {a} VALUES (50, 'lonely', 1), (51, 'pair', 1), (52, 'pair', 2)", "a")
+    lake.sql("INSERT INTO {b} VALUES (60, 'pair', 1, 1), (61, 'nobody', 1, 1)", "b")
+    full(lake).run(spark)
+    return lake
+
+
+def full(lake: Pairs) -> Pipeline:
+    return lake.joins({"result": MANY.format("full")})
+
+
+def fresh(loaded: Pairs, tmp_path: Path) -> Pairs:
+    return Pairs(loaded.spark, loaded.copy(tmp_path / "lake").folder)
+
+
+def test_a_backfill_reconciles_keys_with_nulls(loaded: Pairs, tmp_path: Path) -> None:
+    lake = fresh(loaded, tmp_path)
+    expected = Counter(lake.rows())
+    for options in ({}, {"slices": 3}, {"where": "city = 'pair' OR city IS NULL"}):
+        lake.sql("DELETE FROM {result} WHERE aid IS NULL AND w IS NOT NULL")
+        lake.sql("UPDATE {result} SET w = 77 WHERE bid = 60")
+        lake.sql("INSERT INTO {result} VALUES (999, NULL, 1, 1, 'pair')")
+        with pytest.raises(Drifted):
+            full(lake).verify(lake.spark, quick=True)
+        only(full(lake).backfill(lake.spark, **options))
+        assert Counter(lake.rows()) == expected, options
+        only(full(lake).verify(lake.spark))
+        only(full(lake).verify(lake.spark, quick=True))
+
+
+def no_look_up_of_others(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
+    """Let a partner stand alone as soon as it matches no touched row."""
+    patch.setattr(pairing._Pairs, "_without", lambda pairs, keys, others: keys)
+
+
+def partners_never_alone(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
+    """Let no partner stand alone."""
+    patch.setattr(pairing._Pairs, "_alone", lambda pairs, place, own, rows: pairs._touched[1].where("false"))
+
+
+def without_partners(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
+    """Forget the rows of the other side that have the value of a touched row."""
+    real = pairing._Pairs._partners
+    patch.setattr(pairing._Pairs, "_partners", lambda pairs, place, others: real(pairs, place, others).where("false"))
+
+
+def without_old_values(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
+    """Forget the values that touched rows had."""
+    real = pairing._Pairs._values
+    patch.setattr(
+        pairing._Pairs,
+        "_values",
+        lambda pairs, side, rows: real(
+            pairs, side, rows.where("_lakejoin_image = 'new'") if "_lakejoin_image" in rows.columns else rows
+        ),
+    )
+
+
+def each_change_twice(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
+    """Double every pair."""
+    real = pairing._Pairs.changes
+    patch.setattr(pairing._Pairs, "changes", lambda pairs: real(pairs).unionAll(real(pairs)))
+
+
+MOVES = "UPDATE {b} SET city = 'elsewhere' WHERE bid = 60"
+FIRST = "INSERT INTO {b} VALUES (62, 'lonely', 5, 5)"
+SECOND = "INSERT INTO {b} VALUES (62, 'pair', 5, 5)"
+
+
+@pytest.mark.parametrize(
+    ("fault", "changes", "told"),
+    [
+        (no_look_up_of_others, [SECOND], "a delete removes an existing row"),
+        (partners_never_alone, [FIRST], "the result changes wherever"),
+        (without_partners, [MOVES], "the result changes wherever"),
+        (without_old_values, [MOVES], "the result changes wherever"),
+        (each_change_twice, [FIRST], "one change per key"),
+    ],
+)
+def test_the_gate_finds_planted_faults(
+    loaded: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any, changes: list[str], told: str
+) -> None:
+    lake = fresh(loaded, tmp_path)
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)
+    for change in changes:
+        lake.sql(change, "b")
+    version = lake.version()
+    with monkeypatch.context() as patch:
+        fault(lake, patch)
+        with pytest.raises(GateFailed, match=told):
+            full(lake).run(lake.spark)
+    assert lake.version() == version
+    full(lake).run(lake.spark)
+    assert Counter(lake.rows()) == lake.meant(MANY.format("full"))
+
+
+def test_a_pattern_of_nulls_that_merge_leaves_out_breaks_the_epoch(
+    loaded: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = fresh(loaded, tmp_path)
+    lake.sql(FIRST, "b")
+
+    def without_nulls(keys: DataFrame, columns: Any, prefix: str = "") -> str:
+        return " AND ".join(f"{prefix}`{column}` IS NOT NULL" for column in columns)
+
+    monkeypatch.setattr("lakehouse.publish.null_safe_predicate", without_nulls)
+    with pytest.raises(BrokenEpoch, match="epoch 2 is broken"):
+        full(lake).run(lake.spark)
+
+
+def test_the_gate_of_a_load_finds_a_wrong_row(loaded: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = fresh(loaded, tmp_path)
+    joins = {"again": MANY.format("left")}
+
+    def wrong(rows: DataFrame) -> DataFrame:
+        return rows.where("NOT (aid = 52 AND bid = 60)")
+
+    rows_in_key_order = load.rows_in_key_order
+    monkeypatch.setattr(load, "rows_in_key_order", lambda *given: wrong(rows_in_key_order(*given)))
+    with pytest.raises(GateFailed, match="every row that the join computes"):
+        lake.joins(joins).run(lake.spark)
+    assert not lake.is_there("again")
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELECT a.aid, a.v, b.w FROM a JOIN b ON a.city = b.city", r"without `b\.bid`"),
+        ("SELECT a.*, b.bid FROM a JOIN b ON a.v > b.w", "no equality compares"),
+        (
+            "SELECT a.aid, b.bid, c.aid AS cid FROM a JOIN b ON a.city = b.city JOIN a c ON c.city = b.city",
+            "write two joins",
+        ),
+        ("SELECT coalesce(a.aid, 0) AS aid, b.bid FROM a LEFT JOIN b ON a.city = b.city", "coalesced"),
+        ("SELECT x.aid, y.aid FROM a x JOIN a y ON x.city = y.city", "two outputs are called"),
+        ("SELECT x.v, y.v AS w FROM a x JOIN a y ON x.city = y.city", r"x\.aid AS x_aid"),
+    ],
+)
+def test_messages_say_what_to_write(lake: Lake, sql: str, told: str) -> None:
+    with pytest.raises(PipelineFileError, match=told):
+        lake.pipeline(sql, SOURCES)

@@ -1,0 +1,123 @@
+"""The joins in which rows match in any number that are tried: few values, so that many rows match many."""
+
+from .histories import INT, STRING
+from .stars import Star, equal, table
+
+IDS = [1, 2, 3, 4, 5, 6, 7, None]
+EVERY = (("inner",), ("left",), ("right",), ("full",))
+LEFT_TABLE = table("aid", aid=INT, city=STRING, v=INT, spare=STRING)
+RIGHT_TABLE = table("bid", bid=INT, city=STRING, w=INT, gref=INT)
+GRANDS = table("gid", gid=INT, g=STRING)
+DOMAIN = {
+    "aid": IDS,
+    "bid": IDS,
+    "city": ["x", "x", "x", "y", "y", "z", None],
+    "v": [0, 1, 2, None],
+    "w": [0, 1, 2, None],
+    "spare": ["s", "t"],
+    "gref": [1, 1, 2, 9, None],
+    "gid": [1, 1, 2, 2, 3, None],
+    "g": ["p", "q", None],
+}
+
+
+def _pair(name, types, sql, on, **options):
+    """Describe a join of the two tables; the row has a value of each."""
+    given = {
+        "tables": {"a": LEFT_TABLE, "b": RIGHT_TABLE},
+        "domain": DOMAIN,
+        "inputs": ("a", "b"),
+        "key": lambda a, b, *_: (a.aid, b.bid),
+        "row": lambda a, b, *_: (a.v, b.w),
+        "outputs": ("v", "w"),
+        "key_outputs": ("aid", "bid"),
+        "may_be_absent": True,
+    }
+    return Star(name=name, types=types, sql=sql, on=on, **(given | options))
+
+
+MANY = _pair(
+    "many",
+    EVERY,
+    "SELECT a.aid, b.bid, a.v, b.w FROM a {0} JOIN b ON a.city = b.city",
+    (lambda a, b: equal(a.city, b.city),),
+)
+
+CONDITION = _pair(
+    "condition",
+    EVERY,
+    "SELECT a.aid, b.bid, a.v, b.w FROM a {0} JOIN b ON a.city = b.city AND a.v >= b.w AND b.gref <> 9",
+    (lambda a, b: equal(a.city, b.city) and None not in (a.v, b.w, b.gref) and a.v >= b.w and b.gref != 9,),
+)
+
+WHERE = _pair(
+    "where",
+    EVERY,
+    "SELECT b.bid, a.aid, a.v, b.w FROM a {0} JOIN b ON b.city = a.city WHERE coalesce(a.v, 0) <> coalesce(b.w, 1)",
+    (lambda a, b: equal(a.city, b.city),),
+    where=lambda a, b: (a.v or 0) != (1 if b.w is None else b.w),
+)
+
+NULL_SAFE = _pair(
+    "null-safe",
+    EVERY,
+    "SELECT a.aid, b.bid, a.v, b.w FROM a {0} JOIN b ON a.city <=> b.city AND a.v = b.w",
+    (lambda a, b: a.city == b.city and equal(a.v, b.w),),
+)
+
+PARENT = _pair(
+    "parent",
+    (("left",), ("full",)),
+    "SELECT a.aid, b.bid, a.v, b.w FROM a {0} JOIN b ON b.w = a.aid",
+    (lambda a, b: equal(a.aid, b.w),),
+)
+
+CHILD = _pair(
+    "child",
+    (("right",), ("full",)),
+    "SELECT a.aid, b.bid, a.v, b.w FROM a {0} JOIN b ON a.v = b.bid",
+    (lambda a, b: equal(a.v, b.bid),),
+)
+
+WHOLE_KEYS = _pair(
+    "whole-keys",
+    (("full",),),
+    "SELECT a.aid, b.bid, a.v, b.w FROM a {0} JOIN b ON a.aid = b.bid AND a.v = b.w",
+    (lambda a, b: equal(a.aid, b.bid, a.v, b.w),),
+)
+
+SELF = _pair(
+    "self",
+    EVERY,
+    "SELECT x.aid AS aid, y.aid AS bid, x.v, y.spare AS w FROM a x {0} JOIN a y ON x.city = y.city AND x.v < y.v",
+    (lambda x, y: equal(x.city, y.city) and None not in (x.v, y.v) and x.v < y.v,),
+    tables={"a": LEFT_TABLE},
+    inputs=("a", "a"),
+    key=lambda x, y: (x.aid, y.aid),
+    row=lambda x, y: (x.v, y.spare),
+)
+
+ON_TOP = _pair(
+    "on-top",
+    tuple((how, then) for (how,) in EVERY for then in ("inner", "left")),
+    "SELECT a.aid, b.bid, a.v, g.g FROM a {0} JOIN b ON a.city = b.city {1} JOIN g ON b.gref = g.gid",
+    (lambda a, b: equal(a.city, b.city), lambda a, b, g: equal(b.gref, g.gid)),
+    tables={"a": LEFT_TABLE, "b": RIGHT_TABLE, "g": GRANDS},
+    inputs=("a", "b", "g"),
+    row=lambda a, b, g: (a.v, g.g),
+    outputs=("v", "g"),
+)
+
+BEFORE = _pair(
+    "before",
+    (("left", "inner"), ("inner", "left"), ("left", "left"), ("left", "right"), ("left", "full")),
+    "SELECT a.aid, b.bid, g.g, b.w FROM a {0} JOIN g ON a.v = g.gid {1} JOIN b ON a.city = b.city",
+    (lambda a, g: equal(a.v, g.gid), lambda a, g, b: equal(a.city, b.city)),
+    tables={"a": LEFT_TABLE, "b": RIGHT_TABLE, "g": GRANDS},
+    inputs=("a", "g", "b"),
+    key=lambda a, g, b: (a.aid, b.bid),
+    row=lambda a, g, b: (g.g, b.w),
+    outputs=("g", "w"),
+)
+
+PAIRS = (MANY, CONDITION, WHERE, NULL_SAFE, PARENT, CHILD, WHOLE_KEYS, SELF, ON_TOP, BEFORE)

@@ -1,0 +1,72 @@
+"""
+Joins in which rows match in any number, over random histories.
+
+The histories of one shape and combination of types are one Spark job.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from . import claims
+from .claims import Computed
+from .pair_shapes import BEFORE, ON_TOP, PAIRS, SELF
+from .stars import How, Star, oracle
+from .test_stars import compute
+
+IN_FULL_RUNS = {
+    ON_TOP.name: {("left", "inner"), ("full", "left")},
+    BEFORE.name: {("inner", "left"), ("left", "full")},
+    SELF.name: {("left",), ("full",)},
+}
+"""Of these shapes the other combinations of types are only tried by `make test-all`."""
+
+KINDS = [
+    pytest.param(
+        star,
+        how,
+        id="-".join((star.name, *how)),
+        marks=[pytest.mark.slow] if how not in IN_FULL_RUNS.get(star.name, {how}) else [],
+    )
+    for star in PAIRS
+    for how in star.types
+]
+
+
+@pytest.fixture(scope="module")
+def computed(spark) -> Callable[[Star, How], Computed]:
+    return cache(lambda star, how: compute(spark, star, how))
+
+
+@pytest.mark.parametrize(("star", "how"), KINDS)
+def test_change_sets_are_what_plain_python_finds(computed, star, how):
+    """The change sets add up to the join after every epoch, and hold exactly the rows that differ."""
+    of = computed(star, how)
+    claims.results_follow(of, lambda state: oracle(star, how, state))
+    claims.changes_are_differences(of, lambda state: oracle(star, how, state))
+    claims.changes_are_differences(of)
+    ops = Counter(change.op for epoch in of.changes.values() for change in epoch.values())
+    assert all(ops[op] >= least for op, least in {"insert": 10, "update": 3, "delete": 10}.items()), ops
+
+
+def keeps_lone_rows(star: Star, how: How) -> bool:
+    """Tell whether the rows of an outer side are in the result without a match."""
+    if star is ON_TOP:
+        return how in (("left", "left"), ("right", "left"), ("full", "left"), ("right", "inner"), ("full", "inner"))
+    return how[-1] != "inner"
+
+
+@pytest.mark.parametrize(("star", "how"), [kind for kind in KINDS if keeps_lone_rows(*kind.values)])
+def test_histories_hold_what_outer_joins_should_try(computed, star, how):
+    """Rows lose their last match and find a first one: a row with an absent side replaces a pair, and the reverse."""
+    of = computed(star, how)
+    seen = Counter()
+    for epoch in of.changes.values():
+        for key, change in epoch.items():
+            if None in key:
+                present = next(place for place, part in enumerate(key) if part is not None)
+                others = [other for other in epoch if None not in other and other[present] == key[present]]
+                seen[change.op] += any(epoch[other].op != change.op for other in others)
+    assert all(seen[op] >= 3 for op in ("insert", "delete")), seen
