@@ -33,6 +33,7 @@ class Gates:
                 patch.setattr(kind, "gate", self._unless_judging(kind.gate, Verdict))
             patch.setattr(TablesKind, "prefetch", self._unless_judging(TablesKind.prefetch, lambda: None))
             patch.setattr(load, "gate_loaded", self._unless_judging(load.gate_loaded, Verdict))
+            patch.setattr(load, "gate_loaded_pairs", self._unless_judging(load.gate_loaded_pairs, Verdict))
             yield
 
     @contextmanager

@@ -169,7 +169,7 @@ class _Gate:
         """Return the keys of each side to check: of staged rows and of changed rows, or of a share of them."""
         share = max(rows // limits.LEFT_OUT_ROWS, 1)
         sample = lines.where(f"pmod(xxhash64(key, '{self._sources.salt}'), {share}) = 0")
-        reached = self._sources.reached() if touched else {}
+        reached = self._sources.affected() if touched else {}
         return self._keys(sample, reached)
 
     def with_sources(self, sample: DataFrame, salt: str) -> Keys:

@@ -172,7 +172,7 @@ class Sources:
             `key` (struct<k0, …>) of all these rows, or of `share` rows for each changed source; None if no source
             changed, or if the keys are too large for the driver.
         """
-        reached = self.reached()
+        reached = self.affected()
         frames = [reached[member].select("key") for member in self.members if member in reached]
         if not frames:
             return None
@@ -182,7 +182,7 @@ class Sources:
         except TooLarge:
             return None
 
-    def reached(self) -> dict[int, DataFrame]:
+    def affected(self) -> dict[int, DataFrame]:
         """
         Return the keys of the rows of each input that changed, or that refer to a row that changed, step by step.
 

@@ -17,7 +17,7 @@ from pipelines.spec.statement.added_columns import MATCHED, PREFIX
 
 PRESENT, ROW = (f"{PREFIX}{name}" for name in ("present", "row"))
 
-TOUCHED, ALONE = (f"{PREFIX}{name}" for name in ("touched", "alone"))
+TOUCHED, UNMATCHED = (f"{PREFIX}{name}" for name in ("touched", "unmatched"))
 """Columns of the rows of a pairing: whether a row is touched, and whether it has no match among untouched rows."""
 
 
@@ -31,8 +31,8 @@ def meaning(
         tables: The rows of each input in the order of FROM: the columns that the join uses, and the scope columns.
         join: The join.
         scope: Columns that separate independent histories: rows match only if all of them are equal.
-        of_touched: Whether the rows of a pairing have the columns TOUCHED and ALONE. Then two rows match only if one of
-            them is touched, and a row without a match is in the result only if ALONE says that it has none at all.
+        of_touched: Whether the rows of a pairing have the columns TOUCHED and UNMATCHED. Then two rows match only if
+            one of them is touched, and a row without a match is in the result only if UNMATCHED says that it has none.
 
     Returns:
         The scope columns, then the columns of the SELECT list. Rows with a null primary key are ignored, because they
@@ -52,7 +52,7 @@ def meaning(
             together.append("(" + " OR ".join(quote(join.inputs[n].alias, TOUCHED) for n in pairing.places) + ")")
         joined = joined.join(table, on=F.expr(" AND ".join([*together, f"({step.on})"])), how=step.how)
         if pairing is not None:
-            left, right = (quote(join.inputs[n].alias, ALONE) for n in pairing.places)
+            left, right = (quote(join.inputs[n].alias, UNMATCHED) for n in pairing.places)
             joined = joined.where(f"({left} IS NOT NULL AND {right} IS NOT NULL) OR coalesce({left}, {right})")
         if step.how == "right":
             scopes = added

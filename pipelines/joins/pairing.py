@@ -29,7 +29,7 @@ from pipelines.joins.kernel import (
     reference,
     referenced,
 )
-from pipelines.joins.meaning import ALONE, TOUCHED, meaning
+from pipelines.joins.meaning import TOUCHED, UNMATCHED, meaning
 from pipelines.spec import Pairing, ResolvedQuery
 
 KEY = "key"
@@ -124,10 +124,10 @@ class _Pairs:
         return self._sources.materialize(f"partners_{place}", self._untouched(place, found).distinct())
 
     def _side(self, place: int, own: dict[int, DataFrame], beside: dict[int, DataFrame]) -> DataFrame:
-        """Return the touched rows of a side and their partners on it, in both images, with TOUCHED and ALONE."""
+        """Return the touched rows of a side and their partners on it, in both images, with TOUCHED and UNMATCHED."""
         parts = []
         if place in own:
-            parts.append(own[place].withColumns({TOUCHED: F.lit(True), ALONE: F.lit(True)}))
+            parts.append(own[place].withColumns({TOUCHED: F.lit(True), UNMATCHED: F.lit(True)}))
         if place in beside:
             parts.append(self._partner_images(place, own, beside[place]))
         whole = parts[0]
@@ -136,14 +136,14 @@ class _Pairs:
         return whole
 
     def _partner_images(self, place: int, own: dict[int, DataFrame], rows: DataFrame) -> DataFrame:
-        """Return the partners on a side in both images, with ALONE: whether they match no untouched row."""
+        """Return the partners on a side in both images, with UNMATCHED: whether they match no untouched row."""
         is_outer = self._pairing.outer[self._pairing.places.index(place)]
-        alone = self._alone(place, own, rows) if is_outer else None
-        found = rows.withColumn(ALONE, F.lit(False)) if alone is None else self._marked(place, rows, alone)
+        unmatched = self._unmatched_keys(place, own, rows) if is_outer else None
+        found = rows.withColumn(UNMATCHED, F.lit(False)) if unmatched is None else self._marked(place, rows, unmatched)
         both = F.explode(F.array(F.lit(OLD), F.lit(NEW))).alias(IMAGE)
         return found.select("*", both, F.lit(False).alias(TOUCHED))
 
-    def _alone(self, place: int, own: dict[int, DataFrame], rows: DataFrame) -> DataFrame:
+    def _unmatched_keys(self, place: int, own: dict[int, DataFrame], rows: DataFrame) -> DataFrame:
         """Return the keys of the partners that match touched rows in one image only, and no untouched row in any."""
         other = next(one for one in self._pairing.places if one != place)
         met = self._met(place, rows, other, own[other], also=[IMAGE])
@@ -188,10 +188,10 @@ class _Pairs:
         return rows.alias("row").join(keys.alias("known"), on=F.expr(" AND ".join(condition)), how=how)
 
     def _marked(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
-        """Add ALONE to rows of a side: whether their key is one of the keys."""
+        """Add UNMATCHED to rows of a side: whether their key is one of the keys."""
         joined = self._by_key(place, rows, keys, "left")
         columns = (F.col(quote("row", name)) for name in rows.columns)
-        return joined.select(*columns, F.expr("known.key IS NOT NULL").alias(ALONE))
+        return joined.select(*columns, F.expr("known.key IS NOT NULL").alias(UNMATCHED))
 
     def _untouched(self, place: int, keys: DataFrame) -> DataFrame:
         """Leave out the keys of touched rows of a side."""

@@ -80,10 +80,9 @@ def resume_load(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry |
 def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Stopwatch) -> Entry:
     """Create the result, fill it in one commit, run its gate on the table, and write the committed row."""
     spark, engine, ledger = workspace.spark, workspace.engine, workspace.ledger
-    key = list(bound.join.key)
     with watch.step("load"):
         checksum = None
-        create(spark, bound.result, bound.columns, key)
+        create(spark, bound.result, bound.columns, list(bound.join.key))
         made = check_owner(engine, get(engine, bound.result), 0, {entry.run_id})
         if not any(commit.metadata == entry.run_id for commit in made):
             watched = Watched(rows_in_key_order(workspace, bound), list(bound.columns))
@@ -95,12 +94,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     if commit is None:
         raise AnotherRun(entry.join, f"epoch {entry.epoch} was written by another run meanwhile")
     with watch.step("gate"):
-        sources, warned = sources_of(workspace, Epoch(bound, _plan_of(entry))), Verdict()
-        paired, at = paired_of(bound), commit.version
-        if paired is None:
-            verdict = gate_loaded(spark, bound.result, at, key, sources, entry.run_id)
-        else:
-            verdict = gate_loaded_pairs(spark, bound.result, at, sources, paired, entry.run_id)
+        verdict, warned = _gate(workspace, bound, entry, commit.version), Verdict()
         if verdict.passed:
             loaded = partial(read, spark, bound.result, commit.version)
             verdict, warned = gate_of_yours(workspace, entry.join, loaded)
@@ -121,6 +115,14 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     checksum = checksum if has_checksum(list(bound.columns)) else None
     entry = replace(entry, counts=counts, writes=tuple(writes), message="\n".join(warned.findings), checksum=checksum)
     return close(workspace, entry, watch)
+
+
+def _gate(workspace: Workspace, bound: BoundJoin, entry: Entry, version: int) -> Verdict:
+    """Validate the version of the result that a load has written."""
+    sources, paired = sources_of(workspace, Epoch(bound, _plan_of(entry))), paired_of(bound)
+    if paired is None:
+        return gate_loaded(workspace.spark, bound.result, version, bound.join.key, sources, entry.run_id)
+    return gate_loaded_pairs(workspace.spark, bound.result, version, sources, paired, entry.run_id)
 
 
 def _plan_of(entry: Entry) -> EpochPlan:

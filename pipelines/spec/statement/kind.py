@@ -16,18 +16,14 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pipelines.spec.names import nearest
 from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.objection import Objection
-from pipelines.spec.statement.columns import ambiguous, coalesced, conjuncts, in_key, is_null_of_nulls, place_of
+from pipelines.spec.statement.columns import ambiguous, coalesced, conjuncts, is_null_of_nulls, place_of
 from pipelines.spec.statement.definition import How
 from pipelines.spec.statement.inputs import Inputs
 from pipelines.spec.statement.pairing import paired
 from pipelines.spec.statement.statement import Inferred, Keys, Link, Side, Step
 from pipelines.spec.statement.windows import windowed
-
-ALIKE = 0.8
-"""The similarity from which a column counts as a misspelled key column."""
 
 
 def infer(
@@ -237,15 +233,9 @@ class _Clause:
         """Pair each row with all rows that it matches."""
         found = paired(self.sides, self.keys, self.how, self.on, self._place)
         if isinstance(found, Objection):
-            hints = (self._misspelled(one) for equality in conjuncts(self.on) for one in equality.find_all(exp.Column))
-            return found._replace(hint=next(filter(None, hints), found.hint))
+            return found
         pairing, further = found
         return self.sides, Keys((pairing.left, pairing.right), frozenset(), self.keys.links, pairing), further
-
-    def _misspelled(self, column: exp.Column) -> str:
-        """Return a hint to the key column that a column most likely means; empty if none is similar."""
-        place = self._place(column)
-        return "" if place is None else _misspelled_key(column, self.sides[place])
 
     def _other_conditions(self, is_of_key: Callable[[exp.Expr, exp.Expr], bool]) -> tuple[exp.Expr, ...]:
         """Return the conditions of ON that are not an equality of the key, in either order of its operands."""
@@ -298,13 +288,6 @@ class _Clause:
 
     def _place(self, node: exp.Expr) -> int | None:
         return place_of(node, self.sides)
-
-
-def _misspelled_key(node: exp.Expr, side: Side) -> str:
-    """Return a hint to the key column that a misspelled column most likely means; empty if none is similar."""
-    if not isinstance(node, exp.Column) or in_key(node.name, side):
-        return ""
-    return nearest(node.name, side.key, at_least=ALIKE)
 
 
 def _misplaced(inputs: Inputs) -> Objection | None:

@@ -9,7 +9,8 @@ from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.objection import Objection
 from pipelines.spec.statement.added_columns import added_columns
 from pipelines.spec.statement.columns import coalesced, place_of
-from pipelines.spec.statement.statement import Inferred
+from pipelines.spec.statement.pairing import misspelled_key
+from pipelines.spec.statement.statement import Inferred, Pairing
 
 TAKEN_BY_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
@@ -157,16 +158,28 @@ def _key_of_pair(found: Inferred) -> list[tuple[int | None, str]]:
     return [(place, name.lower()) for place in places for name in found.sides[place].key]
 
 
+def _key_of_pair_dropped(part: int, found: Inferred, pairing: Pairing) -> Objection:
+    """Create the objection that the SELECT list lacks a key column of a pairing; a coalesced column does not count."""
+    keys = [(place, name) for place in found.keys.members for name in found.sides[place].key]
+    place, name = keys[part]
+    side = found.sides[place]
+    problem = f"SELECT: many rows match one row, so the result has no key without `{side.alias}.{name}`"
+    wrong = misspelled_key(pairing, found.sides)
+    if wrong is not None:
+        return Objection(problem, wrong[1], wrong[0])
+    is_shared = [other.lower() for _, other in keys].count(name.lower()) > 1
+    item = f"{side.alias}.{name}" + (f" AS {side.alias}_{name}" if is_shared else "")
+    compared = [one.right if place == pairing.right else one.left for one in pairing.equalities]
+    columns = [end.name for end in compared if isinstance(end, exp.Column)]
+    unique = f"; or, if no two rows of {side.source} are equal in {', '.join(columns)}, declare that as its `key:`"
+    is_key = not columns or {column.lower() for column in columns} >= {one.lower() for one in side.key}
+    return Objection(problem, f"add `{item}` as a column of its own{'' if is_key else unique}", "SELECT")
+
+
 def _key_dropped(part: int, found: Inferred) -> Objection:
     """Create the objection that the SELECT list lacks a part of the key, naming the required item."""
     if found.keys.pairing is not None:
-        keys = [(found.sides[place], name) for place in found.keys.members for name in found.sides[place].key]
-        side, name = keys[part]
-        is_shared = [other.lower() for _, other in keys].count(name.lower()) > 1
-        item = f"{side.alias}.{name}" + (f" AS {side.alias}_{name}" if is_shared else "")
-        problem = f"SELECT: the result has no key without `{side.alias}.{name}`: many rows match one row"
-        coalesced = "; a coalesced column does not say which row is absent"
-        return Objection(problem, f"add `{item}`, as a column of its own{coalesced}", "SELECT")
+        return _key_of_pair_dropped(part, found, found.keys.pairing)
     written = [f"{found.sides[place].alias}.{found.sides[place].key[part]}" for place in found.keys.holders]
     name = found.sides[found.keys.members[0]].key[part]
     needed = written[0] if len(written) == 1 else f"coalesce({', '.join(written)}) AS {name}"

@@ -12,11 +12,15 @@ from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
+from pipelines.spec.names import nearest
 from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.objection import Objection
-from pipelines.spec.statement.columns import conjuncts
+from pipelines.spec.statement.columns import conjuncts, in_key
 from pipelines.spec.statement.definition import How
 from pipelines.spec.statement.statement import Equality, Keys, Pairing, Side
+
+ALIKE = 0.8
+"""The similarity from which a column counts as a misspelled key column."""
 
 TWO_JOINS = "write two joins of the file: the second one reads the result of the first"
 
@@ -66,6 +70,21 @@ def paired(
         example = f"{sides[left].alias}.<column> = {sides[new].alias}.<column>"
         return Objection(problem, f"add one, such as {example}, with an alias before each column", on)
     return Pairing(left, new, how, tuple(equalities)), tuple(further)
+
+
+def misspelled_key(pairing: Pairing, sides: Sequence[Side]) -> tuple[exp.Expr, str] | None:
+    """Return a column of the equalities that is most likely a misspelled key, with a hint to it; None if none is."""
+    ends = (
+        (place, end)
+        for one in pairing.equalities
+        for place, end in ((pairing.left, one.left), (pairing.right, one.right))
+    )
+    for place, end in ends:
+        if isinstance(end, exp.Column) and not in_key(end.name, sides[place]):
+            hint = nearest(end.name, sides[place].key, at_least=ALIKE)
+            if hint:
+                return end, hint
+    return None
 
 
 def _equality(

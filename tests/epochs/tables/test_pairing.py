@@ -183,9 +183,9 @@ def no_look_up_of_others(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pairing._Pairs, "_without", lambda pairs, keys, others: keys)
 
 
-def partners_never_alone(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
+def partners_never_unmatched(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
     """Let no partner stand alone."""
-    patch.setattr(pairing._Pairs, "_alone", lambda pairs, place, own, rows: pairs._touched[1].where("false"))
+    patch.setattr(pairing._Pairs, "_unmatched_keys", lambda pairs, place, own, rows: pairs._touched[1].where("false"))
 
 
 def without_partners(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ SECOND = "INSERT INTO {b} VALUES (62, 'pair', 5, 5)"
     ("fault", "changes", "told"),
     [
         (no_look_up_of_others, [SECOND], "a delete removes an existing row"),
-        (partners_never_alone, [FIRST], "the result changes wherever"),
+        (partners_never_unmatched, [FIRST], "the result changes wherever"),
         (without_partners, [MOVES], "the result changes wherever"),
         (without_old_values, [MOVES], "the result changes wherever"),
         (each_change_twice, [FIRST], "one change per key"),
@@ -281,7 +281,7 @@ def test_the_gate_of_a_load_finds_a_wrong_row(loaded: Pairs, tmp_path: Path, mon
             "SELECT a.aid, b.bid, c.aid AS cid FROM a JOIN b ON a.city = b.city JOIN a c ON c.city = b.city",
             "write two joins",
         ),
-        ("SELECT coalesce(a.aid, 0) AS aid, b.bid FROM a LEFT JOIN b ON a.city = b.city", "coalesced"),
+        ("SELECT coalesce(a.aid, 0) AS aid, b.bid FROM a LEFT JOIN b ON a.city = b.city", "as a column of its own"),
         ("SELECT x.aid, y.aid FROM a x JOIN a y ON x.city = y.city", "two outputs are called"),
         ("SELECT x.v, y.v AS w FROM a x JOIN a y ON x.city = y.city", r"x\.aid AS x_aid"),
     ],

@@ -113,10 +113,12 @@ def test_a_table_may_refer_to_itself():
         "FROM planes p FULL JOIN flights f ON f.tailnum = p.tailnum",
     ],
 )
-def test_a_preserved_referenced_side_is_refused(sql):
-    """One plane has many flights: a plane without flights would have no key of the result."""
-    (fault,) = refusals(f"SELECT * {sql}")
-    assert "JOIN keeps unmatched rows of planes" in fault
+def test_a_referenced_outer_side_is_paired(sql):
+    """One plane has many flights or none: the result has the keys of both."""
+    statement = taken_apart(f"SELECT f.flight_id, p.tailnum {sql}")
+    assert (statement.kind, set(statement.key)) == ("many-to-many", {"flight_id", "tailnum"})
+    (fault,) = refusals(f"SELECT p.tailnum {sql}")
+    assert "no key without `f.flight_id`" in fault
 
 
 @pytest.mark.parametrize(
@@ -172,32 +174,55 @@ def test_a_side_that_may_be_missing_is_a_reference_and_no_key():
 
 
 @pytest.mark.parametrize(
+    ("on", "values"),
+    [
+        ("f.carrier = s.state", [("f.carrier", "s.state", False)]),
+        ("s.state <=> f.carrier", [("f.carrier", "s.state", True)]),
+        ("CAST(f.flight_id AS INT) = CAST(s.flight_id AS INT) AND f.delay > s.since", None),
+    ],
+)
+def test_other_equalities_pair_rows_in_any_number(on, values):
+    """Any equality of the two tables compares the values of their rows; other conditions decide pair by pair."""
+    statement = taken_apart(f"SELECT f.flight_id, s.flight_id AS other FROM flights f JOIN status s ON {on}")
+    assert (statement.kind, statement.key) == ("many-to-many", ("flight_id", "other"))
+    found = [(as_written(e.left), as_written(e.right), e.is_null_safe) for e in statement.keys.pairing.equalities]
+    assert found == (values or found)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
     "on",
     [
-        "f.carrier = s.state",
-        "f.carrier <=> s.state",
         "f.flight_id = s.flight_id OR f.delay > 3",
         "f.flight_id > s.flight_id",
         "NOT f.flight_id = s.flight_id",
-        "CAST(f.flight_id AS INT) = CAST(s.flight_id AS INT)",
         "f.flight_id = s.flight_id + f.delay",
-        "unknown.x = other.y",
         "f.flight_id = 5",
         "f.flight_id",
     ],
 )
-def test_without_equal_keys_nothing_keys_the_result(on):
-    """A condition that is no plain equality of the two keys does not make a join that can be kept."""
-    (fault,) = refusals(f"SELECT * FROM flights f JOIN status s ON {on}")
-    assert "the result has no key: the whole key of status, (flight_id), must equal columns" in fault
+def test_without_an_equality_of_both_tables_rows_cannot_be_found(on):
+    """A condition without an equality between columns of one table and of the other is no join that can be kept."""
+    (fault,) = refusals(f"SELECT f.flight_id, s.flight_id AS other FROM flights f JOIN status s ON {on}")
+    assert "no equality compares columns of flights with columns of status" in fault
 
 
-def test_where_nothing_keys_the_result_no_other_equality_is_proposed():
-    """It would change the query; the columns compared may be a key, which the file does not declare."""
-    (fault,) = refusals("SELECT * FROM flights f JOIN status s ON f.carrier = s.state AND s.since = f.day")
-    _, hint = fault.split(" | ")
-    assert " = " not in hint
-    assert "if no two rows of status are equal in state, since, declare these columns as its `key:`" in hint
+def test_columns_that_may_be_an_undeclared_key_are_named():
+    """The columns compared may be a key, which the file does not declare; then the result needs no other key."""
+    (fault,) = refusals("SELECT f.flight_id FROM flights f JOIN status s ON f.carrier = s.state AND s.since = f.day")
+    assert "no key without `s.flight_id`" in fault
+    assert "add `s.flight_id AS s_flight_id` as a column of its own" in fault
+    assert "if no two rows of status are equal in state, since, declare that as its `key:`" in fault
+
+
+def test_a_second_join_of_many_rows_needs_a_join_of_its_own():
+    """A statement pairs rows once; the tables after it are looked up by their whole keys."""
+    many = "SELECT f.flight_id, s.flight_id AS other FROM flights f JOIN status s ON f.carrier = s.state"
+    (fault,) = refusals(f"{many} JOIN flights g ON g.carrier = s.state")
+    assert "write two joins of the file" in fault
+    (fault,) = refusals(f"{many} RIGHT JOIN planes p ON p.tailnum = f.tailnum")
+    assert "look it up by JOIN or LEFT JOIN" in fault
+    assert taken_apart(f"{many} LEFT JOIN planes p ON p.tailnum = f.tailnum").kind == "many-to-many"
 
 
 @pytest.mark.parametrize(
@@ -270,8 +295,10 @@ def test_the_equality_over_one_input_is_the_reference():
 
 
 def test_part_of_a_composite_key_is_not_enough():
-    """Every column of the key must be in the equalities."""
-    assert "the result has no key" in refusals("SELECT * FROM legs l JOIN crews c ON l.day = c.on_day")[0]
+    """Where not every column of the key is in the equalities, many rows match."""
+    sql = "FROM legs l JOIN crews c ON l.day = c.on_day"
+    assert "many rows match one row" in refusals(f"SELECT l.day, l.number {sql}")[0]
+    assert taken_apart(f"SELECT l.day, l.number, c.on_day, c.num {sql}").kind == "many-to-many"
 
 
 def test_an_unqualified_key_of_both_sides_is_ambiguous():
@@ -289,11 +316,14 @@ def test_a_table_cannot_meet_itself_on_its_own_key(on):
 
 
 @pytest.mark.parametrize("extra", ["f.delay > 3", "f.carrier = s.state", "f.flight_id >= s.flight_id", "true"])
-def test_a_full_join_takes_the_key_alone(extra):
-    """A pair that does not meet a further condition would give two result rows for one key; other types keep one."""
+def test_a_full_join_with_a_condition_has_both_keys(extra):
+    """A pair that does not meet a further condition gives two result rows for one key; other types keep one."""
     on = f"ON f.flight_id = s.flight_id AND {extra}"
-    (fault,) = refusals(f"SELECT * FROM flights f FULL JOIN status s {on}")
-    assert "two result rows for one key" in fault
+    assert all(
+        "SELECT: many rows" in fault for fault in refusals(f"SELECT {OF_BOTH} FROM flights f FULL JOIN status s {on}")
+    )
+    both = "f.flight_id, s.flight_id AS other"
+    assert taken_apart(f"SELECT {both} FROM flights f FULL JOIN status s {on}").kind == "many-to-many"
     for join in ("JOIN", "LEFT JOIN", "RIGHT JOIN"):
         assert refusals(f"SELECT * FROM flights f {join} status s {on}") == []
 
