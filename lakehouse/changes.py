@@ -34,6 +34,19 @@ def null_key(key: Sequence[str], prefix: str = "") -> str:
     return "(" + (" OR ".join(f"{prefix}{quote(name)} IS NULL" for name in key) or "FALSE") + ")"
 
 
+def wrong_key(sides: Sequence[Sequence[str]]) -> str:
+    """
+    Return the SQL predicate for rows with a wrong key of several tables: half of the key of one, or no key at all.
+
+    Args:
+        sides: For each table the parts of its key, as SQL; all of them are null where a row lacks the table.
+    """
+    absent = ["(" + " AND ".join(f"{part} IS NULL" for part in parts) + ")" for parts in sides]
+    lacking = ["(" + " OR ".join(f"{part} IS NULL" for part in parts) + ")" for parts in sides]
+    half = (f"({some} AND NOT {whole})" for some, whole in zip(lacking, absent, strict=True))
+    return "(" + " OR ".join([*half, f"({' AND '.join(absent)})"]) + ")"
+
+
 def net(
     feed: DataFrame,
     key: Sequence[str],

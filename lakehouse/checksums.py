@@ -62,7 +62,7 @@ def row_hash(columns: Sequence[StructField], prefix: str = "") -> str:
 
 def has_checksum(columns: Sequence[StructField]) -> bool:
     """Return whether a table has a running checksum: equal rows must have equal hashes, also text under a collation."""
-    return not any("collate" in field.dataType.simpleString() for field in columns)
+    return not any("string collate " in field.dataType.simpleString() for field in columns)
 
 
 def with_hashes(changes: DataFrame, columns: Sequence[StructField]) -> DataFrame:

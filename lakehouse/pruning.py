@@ -100,13 +100,14 @@ class Pruning:
         return " AND ".join(conjuncts) or None
 
 
-def pruning(keys: DataFrame) -> Pruning:
+def pruning(keys: DataFrame, ranges: int | None = None) -> Pruning:
     """
     Compute the values and ranges that cover a set of keys.
 
     Args:
         keys: One column `key` (struct<k0, k1, …>), each key once, no part null. Materialize it if it is expensive to
             compute: it may be read three times.
+        ranges: The most ranges; `limits.KEY_RANGES` if None.
 
     Returns:
         Ranges and, for up to 10,000 keys, the values. The driver collects up to 10,000 keys; for more keys it also
@@ -118,7 +119,7 @@ def pruning(keys: DataFrame) -> Pruning:
     if not kinds:
         return Pruning((), 0 if keys.isEmpty() else None)
     flat = keys.select(*(F.expr(carried(f"key.k{place}", kind)).alias(f"k{place}") for place, kind in kinds))
-    budget = max(limits.KEY_RANGES // len(kinds), 1)
+    budget = max((ranges or limits.KEY_RANGES) // len(kinds), 1)
     parts = (_readable(f"k{place}", kind).alias(f"k{place}") for place, kind in kinds)
     listed = flat.limit(limits.LISTED_KEYS + 1).select(*parts).collect()
     wanted = []
@@ -157,7 +158,8 @@ def null_safe_predicate(keys: DataFrame, columns: Sequence[str], prefix: str = "
             " AND ".join(f"key.k{part} IS {'NULL' if flag[part] else 'NOT NULL'}" for part in parts)
         )
         own = F.expr(numbered(f"key.k{part}" for part in present)).alias("key")
-        found = pruning(of_pattern.select(own)).predicate([columns[part] for part in present], prefix)
+        covering = pruning(of_pattern.select(own), max(limits.KEY_RANGES // len(flags), 1))
+        found = covering.predicate([columns[part] for part in present], prefix)
         absent = [f"{prefix}{quote(columns[part])} IS NULL" for part in parts if flag[part]]
         branch = [*([found] if found else []), *absent]
         if not branch:

@@ -83,7 +83,14 @@ def run_of(commit: Commit) -> str | None:
     return None if commit.metadata is None else commit.metadata.partition("/")[0]
 
 
-def append(frame: DataFrame, address: Address, fence: Fence, *, overwrite: bool = False) -> None:
+def append(
+    frame: DataFrame,
+    address: Address,
+    fence: Fence,
+    *,
+    overwrite: bool = False,
+    unless: Callable[[], bool] = lambda: False,
+) -> bool:
     """
     Append a frame exactly once per epoch and slice, for any number of attempts. Columns are matched by name.
 
@@ -92,12 +99,25 @@ def append(frame: DataFrame, address: Address, fence: Fence, *, overwrite: bool 
         address: The table.
         fence: The owner of the commit.
         overwrite: Whether the rows replace all rows of the table.
+        unless: Called under the lock of the table; if it returns true, nothing is written.
+
+    Returns:
+        Whether the rows were computed; Delta itself skips an append that was made before without a word.
     """
     writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
     writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
     writer = writer.option("userMetadata", fence.user_metadata)
-    save = (lambda: writer.save(address.path)) if address.path else (lambda: writer.saveAsTable(address.table))
-    write(f"load {address.label}", save, address.path)
+
+    def save() -> bool:
+        if unless():
+            return False
+        if address.path:
+            writer.save(address.path)
+        else:
+            writer.saveAsTable(address.table)
+        return True
+
+    return write(f"load {address.label}", save, address.path)
 
 
 def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[str], join: str = "") -> list[Commit]:

@@ -123,6 +123,15 @@ def before_an_epoch_by_a_foreign_key(standard: Lake, loaded: Lake) -> Lake:
     return before_an_epoch(loaded, standard)
 
 
+def before_an_epoch_of_many_to_many(standard: Lake, loaded: Lake) -> Lake:
+    """Keys of the result have nulls: rows of either side without a match are in it."""
+    standard.pipeline("SELECT l.k, r.k AS other, l.v, r.w FROM left l FULL JOIN right r ON length(l.v) + 1 = r.k").run(
+        standard.spark
+    )
+    standard.sql("UPDATE {right} SET w = 'm' WHERE k = 2")
+    return before_an_epoch(loaded, standard)
+
+
 def before_an_epoch_of_a_star(standard: Lake, loaded: Lake) -> Lake:
     """By the key, and by a reference: the right table is there twice."""
     standard.pipeline(
@@ -215,6 +224,7 @@ def is_slow(prepare: Callable[[Lake, Lake], Lake]) -> Any:
         is_slow(before_an_epoch),
         before_an_epoch_with_a_changelog,
         is_slow(before_an_epoch_by_a_foreign_key),
+        is_slow(before_an_epoch_of_many_to_many),
         is_slow(before_an_epoch_of_a_star),
         is_slow(before_an_epoch_of_a_chain),
         is_slow(before_an_epoch_of_a_changelog_source),

@@ -3,20 +3,21 @@ The gate of a join in which rows match in any number: checks its change set, or 
 
     staged keys, changed rows ──► keys of each side to check ──► all rows that share a value with them ──► statement
 
-The gate computes whole groups: every row of both sides that has the value of a row to check. In a whole group the plain
-statement finds every match, so that it shows a pair that does not match, a match that is missing, and a row that stands
-alone beside a match. It shares no code with the joins.
+For a row to check, the gate has every row of the other side with its value, so that the plain statement finds every
+match of it. That shows a pair that does not match, a match that is missing, and an unmatched row beside a match. Where
+WHERE or an inner look-up may hide a pair, some further rows that share a value are checked, too; a row whose only
+hidden match had another value before is not. The gate shares no code with the joins.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from expectations.gate.by_key import NO_LITERALS, driver_copy, trusted, with_keys
+from expectations.gate.by_key import NO_LITERALS, ReadsDiffer, driver_copy, trusted, with_keys
 from expectations.gate.changes import RULES, SOURCE_RULES
 from expectations.gate.judging import is_alike_in_pandas, judged
 from expectations.gate.loaded import LOADED_RULES
@@ -24,7 +25,7 @@ from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
-from lakehouse.changes import key_struct, null_key
+from lakehouse.changes import key_struct, null_key, wrong_key
 from lakehouse.pruning import null_safe_predicate
 from lakehouse.sqltext import numbered, quote, row_struct
 from lakehouse.tables import read
@@ -47,14 +48,14 @@ class Paired:
         values: For each of them the Spark SQL of what the equalities of ON compare, over the aliases.
         types: The types in which these are compared.
         keys: For each of them the names of its key in the result.
-        may_be_absent: Whether a row of the result may lack one of them, so that the parts of its key are null.
+        outer: For each of them whether its unmatched rows are in the result, with nulls for the key of the other one.
     """
 
     places: tuple[int, int]
     values: tuple[tuple[str, ...], tuple[str, ...]]
     types: tuple[DataType, ...]
     keys: tuple[tuple[str, ...], tuple[str, ...]]
-    may_be_absent: bool
+    outer: tuple[bool, bool]
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -63,9 +64,13 @@ class Paired:
 
     @property
     def keyless(self) -> str:
-        """The SQL condition of a line without a key: with no part, or lacking one where none may be absent."""
-        absent = [f"key.k{place} IS NULL" for place in range(len(self.key))]
-        return "(" + (" AND " if self.may_be_absent else " OR ").join(absent) + ")"
+        """The SQL condition of a line with a wrong key: half of one side, neither side, or a side that may not lack."""
+        parts = [f"key.k{place}" for place in range(len(self.key))]
+        first = len(self.keys[0])
+        lacking = [
+            f"{parts[at]} IS NULL" for at, may_lack in ((0, self.outer[1]), (first, self.outer[0])) if not may_lack
+        ]
+        return " OR ".join([wrong_key([parts[:first], parts[first:]]), *lacking])
 
 
 Keys = tuple[DataFrame, DataFrame]
@@ -98,11 +103,22 @@ def gate_pairs(
             the result leaves others out.
     """
     gate = _Gate(sources, paired, changes.schema["after"].dataType)
+    try:
+        return _judge_changes(gate, changes, rows, read(spark, result, base_version), is_incremental=is_incremental)
+    except ReadsDiffer as found:
+        return Verdict((str(found),))
+
+
+def _judge_changes(
+    gate: "_Gate", changes: DataFrame, rows: int, published: DataFrame, *, is_incremental: bool
+) -> Verdict:
+    """Compare staged lines, published rows and rows that the join makes, key by key."""
+    paired = gate.paired
     own = F.expr(numbered(quote("key", name) for name in paired.key)).alias("key")
     lines = changes.select(own, "op", "before", "after", F.lit(True).alias("staged"))
     lines = driver_copy(lines) if rows <= limits.CHANGES_VIA_DRIVER else lines
-    keys = gate.to_check(lines, rows, touched=is_incremental)
-    held = gate.rows(gate.published(read(spark, result, base_version), keys, lines), "held")
+    keys = gate.to_check(lines, rows, is_incremental=is_incremental)
+    held = gate.rows(gate.published(published, keys, lines), "held")
     made = gate.rows(gate.made(keys), "made")
     whole = lines.join(held, on="key", how="full").join(made, on="key", how="full")
     whole = gate.marked(whole, keys)
@@ -134,7 +150,10 @@ def gate_loaded_pairs(
     lines = loaded.select(F.expr(numbered(map(quote, paired.key))).alias("key"))
     sample = driver_copy(lines.orderBy(F.xxhash64("key", F.lit(salt))).limit(limits.LOADED_KEYS))
     keys = gate.with_sources(sample, salt)
-    held, made = gate.rows(gate.of_keys(loaded, keys), "held"), gate.rows(gate.made(keys), "made")
+    try:
+        held, made = gate.rows(gate.of_keys(loaded, keys), "held"), gate.rows(gate.made(keys), "made")
+    except ReadsDiffer as differ:
+        return Verdict((str(differ),))
     row = f"{identical('made', loaded.schema)} <=> {identical('held', loaded.schema)}"
     broken = {
         KEYLESS: paired.keyless,
@@ -163,19 +182,38 @@ class _Gate:
 
     def __init__(self, sources: Sources, paired: Paired, row: DataType) -> None:
         assert isinstance(row, StructType)
-        self._sources, self._paired, self._row = sources, paired, row
+        self._sources, self.paired, self._row = sources, paired, row
 
-    def to_check(self, lines: DataFrame, rows: int, *, touched: bool) -> Keys:
+    def to_check(self, lines: DataFrame, rows: int, *, is_incremental: bool) -> Keys:
         """Return the keys of each side to check: of staged rows and of changed rows, or of a share of them."""
         share = max(rows // limits.LEFT_OUT_ROWS, 1)
         sample = lines.where(f"pmod(xxhash64(key, '{self._sources.salt}'), {share}) = 0")
-        reached = self._sources.affected() if touched else {}
-        return self._keys(sample, reached)
+        keys = self._keys(sample, self._sources.affected() if is_incremental else {})
+        self._sources.check_reads(dict(zip(self.paired.places, keys, strict=True)))
+        return self._with_partners(keys) if is_incremental and self._may_hide_pairs else keys
+
+    @property
+    def _may_hide_pairs(self) -> bool:
+        """Whether WHERE, or an inner look-up, may leave out a pair, so that nothing shows that its rows match."""
+        statement, (_, right) = self._sources.statement, self.paired.places
+        return statement.where is not None or any(how == "inner" for how, _ in statement.steps[right:])
+
+    def _with_partners(self, keys: Keys) -> Keys:
+        """Add some rows of outer sides that share a value with rows to check: they may match such a row unseen."""
+        found = list(keys)
+        for side, place in enumerate(self.paired.places):
+            if self.paired.outer[side]:
+                values = driver_copy(self._values(1 - side, keys[1 - side]).distinct())
+                item = self._sources.inputs[place]
+                partners = self._with_value(side, item.rows.where(f"NOT {null_key(item.key)}"), values)
+                some = partners.orderBy(F.xxhash64("key", F.lit(self._sources.salt))).limit(limits.LOADED_KEYS)
+                found[side] = driver_copy(keys[side].unionAll(some).distinct())
+        return found[0], found[1]
 
     def with_sources(self, sample: DataFrame, salt: str) -> Keys:
         """Return the keys of each side of a sample of the result, and of rows of both inputs."""
         reached = {}
-        for place in self._paired.places:
+        for place in self.paired.places:
             item = self._sources.inputs[place]
             keys = item.rows.where(f"NOT {null_key(item.key)}").select(self._key(place))
             reached[place] = keys.orderBy(F.xxhash64("key", F.lit(salt))).limit(limits.LOADED_KEYS)
@@ -183,7 +221,7 @@ class _Gate:
 
     def _keys(self, lines: DataFrame, reached: dict[int, DataFrame]) -> Keys:
         first, found = 0, []
-        for place, names in zip(self._paired.places, self._paired.keys, strict=True):
+        for place, names in zip(self.paired.places, self.paired.keys, strict=True):
             kinds = self._sources.inputs[place].types
             parts = [f"key.k{first + part}" for part in range(len(names))]
             cast = (f"CAST({part} AS {type_sql(kind)})" for part, kind in zip(parts, kinds, strict=True))
@@ -196,38 +234,48 @@ class _Gate:
         return found[0], found[1]
 
     def made(self, keys: Keys) -> DataFrame:
-        """Return the rows that the statement makes of the rows with these keys: the columns of SELECT."""
-        values = reduce(DataFrame.unionAll, map(self._values, (0, 1), keys)).distinct()
-        values = driver_copy(values)
+        """
+        Return the rows that the statement makes of the rows with these keys: the columns of SELECT.
+
+        Of two rows that match one has a key to check. A row without one may seem to have no match; it is left out.
+        """
+        values = driver_copy(reduce(DataFrame.unionAll, map(self._values, (0, 1), keys)).distinct())
         tables = [item.rows.where(f"NOT {null_key(item.key)}") for item in self._sources.inputs]
-        for side, place in enumerate(self._paired.places):
+        for side, place in enumerate(self.paired.places):
             tables[place] = driver_copy(self._group(side, keys[side], values))
+        statement, (_, right) = self._sources.statement, self.paired.places
+        chosen = " OR ".join(quote(statement.aliases[place], CHECKED) for place in self.paired.places)
+        steps = [
+            (how, f"({on}) AND ({chosen})" if n == right else on) for n, (how, on) in enumerate(statement.steps, 1)
+        ]
         casts = (f"CAST({quote(f.name)} AS {type_sql(f.dataType)}) AS {quote(f.name)}" for f in self._row)
-        return self.of_keys(self._sources.statement.over(tables).selectExpr(*casts), keys)
+        return self.of_keys(replace(statement, steps=tuple(steps)).over(tables).selectExpr(*casts), keys)
 
     def of_keys(self, rows: DataFrame, keys: Keys) -> DataFrame:
         """Filter rows of the result to those with one of the keys on its side."""
-        names = [quote(name) for name in self._paired.key]
+        names = [quote(name) for name in self.paired.key]
         return self._marked(rows, keys, names).where(CHECKED).drop(CHECKED)
 
     def published(self, rows: DataFrame, keys: Keys, lines: DataFrame) -> DataFrame:
         """Return the rows of the result with one of the keys on its side, or with the key of a line."""
         staged = lines.select(F.col("key").alias(STAGED)).distinct()
-        predicates = [null_safe_predicate(staged.select(F.col(STAGED).alias("key")), self._paired.key)]
-        predicates += [trusted(keys[side]).predicate(names) for side, names in enumerate(self._paired.keys)]
+        predicates = [null_safe_predicate(staged.select(F.col(STAGED).alias("key")), self.paired.key)]
+        for side, names in enumerate(self.paired.keys):
+            known = trusted(keys[side])
+            predicates.append("false" if known.keys == 0 else known.predicate(names))
         rows = rows if None in predicates else rows.where(" OR ".join(f"({one or 'false'})" for one in predicates))
-        names = [quote(name) for name in self._paired.key]
-        found = self._marked(rows, keys, names).join(staged, on=F.expr(f"{numbered(names)} = {STAGED}"), how="left")
+        parts = [quote(name) for name in self.paired.key]
+        found = self._marked(rows, keys, parts).join(staged, on=F.expr(f"{numbered(parts)} = {STAGED}"), how="left")
         return found.where(f"{CHECKED} OR {STAGED} IS NOT NULL").drop(CHECKED, STAGED)
 
     def marked(self, lines: DataFrame, keys: Keys) -> DataFrame:
         """Add CHECKED to lines: whether `made` is known for their key."""
-        return self._marked(lines, keys, [f"key.k{place}" for place in range(len(self._paired.key))])
+        return self._marked(lines, keys, [f"key.k{place}" for place in range(len(self.paired.key))])
 
     def _marked(self, rows: DataFrame, keys: Keys, parts: Sequence[str]) -> DataFrame:
         """Add CHECKED: whether the parts of a row's key, as SQL, have one of the keys on its side."""
         first, conditions = 0, []
-        for side, place in enumerate(self._paired.places):
+        for side, place in enumerate(self.paired.places):
             kinds, known = self._sources.inputs[place].types, f"_lakejoin_known_{side}"
             own = zip(parts[first:], kinds, strict=False)
             same_key = f"{numbered(f'CAST({part} AS {type_sql(kind)})' for part, kind in own)} = {known}"
@@ -240,16 +288,16 @@ class _Gate:
 
     def rows(self, rows: DataFrame, name: str) -> DataFrame:
         """Return rows of the result with their key, as `key` (struct<k0, …>) and a struct."""
-        own = numbered(map(quote, self._paired.key))
+        own = numbered(map(quote, self.paired.key))
         return rows.selectExpr(f"{own} AS key", f"{row_struct(self._row.fieldNames())} AS {name}")
 
     def broken(self) -> dict[str, str]:
         """Return for each rule the SQL condition of a line that violates it."""
-        row, key = self._row, self._paired.key
+        row, key = self._row, self.paired.key
         keeps = (same(f"key.k{n}", f"after.{quote(name)}", row[name].dataType) for n, name in enumerate(key))
         exactly = [identical(image, row) for image in ("made", "after")]
         return {
-            KEYLESS: self._paired.keyless,
+            KEYLESS: self.paired.keyless,
             "unnecessary_tombstone": "op = 'delete' AND held IS NULL",
             "update_of_nothing": "op = 'update' AND held IS NULL",
             "insert_of_present": "op = 'insert' AND held IS NOT NULL",
@@ -262,7 +310,7 @@ class _Gate:
 
     def judged(self, lines: DataFrame, broken: dict[str, str], rules: dict[str, str]) -> Verdict:
         """Judge lines, of which only those that violate a rule, or have the key of another one, are looked at."""
-        kinds = [self._row[name].dataType for name in self._paired.key]
+        kinds = [self._row[name].dataType for name in self.paired.key]
         parts = (f"{comparable(f'key.k{n}', kind)} AS key_{n}" for n, kind in enumerate(kinds))
         flags = (f"coalesce({broken[rule]}, FALSE) AS {rule}" for rule in rules)
         batch = lines.selectExpr(*parts, *flags)
@@ -273,11 +321,11 @@ class _Gate:
         copies = F.explode(F.expr("array_repeat(1, CAST(least(rows, 2) AS INT))"))
         found = suspect.select(*numbers, *rules, copies).drop("col").limit(limits.JUDGED_IN_PROCESS)
         plain = is_alike_in_pandas(kinds)
-        return judged(found, self._paired.key, rules, in_process=plain, may_be_absent=True)
+        return judged(found, self.paired.key, rules, in_process=plain, may_be_absent=True)
 
     def _values(self, side: int, keys: DataFrame) -> DataFrame:
         """Return the values of rows of one side with some keys, as `value`; rows without a value have none."""
-        place = self._paired.places[side]
+        place = self.paired.places[side]
         item = self._sources.inputs[place]
         known = NO_LITERALS if self._sources.size <= limits.LITERAL_BYTES else trusted(keys)
         rows = item.rows.where(f"NOT {null_key(item.key)}")
@@ -286,22 +334,38 @@ class _Gate:
 
     def _valued(self, side: int, rows: DataFrame) -> DataFrame:
         """Add to rows of one side their `value`; leave out rows without one."""
-        parts = self._paired.values[side]
-        alias = self._sources.statement.aliases[self._paired.places[side]]
-        cast = (f"CAST({sql} AS {type_sql(kind)})" for sql, kind in zip(parts, self._paired.types, strict=True))
+        parts = self.paired.values[side]
+        alias = self._sources.statement.aliases[self.paired.places[side]]
+        cast = (f"CAST({sql} AS {type_sql(kind)})" for sql, kind in zip(parts, self.paired.types, strict=True))
         named = rows.alias(alias).where("NOT (" + " OR ".join(f"({sql}) IS NULL" for sql in parts) + ")")
         return named.withColumn("value", F.expr(numbered(cast)))
 
     def _group(self, side: int, keys: DataFrame, values: DataFrame) -> DataFrame:
-        """Return all rows of one side that have one of the keys or one of the values."""
-        place = self._paired.places[side]
+        """Return all rows of one side that have one of the keys or one of the values, with CHECKED for the former."""
+        place = self.paired.places[side]
         item = self._sources.inputs[place]
         rows = item.rows.where(f"NOT {null_key(item.key)}")
-        wanted = F.broadcast(values.select(F.col("value").alias("wanted")))
-        same_value = self._valued(side, rows).join(wanted, on=F.expr("value = wanted"), how="left_semi")
-        every = driver_copy(same_value.select(self._key(place)).unionAll(keys.select("key")).distinct())
+        with_value = self._with_value(side, rows, values)
+        every = driver_copy(with_value.unionAll(keys.select("key")).distinct())
         known = NO_LITERALS if self._sources.size <= limits.LITERAL_BYTES else trusted(every)
-        return with_keys(rows, item.key, key_struct(item.key, item.types), every, known)
+        own = key_struct(item.key, item.types)
+        found = with_keys(rows, item.key, own, every, known)
+        wanted = F.broadcast(keys.select(F.col("key").alias(STAGED)))
+        marked = found.join(wanted, on=F.expr(f"{own} = {STAGED}"), how="left")
+        return marked.withColumn(CHECKED, F.expr(f"{STAGED} IS NOT NULL")).drop(STAGED)
+
+    def _with_value(self, side: int, rows: DataFrame, values: DataFrame) -> DataFrame:
+        """Return the keys of the rows of one side that have one of the values."""
+        place = self.paired.places[side]
+        alias = quote(self._sources.statement.aliases[place])
+        columns = {f"{alias}.{quote(name)}": name for name in rows.columns}
+        named = [columns.get(sql) for sql in self.paired.values[side]]
+        if None not in named and self._sources.size > limits.LITERAL_BYTES:  # columns, whose literals skip files
+            predicate = trusted(values.select(F.col("value").alias("key"))).predicate([name or "" for name in named])
+            rows = rows if predicate is None else rows.where(predicate)
+        wanted = F.broadcast(values.select(F.col("value").alias("wanted")))
+        found = self._valued(side, rows).join(wanted, on=F.expr("value = wanted"), how="left_semi")
+        return found.select(self._key(place))
 
     def _key(self, place: int) -> Column:
         """Return the key of a row of an input."""

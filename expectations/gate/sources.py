@@ -201,6 +201,19 @@ class Sources:
                 reached[place] = reached[place].unionAll(found) if place in reached else found
         return reached
 
+    def check_reads(self, wanted: Mapping[int, DataFrame]) -> None:
+        """
+        Check that change feeds, and the rows of inputs with some keys, are what another way to read them finds.
+
+        Args:
+            wanted: Distinct keys by input, as `key` (struct<k0, …>).
+
+        Raises:
+            ReadsDiffer: Two ways to read find different rows.
+        """
+        self._check_feeds()
+        self._check({place: (keys, self._literals(place, keys)) for place, keys in wanted.items()})
+
     def _collected(self, *frames: DataFrame) -> list[DataFrame]:
         """Collect frames to the driver; return those of small sources as they are."""
         return list(frames) if self.are_small else driver_copies(frames)

@@ -188,10 +188,17 @@ class _Compared:
 
     Args:
         path: The place of the statement in the file.
+        what: What is compared, in messages.
+        hint: What to do about types that do not compare.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(
+        self,
+        path: str,
+        what: str = "keys",
+        hint: str = "give both the same type in their tables, or cast the reference to the type of the key",
+    ) -> None:
+        self._path, self._what, self._hint = path, what, hint
         self.faults: list[Fault] = []
 
     def types(self, one: Sequence[tuple[str, DataType]], other: Sequence[tuple[str, DataType]]) -> tuple[DataType, ...]:
@@ -202,9 +209,8 @@ class _Compared:
             found.append(kind or theirs)
             if kind is None:
                 problem = f"ON: {here} is {mine.simpleString()} and {there} is {theirs.simpleString()}: values"
-                hint = "give both the same type in their tables, or cast the reference to the type of the key"
-                problem = f"{problem} of these types do not compare one to one, as keys must"
-                self.faults.append(Fault(self._path, problem, hint))
+                problem = f"{problem} of these types do not compare one to one, as {self._what} must"
+                self.faults.append(Fault(self._path, problem, self._hint))
         return tuple(found)
 
 
@@ -235,15 +241,17 @@ def _value_types(
 ) -> tuple[DataType, ...]:
     """Return the types in which the values of the rows of a pairing are compared."""
     sides = []
-    for link in pairing.links:
-        kinds = _expression_types(workspace, join, link.over, link.expressions, tables)
-        labels = (label.replace("`", "") for label in link.expressions)
-        sides.append([*zip(labels, kinds, strict=True)])
-    compared = _Compared(f"joins.{join.name}.sql")
+    for place, values in zip(pairing.places, pairing.values, strict=True):
+        kinds = _expression_types(workspace, join, place, values, tables)
+        sides.append([*zip((value.replace("`", "") for value in values), kinds, strict=True)])
+    compared = _Compared(f"joins.{join.name}.sql", "their values", "cast one of them to the type of the other")
     types = compared.types(*sides)
     if compared.faults:
         raise PipelineFileError(workspace.file.pipeline, compared.faults)
-    return types
+    return tuple(
+        StructType([StructField("value", kind)]) if is_null_safe else kind
+        for kind, is_null_safe in zip(types, pairing.null_safe, strict=True)
+    )
 
 
 def _expression_types(

@@ -41,7 +41,7 @@ def another_run(entry: Entry) -> AnotherRun:
     """Return the error of a run whose epoch another run has finished."""
     return AnotherRun(
         entry.join,
-        f"epoch {entry.epoch} was finished by another run meanwhile",
+        f"epoch {entry.epoch} was finished or abandoned by another run meanwhile",
         hint="run again to process newer commits",
     )
 

@@ -14,7 +14,7 @@ from lakehouse.entries import JoinHistory
 from lakehouse.errors import FeedUnavailable, SchemaBroken
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
-from lakehouse.publish import check_owner
+from lakehouse.publish import FENCED, check_owner, run_of
 from lakehouse.refusals import refuse_forgetting
 from lakehouse.remedies import Remedy
 from lakehouse.tables import Table, commits_since, find, with_commits_since
@@ -240,5 +240,5 @@ def is_only_created(table: Table, history: JoinHistory) -> bool:
     return (
         not is_ours
         and table.commits[-1].operation == "CREATE TABLE"
-        and not any(commit.changes_data for commit in table.commits)
+        and not any(commit.changes_data and run_of(commit) != FENCED for commit in table.commits)
     )

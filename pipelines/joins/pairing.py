@@ -118,7 +118,7 @@ class _Pairs:
 
     def _partners(self, place: int, others: DataFrame) -> DataFrame:
         """Return the keys of the untouched rows of a side that have a value of touched rows of the other side."""
-        values = self._values(1 - self._pairing.places.index(place), others)
+        values = self._values(1 - self._pairing.places.index(place), others, f"values_of_partners_{place}")
         link = self._pairing.links[self._pairing.places.index(place)]
         found = self._sources.referring(place, [(link, values)])
         return self._sources.materialize(f"partners_{place}", self._untouched(place, found).distinct())
@@ -152,7 +152,7 @@ class _Pairs:
         doubtful = self._sources.materialize(f"doubtful_{place}", once)
         partners = self._with_keys(place, rows, doubtful)
         link = self._pairing.links[self._pairing.places.index(other)]
-        values = self._values(self._pairing.places.index(place), partners)
+        values = self._values(self._pairing.places.index(place), partners, f"values_of_doubtful_{place}")
         keys = self._untouched(other, self._sources.referring(other, [(link, values)])).distinct()
         keys = self._sources.materialize(f"others_{place}", keys)
         held = self._with_keys(other, self._rows({other: keys})[other], keys)
@@ -170,13 +170,13 @@ class _Pairs:
         further = (F.col(quote(another, name)).alias(name) for name in also)
         return joined.select(*scopes, F.expr(key).alias(KEY), *further)
 
-    def _values(self, side: int, rows: DataFrame) -> DataFrame:
-        """Return the distinct values of rows of a side as `key`; a null has no value."""
+    def _values(self, side: int, rows: DataFrame, name: str) -> DataFrame:
+        """Return the distinct values of rows of a side as `key`, materialized under a name; a null has no value."""
         link = self._pairing.links[side]
         found = rows.alias(self._join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
         value = F.expr(reference(link, self._types[link.input])).alias(KEY)
         distinct = found.select(*(F.col(quote(name)) for name in self._scope), value).distinct()
-        return self._sources.materialize(f"values_{link.over}", distinct)
+        return self._sources.materialize(name, distinct)
 
     def _with_keys(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
         """Filter rows of a side to those with one of the keys."""

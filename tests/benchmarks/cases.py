@@ -47,6 +47,28 @@ def foreign_key(rows: int, changes: int, shape: Shape, width: Width) -> Workload
     )
 
 
+def many(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
+    """
+    Keep all customers with their orders, of which each has four on average, anywhere in the table.
+
+    Orders change, and a fifth as many customers.
+    """
+    left, right = (WIDE // 3, WIDE * 2 // 3 - 2) if width == "wide" else (2, 3)
+    parents = max(rows // 4, 1)
+    sources = (
+        Source("customers", parents, left),
+        Source("orders", rows, right, {"customers_id": f"CAST(2 * pmod(n * 7919, {parents}) AS BIGINT)"}),
+    )
+    outputs = f"{_values('c', sources[0])}, {_values('o', sources[1])}"
+    return Workload(
+        sources,
+        f"SELECT c.id, o.id AS orders_id, {outputs} FROM {{customers}} c LEFT JOIN {{orders}} o "
+        "ON o.customers_id = c.id",
+        {"orders": changes, "customers": changes // 5},
+        shape,
+    )
+
+
 def star(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
     """Join facts with five tables that they refer to; the facts change, and a row or two of each of the others."""
     references = {
@@ -71,6 +93,7 @@ JOINS: dict[str, Callable[[int, int, Shape, Width], Workload]] = {
     "table_table": table_table,
     "foreign_key": foreign_key,
     "star": star,
+    "many": many,
 }
 
 

@@ -240,6 +240,35 @@ def test_a_star_says_which_inputs_are_referred_to_and_by_what(star: JoinExplanat
     assert star.text().startswith("j: star, 3 inputs, left and inner joins\n")
 
 
+def test_a_join_of_many_rows_says_what_matches_and_what_a_change_does(tmp_path: Path) -> None:
+    content = {
+        "pipeline": "test",
+        "storage": {"path": "./lake"},
+        "sources": {"customers": {"key": "id"}, "orders": {"key": "nr"}},
+        "joins": {
+            "all": {"sql": "SELECT c.id, o.nr, o.amount FROM customers c LEFT JOIN orders o ON o.customer = c.id"}
+        },
+    }
+    (tmp_path / "lakejoin.yml").write_text(yaml.safe_dump(content))
+    found = explain(load(tmp_path / "lakejoin.yml"), "all")
+    assert (found.kind, found.how, found.key) == ("many-to-many", ("left",), ("c.id", "o.nr"))
+    assert found.why == (
+        "ON compares `c.id` with `o.customer`: a row of customers may match many rows of orders, and a row of orders "
+        "many of customers",
+        "the result has a row for each pair, with the keys of customers and orders",
+        "a row of customers without a match is in the result with nulls for the other side, also in its key",
+    )
+    customers, orders = found.sources
+    assert customers.change == (
+        "inserts, updates or deletes a result row for each row of orders that it matches, or one row with nulls for "
+        "orders if it matches none"
+    )
+    assert orders.change == (
+        "inserts, updates or deletes a result row for each row of customers that it matches; a row of customers that "
+        "loses its last match keeps a row with nulls"
+    )
+
+
 def test_a_join_that_reads_another_one_says_so_and_with_which_key(tmp_path: Path) -> None:
     """The key of the other is inferred; where it lies, how it is read and what its change does are told."""
     file = tmp_path / "lakejoin.yml"

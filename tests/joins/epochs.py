@@ -45,12 +45,11 @@ def key_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> list[tu
 def value_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> tuple[DataType, ...]:
     """Give the types of the values of a pairing, which are columns, or structs of a column for `<=>`."""
     assert join.pairing is not None
-    link = join.pairing.links[0]
-    schema = schemas[join.inputs[link.over].source]
+    schema = schemas[join.inputs[join.pairing.left].source]
     found = []
-    for expression in link.expressions:
-        (kind,) = (field.dataType for field in schema if expression.rstrip(")").endswith(f".{quote(field.name)}"))
-        found.append(StructType([StructField("value", kind)]) if "named_struct" in expression else kind)
+    for expression, is_null_safe in zip(join.pairing.values[0], join.pairing.null_safe, strict=True):
+        (kind,) = (field.dataType for field in schema if expression.endswith(f".{quote(field.name)}"))
+        found.append(StructType([StructField("value", kind)]) if is_null_safe else kind)
     return tuple(found)
 
 

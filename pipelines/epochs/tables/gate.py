@@ -73,10 +73,8 @@ def paired_of(bound: BoundJoin) -> Paired | None:
     if join.pairing is None:
         return None
     left, right = join.pairing.links
-    first = len(join.inputs[join.pairing.left].key)
-    keys = (join.key[:first], join.key[first:])
-    values = (left.expressions, right.expressions)
-    return Paired(join.pairing.places, values, bound.types[left.input], keys, join.has_absent_keys)
+    values, kinds = (left.expressions, right.expressions), bound.types[left.input]
+    return Paired(join.pairing.places, values, kinds, join.keys_of_sides, join.pairing.outer)
 
 
 def reader_of(
@@ -93,10 +91,12 @@ def reader_of(
     return read
 
 
-def prefetch(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched:
+def prefetch(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched | None:
     """Read what the gate needs while the epoch is computed; read rows only for a small epoch."""
+    if epoch.bound.join.pairing is not None:
+        return None
     sources, plan = sources_of(workspace, epoch), epoch.plan
-    if not plan.via_driver or epoch.bound.join.pairing is not None:
+    if not plan.via_driver:
         return Prefetched(sources)
     kind, reader = _change_set_schema(epoch.bound), _reader_of_result(workspace, epoch)
     result = plan.result

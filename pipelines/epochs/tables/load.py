@@ -83,11 +83,15 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     with watch.step("load"):
         checksum = None
         create(spark, bound.result, bound.columns, list(bound.join.key))
-        made = check_owner(engine, get(engine, bound.result), 0, {entry.run_id})
-        if not any(commit.metadata == entry.run_id for commit in made):
+
+        def is_made() -> bool:
+            made = check_owner(engine, get(engine, bound.result), 0, {entry.run_id})
+            return any(commit.metadata == entry.run_id for commit in made)
+
+        if not is_made():
             watched = Watched(rows_in_key_order(workspace, bound), list(bound.columns))
-            append(watched.rows, bound.result, fence_of(workspace, entry))
-            checksum = watched.checksum
+            if append(watched.rows, bound.result, fence_of(workspace, entry), unless=is_made):
+                checksum = watched.checksum
         table = get(engine, bound.result)
         commits = check_owner(engine, table, 0, {entry.run_id})
     commit = next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)

@@ -49,7 +49,7 @@ def verify_quickly(workspace: Workspace, name: str) -> JoinReport:
             found = checksum_of(read(workspace.spark, table.address, table.version))
         if found != recorded:
             _refuse_meanwhile(name, last, ledger.of(name))
-            raise _drifted(workspace, name, table, last, found)
+            raise _drifted(workspace, history, table, last, found)
     reason = f"{name} at version {table.version} against the checksum of epoch {last.epoch}"
     verified = replace(last, step=VERIFIED, run_id=uuid.uuid4().hex, reason=reason, message="", counts={})
     ledger.append(replace(verified, seconds=dict(watch.seconds)))
@@ -102,25 +102,26 @@ def _refuse_meanwhile(name: str, last: Entry, history: JoinHistory) -> None:
         )
 
 
-def _drifted(workspace: Workspace, name: str, table: Table, last: Entry, found: Checksum) -> Drifted:
-    """Return the error for a result with another checksum; it names foreign commits that the log still shows."""
-    recorded, version = last.checksum, last.result.version
+def _drifted(workspace: Workspace, history: JoinHistory, table: Table, last: Entry, found: Checksum) -> Drifted:
+    """Return the error for a result with another checksum; it names other commits that the log still shows."""
+    recorded, version, name = last.checksum, last.result.version, last.join
     assert recorded is not None
     assert version is not None
     try:
         commits = commits_since(workspace.engine, table, version)
     except CannotContinue:  # the log has been cleaned up
         commits = []
-    foreign = [
-        f"{commit.operation} in version {commit.version}"
+    own = history.run_ids(with_abandoned=True)
+    others = [
+        f"{commit.operation} in version {commit.version}{' by an abandoned epoch' if run_of(commit) in own else ''}"
         for commit in commits
         if run_of(commit) != last.run_id and commit.operation not in UPKEEP_OPERATIONS
     ]
     return Drifted(
         name,
-        f"the result does not have the checksum of epoch {last.epoch}: its rows were changed by something else",
+        f"the result does not have the checksum of epoch {last.epoch}: its rows have changed since",
         expected=f"{_in_words(recorded)}, recorded with version {version}",
-        found=", ".join([f"{_in_words(found)} in version {table.version}", *foreign]),
+        found=", ".join([f"{_in_words(found)} in version {table.version}", *others]),
         hint=f"run `lakejoin verify --select {name}` to compare row by row, then "
         f"`lakejoin backfill --select {name}` to reconcile the result",
     )

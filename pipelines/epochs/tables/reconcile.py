@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.changes import null_key
+from lakehouse.changes import null_key, wrong_key
 from lakehouse.checksums import checksum_of, compare_checksums, has_checksum
 from lakehouse.conditions import reading, reading_whole
 from lakehouse.entries import Checksum
@@ -211,8 +211,9 @@ def _find_unusable(workspace: Workspace, join: str, table: Table, key: Sequence[
 
 
 def _refuse_keyless(bound: BoundJoin, held: DataFrame) -> None:
-    is_absent = [f"{quote(name)} IS NULL" for name in bound.join.key]
-    keyless = " AND ".join(is_absent) if bound.join.has_absent_keys else null_key(bound.join.key)
+    keyless = null_key(bound.join.key)
+    if bound.join.has_absent_keys:
+        keyless = wrong_key([[quote(name) for name in names] for names in bound.join.keys_of_sides])
     number = held.where(keyless).count()
     if number:
         raise DuplicateKey(

@@ -99,16 +99,11 @@ def _pairing(statement: Statement, scope: Scope, steps: Sequence[Step]) -> Pairi
     found = statement.keys.pairing
     if found is None:
         return None
-
-    def value(place: int, expressions: Iterable[exp.Expr]) -> Link:
-        """Return the value of a row of an input; a struct with a null is equal to another one."""
-        parts = zip(map(render, map(scope.resolve, expressions)), found.equalities, strict=True)
-        values = (f"named_struct('value', {sql})" if equality.is_null_safe else sql for sql, equality in parts)
-        return Link(len(statement.sides), tuple(values), place)
-
-    left = value(found.left, (equality.left for equality in found.equalities))
-    right = value(found.right, (equality.right for equality in found.equalities))
-    return Pairing(found.left, found.right, found.how, steps[found.right - 1].on, (left, right))
+    left = tuple(render(scope.resolve(equality.left)) for equality in found.equalities)
+    right = tuple(render(scope.resolve(equality.right)) for equality in found.equalities)
+    null_safe = tuple(equality.is_null_safe for equality in found.equalities)
+    on = steps[found.right - 1].on
+    return Pairing(found.left, found.right, found.how, on, (left, right), null_safe, len(statement.sides))
 
 
 def _use_same_columns(tables: Sequence[Table]) -> None:

@@ -160,15 +160,24 @@ class Pairing:
         right: The place of the right input.
         how: The type of the join.
         on: The whole condition of ON as Spark SQL.
-        links: For the left and for the right input, the value of a row, which the equalities of ON compare, as a
-            reference to the place after the last input. For `<=>`, of which null is a value, a part is a struct.
+        values: For the left and for the right input, what the equalities of ON compare, as Spark SQL.
+        null_safe: For each equality whether it is `<=>`, for which null is a value.
+        after: The place after the last input.
     """
 
     left: int
     right: int
     how: How
     on: str
-    links: tuple[Link, Link]
+    values: tuple[tuple[str, ...], tuple[str, ...]]
+    null_safe: tuple[bool, ...]
+    after: int
+
+    @property
+    def links(self) -> tuple[Link, Link]:
+        """The value of a row of the left and of the right input, as a reference to the place after the last input."""
+        left, right = (tuple(map(_as_value, values, self.null_safe)) for values in self.values)
+        return Link(self.after, left, self.left), Link(self.after, right, self.right)
 
     @property
     def places(self) -> tuple[int, int]:
@@ -179,6 +188,11 @@ class Pairing:
     def outer(self) -> tuple[bool, bool]:
         """For the left and for the right input, whether unmatched rows of it are in the result."""
         return self.how in ("left", "full"), self.how in ("right", "full")
+
+
+def _as_value(sql: str, is_null_safe: bool) -> str:
+    """Return an expression in a form in which null is a value, if it is one: structs with a null are equal."""
+    return f"named_struct('value', {sql})" if is_null_safe else sql
 
 
 @dataclass(frozen=True)
@@ -225,6 +239,13 @@ class ResolvedQuery:
     def has_absent_keys(self) -> bool:
         """Whether a part of the key of a result row may be null: the key of an input that has no row."""
         return self.pairing is not None and any(self.pairing.outer)
+
+    @property
+    def keys_of_sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """For a pairing the names of the key of its left and of its right input in the result."""
+        assert self.pairing is not None
+        first = len(self.inputs[self.pairing.left].key)
+        return self.key[:first], self.key[first:]
 
     @property
     def watermarks(self) -> tuple[Watermark, ...]:

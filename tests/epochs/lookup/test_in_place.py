@@ -132,6 +132,18 @@ def test_a_killed_epoch_is_finished_or_computed_again(
     assert only(lake.stream().run(lake.spark)).counts["appended"] == 1
 
 
+def test_a_killed_first_load_is_computed_again(clicks: Clicks) -> None:
+    """The result exists and is empty; the commit that fences the dead run off is not taken for rows of somebody."""
+    kill("before", "load result")
+    with pytest.raises(Killed):
+        clicks.stream().run(clicks.spark)
+    assert only(clicks.stream().run(clicks.spark)).counts["appended"] == 3
+    assert [step for step, _ in written(clicks)] == ["publishing", "abandoned", "publishing", "committed"]
+    clicks.click("(8, 1, NULL)")
+    assert only(clicks.stream().run(clicks.spark)).counts["appended"] == 1
+    only(clicks.stream().verify(clicks.spark))
+
+
 def test_a_run_that_was_taken_for_dead_appends_nothing_any_more(
     loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -16,6 +17,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.docs import write_docs
 from pipelines.commands.history import history_of
 from pipelines.commands.status import status_of
+from pipelines.epochs.tables import load
 from pipelines.epochs.tables.quick_verify import NoChecksum
 from tests.lake import Lake, only
 
@@ -177,6 +179,24 @@ def test_a_join_that_has_not_run_has_no_checksum(spark: SparkSession, tmp_path: 
     lake.create("right", "k INT, w STRING")
     with pytest.raises(NotLoaded):
         pipeline(lake).verify(spark, quick=True)
+
+
+def test_a_load_that_another_run_finishes_meanwhile_has_its_checksum(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta skips the second append, so that nothing observes its rows."""
+    lake, real = Lake(spark, tmp_path), load.append
+    lake.create("left", COLUMNS, "(1, 2.0, NULL)")
+    lake.create("right", "k INT, w STRING", "(1, 'w')")
+
+    def late(*given: Any, **options: Any) -> bool:
+        monkeypatch.setattr(load, "append", real)
+        only(pipeline(lake).run(spark))
+        return real(*given, **options)
+
+    monkeypatch.setattr(load, "append", late)
+    only(pipeline(lake).run(spark))
+    agrees(lake)
 
 
 def test_an_epoch_that_is_published_meanwhile_is_not_taken_for_a_fault(
