@@ -174,13 +174,24 @@ def _hashed_parts(expression: str, kind: DataType, depth: int = 0) -> list[str]:
         fields = ((f"{expression}.{quote(field.name)}", field.dataType) for field in kind)
         return [f"{expression} IS NULL", *(part for field in fields for part in _hashed_parts(*field, depth))]
     if isinstance(kind, MapType):
-        entry = StructType([StructField("key", kind.keyType), StructField("value", kind.valueType)])
-        return _hashed_parts(_rewritten(expression, kind, {}, sorts=True, depth=depth), ArrayType(entry), depth)
+        return _hashed_parts(_rewritten(expression, kind, {}, sorts=True, depth=depth), _with_entries(kind), depth)
     if isinstance(kind, ArrayType):
         item = f"x{depth}"
         parts = ", ".join(_hashed_parts(item, kind.elementType, depth + 1))
         return [f"coalesce(size({expression}), -1)", f"transform({expression}, {item} -> struct({parts}))"]
     return [f"{expression} IS NULL", expression]
+
+
+def _with_entries(kind: DataType) -> DataType:
+    """Return the type of a value in which `_rewritten` has written maps as entries, also maps within maps."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(_with_entries(kind.elementType))
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, _with_entries(field.dataType)) for field in kind])
+    if isinstance(kind, MapType):
+        parts = (("key", kind.keyType), ("value", kind.valueType))
+        return ArrayType(StructType([StructField(name, _with_entries(part)) for name, part in parts]))
+    return kind
 
 
 def same(left: str, right: str, kind: DataType) -> str:

@@ -237,7 +237,7 @@ class _Gate:
         """
         Return the rows that the statement makes of the rows with these keys: the columns of SELECT.
 
-        Of two rows that match one has a key to check. A row without one may seem to have no match; it is left out.
+        One of two rows that match must have a key to check. Other rows, which may seem to have no match, are left out.
         """
         values = driver_copy(reduce(DataFrame.unionAll, map(self._values, (0, 1), keys)).distinct())
         tables = [item.rows.where(f"NOT {null_key(item.key)}") for item in self._sources.inputs]

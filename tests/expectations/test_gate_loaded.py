@@ -49,8 +49,8 @@ def _loading(monkeypatch: pytest.MonkeyPatch, change: Callable[[DataFrame], Data
     """Let a first load write something else than it computed."""
     append = load.append
 
-    def faulty(rows: DataFrame, *args: Any) -> Any:
-        return append(change(rows), *args)
+    def faulty(rows: DataFrame, *args: Any, **options: Any) -> Any:
+        return append(change(rows), *args, **options)
 
     monkeypatch.setattr(load, "append", faulty)
 

@@ -56,6 +56,16 @@ def test_equal_rows_in_any_order_have_one_checksum(ours: SparkSession) -> None:
     assert (compared.rows, compared.differing) == (302, ())
 
 
+def test_maps_within_maps_are_hashed_by_their_entries(ours: SparkSession) -> None:
+    nested = "map('a', map('x', {0}, 'y', 2), 'b', NULL)"
+    one, turned, other = (
+        ours.range(3).selectExpr("id AS k", f"{sql} AS m")
+        for sql in (nested.format(1), "map('b', NULL, 'a', map('y', 2, 'x', 1))", nested.format(3))
+    )
+    assert differing(one, turned) == ()
+    assert differing(one, other)
+
+
 def test_lost_doubled_and_swapped_rows_have_other_checksums(ours: SparkSession) -> None:
     more = ROW.replace("1, 5", "2, 6")
     one = table(ours, ROW, more)

@@ -18,7 +18,7 @@ from expectations.validation import Verdict
 from lakehouse.checksums import Watched, has_checksum
 from lakehouse.conditions import reading
 from lakehouse.creation import create, drop
-from lakehouse.entries import ABANDONED, REJECTED_LOAD, Entry
+from lakehouse.entries import ABANDONED, REJECTED_LOAD, Checksum, Entry
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
 from lakehouse.publish import append, check_owner, committed_counts
 from lakehouse.tables import find, get, read
@@ -81,17 +81,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     """Create the result, fill it in one commit, run its gate on the table, and write the committed row."""
     spark, engine, ledger = workspace.spark, workspace.engine, workspace.ledger
     with watch.step("load"):
-        checksum = None
-        create(spark, bound.result, bound.columns, list(bound.join.key))
-
-        def is_made() -> bool:
-            made = check_owner(engine, get(engine, bound.result), 0, {entry.run_id})
-            return any(commit.metadata == entry.run_id for commit in made)
-
-        if not is_made():
-            watched = Watched(rows_in_key_order(workspace, bound), list(bound.columns))
-            if append(watched.rows, bound.result, fence_of(workspace, entry), unless=is_made):
-                checksum = watched.checksum
+        watched = _write_rows(workspace, bound, entry)
         table = get(engine, bound.result)
         commits = check_owner(engine, table, 0, {entry.run_id})
     commit = next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)
@@ -107,18 +97,42 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
         message = "; ".join(verdict.findings)
         ledger.append(replace(entry, step=ABANDONED, message=f"{REJECTED_LOAD}{message}"))
         raise GateFailed(entry.join, "the loaded result did not pass its gate and was dropped", found=message)
-    counts = {**entry.counts, "inserted": 0, **(committed_counts(engine, table, commit) or {})}
+    found = committed_counts(engine, table, commit)
+    counts = {**entry.counts, "inserted": 0, **(found or {})}
     writes = [Append(TargetVersions(bound.result, table.id, -1, commit.version), RESULT_PART, counts["inserted"])]
     if entry.changelog is not None:
         with watch.step("changelog"):
             changelog, counts["changelog"] = _load_changelog(workspace, bound, entry, entry.changelog, commit.version)
         writes.insert(0, Append(changelog, CHANGELOG_PART, counts["changelog"]))
-    if checksum is None or checksum.rows != counts["inserted"]:  # a killed run has written the rows
-        with watch.step("checksum"):
-            checksum = checksum_at(workspace, bound, commit.version)
-    checksum = checksum if has_checksum(list(bound.columns)) else None
+    with watch.step("checksum"):
+        observed = watched if found is not None and found["inserted"] else None  # Spark may compute no empty result
+        checksum = _checksum(workspace, bound, commit.version, observed, counts["inserted"])
     entry = replace(entry, counts=counts, writes=tuple(writes), message="\n".join(warned.findings), checksum=checksum)
     return close(workspace, entry, watch)
+
+
+def _write_rows(workspace: Workspace, bound: BoundJoin, entry: Entry) -> Watched | None:
+    """Create the result and write all rows; return them if this call has written them, and no run before it."""
+    engine = workspace.engine
+    create(workspace.spark, bound.result, bound.columns, list(bound.join.key))
+
+    def is_made() -> bool:
+        made = check_owner(engine, get(engine, bound.result), 0, {entry.run_id})
+        return any(commit.metadata == entry.run_id for commit in made)
+
+    if is_made():
+        return None
+    watched = Watched(rows_in_key_order(workspace, bound), list(bound.columns))
+    is_written = append(watched.rows, bound.result, fence_of(workspace, entry), unless=is_made)
+    return watched if is_written else None
+
+
+def _checksum(
+    workspace: Workspace, bound: BoundJoin, version: int, observed: Watched | None, number: int
+) -> Checksum | None:
+    """Return the checksum of the result: as observed while its rows were written, or computed from the table."""
+    found = observed.checksum if observed is not None and has_checksum(list(bound.columns)) else None
+    return found if found is not None and found.rows == number else checksum_at(workspace, bound, version)
 
 
 def _gate(workspace: Workspace, bound: BoundJoin, entry: Entry, version: int) -> Verdict:
