@@ -10,6 +10,7 @@ hidden match had another value before is not. The gate shares no code with the j
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -118,8 +119,12 @@ def _judge_changes(
     lines = changes.select(own, "op", "before", "after", F.lit(True).alias("staged"))
     lines = driver_copy(lines) if rows <= limits.CHANGES_VIA_DRIVER else lines
     keys = gate.to_check(lines, rows, is_incremental=is_incremental)
-    held = gate.rows(gate.published(published, keys, lines), "held")
-    made = gate.rows(gate.made(keys), "made")
+    with ThreadPoolExecutor() as pool:
+        checking = pool.submit(gate.check_reads, keys)
+        holding = pool.submit(lambda: driver_copy(gate.rows(gate.published(published, keys, lines), "held")))
+        made = driver_copy(gate.rows(gate.made(keys), "made"))
+        held = holding.result()
+        checking.result()
     whole = lines.join(held, on="key", how="full").join(made, on="key", how="full")
     whole = gate.marked(whole, keys)
     if not is_incremental:
@@ -189,8 +194,11 @@ class _Gate:
         share = max(rows // limits.LEFT_OUT_ROWS, 1)
         sample = lines.where(f"pmod(xxhash64(key, '{self._sources.salt}'), {share}) = 0")
         keys = self._keys(sample, self._sources.affected() if is_incremental else {})
-        self._sources.check_reads(dict(zip(self.paired.places, keys, strict=True)))
         return self._with_partners(keys) if is_incremental and self._may_hide_pairs else keys
+
+    def check_reads(self, keys: Keys) -> None:
+        """Check what was read of the sources by another way to read it; raise `ReadsDiffer` if they differ."""
+        self._sources.check_reads(dict(zip(self.paired.places, keys, strict=True)))
 
     @property
     def _may_hide_pairs(self) -> bool:
@@ -241,8 +249,10 @@ class _Gate:
         """
         values = driver_copy(reduce(DataFrame.unionAll, map(self._values, (0, 1), keys)).distinct())
         tables = [item.rows.where(f"NOT {null_key(item.key)}") for item in self._sources.inputs]
-        for side, place in enumerate(self.paired.places):
-            tables[place] = driver_copy(self._group(side, keys[side], values))
+        with ThreadPoolExecutor() as pool:
+            groups = pool.map(lambda side: driver_copy(self._group(side, keys[side], values)), (0, 1))
+            for place, group in zip(self.paired.places, groups, strict=True):
+                tables[place] = group
         statement, (_, right) = self._sources.statement, self.paired.places
         chosen = " OR ".join(quote(statement.aliases[place], CHECKED) for place in self.paired.places)
         steps = [
