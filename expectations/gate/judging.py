@@ -51,7 +51,7 @@ def judged(
     return validated("change set", batch, expected, partial(_finding, names=names, rules=rules), in_process=in_process)
 
 
-def suspects(batch: DataFrame, key: Sequence[str], rules: Iterable[str]) -> DataFrame:
+def suspects(batch: DataFrame, key: Sequence[str], rules: Iterable[str], *, may_be_absent: bool = False) -> DataFrame:
     """
     Return what may violate a rule of `judged` in a large batch, found by one pass, so that few rows are judged.
 
@@ -59,14 +59,16 @@ def suspects(batch: DataFrame, key: Sequence[str], rules: Iterable[str]) -> Data
         batch: The batch.
         key: The names of the key columns.
         rules: The columns of the further rules.
+        may_be_absent: Whether parts of the key may be null.
 
     Returns:
-        The columns of the batch: a row for each key that violates a further rule or has a null part, and two rows for
-        each key that occurs more than once.
+        The columns of the batch: a row for each key that violates a further rule or lacks a part that it needs, and two
+        rows for each key that occurs more than once.
     """
     parts, broken = [f"key_{place}" for place in range(len(key))], list(rules)
     each = batch.groupBy(*parts).agg(F.count(F.lit(1)).alias("rows"), *(F.bool_or(rule).alias(rule) for rule in broken))
-    found = each.where(" OR ".join(["rows > 1", *(f"{part} IS NULL" for part in parts), *broken]))
+    absent = [] if may_be_absent else [f"{part} IS NULL" for part in parts]
+    found = each.where(" OR ".join(["rows > 1", *absent, *broken]))
     return found.select(*parts, *broken, F.explode(F.expr("array_repeat(1, CAST(least(rows, 2) AS INT))"))).drop("col")
 
 

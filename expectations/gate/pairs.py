@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, StructType
 
 from expectations.gate.by_key import NO_LITERALS, ReadsDiffer, driver_copy, trusted, with_keys
 from expectations.gate.changes import RULES, SOURCE_RULES
-from expectations.gate.judging import is_alike_in_pandas, judged
+from expectations.gate.judging import is_alike_in_pandas, judged, suspects
 from expectations.gate.loaded import LOADED_RULES
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
@@ -162,17 +162,14 @@ def gate_loaded_pairs(
     row = f"{identical('made', loaded.schema)} <=> {identical('held', loaded.schema)}"
     broken = {
         KEYLESS: paired.keyless,
-        "missing": "held IS NULL",
-        "surplus": "made IS NULL",
+        "missing": "held IS NULL AND made IS NOT NULL",
+        "surplus": "made IS NULL AND held IS NOT NULL",
         "differs": f"held IS NOT NULL AND made IS NOT NULL AND NOT ({row})",
     }
     found = held.join(made, on="key", how="full")
     again = twice.select(F.expr(numbered(quote("twice", name) for name in paired.key)).alias("key"))
     found = found.unionByName(again.unionAll(again), allowMissingColumns=True)
-    wrong = {name: sql for name, sql in broken.items() if name == KEYLESS} | {
-        name: f"(held IS NOT NULL OR made IS NOT NULL) AND {sql}" for name, sql in broken.items() if name != KEYLESS
-    }
-    return gate.judged(found, wrong, KEY_RULES | LOADED_RULES)
+    return gate.judged(found, broken, KEY_RULES | LOADED_RULES)
 
 
 class _Gate:
@@ -324,12 +321,8 @@ class _Gate:
         parts = (f"{comparable(f'key.k{n}', kind)} AS key_{n}" for n, kind in enumerate(kinds))
         flags = (f"coalesce({broken[rule]}, FALSE) AS {rule}" for rule in rules)
         batch = lines.selectExpr(*parts, *flags)
-        numbers = [f"key_{n}" for n in range(len(kinds))]
-        broken_by = (F.bool_or(rule).alias(rule) for rule in rules)
-        each = batch.groupBy(*numbers).agg(F.count(F.lit(1)).alias("rows"), *broken_by)
-        suspect = each.where(" OR ".join(["rows > 1", *rules]))
-        copies = F.explode(F.expr("array_repeat(1, CAST(least(rows, 2) AS INT))"))
-        found = suspect.select(*numbers, *rules, copies).drop("col").limit(limits.JUDGED_IN_PROCESS)
+        suspect = suspects(batch, self.paired.key, rules, may_be_absent=True)
+        found = suspect.limit(limits.JUDGED_IN_PROCESS)
         plain = is_alike_in_pandas(kinds)
         return judged(found, self.paired.key, rules, in_process=plain, may_be_absent=True)
 

@@ -1,5 +1,6 @@
 """The progress of joins on stderr: a bar for each join on a terminal, plain lines elsewhere."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.cli.logs import is_json, tell
@@ -10,15 +11,13 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
+@dataclass
 class _Now:
     """The join that runs, its step, and about how many rows its epoch reads."""
 
-    def __init__(self) -> None:
-        self.join, self.step, self.rows = "", "", None
-
-    join: str
-    step: str
-    rows: int | None
+    join: str = ""
+    step: str = ""
+    rows: int | None = None
 
     def begin(self, join: str, step: str) -> None:
         """Begin a step."""
