@@ -208,9 +208,7 @@ class _Gate:
         found = list(keys)
         for side, place in enumerate(self.paired.places):
             if self.paired.outer[side]:
-                values = driver_copy(self._values(1 - side, keys[1 - side]).distinct())
-                item = self._sources.inputs[place]
-                partners = self._with_value(side, item.rows.where(f"NOT {null_key(item.key)}"), values)
+                partners = self._with_value(side, self._with_key(1 - side, keys[1 - side])).select(self._key(place))
                 some = partners.orderBy(F.xxhash64("key", F.lit(self._sources.salt))).limit(limits.LOADED_KEYS)
                 found[side] = driver_copy(keys[side].unionAll(some).distinct())
         return found[0], found[1]
@@ -244,10 +242,10 @@ class _Gate:
 
         One of two rows that match must have a key to check. Other rows, which may seem to have no match, are left out.
         """
-        values = driver_copy(reduce(DataFrame.unionAll, map(self._values, (0, 1), keys)).distinct())
         tables = [item.rows.where(f"NOT {null_key(item.key)}") for item in self._sources.inputs]
         with ThreadPoolExecutor() as pool:
-            groups = pool.map(lambda side: driver_copy(self._group(side, keys[side], values)), (0, 1))
+            own = list(pool.map(lambda side: driver_copy(self._with_key(side, keys[side])), (0, 1)))
+            groups = pool.map(lambda side: self._group(side, own, keys[side]), (0, 1))
             for place, group in zip(self.paired.places, groups, strict=True):
                 tables[place] = group
         statement, (_, right) = self._sources.statement, self.paired.places
@@ -326,14 +324,12 @@ class _Gate:
         plain = is_alike_in_pandas(kinds)
         return judged(found, self.paired.key, rules, in_process=plain, may_be_absent=True)
 
-    def _values(self, side: int, keys: DataFrame) -> DataFrame:
-        """Return the values of rows of one side with some keys, as `value`; rows without a value have none."""
-        place = self.paired.places[side]
-        item = self._sources.inputs[place]
+    def _with_key(self, side: int, keys: DataFrame) -> DataFrame:
+        """Return the rows of one side with one of the keys."""
+        item = self._sources.inputs[self.paired.places[side]]
         known = NO_LITERALS if self._sources.size <= limits.LITERAL_BYTES else trusted(keys)
         rows = item.rows.where(f"NOT {null_key(item.key)}")
-        found = with_keys(rows, item.key, key_struct(item.key, item.types), keys, known)
-        return self._valued(side, found).select("value")
+        return with_keys(rows, item.key, key_struct(item.key, item.types), keys, known)
 
     def _valued(self, side: int, rows: DataFrame) -> DataFrame:
         """Add to rows of one side their `value`; leave out rows without one."""
@@ -343,34 +339,40 @@ class _Gate:
         named = rows.alias(alias).where("NOT (" + " OR ".join(f"({sql}) IS NULL" for sql in parts) + ")")
         return named.withColumn("value", F.expr(numbered(cast)))
 
-    def _group(self, side: int, keys: DataFrame, values: DataFrame) -> DataFrame:
-        """Return all rows of one side that have one of the keys or one of the values, with CHECKED for the former."""
-        place = self.paired.places[side]
-        item = self._sources.inputs[place]
-        rows = item.rows.where(f"NOT {null_key(item.key)}")
-        with_value = self._with_value(side, rows, values)
-        every = driver_copy(with_value.unionAll(keys.select("key")).distinct())
-        known = NO_LITERALS if self._sources.size <= limits.LITERAL_BYTES else trusted(every)
-        own = key_struct(item.key, item.types)
-        found = with_keys(rows, item.key, own, every, known)
-        wanted = F.broadcast(keys.select(F.col("key").alias(STAGED)))
-        marked = found.join(wanted, on=F.expr(f"{own} = {STAGED}"), how="left")
-        return marked.withColumn(CHECKED, F.expr(f"{STAGED} IS NOT NULL")).drop(STAGED)
+    def _group(self, side: int, own: Sequence[DataFrame], keys: DataFrame) -> DataFrame:
+        """
+        Return the rows of one side that can match rows to check, and those to check themselves, with CHECKED.
 
-    def _with_value(self, side: int, rows: DataFrame, values: DataFrame) -> DataFrame:
-        """Return the keys of the rows of one side that have one of the values."""
+        Args:
+            side: The side.
+            own: The rows to check of both sides.
+            keys: The keys of those of this side.
+        """
         place = self.paired.places[side]
-        alias = quote(self._sources.statement.aliases[place])
+        checked = F.broadcast(keys.select(F.col("key").alias(STAGED)))
+        same_key = F.expr(f"{self._key_sql(place)} = {STAGED}")
+        others = self._with_value(side, own[1 - side]).join(checked, on=same_key, how="left_anti")
+        partners = driver_copy(others).withColumn(CHECKED, F.lit(False))
+        return own[side].withColumn(CHECKED, F.lit(True)).unionByName(partners)
+
+    def _with_value(self, side: int, others: DataFrame) -> DataFrame:
+        """Return the rows of one side that have a value of some rows of the other side."""
+        item = self._sources.inputs[self.paired.places[side]]
+        values = driver_copy(self._valued(1 - side, others).select(F.col("value").alias("wanted")).distinct())
+        alias = quote(self._sources.statement.aliases[self.paired.places[side]])
+        rows = item.rows.where(f"NOT {null_key(item.key)}")
         columns = {f"{alias}.{quote(name)}": name for name in rows.columns}
         named = [columns.get(sql) for sql in self.paired.values[side]]
         if None not in named and self._sources.size > limits.LITERAL_BYTES:  # columns, whose literals skip files
-            predicate = trusted(values.select(F.col("value").alias("key"))).predicate([name or "" for name in named])
+            predicate = trusted(values.select(F.col("wanted").alias("key"))).predicate([name or "" for name in named])
             rows = rows if predicate is None else rows.where(predicate)
-        wanted = F.broadcast(values.select(F.col("value").alias("wanted")))
-        found = self._valued(side, rows).join(wanted, on=F.expr("value = wanted"), how="left_semi")
-        return found.select(self._key(place))
+        valued = self._valued(side, rows)
+        return valued.join(F.broadcast(values), on=F.expr("value = wanted"), how="left_semi").drop("value")
 
     def _key(self, place: int) -> Column:
         """Return the key of a row of an input."""
+        return F.expr(self._key_sql(place)).alias("key")
+
+    def _key_sql(self, place: int) -> str:
         item = self._sources.inputs[place]
-        return F.expr(key_struct(item.key, item.types)).alias("key")
+        return key_struct(item.key, item.types)
