@@ -47,11 +47,15 @@ def row_hash(columns: Sequence[StructField], prefix: str = "") -> str:
         columns: The columns.
         prefix: What precedes their names in the SQL, such as `after.`.
     """
-    ordered = sorted(columns, key=lambda field: field.name.lower())
-    names = [f"{prefix}{quote(field.name)}" for field in ordered]
+    return hash_in_order(sorted(columns, key=lambda field: field.name.lower()), prefix)
+
+
+def hash_in_order(columns: Sequence[StructField], prefix: str = "") -> str:
+    """Write the SQL of the hash of some columns as `row_hash` does, but in the given order."""
+    names = [f"{prefix}{quote(field.name)}" for field in columns]
     values = [
         hash_of(name, field.dataType) if isinstance(field.dataType, (ArrayType, MapType, StructType)) else name
-        for name, field in zip(names, ordered, strict=True)
+        for name, field in zip(names, columns, strict=True)
     ]
     nulls = [
         " + ".join(f"IF({name} IS NULL, {2**n}L, 0L)" for n, name in enumerate(names[first:][:FLAGS]))
@@ -151,15 +155,19 @@ def compare_checksums(one: DataFrame, other: DataFrame, key: Sequence[str]) -> C
 
     Args:
         one: The first table.
-        other: The other one, with the same columns.
+        other: The other one, with the same columns. Where columns are hashes of others, it also has the column
+            NEW_HASH: the hashes of its whole rows.
         key: The columns that decide to which part a row belongs.
     """
     columns = list(one.schema)
+    by = row_hash(columns)
+    whole = NEW_HASH if NEW_HASH in other.columns else by
     sides = (
-        frame.selectExpr(f"{weight} AS weight", f"{part_of(columns, key)} AS part", f"{row_hash(columns)} AS hash")
-        for weight, frame in ((1, one), (-1, other))
+        frame.selectExpr(
+            f"{weight} AS weight", f"{part_of(columns, key)} AS part", f"{by} AS hash", f"{of_other} AS whole"
+        )
+        for weight, frame, of_other in ((1, one, "0L"), (-1, other, whole))
     )
-    hash_of_other = "IF(weight = 1, 0L, hash)"
     # What both tables have cancels out. The sum of whole hashes would overflow.
     parts = (
         reduce(DataFrame.unionAll, sides)
@@ -170,8 +178,8 @@ def compare_checksums(one: DataFrame, other: DataFrame, key: Sequence[str]) -> C
                 "differs"
             ),
             F.count_if(F.expr("weight = -1")).alias("other_rows"),
-            F.expr(f"bit_xor({hash_of_other})").alias("other_xor"),
-            F.expr(f"sum({hash_of_other} & {LOW_BITS}L)").alias("other_sum"),
+            F.bit_xor("whole").alias("other_xor"),
+            F.expr(f"sum(whole & {LOW_BITS}L)").alias("other_sum"),
         )
     )
     totals = {"rows": "sum(rows)", "other_rows": "sum(other_rows)", "other_xor": "bit_xor(other_xor)"}

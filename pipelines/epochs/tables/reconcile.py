@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lakehouse import limits
 from lakehouse.changes import null_key, wrong_key
-from lakehouse.checksums import checksum_of, compare_checksums, has_checksum
+from lakehouse.checksums import NEW_HASH, Compared, checksum_of, compare_checksums, has_checksum, row_hash
 from lakehouse.conditions import reading, reading_whole
 from lakehouse.entries import Checksum
 from lakehouse.errors import CannotContinue, DuplicateKey
@@ -27,6 +27,7 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.tables.compute import computed, in_order, put_changes
 from pipelines.joins.changelog import missing_rows
 from pipelines.joins.filter import Subset, differing
+from pipelines.joins.hashed import hashed_meaning, hashed_rows
 from pipelines.joins.meaning import meaning
 from pipelines.plan.values import Computed
 
@@ -101,7 +102,7 @@ def compute_differences(
     held = read(workspace.spark, bound.result, plan.result.base_version)
     names = bound.columns.fieldNames()
     old = held.select(*(F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in bound.columns))
-    rest = _without_equal_parts(bound, old, expected.select(*map(quote, names)), subset)
+    rest = _without_equal_parts(workspace, bound, old, expected.select(*map(quote, names)), subset)
     changes = differing(rest.old, rest.new, bound.join.key, subset)
     before = rest.before
     if before is None and not is_begun and has_checksum(list(bound.columns)):
@@ -132,18 +133,40 @@ class _Rest(NamedTuple):
     before: Checksum | None = None
 
 
-def _without_equal_parts(bound: BoundJoin, old: DataFrame, new: DataFrame, subset: Subset | None) -> _Rest:
+def _without_equal_parts(
+    workspace: Workspace, bound: BoundJoin, old: DataFrame, new: DataFrame, subset: Subset | None
+) -> _Rest:
     """Leave out parts of two states that have the same checksums, unless the tables are small."""
-    kinds = [bound.columns[name].dataType.simpleString() for name in bound.join.key]
+    columns, key = list(bound.columns), bound.join.key
     is_small = sum(table.size for table in bound.sources) <= limits.SMALL_BYTES
-    if is_small or any("collate" in kind for kind in kinds):  # keys that are equal would be in different parts
-        return _Rest(old, new)
+    if is_small or any("collate" in bound.columns[name].dataType.simpleString() for name in key):
+        return _Rest(old, new)  # keys under a collation that are equal may be in different parts
     if subset is not None:
         old, new = subset.rows(old), subset.rows(new)
-    found = compare_checksums(new, old, bound.join.key)
-    differs = found.predicate(list(bound.columns), bound.join.key)
-    before = found.other if subset is None and has_checksum(list(bound.columns)) else None
+    found = compare_with_join(workspace, bound, old, subset)
+    differs = found.predicate(columns, key)
+    before = found.other if subset is None and has_checksum(columns) else None
     return _Rest(old.where(differs), new.where(differs), before)
+
+
+def compare_with_join(
+    workspace: Workspace, bound: BoundJoin, found: DataFrame, subset: Subset | None = None
+) -> Compared:
+    """
+    Compare rows with the meaning of a join at the pinned versions by checksums; the wide rows of neither are shuffled.
+
+    Args:
+        workspace: Where the sources are.
+        bound: The join.
+        found: The rows, with the columns of the result in its types.
+        subset: The part of the result from which the rows are; None for all of it.
+    """
+    columns, key = list(bound.columns), bound.join.key
+    expected = hashed_meaning(_whole_inputs(workspace, bound), bound.join, bound.columns)
+    if subset is not None:
+        expected = subset.rows(expected)
+    found = hashed_rows(found.withColumn(NEW_HASH, F.expr(row_hash(columns))), bound.join, bound.columns)
+    return compare_checksums(expected, found, key)
 
 
 def checksum_at(workspace: Workspace, bound: BoundJoin, version: int | None) -> Checksum | None:
@@ -176,9 +199,14 @@ def changelog_before(workspace: Workspace, changelog: TargetVersions, join: str,
 
 def expected_rows(workspace: Workspace, bound: BoundJoin) -> DataFrame:
     """Return the meaning of the join at the pinned versions: the columns of the result, the key first."""
-    inputs = [(item, bound.table(place)) for place, item in enumerate(bound.join.inputs)]
-    rows = meaning([rows_of(workspace, item, table, table.version) for item, table in inputs], bound.join)
+    rows = meaning(_whole_inputs(workspace, bound), bound.join)
     return rows.select(*(F.col(quote(name)) for name in bound.columns.fieldNames()))
+
+
+def _whole_inputs(workspace: Workspace, bound: BoundJoin) -> list[DataFrame]:
+    """Return the rows of each input of a join at the pinned versions, with the columns that the join uses."""
+    inputs = [(item, bound.table(place)) for place, item in enumerate(bound.join.inputs)]
+    return [rows_of(workspace, item, table, table.version) for item, table in inputs]
 
 
 def check_sources(workspace: Workspace, bound: BoundJoin) -> int:

@@ -18,7 +18,7 @@ from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.comparison import Total, compare
 from pipelines.epochs.preflight import check_columns
-from pipelines.epochs.tables.reconcile import expected_rows
+from pipelines.epochs.tables.reconcile import compare_with_join, expected_rows
 from pipelines.joins.changelog import last_rows
 from pipelines.joins.difference import bag_difference
 from pipelines.plan.checks import check_definition
@@ -59,7 +59,8 @@ def verify_tables(workspace: Workspace, name: str, against: str = "") -> JoinRep
             bound, address, version = compared.bound, compared.address, compared.version
             expected = expected_rows(workspace, bound)
             found = _select_columns(read(workspace.spark, address, version), bound, address)
-        sums, total = _differences(bound, expected, found)
+            sums = compare_with_join(workspace, bound, found)
+        total = _differences(bound, sums, expected, found)
         versions = ", ".join(f"{table.address.label} at {table.version}" for table in bound.sources)
         if total.missing or total.surplus:
             lost, strange = f"{total.missing:,} rows are missing", f"{total.surplus:,} do not belong there"
@@ -107,7 +108,8 @@ def _check_changelog(workspace: Workspace, compared: _Compared, found: DataFrame
     with reading(bound.join.name):
         changelog = read(workspace.spark, bound.changelog, logged.version)
         last = last_rows(changelog, bound.columns, bound.join.key)
-    _, total = _differences(bound, found, last)
+        sums = compare_checksums(found, last, bound.join.key)
+    total = _differences(bound, sums, found, last)
     if total.missing or total.surplus:
         raise _drifted(
             bound.join.name,
@@ -132,20 +134,12 @@ def _check_checksum(compared: _Compared, found: Checksum) -> None:
         )
 
 
-def _differences(bound: BoundJoin, expected: DataFrame, found: DataFrame) -> tuple[Sums, Total]:
-    """
-    Compare rows with the rows found: by checksums, then row by row where these differ.
-
-    Returns:
-        The checksums, and what differs.
-    """
-    name, key = bound.join.name, bound.join.key
-    with reading(name):
-        sums = compare_checksums(expected, found, key)
+def _differences(bound: BoundJoin, sums: Sums, expected: DataFrame, found: DataFrame) -> Total:
+    """Compare rows with the rows found, row by row, in the parts whose checksums differ."""
     if not sums.differing:
-        return sums, Total(0, 0, ())
-    differs = sums.predicate(list(expected.schema), key)
-    return sums, compare(name, bag_difference(expected.where(differs), found.where(differs)))
+        return Total(0, 0, ())
+    differs = sums.predicate(list(expected.schema), bound.join.key)
+    return compare(bound.join.name, bag_difference(expected.where(differs), found.where(differs)))
 
 
 def _drifted(name: str, problem: str, expected: str, total: Total) -> Drifted:
