@@ -34,12 +34,13 @@ class Difference:
     What a result, or a part of it, holds and should hold.
 
     Args:
-        rows: The `bag_difference` of the expected rows and the rows found.
-        entry: The *committed* row of the epoch that made the part; None for a part that no epoch made.
+        rows: The `bag_difference` of the expected rows and the rows found; None if they are known to be equal.
+        entries: The *committed* rows of the epochs that made the part, newest first; none for a part that no epoch
+            made.
     """
 
-    rows: DataFrame
-    entry: Entry | None = None
+    rows: DataFrame | None
+    entries: tuple[Entry, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,13 +83,13 @@ def add_up(
     try:
         with reading(join):
             for each in differences:
-                found, more = counted(each.rows)
-                total = {name: total[name] + found[name] for name in total}
-                examples += more
-                if found["missing"]:
-                    keep(each)
-                if each.entry is not None:
-                    epochs.append(each.entry)
+                if each.rows is not None:
+                    found, more = counted(each.rows)
+                    total = {name: total[name] + found[name] for name in total}
+                    examples += more
+                    if found["missing"]:
+                        keep(each)
+                epochs += each.entries
     except FeedUnavailable as error:
         unreadable = error
     return Total(total["missing"], total["surplus"], tuple(examples_of(examples)), tuple(epochs), unreadable)

@@ -5,7 +5,7 @@ This module reads no table; other modules gather the facts.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lakehouse import limits
@@ -54,6 +54,11 @@ class SourceRange:
     def has_changes(self) -> bool:
         """Whether the epoch reads the feed."""
         return self.read_after < self.to_version
+
+    def since(self, earlier: "SourceRange") -> "SourceRange":
+        """Return the range from the beginning of an earlier one, which it follows, to the end of this one."""
+        epochs = (earlier.epochs[0], self.epochs[1])
+        return replace(self, from_version=earlier.from_version, read_after=earlier.read_after, epochs=epochs)
 
     @staticmethod
     def recorded(read: SourceVersions) -> "SourceRange":

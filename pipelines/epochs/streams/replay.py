@@ -1,23 +1,28 @@
 """
-Replay a join with a stream: compute each recorded epoch again from the source versions in the ledger.
+Replay a join with a stream: compute the recorded epochs again from the source versions in the ledger.
+
+Epochs between which no change came behind the cut are replayed as one, since each cut is then a prefix of the total
+order; only if that differs from the result, or can no longer be read, is each of them replayed alone.
 
 `verify` compares the replayed rows with the rows that the result has of the epoch; `backfill` appends missing rows.
 """
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import reduce
+from itertools import pairwise
 from typing import Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
+from lakehouse.conditions import reading
 from lakehouse.entries import COMMITTED, Entry
-from lakehouse.errors import CannotContinue
+from lakehouse.errors import CannotContinue, FeedUnavailable
 from lakehouse.small import TooLarge
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
@@ -38,7 +43,7 @@ from pipelines.plan.request import Decision
 from pipelines.plan.values import APPENDED, Computed, EpochPlan, SourceRange, Strategy, StreamInput
 from pipelines.spec import STREAM_COLUMNS
 
-EPOCH = STREAM_COLUMNS[0]
+EPOCH, POSITION = STREAM_COLUMNS
 BEGINNINGS = ("load", "reset", "accept")
 """Strategies of epochs before which no epoch is replayed."""
 
@@ -115,7 +120,7 @@ class Replay:
 
     def differences(self) -> Iterator[Difference]:
         """
-        Compare the result with its epochs: first the rows that no epoch made, then epoch by epoch, newest first.
+        Compare the result with its epochs: first the rows that no epoch made, then its epochs, newest first.
 
         Evaluate a difference before requesting the next, which deletes its stage.
 
@@ -123,11 +128,59 @@ class Replay:
             FeedUnavailable: The sources of the next epoch are no longer readable; `conditions.reading` raises it.
         """
         yield Difference(self._strangers())
+        for entries in self._together():
+            if len(entries) > 1 and self._are_equal(entries):
+                yield Difference(None, tuple(entries))
+                continue
+            for entry in entries:
+                with _scratch(self._workspace, entry) as stage:
+                    found = self.held.where(F.col(EPOCH) == entry.epoch)
+                    rows = bag_difference(self._expected([entry], stage), found.select(*map(quote, self.names)))
+                    yield Difference(rows, (entry,))
+
+    def _together(self) -> list[list[Entry]]:
+        """List the epochs to replay, newest first, in groups of which each can be replayed as one epoch."""
+        groups: list[list[Entry]] = []
         for entry in self.entries():
-            with _scratch(self._workspace, entry) as stage:
-                expected = self._expected(entry, stage)
-                found = self.held.where(F.col(EPOCH) == entry.epoch)
-                yield Difference(bag_difference(expected, found.select(*map(quote, self.names))), entry)
+            if groups and self._continues(entry, groups[-1][-1]):
+                groups[-1].append(entry)
+            else:
+                groups.append([entry])
+        return groups
+
+    def _continues(self, before: Entry, entry: Entry) -> bool:
+        """
+        Return whether an epoch and the one before it have the rows that one epoch over the changes of both would have.
+
+        That is so if no change came behind the cut between them: each cut is then a prefix of the total order.
+        """
+        if {before.strategy, entry.strategy} != {"incremental"} or entry.counts.get("behind_cut", 1):
+            return False
+        earlier = {source.name: source for source in before.sources}
+        for source in entry.sources:
+            known = self._workspace.file.sources.get(source.name)
+            is_global = known is not None and known.kind == "global_table"
+            one = earlier[source.name]
+            if source.id != one.id or (source.to_version if is_global else source.from_version) != one.to_version:
+                return False
+        return True
+
+    def _are_equal(self, entries: Sequence[Entry]) -> bool:
+        """Return whether the result has the rows of several epochs, replayed as one; False if they are unreadable."""
+        rows = {entry.epoch: entry.writes[-1].rows for entry in entries}
+        held = self.held.where(F.col(EPOCH).isin(list(rows)))
+        ends = [F.count(F.lit(1)).alias("rows"), F.min(POSITION).alias("first"), F.max(POSITION).alias("last")]
+        found = {row[EPOCH]: row for row in held.groupBy(EPOCH).agg(*ends).collect()}
+        in_order = [found[number] for number in sorted(found)]
+        if any(one["last"] > other["first"] for one, other in pairwise(in_order)):
+            return False
+        if any(number != (found[epoch]["rows"] if epoch in found else 0) for epoch, number in rows.items()):
+            return False
+        names = [quote(name) for name in self.names if name != EPOCH]  # of which the rows of one epoch have one
+        with suppress(FeedUnavailable), _scratch(self._workspace, entries[0]) as stage, reading(self.bound.join.name):
+            expected = self._expected(entries, stage).select(*names)
+            return bag_difference(expected, held.select(*names)).isEmpty()
+        return False
 
     def _strangers(self) -> DataFrame:
         """Return the rows that no epoch since the last beginning made, as surplus rows of a `bag_difference`."""
@@ -139,27 +192,30 @@ class Replay:
             rows = rows.where(F.col(EPOCH) > begin.epoch)
         return bag_difference(rows.where("false").select(*map(quote, self.names)), rows)
 
-    def _expected(self, entry: Entry, stage: Stage) -> DataFrame:
+    def _expected(self, entries: Sequence[Entry], stage: Stage) -> DataFrame:
+        """Return the rows of an epoch, or those of several, newest first, as one epoch."""
+        newest, first = entries[0], entries[-1]
         strategies: Mapping[str, Strategy] = {"incremental": "incremental", "flush": "flush"}
+        since = {source.name: SourceRange.recorded(source) for source in first.sources}
         plan = EpochPlan(
-            entry.join,
-            entry.epoch,
-            strategies.get(entry.strategy, "load"),
-            entry.reason,
-            tuple(map(SourceRange.recorded, entry.sources)),
-            self._writes(entry),
-            stream=StreamInput(self.history.clocks_before(entry.epoch)),
+            newest.join,
+            newest.epoch,
+            strategies.get(newest.strategy, "load"),
+            newest.reason,
+            tuple(SourceRange.recorded(source).since(since[source.name]) for source in newest.sources),
+            self._writes(first),
+            stream=StreamInput(self.history.clocks_before(first.epoch)),
         )
         if plan.strategy == "load":
             plan = replace(plan, stream=StreamInput())
-        epoch = Epoch(at_recorded(self.bound, entry.sources), plan)
+        epoch = Epoch(at_recorded(self.bound, newest.sources), plan)
         self._inspect(epoch)
-        is_small = entry.counts.get("read", limits.CHANGES_VIA_DRIVER) < limits.CHANGES_VIA_DRIVER
-        if plan.strategy == "incremental" and is_small:
+        read = sum(entry.counts.get("read", limits.CHANGES_VIA_DRIVER) for entry in entries)
+        if plan.strategy == "incremental" and read < limits.CHANGES_VIA_DRIVER:
             try:
                 return self._kind.epoch_rows(epoch, Scratch(stage, via_driver=True))
             except TooLarge:
-                log.info("%s: epoch %s is replayed through the stage", entry.join, entry.epoch)
+                log.info("%s: epoch %s is replayed through the stage", newest.join, newest.epoch)
         return self._kind.epoch_rows(epoch, Scratch(stage))
 
     def _writes(self, entry: Entry) -> tuple[Write, ...]:
@@ -215,8 +271,9 @@ def compute_replay(kind: Replayable, epoch: Epoch[BoundJoin], stage: Stage) -> C
     missing: list[DataFrame] = []
 
     def keep(difference: Difference) -> None:
-        assert difference.entry is not None, "no epoch made the row that is missing"
-        part = f"missing_{difference.entry.epoch}"
+        assert difference.rows is not None
+        (entry,) = difference.entries  # no epoch lacks a row that none made
+        part = f"missing_{entry.epoch}"
         each = F.explode(F.expr("array_repeat(1, CAST(-surplus AS INT))")).alias("copy")
         stage.put(part, difference.rows.where("surplus < 0").select("row", each).select("row.*"))
         missing.append(stage.get(kind.workspace.spark, part))

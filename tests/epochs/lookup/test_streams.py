@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import writing
@@ -18,7 +19,11 @@ from lakehouse.errors import (
     PipelineFileError,
     SchemaBroken,
 )
+from pipelines.binding.bound import BoundJoin
 from pipelines.cli import cli
+from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.lookup.kind import LookupKind
+from pipelines.epochs.scratch import Scratch
 from tests.epochs.lookup.clicks import JOIN, SOURCES, START, Clicks, begin, commit_at
 from tests.lake import only
 
@@ -250,16 +255,20 @@ def test_a_backfill_appends_what_is_missing_and_leaves_the_rest_to_a_person(load
     assert only(pipeline.verify(lake.spark)).counts["expected"] == 6
 
 
-def test_a_replay_that_differs_is_drift(loaded_clicks: Clicks) -> None:
+@pytest.mark.parametrize(("column", "value"), [("name", "planted"), ("_epoch", 2)])
+def test_a_replay_that_differs_is_drift(loaded_clicks: Clicks, column: str, value: str | int) -> None:
     """`verify` looks at the recorded version, so that a row is planted in the stage of an epoch, before its gate."""
     lake, pipeline = loaded_clicks, loaded_clicks.stream()
     lake.click("(4, 1, NULL)", 10)
+    pipeline.run(lake.spark)
+    lake.click("(5, 1, NULL)", 20)
 
     def plant(when: str, what: str) -> None:
         if when == "before" and what.startswith("ledger: publishing"):
             (stage,) = (lake.folder / "lake" / "lakejoin_stage").glob("*/result/*")
-            rows = lake.spark.read.parquet(f"{stage}/result").withColumn("name", F.lit("planted"))
+            rows = lake.spark.read.parquet(f"{stage}/result")
             schema = rows.schema
+            rows = rows.withColumn(column, F.lit(value).cast(schema[column].dataType))
             planted = lake.spark.createDataFrame(rows.toArrow(), schema)
             planted.write.mode("overwrite").parquet(f"{stage}/result")
 
@@ -268,6 +277,29 @@ def test_a_replay_that_differs_is_drift(loaded_clicks: Clicks) -> None:
     writing.observers.clear()
     with pytest.raises(Drifted, match="1 rows are missing, 1 do not belong there"):
         pipeline.verify(lake.spark)
+
+
+def test_epochs_are_replayed_as_one_where_their_cuts_allow_it(
+    loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load and an epoch in which something came behind the cut are replayed alone."""
+    lake, pipeline = loaded_clicks, loaded_clicks.stream()
+    for number, (row, at) in enumerate({"(4, 1, NULL)": 10, "(5, 3, NULL)": 30, "(6, 1, NULL)": 50}.items()):
+        lake.click(row, at)
+        pipeline.run(lake.spark)
+        lake.rename(1, f"ann {number}", at + (10 if number < 2 else -5))
+    assert only(pipeline.run(lake.spark)).counts["behind_cut"] == 1
+    assert [row[2] for row in lake.found()[3:]] == ["ann", "cy", "ann 1"]
+    replayed = []
+
+    def rows(kind: LookupKind, epoch: Epoch[BoundJoin], scratch: Scratch) -> DataFrame:
+        replayed.append(epoch.plan.epoch)
+        return original(kind, epoch, scratch)
+
+    original = LookupKind.epoch_rows
+    monkeypatch.setattr(LookupKind, "epoch_rows", rows)
+    assert only(pipeline.verify(lake.spark)).counts == {"missing": 0, "surplus": 0, "expected": 6, "epochs": 5}
+    assert replayed == [5, 4, 1]
 
 
 def test_a_duplicate_key_of_a_table_stops_the_epoch(loaded_clicks: Clicks) -> None:
