@@ -38,12 +38,12 @@ READ_WHOLE = {"add": "insert", "remove": "delete"}
 """The kind of change of each row of a file that a commit without files of changes adds or removes."""
 
 
-class _ForSpark(Exception):
-    """Spark has to read the feed; the text is the reason."""
+class NotReadable(Exception):
+    """The files of commits do not tell their feed, or not to this process; the text is the reason."""
 
 
 @dataclass(frozen=True)
-class _File:
+class File:
     """
     A file with rows of a feed.
 
@@ -84,20 +84,20 @@ def read_feed_directly(engine: Engine, table: Table, after: int, to: int, column
     schema = plain_schema([table.schema[name] for name in columns])
     kinds = {field.name: to_arrow_type(field.dataType) for field in schema}
     try:
-        actions = {commit.version: _actions(Path(folder), commit, table.schema) for commit in commits}
+        actions = {commit.version: actions_of(Path(folder), commit, table.schema) for commit in commits}
         read = [commit for commit in commits if commit.version <= to]
         files = [file for commit in read for file in _files(Path(folder), commit, actions[commit.version])]
         if sum(file.size for file in files) > limits.DIRECT_FEED_BYTES:
-            raise _ForSpark("its files are too large")
+            raise NotReadable("its files are too large")
         rows = _empty(kinds)
         for file in files:
             rows = pyarrow.concat_tables([rows, _rows(file, kinds, limits.ROWS_ON_DRIVER - rows.num_rows)])
         if rows.get_total_buffer_size() > limits.BYTES_ON_DRIVER:
-            raise _ForSpark("its rows are too large")
+            raise NotReadable("its rows are too large")
         rows.validate(full=True)  # text that is not valid UTF-8
         if has_early(rows):
-            raise _ForSpark("it has dates or times that Spark may shift")
-    except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException, _ForSpark) as error:
+            raise NotReadable("it has dates or times that Spark may shift")
+    except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException, NotReadable) as error:
         # Spark, which reads the feed then, reports what is wrong.
         log.info("%s: Spark reads the feed: %s", table.address.label, str(error).partition("\n")[0])
         return None
@@ -105,42 +105,43 @@ def read_feed_directly(engine: Engine, table: Table, after: int, to: int, column
     return engine.spark.createDataFrame(rows, StructType([*schema, *(StructField(*pair) for pair in added)]))
 
 
-def _actions(folder: Path, commit: Commit, schema: StructType) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+def actions_of(folder: Path, commit: Commit, schema: StructType) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     """Return the actions of a commit by their kind, if the columns are those of the table afterwards."""
     actions: dict[str, list[Mapping[str, Any]]] = {}
     file = folder / "_delta_log" / f"{commit.version:020d}.json"
     if file.stat().st_size > limits.DIRECT_COMMIT_BYTES:
-        raise _ForSpark(f"version {commit.version} changes too many files")
+        raise NotReadable(f"version {commit.version} changes too many files")
     with file.open(encoding="utf-8") as lines:
         for line in filter(str.strip, lines):
             ((kind, action),) = json.loads(line).items()
             actions.setdefault(kind, []).append(action)
     columns = [StructType.fromJson(json.loads(action["schemaString"])) for action in actions.get("metaData", ())]
     if any(found.simpleString() != schema.simpleString() for found in columns):
-        raise _ForSpark(f"version {commit.version} has other columns")
+        raise NotReadable(f"version {commit.version} has other columns")
     return actions
 
 
-def _files(folder: Path, commit: Commit, actions: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[_File]:
+def _files(folder: Path, commit: Commit, actions: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[File]:
     """Return the files whose rows are the feed of a commit."""
     whole = [(kind, action) for kind in READ_WHOLE for action in actions.get(kind, ()) if action["dataChange"]]
     if "cdc" in actions:
-        return [_file(folder, action, "", commit) for action in actions["cdc"]]
+        return [file_of(folder, action, "", commit) for action in actions["cdc"]]
     if commit.operation == "MERGE" and any(kind == "remove" for kind, _ in whole):
         # Delta's feed leaves out such files if the MERGE has changed no row.
-        raise _ForSpark(f"version {commit.version} is a MERGE that rewrote files without files of changes")
+        raise NotReadable(f"version {commit.version} is a MERGE that rewrote files without files of changes")
     if any(action.get("deletionVector") for _, action in whole):
-        raise _ForSpark(f"version {commit.version} deletes rows by deletion vectors")
-    return [_file(folder, action, READ_WHOLE[kind], commit) for kind, action in whole]
+        raise NotReadable(f"version {commit.version} deletes rows by deletion vectors")
+    return [file_of(folder, action, READ_WHOLE[kind], commit) for kind, action in whole]
 
 
-def _file(folder: Path, action: Mapping[str, Any], kind: str, commit: Commit) -> _File:
+def file_of(folder: Path, action: Mapping[str, Any], kind: str, commit: Commit) -> File:
+    """Return the file of an action, if the table is not partitioned; `kind` is the kind of change of its rows."""
     if action.get("partitionValues"):  # they count, not what the file may have in such a column
-        raise _ForSpark("the table is partitioned")
-    return _File(folder / unquote(action["path"]), kind, commit, int(action["size"]))
+        raise NotReadable("the table is partitioned")
+    return File(folder / unquote(action["path"]), kind, commit, int(action["size"]))
 
 
-def _rows(file: _File, kinds: Mapping[str, "pyarrow.DataType"], most: int) -> "pyarrow.Table":
+def _rows(file: File, kinds: Mapping[str, "pyarrow.DataType"], most: int) -> "pyarrow.Table":
     """Read the rows of a file, at most a number of them, in the form of the feed."""
     import pyarrow
     import pyarrow.parquet
@@ -149,7 +150,7 @@ def _rows(file: _File, kinds: Mapping[str, "pyarrow.DataType"], most: int) -> "p
         int96 = {column.path for column in source.schema if column.physical_type == "INT96"}
         _check_columns(source, [*kinds, *([] if file.kind else [TYPE])])
         if source.metadata.num_rows > most:
-            raise _ForSpark("it has too many rows")
+            raise NotReadable("it has too many rows")
         read = source.read([*kinds, *([] if file.kind else [TYPE])])
     number = read.num_rows
 
@@ -168,7 +169,7 @@ def _check_columns(source: "pyarrow.parquet.ParquetFile", names: Sequence[str]) 
     known = source.schema_arrow.names
     for name in names:
         if name not in known or [other.lower() for other in known].count(name.lower()) > 1:
-            raise _ForSpark(f"a file does not have one column {name}")
+            raise NotReadable(f"a file does not have one column {name}")
 
 
 def _converted(values: "pyarrow.ChunkedArray", kind: "pyarrow.DataType", *, is_int96: bool) -> "pyarrow.ChunkedArray":
@@ -180,7 +181,7 @@ def _converted(values: "pyarrow.ChunkedArray", kind: "pyarrow.DataType", *, is_i
     is_moment = types.is_timestamp(kind) and bool(kind.tz)  # INT96 has no time zone in Arrow; Spark writes UTC
     is_same = is_moment if is_int96 else values.type == kind
     if not (is_same or is_text or is_bytes):
-        raise _ForSpark(f"a file has values of type {values.type} where {kind} is expected")
+        raise NotReadable(f"a file has values of type {values.type} where {kind} is expected")
     return values.cast(kind)
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.address import Address
+from lakehouse.appended_files import read_appended
 from lakehouse.direct_feed import read_feed_directly
 from lakehouse.distorted import Repair, distortion
 from lakehouse.engine import Engine
@@ -101,6 +102,14 @@ class Feeds:
                 return None
             parts.append(rows)
         return reduce(DataFrame.unionAll, parts)
+
+    def appended(self, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
+        """Read the rows of commits (after, to] that only append from their files; None if the feed has to be read."""
+        parts = [
+            read_appended(self._engine, table, *part, columns) for part in feed_ranges(self._engine, table, after, to)
+        ]
+        known = [part for part in parts if part is not None]
+        return reduce(DataFrame.unionAll, known) if known and len(known) == len(parts) else None
 
     def refuse_distorted(self, table: Table, after: int, to: int, number: int) -> None:
         """

@@ -10,6 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from lakehouse import limits
+from lakehouse.appended_files import read_appended
 from lakehouse.direct_feed import read_feed_directly
 from lakehouse.engine import Engine
 from lakehouse.tables import Table, commits_since, read_changes
@@ -76,6 +77,9 @@ def test_the_feed_of_each_kind_of_commit_is_what_spark_reads(
         marks = '"deletionVector":{' in actions and '"cdc":{' not in actions
         left |= {commit.operation} if marks else set()
         assert direct == (None if marks else by_spark), commit
+        appended = read_appended(Engine.of(ours), table, commit.version - 1, commit.version, table.schema.fieldNames())
+        only_appends = commit.changes_data and {bytes.fromhex(row[2]) for row in by_spark} == {b"insert"}
+        assert (appended and exact(appended)) == (by_spark if only_appends else None), commit
         assert by_spark or not commit.changes_data
         seen.append(commit.operation)
     expected = [*COMMITS.values(), "WRITE", *([] if deletion_vectors else ["UPDATE", "DELETE"])]

@@ -1,0 +1,67 @@
+"""The rows that commits have appended, read from the files that the log names: half the price of the change feed."""
+
+import logging
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakehouse.address import local_path
+from lakehouse.direct_feed import NotReadable, actions_of, file_of
+from lakehouse.direct_rows import why_spark
+from lakehouse.engine import Engine
+from lakehouse.feed import FEED_COLUMNS
+from lakehouse.sqltext import quote
+from lakehouse.tables import Table, commits_since
+from lakehouse.values import plain_schema
+
+log = logging.getLogger(__name__)
+
+GLOB = set("{}[]*?\\")
+"""Characters that Spark does not take literally in the path of a file."""
+
+
+def read_appended(engine: Engine, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
+    """
+    Read the rows of commits (after, to] that only append.
+
+    Args:
+        engine: Our engines.
+        table: The table.
+        after: The last version that is already processed.
+        to: The last version to read.
+        columns: The columns of the table to read.
+
+    Returns:
+        What `read_feed` returns: the columns, then `_change_type`, `_commit_version`, `_commit_timestamp`. None if one
+        of the commits does more than append, or if its files alone do not tell their rows.
+    """
+    if why_spark(table, columns):
+        return None
+    folder = Path(local_path(table.address.path) or "")
+    schema = plain_schema([table.schema[name] for name in columns])
+    parts = []
+    try:
+        for commit in commits_since(engine, table, after):
+            if not commit.changes_data or commit.version > to:
+                continue
+            actions = actions_of(folder, commit, table.schema)
+            if "cdc" in actions or any(action["dataChange"] for action in actions.get("remove", ())):
+                raise NotReadable(f"version {commit.version} changes or removes rows")
+            added = [action for action in actions.get("add", ()) if action["dataChange"]]
+            if any(action.get("deletionVector") for action in added):
+                raise NotReadable(f"version {commit.version} deletes rows by deletion vectors")
+            paths = [file_of(folder, action, "insert", commit).path for action in added]
+            unusable = [path for path in paths if GLOB & set(str(path)) or not path.is_file()]
+            if unusable or not paths:
+                raise NotReadable(f"version {commit.version} names no file that can be read by its path")
+            facts = (F.lit("insert"), F.lit(commit.version).cast("bigint"), F.lit(commit.at))
+            added_columns = (value.alias(name) for value, name in zip(facts, FEED_COLUMNS, strict=True))
+            rows = engine.spark.read.schema(schema).parquet(*map(str, paths))
+            parts.append(rows.select(*(F.col(quote(name)) for name in columns), *added_columns))
+    except (OSError, ValueError, KeyError, TypeError, NotReadable) as error:
+        log.info("%s: its feed is read: %s", table.address.label, str(error).partition("\n")[0])
+        return None
+    return reduce(DataFrame.unionAll, parts) if parts else None
