@@ -29,21 +29,35 @@ def key_struct(key: Sequence[str], types: Sequence[DataType], prefix: str = "") 
     return numbered(f"CAST({prefix}{quote(name)} AS {type_sql(kind)})" for name, kind in zip(key, types, strict=True))
 
 
-def null_key(key: Sequence[str], prefix: str = "") -> str:
-    """Return the SQL predicate for rows without a key: a composite key with any null part is null (KIP-962)."""
-    return "(" + (" OR ".join(f"{prefix}{quote(name)} IS NULL" for name in key) or "FALSE") + ")"
+def null_key(key: Sequence[str], prefix: str = "", *, may_be_absent: bool = False) -> str:
+    """
+    Return the SQL predicate for rows without a key: a composite key with any null part is null (KIP-962).
+
+    Args:
+        key: The key columns.
+        prefix: The struct that contains the columns, with the dot: "r.".
+        may_be_absent: Whether a null part says that a side of the row is absent; a key is null if all its parts are.
+    """
+    return all_or_any_null([f"{prefix}{quote(name)}" for name in key], are_all=may_be_absent)
 
 
-def wrong_key(sides: Sequence[Sequence[str]]) -> str:
+def all_or_any_null(parts: Sequence[str], *, are_all: bool) -> str:
+    """Return the SQL predicate that all parts of a key, given as SQL, are null, or that any part is."""
+    return "(" + ((" AND " if are_all else " OR ").join(f"{part} IS NULL" for part in parts) or "FALSE") + ")"
+
+
+def wrong_key(sides: Sequence[Sequence[str]], may_be_absent: Sequence[bool] = ()) -> str:
     """
     Return the SQL predicate for rows with a wrong key of several tables: half of the key of one, or no key at all.
 
     Args:
         sides: For each table the parts of its key, as SQL; all of them are null where a row lacks the table.
+        may_be_absent: For each table whether parts of the key of a row may be null; false for all if empty.
     """
-    absent = ["(" + " AND ".join(f"{part} IS NULL" for part in parts) + ")" for parts in sides]
-    lacking = ["(" + " OR ".join(f"{part} IS NULL" for part in parts) + ")" for parts in sides]
-    half = (f"({some} AND NOT {whole})" for some, whole in zip(lacking, absent, strict=True))
+    absent = [all_or_any_null(parts, are_all=True) for parts in sides]
+    lacking = [all_or_any_null(parts, are_all=False) for parts in sides]
+    whole = [not may for may in may_be_absent or [False] * len(sides)]
+    half = (f"({some} AND NOT {no})" for some, no, is_whole in zip(lacking, absent, whole, strict=True) if is_whole)
     return "(" + " OR ".join([*half, f"({' AND '.join(absent)})"]) + ")"
 
 
@@ -53,6 +67,8 @@ def net(
     types: Sequence[DataType],
     columns: Mapping[str, DataType],
     scope: Sequence[str] = (),
+    *,
+    may_be_absent: bool = False,
 ) -> DataFrame:
     """
     Reduce a feed to one net change per key.
@@ -63,6 +79,7 @@ def net(
         types: The types of the key parts in the changes.
         columns: The columns of the row, with their types; differences in other columns are not changes.
         scope: Columns that separate independent histories.
+        may_be_absent: Whether parts of a key may be null.
 
     Returns:
         The scope columns, `key` (struct<k0, …>), `old` and `new` (struct of the columns, null if absent) and `copies`
@@ -78,7 +95,7 @@ def net(
     if rewritten:
         grouped["rewritten"] = struct(rewritten)
     arrives = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
-    rows = feed.where(f"NOT {null_key(key)}").select(
+    rows = feed.where(f"NOT {null_key(key, may_be_absent=may_be_absent)}").select(
         *(F.col(quote(name)) for name in scope),
         F.expr(key_struct(key, types)).alias("key"),
         F.expr(arrives).alias("arrives"),

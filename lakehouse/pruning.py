@@ -59,19 +59,43 @@ class Wanted:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """
+    The keys that have nulls in the same parts.
+
+    Args:
+        present: The positions of the parts that are not null.
+        absent: The positions of the parts that are null.
+        covering: The values and ranges that cover the other parts, as a key of these parts alone.
+    """
+
+    present: tuple[int, ...]
+    absent: tuple[int, ...]
+    covering: "Pruning"
+
+    def predicate(self, columns: Sequence[str], prefix: str) -> str | None:
+        """Build the predicate of `Pruning` for these keys."""
+        found = self.covering.predicate([columns[part] for part in self.present], prefix)
+        absent = [f"{prefix}{quote(columns[part])} IS NULL" for part in self.absent]
+        return " AND ".join([*([found] if found else []), *absent]) or None
+
+
+@dataclass(frozen=True)
 class Pruning:
     """
     The values and ranges that cover a set of keys.
 
     Args:
-        wanted: The wanted values of each key part that file statistics can prune by.
+        wanted: The wanted values of each key part that file statistics can prune by; empty beside branches.
         keys: The number of keys; None if they are too many to list.
         exact: Whether the predicate holds for these keys only: the key has one part, and all its values are listed.
+        branches: If some keys have nulls, which are values: the keys of each pattern of nulls.
     """
 
     wanted: tuple[Wanted, ...]
     keys: int | None
     exact: bool = False
+    branches: tuple[Branch, ...] = ()
 
     def predicate(self, columns: Sequence[str], prefix: str = "") -> str | None:
         """
@@ -84,6 +108,9 @@ class Pruning:
         Returns:
             Spark SQL that holds for every row with one of the keys; None if no predicate is possible.
         """
+        if self.branches:
+            found = [branch.predicate(columns, prefix) for branch in self.branches]
+            return None if None in found else f"({' OR '.join(f'({one})' for one in found)})"
         conjuncts = []
         for item in self.wanted:
             column = prefix + quote(columns[item.part])
@@ -147,25 +174,41 @@ def null_safe_predicate(keys: DataFrame, columns: Sequence[str], prefix: str = "
         prefix: The struct that contains the columns, with the dot.
 
     Returns:
-        Spark SQL that holds for every row with one of the keys; None if no predicate is possible.
+        Spark SQL that holds for every row with one of the keys; empty without keys; None if no predicate is possible.
     """
-    parts = range(len(columns))
+    known = null_safe_pruning(keys)
+    return "" if known.keys == 0 else known.predicate(columns, prefix)
+
+
+def null_safe_pruning(keys: DataFrame) -> Pruning:
+    """
+    Compute the values and ranges that cover a set of keys that may have nulls, which are values.
+
+    Args:
+        keys: One column `key` (struct<k0, k1, …>), each key once. Materialize it if it is expensive to compute: it may
+            be read three times for each pattern of nulls, and once more.
+
+    Returns:
+        What `pruning` returns if no key has a null; else a branch for each pattern of nulls.
+    """
+    struct = keys.schema["key"].dataType
+    assert isinstance(struct, StructType)
+    parts = range(len(struct))
     flags = keys.select(*(F.expr(f"key.k{part} IS NULL").alias(f"k{part}") for part in parts)).distinct().collect()
+    if not any(any(flag) for flag in flags):
+        return pruning(keys)
     branches = []
     for flag in flags:
-        present = [part for part in parts if not flag[part]]
+        present, absent = (tuple(part for part in parts if flag[part] is is_null) for is_null in (False, True))
         of_pattern = keys.where(
             " AND ".join(f"key.k{part} IS {'NULL' if flag[part] else 'NOT NULL'}" for part in parts)
         )
         own = F.expr(numbered(f"key.k{part}" for part in present)).alias("key")
         covering = pruning(of_pattern.select(own), max(limits.KEY_RANGES // len(flags), 1))
-        found = covering.predicate([columns[part] for part in present], prefix)
-        absent = [f"{prefix}{quote(columns[part])} IS NULL" for part in parts if flag[part]]
-        branch = [*([found] if found else []), *absent]
-        if not branch:
-            return None
-        branches.append(f"({' AND '.join(branch)})")
-    return " OR ".join(branches) and f"({' OR '.join(branches)})"
+        branches.append(Branch(present, absent, covering))
+    numbers = [branch.covering.keys for branch in branches]
+    number = None if None in numbers else sum(number or 0 for number in numbers)
+    return Pruning((), number, branches=tuple(branches))
 
 
 def carried(column: str, kind: DataType) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from lakehouse import limits
-from lakehouse.pruning import Pruning, Wanted, _ranges, pruning
+from lakehouse.pruning import Pruning, Wanted, _ranges, null_safe_pruning, pruning
 from lakehouse.session import own_session
 
 
@@ -130,3 +130,14 @@ def test_ranges_stay_within_their_budget_for_composite_keys(spark: SparkSession)
     known = pruning(keys)
     assert sum(len(item.ranges) for item in known.wanted) <= 50
     assert isinstance(known.wanted[0], Wanted)
+
+
+def test_a_predicate_has_a_branch_for_each_pattern_of_nulls(spark: SparkSession) -> None:
+    keys = [(1, "a"), (9, "a"), (None, "b"), (4, None)]
+    frame = spark.createDataFrame([(key,) for key in keys], "key STRUCT<k0: INT, k1: STRING>")
+    known = null_safe_pruning(frame)
+    assert (known.keys, known.exact, len(known.branches)) == (4, False, 3)
+    rows = [*keys, (None, None), (None, "a"), (4, "b"), (1, None), (2, "a")]
+    found = spark.createDataFrame(rows, "x INT, y STRING").where(known.predicate(["x", "y"]) or "")
+    assert sorted(map(tuple, found.collect()), key=repr) == sorted(keys, key=repr)
+    assert null_safe_pruning(frame.where("key.k0 IS NOT NULL AND key.k1 IS NOT NULL")).wanted
