@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.pruning import Pruning, pruning
+from lakehouse.pruning import Pruning, null_safe_pruning, pruning
 from lakehouse.small import TooLarge, carried, to_driver
 from lakehouse.sqltext import numbered, quote, row_struct, text
 from lakehouse.stage import fields_of
@@ -31,17 +31,18 @@ class ReadsDiffer(Exception):
     """Two ways to read a table or its change feed find different rows; the text is the finding."""
 
 
-def trusted(keys: DataFrame) -> Pruning:
+def trusted(keys: DataFrame, *, may_be_absent: bool = False) -> Pruning:
     """
     Return the pruning of keys, after checking that its predicate holds for each of them.
 
     Args:
-        keys: `key` (struct<k0, …>), each key once, no part null. If they are on the driver, no file is read.
+        keys: `key` (struct<k0, …>), each key once. If they are on the driver, no file is read.
+        may_be_absent: Whether parts of a key may be null.
 
     Raises:
         ReadsDiffer: The predicate does not hold for a key.
     """
-    known = pruning(keys)
+    known = null_safe_pruning(keys) if may_be_absent else pruning(keys)
     predicate = known.predicate(fields_of(keys, "key").fieldNames(), "key.")
     if predicate is not None:
         missed = (
@@ -88,7 +89,7 @@ def check_rows(lookups: Sequence[Lookup], salt: str) -> None:
     Raises:
         ReadsDiffer: The literals find different rows.
     """
-    differing = [_differing(lookup, salt) for lookup in lookups if lookup.known.wanted]
+    differing = [_differing(lookup, salt) for lookup in lookups if lookup.known.predicate(lookup.key) is not None]
     if not differing:
         return
     # An aggregate, because a limit runs a job for each few partitions that are empty.

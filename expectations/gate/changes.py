@@ -13,11 +13,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from expectations.gate.by_key import Reader, ReadsDiffer, driver_copy, found_directly, trusted, with_keys
-from expectations.gate.judging import is_alike_in_pandas, judged, suspects
+from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged, suspects
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
+from lakehouse.changes import all_or_any_null
 from lakehouse.pruning import Pruning
 from lakehouse.sqltext import numbered, quote, row_struct, struct, text
 from lakehouse.stage import fields_of
@@ -125,15 +126,17 @@ def gate_change_set(
     except ReadsDiffer as found:
         return Verdict((str(found),))
     rules = RULES if sources is None else RULES | SOURCE_RULES
+    absent = staged.may_be_absent
+    rules = KEY_RULES | rules if absent else rules
     broken = staged.broken()
     batch = lines.select(
         *(F.expr(comparable(f"key.k{n}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(staged.key)),
         *(F.expr(f"coalesce({broken[name]}, FALSE)").alias(name) for name in rules),
     )
     if rows > limits.JUDGED_IN_PROCESS:
-        batch = suspects(batch, staged.names, rules).limit(limits.JUDGED_IN_PROCESS)
+        batch = suspects(batch, staged.names, rules, may_be_absent=absent).limit(limits.JUDGED_IN_PROCESS)
     plain = is_alike_in_pandas(field.dataType for field in staged.key)
-    return judged(batch, staged.names, rules, in_process=plain)
+    return judged(batch, staged.names, rules, in_process=plain, may_be_absent=absent)
 
 
 @dataclass(frozen=True)
@@ -174,6 +177,11 @@ class _Staged:
     def numbered_key(self) -> StructType:
         """The key columns under their names in the `key` of lines."""
         return StructType([StructField(f"k{n}", field.dataType) for n, field in enumerate(self.key)])
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether parts of a key may be null."""
+        return self.sources is not None and self.sources.may_be_absent
 
     @property
     def share(self) -> int:
@@ -276,7 +284,7 @@ class _Staged:
             else:
                 rows = found_directly(found, own, chosen, known)
         elif known is not None:
-            predicate = trusted(keys).predicate(self.names)
+            predicate = trusted(keys, may_be_absent=self.may_be_absent).predicate(self.names)
             rows = published if predicate is None else published.where(predicate)
         return self._collected(rows.selectExpr(f"{row_struct(self.row.fieldNames())} AS held"))
 
@@ -286,6 +294,7 @@ class _Staged:
         # Staged rows are compared exactly, but a published row may have the entries of a map in another order.
         exactly = [identical(image, self.row) for image in ("made", "after")]
         return {
+            KEYLESS: all_or_any_null(self._key_parts(), are_all=True),
             "unnecessary_tombstone": "op = 'delete' AND held IS NULL",
             "update_of_nothing": "op = 'update' AND held IS NULL",
             "insert_of_present": "op = 'insert' AND held IS NOT NULL",
@@ -297,10 +306,14 @@ class _Staged:
         }
 
     def _keys(self, lines: DataFrame) -> DataFrame:
-        """Return the keys of lines without a null part. Keys with a null match nothing; the key rule reports them."""
-        return lines.where(" AND ".join(f"key.k{n} IS NOT NULL" for n in range(len(self.names)))).select("key")
+        """Return the keys of lines that are keys. The others match nothing; the key rule reports them."""
+        return lines.where(f"NOT {all_or_any_null(self._key_parts(), are_all=self.may_be_absent)}").select("key")
+
+    def _key_parts(self) -> list[str]:
+        return [f"key.k{n}" for n in range(len(self.names))]
 
     def _joined(self, lines: DataFrame, rows: DataFrame, name: str) -> DataFrame:
         """Join lines with the rows of their keys; the rows are structs in the column `name`."""
-        same_key = " AND ".join(f"key.k{n} = {quote(name, part)}" for n, part in enumerate(self.names))
+        equal = "<=>" if self.may_be_absent else "="
+        same_key = " AND ".join(f"key.k{n} {equal} {quote(name, part)}" for n, part in enumerate(self.names))
         return lines.join(rows, on=F.expr(same_key), how="left")

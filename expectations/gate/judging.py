@@ -13,6 +13,10 @@ from expectations.validation import Verdict, validated
 UNLIKE_IN_PANDAS = (FloatType, DoubleType, StructType, ArrayType)
 """Key types whose equality differs between pandas and Spark."""
 
+KEYLESS = "keyless"
+KEY_RULES = {KEYLESS: "a part of the key is present"}
+"""The rule for keys of which parts may be null, but not all."""
+
 
 def is_alike_in_pandas(kinds: Iterable[DataType]) -> bool:
     """Return whether pandas and Spark agree on the equality of values of these types."""

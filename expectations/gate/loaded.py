@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from expectations.gate.by_key import NO_LITERALS, ReadsDiffer, driver_copy, with_keys
-from expectations.gate.judging import is_alike_in_pandas, judged, suspects
+from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged, suspects
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
-from lakehouse.changes import key_struct, null_key
+from lakehouse.changes import all_or_any_null, key_struct, null_key
 from lakehouse.sqltext import numbered, quote
 from lakehouse.tables import read
 from lakehouse.values import comparable, identical
@@ -49,8 +49,14 @@ def gate_loaded(
     """
     loaded = read(spark, result, version)
     kinds = [loaded.schema[name].dataType for name in key]
-    batch = suspects(_numbered(loaded, key, kinds), key, ())
+    absent = sources is not None and sources.may_be_absent
+    numbered_keys = _numbered(loaded, key, kinds)
+    if absent:
+        parts = [f"key_{place}" for place in range(len(key))]
+        numbered_keys = numbered_keys.withColumn(KEYLESS, F.expr(all_or_any_null(parts, are_all=True)))
+    batch = suspects(numbered_keys, key, KEY_RULES if absent else (), may_be_absent=absent)
     rules = {} if sources is None else LOADED_RULES
+    rules = KEY_RULES | rules if absent else rules
     if sources is not None:
         try:
             batch = batch.unionByName(_with_wrong_rows(loaded, key, sources, salt), allowMissingColumns=True)
@@ -60,7 +66,8 @@ def gate_loaded(
         *(f"key_{place}" for place in range(len(key))), *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules)
     )
     plain = is_alike_in_pandas(kinds)
-    return judged(batch.limit(limits.JUDGED_IN_PROCESS) if plain else batch, key, rules, in_process=plain)
+    batch = batch.limit(limits.JUDGED_IN_PROCESS) if plain else batch
+    return judged(batch, key, rules, in_process=plain, may_be_absent=absent)
 
 
 def _numbered(loaded: DataFrame, key: Sequence[str], kinds: Sequence[DataType]) -> DataFrame:
@@ -74,12 +81,13 @@ def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: Sources, sa
     row = loaded.schema
     numbered_key = StructType([StructField(f"k{place}", row[name].dataType) for place, name in enumerate(key)])
     own = numbered(map(quote, key))
-    keyed = [(loaded, key, own)]
+    absent = sources.may_be_absent
+    keyed = [(loaded.where(f"NOT {null_key(key, may_be_absent=absent)}"), own)]
     for item in (sources.inputs[place] for place in sources.members):
-        keyed.append((item.rows, item.key, key_struct(item.key, item.types)))
+        keyed.append((item.keyed, key_struct(item.key, item.types)))
     samples = []
-    for rows, names, sql in keyed:
-        keys = rows.where(f"NOT {null_key(names)}").select(F.expr(sql).cast(numbered_key).alias("key"))
+    for rows, sql in keyed:
+        keys = rows.select(F.expr(sql).cast(numbered_key).alias("key"))
         samples.append(keys.orderBy(F.xxhash64("key", F.lit(salt))).limit(limits.LOADED_KEYS))
     sample = driver_copy(reduce(DataFrame.unionAll, samples).distinct())
     known = None if sources.are_small else sources.pruning(sample)
@@ -87,9 +95,9 @@ def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: Sources, sa
     made = sources.joined(sample, known).select(F.struct(*values).alias("made"))
     held = with_keys(loaded, key, own, sample, known or NO_LITERALS)
     held = held.select(F.struct(*(F.col(quote(field.name)) for field in row)).alias("held"))
-    lines = sample
+    lines, equal = sample, "<=>" if absent else "="
     for rows, name in ((made, "made"), (held, "held")):
-        same_key = " AND ".join(f"key.k{place} = {quote(name, part)}" for place, part in enumerate(key))
+        same_key = " AND ".join(f"key.k{place} {equal} {quote(name, part)}" for place, part in enumerate(key))
         lines = lines.join(rows, on=F.expr(same_key), how="left")
     same = f"{identical('made', row)} <=> {identical('held', row)}"
     return lines.where(f"NOT ({same})").select(

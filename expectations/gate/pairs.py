@@ -20,23 +20,20 @@ from pyspark.sql.types import DataType, StructType
 
 from expectations.gate.by_key import NO_LITERALS, ReadsDiffer, driver_copy, trusted, with_keys
 from expectations.gate.changes import RULES, SOURCE_RULES
-from expectations.gate.judging import is_alike_in_pandas, judged, suspects
+from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged, suspects
 from expectations.gate.loaded import LOADED_RULES
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
-from lakehouse.changes import key_struct, null_key, wrong_key
-from lakehouse.pruning import null_safe_predicate
+from lakehouse.changes import all_or_any_null, key_struct, wrong_key
+from lakehouse.pruning import Pruning, null_safe_predicate
 from lakehouse.sqltext import numbered, quote, row_struct
 from lakehouse.tables import read
 from lakehouse.values import comparable, identical, same, type_sql
 
 CHECKED, STAGED = "_lakejoin_checked", "_lakejoin_staged"
 """Working columns: whether the join is computed again for a row, and the key of a staged line."""
-
-KEYLESS = "keyless"
-KEY_RULES = {KEYLESS: "a part of the key is present"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +47,7 @@ class Paired:
         types: The types in which these are compared.
         keys: For each of them the names of its key in the result.
         outer: For each of them whether its unmatched rows are in the result, with nulls for the key of the other one.
+        may_be_absent: For each of them whether parts of the key of a row may be null, but not all of them.
     """
 
     places: tuple[int, int]
@@ -57,6 +55,7 @@ class Paired:
     types: tuple[DataType, ...]
     keys: tuple[tuple[str, ...], tuple[str, ...]]
     outer: tuple[bool, bool]
+    may_be_absent: tuple[bool, bool] = (False, False)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -68,14 +67,17 @@ class Paired:
         """The SQL condition of a line with a wrong key: half of one side, neither side, or a side that may not lack."""
         parts = [f"key.k{place}" for place in range(len(self.key))]
         first = len(self.keys[0])
+        sides = [parts[:first], parts[first:]]
         lacking = [
-            f"{parts[at]} IS NULL" for at, may_lack in ((0, self.outer[1]), (first, self.outer[0])) if not may_lack
+            all_or_any_null(side, are_all=True)
+            for side, may_lack in zip(sides, self.outer[::-1], strict=True)
+            if not may_lack
         ]
-        return " OR ".join([wrong_key([parts[:first], parts[first:]]), *lacking])
+        return " OR ".join([wrong_key(sides, self.may_be_absent), *lacking])
 
 
 Keys = tuple[DataFrame, DataFrame]
-"""Distinct keys of rows of the left and of the right input, as `key` (struct<k0, …>), without nulls."""
+"""Distinct keys of rows of the left and of the right input, as `key` (struct<k0, …>)."""
 
 
 def gate_pairs(
@@ -218,7 +220,7 @@ class _Gate:
         reached = {}
         for place in self.paired.places:
             item = self._sources.inputs[place]
-            keys = item.rows.where(f"NOT {null_key(item.key)}").select(self._key(place))
+            keys = item.keyed.select(self._key(place))
             reached[place] = keys.orderBy(F.xxhash64("key", F.lit(salt))).limit(limits.LOADED_KEYS)
         return self._keys(sample, reached)
 
@@ -228,9 +230,8 @@ class _Gate:
             kinds = self._sources.inputs[place].types
             parts = [f"key.k{first + part}" for part in range(len(names))]
             cast = (f"CAST({part} AS {type_sql(kind)})" for part, kind in zip(parts, kinds, strict=True))
-            own = lines.where(" AND ".join(f"{part} IS NOT NULL" for part in parts)).select(
-                F.expr(numbered(cast)).alias("key")
-            )
+            absent = all_or_any_null(parts, are_all=self._sources.inputs[place].may_be_absent)
+            own = lines.where(f"NOT {absent}").select(F.expr(numbered(cast)).alias("key"))
             more = [reached[place].select("key")] if place in reached else []
             found.append(driver_copy(reduce(DataFrame.unionAll, [own, *more]).distinct()))
             first += len(names)
@@ -242,7 +243,7 @@ class _Gate:
 
         One of two rows that match must have a key to check. Other rows, which may seem to have no match, are left out.
         """
-        tables = [item.rows.where(f"NOT {null_key(item.key)}") for item in self._sources.inputs]
+        tables = [item.keyed for item in self._sources.inputs]
         with ThreadPoolExecutor() as pool:
             own = list(pool.map(lambda side: driver_copy(self._with_key(side, keys[side])), (0, 1)))
             groups = pool.map(lambda side: self._group(side, own, keys[side]), (0, 1))
@@ -266,7 +267,7 @@ class _Gate:
         staged = lines.select(F.col("key").alias(STAGED)).distinct()
         predicates = [null_safe_predicate(staged.select(F.col(STAGED).alias("key")), self.paired.key)]
         for side, names in enumerate(self.paired.keys):
-            known = trusted(keys[side])
+            known = self._trusted(side, keys[side])
             predicates.append("false" if known.keys == 0 else known.predicate(names))
         rows = rows if None in predicates else rows.where(" OR ".join(f"({one or 'false'})" for one in predicates))
         parts = [quote(name) for name in self.paired.key]
@@ -327,9 +328,8 @@ class _Gate:
     def _with_key(self, side: int, keys: DataFrame) -> DataFrame:
         """Return the rows of one side with one of the keys."""
         item = self._sources.inputs[self.paired.places[side]]
-        known = NO_LITERALS if self._sources.size <= limits.LITERAL_BYTES else trusted(keys)
-        rows = item.rows.where(f"NOT {null_key(item.key)}")
-        return with_keys(rows, item.key, key_struct(item.key, item.types), keys, known)
+        known = NO_LITERALS if self._sources.size <= limits.LITERAL_BYTES else self._trusted(side, keys)
+        return with_keys(item.keyed, item.key, key_struct(item.key, item.types), keys, known)
 
     def _valued(self, side: int, rows: DataFrame) -> DataFrame:
         """Add to rows of one side their `value`; leave out rows without one."""
@@ -360,7 +360,7 @@ class _Gate:
         item = self._sources.inputs[self.paired.places[side]]
         values = driver_copy(self._valued(1 - side, others).select(F.col("value").alias("wanted")).distinct())
         alias = quote(self._sources.statement.aliases[self.paired.places[side]])
-        rows = item.rows.where(f"NOT {null_key(item.key)}")
+        rows = item.keyed
         columns = {f"{alias}.{quote(name)}": name for name in rows.columns}
         named = [columns.get(sql) for sql in self.paired.values[side]]
         if None not in named and self._sources.size > limits.LITERAL_BYTES:  # columns, whose literals skip files
@@ -368,6 +368,10 @@ class _Gate:
             rows = rows if predicate is None else rows.where(predicate)
         valued = self._valued(side, rows)
         return valued.join(F.broadcast(values), on=F.expr("value = wanted"), how="left_semi").drop("value")
+
+    def _trusted(self, side: int, keys: DataFrame) -> Pruning:
+        """Return the pruning of keys of rows of one side."""
+        return trusted(keys, may_be_absent=self._sources.inputs[self.paired.places[side]].may_be_absent)
 
     def _key(self, place: int) -> Column:
         """Return the key of a row of an input."""

@@ -26,7 +26,7 @@ from expectations.gate.by_key import (
 )
 from expectations.gate.statement import Statement
 from lakehouse import limits
-from lakehouse.changes import key_struct, null_key
+from lakehouse.changes import all_or_any_null, key_struct, null_key
 from lakehouse.pruning import Pruning
 from lakehouse.small import TooLarge, to_driver
 from lakehouse.sqltext import numbered, quote
@@ -45,6 +45,7 @@ class Rows:
         changed: The keys that changed in the epoch, as `key` (struct<k0, …>); None without changes.
         feeds: Its change feed by Spark and without Spark, to be compared; None if `changed` is read by Spark.
         size: The size of its table in bytes.
+        may_be_absent: Whether parts of a key may be null, but not all of them: a row may lack a side of a join.
     """
 
     rows: DataFrame
@@ -53,6 +54,12 @@ class Rows:
     changed: DataFrame | None = None
     feeds: tuple[DataFrame, DataFrame] | None = None
     size: int = 0
+    may_be_absent: bool = False
+
+    @property
+    def keyed(self) -> DataFrame:
+        """The rows that have a key; the others take no part in the join."""
+        return self.rows.where(f"NOT {null_key(self.key, may_be_absent=self.may_be_absent)}")
 
 
 @dataclass(frozen=True)
@@ -64,11 +71,13 @@ class Reference:
         input: The index in FROM of the referenced input.
         over: The index in FROM of the input that refers to it.
         expressions: For each key column of the referenced input, the Spark SQL that equals it.
+        null_safe: The positions of the expressions for which null is a value.
     """
 
     input: int
     over: int
     expressions: tuple[str, ...]
+    null_safe: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,25 +107,38 @@ class Sources:
         return self.size <= limits.SMALL_BYTES
 
     @property
+    def may_be_absent(self) -> bool:
+        """Whether parts of the keys of the inputs that key the result may be null."""
+        return any(self.inputs[place].may_be_absent for place in self.members)
+
+    @property
     def share(self) -> int:
         """The number of rows of the result that are checked for each changed source."""
         return limits.LEFT_OUT_ROWS // max(1, sum(item.changed is not None for item in self.inputs))
 
-    def pruning(self, keys: DataFrame) -> Pruning:
+    def pruning(self, keys: DataFrame, place: int | None = None) -> Pruning:
         """
         Return the pruning of keys; without literals if the sources are small enough to do without them.
+
+        Args:
+            keys: The keys.
+            place: The index in FROM of the input in which they are looked up; None for keys of the result.
 
         Raises:
             ReadsDiffer: The predicate does not hold for a key.
         """
-        return trusted(keys) if self.size > limits.LITERAL_BYTES else NO_LITERALS
+        if self.size <= limits.LITERAL_BYTES:
+            return NO_LITERALS
+        is_of_result = place is None or place in self.members
+        absent = self.may_be_absent if is_of_result else self.inputs[place or 0].may_be_absent
+        return trusted(keys, may_be_absent=absent)
 
     def joined(self, keys: DataFrame, known: Pruning | None) -> DataFrame:
         """
         Evaluate the join for some rows of the result.
 
         Args:
-            keys: The distinct keys of the rows, without nulls, as `key` (struct<k0, …>).
+            keys: The distinct keys of the rows, as `key` (struct<k0, …>).
             known: The pruning of these keys; None for small sources.
 
         Returns:
@@ -126,8 +148,7 @@ class Sources:
             ReadsDiffer: The literals do not find the rows with the keys, or two readers find different feeds.
         """
         if known is None:
-            whole = [item.rows.where(f"NOT {null_key(item.key)}") for item in self.inputs]
-            return self.statement.over(whole)
+            return self.statement.over([item.keyed for item in self.inputs])
         found: dict[int, DataFrame] = {}
         rows = {place: self.inputs[place].rows for place in self._read_whole()}
         wanted = {place: (keys, self._literals(place, keys, known)) for place in self.members}
@@ -238,7 +259,7 @@ class Sources:
         size = self.inputs[place].size
         if size <= limits.LITERAL_BYTES:
             return NO_LITERALS
-        known = self.pruning(keys) if known is None else known
+        known = self.pruning(keys, place) if known is None else known
         return NO_LITERALS if known.keys is None and size <= limits.SCANNED_BYTES else known
 
     def _check(self, wanted: Mapping[int, tuple[DataFrame, Pruning]]) -> None:
@@ -270,13 +291,13 @@ class Sources:
     def _rows(self, place: int, keys: DataFrame, known: Pruning) -> DataFrame:
         """Read the rows of an input that have one of the keys."""
         item = self.inputs[place]
-        rows = item.rows.where(f"NOT {null_key(item.key)}")
-        return with_keys(rows, item.key, key_struct(item.key, item.types), keys, known)
+        return with_keys(item.keyed, item.key, key_struct(item.key, item.types), keys, known)
 
     def _referred(self, rows: DataFrame, reference: Reference) -> DataFrame:
         """Return the keys to which rows refer."""
-        nothing = " OR ".join(f"({part}) IS NULL" for part in reference.expressions)
-        named = rows.alias(self.statement.aliases[reference.over]).where(f"NOT ({nothing})")
+        plain = [f"({sql})" for place, sql in enumerate(reference.expressions) if place not in reference.null_safe]
+        nothing = all_or_any_null(plain, are_all=False)
+        named = rows.alias(self.statement.aliases[reference.over]).where(f"NOT {nothing}")
         return named.select(F.expr(self._key_sql(reference)).alias("key"))
 
     def _referring(self, place: int, references: Sequence[Reference], reached: Mapping[int, DataFrame]) -> DataFrame:
@@ -303,7 +324,7 @@ class Sources:
             return f"xxhash64({number}, {key})" if self._is_hashed(references[number]) else key
 
         item = self.inputs[place]
-        rows = item.rows.where(f"NOT {null_key(item.key)}").alias(self.statement.aliases[place])
+        rows = item.keyed.alias(self.statement.aliases[place])
         refers_to = (compared(number, self._key_sql(reference)) for number, reference in enumerate(references))
         referring = rows.selectExpr(
             f"{key_struct(item.key, item.types)} AS key", f"explode(array({', '.join(refers_to)})) AS refers_to"

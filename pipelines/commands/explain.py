@@ -310,7 +310,11 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield f"WHERE `{where}`: result rows that no longer satisfy it are deleted; those that newly do are inserted"
     if statement.keys.links:
         yield "a reference that is null or refers to a missing row matches nothing"
-    yield "source rows with a null in their key are skipped; each run counts those that it reads"
+    absent = tuple(dict.fromkeys(side.source for side in statement.sides if side.may_be_absent))
+    if len(absent) < len(statement.sources):
+        yield "source rows with a null in their key are skipped; each run counts those that it reads"
+    for name in absent:
+        yield f"a null in the key of {name} says which side a row lacks: `<=>` finds such a row, `=` does not"
     for name in statement.sources:
         if name in file.joins:
             yield f"{name} runs first; this join reads what {name} has committed, and is skipped if {name} fails"

@@ -30,12 +30,13 @@ def duplicates_in_changes(changes: DataFrame) -> list[Duplicate]:
     return [Duplicate(tuple(row["key"]), f"{row['copies']} rows or more") for row in rows]
 
 
-def duplicates_in_table(rows: DataFrame, key: Sequence[str]) -> list[Duplicate]:
-    """Return examples of keys that several rows of a table have; rows with a null key do not count."""
-    if not has_repeated_keys(rows, key):
+def duplicates_in_table(rows: DataFrame, key: Sequence[str], *, may_be_absent: bool = False) -> list[Duplicate]:
+    """Return examples of keys that several rows of a table have; rows without a key do not count."""
+    if not has_repeated_keys(rows, key, may_be_absent=may_be_absent):
         return []
     parts = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
-    twice = rows.where(f"NOT {null_key(key)}").groupBy(*parts).count().where("count > 1")
+    keyed = rows.where(f"NOT {null_key(key, may_be_absent=may_be_absent)}")
+    twice = keyed.groupBy(*parts).count().where("count > 1")
     return [Duplicate(tuple(row)[:-1], f"{row['count']} rows") for row in twice.limit(EXAMPLES).collect()]
 
 

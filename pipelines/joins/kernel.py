@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from lakehouse.changes import key_struct
+from lakehouse.changes import all_or_any_null, key_struct
 from lakehouse.sqltext import numbered, quote
 from lakehouse.values import type_sql
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
@@ -68,7 +68,8 @@ def touched_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = (
         scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns and `key` (struct<k0, …>), one row per key, none null; None if no key is touched.
+        The scope columns and `key` (struct<k0, …>), one row per key; None if no key is touched. A part of a key is null
+        only where a side of a row of an input may be absent.
     """
     affected = affected_keys(join, sources, scope)
     touched = [affected[place] for place in join.members if place in affected]
@@ -90,7 +91,7 @@ def affected_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = 
         scope: Columns that separate independent histories.
 
     Returns:
-        By input the scope columns and `key` (struct<k0, …>), one row per key, none null.
+        By input the scope columns and `key` (struct<k0, …>), one row per key.
     """
     affected: dict[int, DataFrame] = {}
     for place in reversed([*join.members, *(link.input for link in join.links)]):
@@ -156,8 +157,9 @@ def reference(link: Link, types: Sequence[DataType]) -> str:
 
 
 def null_reference(link: Link) -> str:
-    """Return the SQL condition that a row has a null reference: any null part makes a key null (KIP-962)."""
-    return "(" + " OR ".join(f"({expression}) IS NULL" for expression in link.expressions) + ")"
+    """Return the SQL condition that a row has a null reference: any part that `=` compares is null (KIP-962)."""
+    parts = [f"({expression})" for place, expression in enumerate(link.expressions) if place not in link.null_safe]
+    return all_or_any_null(parts, are_all=False)
 
 
 def refers_to(link: Link, types: KeyTypes) -> str:

@@ -39,7 +39,7 @@ def meaning(
         are not KTable rows (KIP-962 concerns foreign keys; Kafka Streams also drops rows of a KTable with a null key).
     """
     rows = [
-        table.where(f"NOT {null_key(item.key)}").alias(item.alias)
+        table.where(f"NOT {null_key(item.key, may_be_absent=item.may_be_absent)}").alias(item.alias)
         for table, item in zip(tables, join.inputs, strict=True)
     ]
     joined = rows[0]

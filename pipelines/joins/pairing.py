@@ -108,7 +108,9 @@ class _Pairs:
     def _rows(self, keys: Mapping[int, DataFrame]) -> Mapping[int, DataFrame]:
         """Read rows of the sides with some keys at the end of the epoch; others, too, if that is cheaper."""
         found = self._sources.rows({place: partial(_same, wanted) for place, wanted in keys.items()})
-        return {place: rows.where(f"NOT {null_key(self._join.inputs[place].key)}") for place, rows in found.items()}
+        items = {place: self._join.inputs[place] for place in found}
+        keyless = {place: null_key(item.key, may_be_absent=item.may_be_absent) for place, item in items.items()}
+        return {place: rows.where(f"NOT {keyless[place]}") for place, rows in found.items()}
 
     def _images(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
         """Return the touched rows of a side, before and after the changes."""

@@ -107,7 +107,7 @@ def versions(
         overlap.
     """
     scopes = [F.col(quote(name)) for name in scope]
-    keyed = looked_up.where(f"NOT {null_key(side.key)}")
+    keyed = looked_up.where(f"NOT {null_key(side.key, may_be_absent=side.may_be_absent)}")
     unchanged = unchanged_rows(changes, keyed, side, types, scope).select(
         *scopes,
         F.expr(key_struct(side.key, types)).alias("key"),

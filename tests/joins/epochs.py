@@ -1,6 +1,6 @@
 """Many epochs of a join as one Spark job: the functions of the product, put together as the driver does."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -13,6 +13,7 @@ from lakehouse.values import common_type
 from pipelines.joins.kernel import change_set, null_reference, reference, touched_keys
 from pipelines.joins.pairing import change_set_of_pairs
 from pipelines.spec import Link, ResolvedQuery, Source, bind, parse
+from pipelines.spec.statement.inputs import Produced
 
 NO_KINDS: Mapping[str, str] = {}
 
@@ -22,11 +23,19 @@ def bound(
     keys: Mapping[str, Sequence[str]],
     schemas: Mapping[str, StructType],
     kinds: Mapping[str, str] = NO_KINDS,
+    results: Collection[str] = (),
 ) -> ResolvedQuery:
-    """Take a statement over named sources, tables if `kinds` says nothing else, through the product's own reading."""
-    sources = {name: Source(key=key, kind=kinds.get(name, "table")) for name, key in keys.items()}
+    """
+    Take a statement over named sources through the product's own reading.
+
+    They are tables, unless `kinds` says something else, or `results` that they are results whose rows may lack a side.
+    """
+    sources = {
+        name: Source(key=key, kind=kinds.get(name, "table")) for name, key in keys.items() if name not in results
+    }
+    made = {name: Produced(tuple(keys[name]), may_be_absent=True) for name in results}
     columns = {name: schema.fieldNames() for name, schema in schemas.items()}
-    return bind(parse("joined", sql, sources), columns)
+    return bind(parse("joined", sql, sources, made), columns)
 
 
 def key_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> list[tuple[DataType, ...]]:
@@ -84,7 +93,7 @@ class Epochs:
         item = self.join.inputs[place]
         feed = self.feeds[item.source]
         kinds = {name: feed.schema[name].dataType for name in item.columns}
-        return net(feed, item.key, self.types[place], kinds, self.scope)
+        return net(feed, item.key, self.types[place], kinds, self.scope, may_be_absent=item.may_be_absent)
 
     def changed_keys(self, place: int) -> DataFrame | None:
         """Give the keys of the changes of an input."""

@@ -18,10 +18,15 @@ How = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table and its key columns."""
+    """The columns of a table and its key columns, of which some, but not all, may be None if a side may be absent."""
 
     schema: StructType
     key: tuple[str, ...]
+    may_be_absent: bool = False
+
+    def is_key(self, key: Row) -> bool:
+        """Tell whether a row has a key."""
+        return any(part is not None for part in key) if self.may_be_absent else None not in key
 
 
 def table(*key: str, **columns: DataType) -> Table:
@@ -85,6 +90,11 @@ class Star:
         return any(part is not None for part in key) if self.may_be_absent else None not in key
 
     @property
+    def results(self) -> tuple[str, ...]:
+        """The names of the tables that are results of joins whose rows may lack a side."""
+        return tuple(name for name, one in self.tables.items() if one.may_be_absent)
+
+    @property
     def schemas(self) -> tuple[StructType, ...]:
         """The columns of the tables."""
         return tuple(one.schema for one in self.tables.values())
@@ -102,7 +112,7 @@ class Star:
         """Name the columns of a table's rows, and leave out the rows without a key."""
         kind = self._kind(name)
         named = [kind(*row) for row in rows]
-        return [row for row in named if None not in self.key_of(name, row)]
+        return [row for row in named if self.tables[name].is_key(self.key_of(name, row))]
 
     def key_of(self, name: str, row: Any) -> Row:
         """Give the key of a table's row."""

@@ -59,8 +59,8 @@ def made(star: Star, seed: str) -> History:
     return history(star, seed, filled=10)
 
 
-def compute(spark: SparkSession, star: Star, how: How) -> Computed:
-    histories = [made(star, f"{star.name} {' '.join(how)} {number}") for number in range(HISTORIES)]
+def compute(spark: SparkSession, star: Star, how: How, number: int = HISTORIES) -> Computed:
+    histories = [made(star, f"{star.name} {' '.join(how)} {seed}") for seed in range(number)]
     rows, feeds = ({name: [] for name in star.names} for _ in range(2))
     for number, one in enumerate(histories):
         for at, state in enumerate(one.states()):
@@ -75,9 +75,9 @@ def compute(spark: SparkSession, star: Star, how: How) -> Computed:
         return {name: literal(spark, data[name], schema) for name, schema in schemas.items()}
 
     schemas = dict(zip(star.names, star.schemas, strict=True))
-    join = bound(star.statement(how), dict(zip(star.names, star.keys, strict=True)), schemas)
+    join = bound(star.statement(how), dict(zip(star.names, star.keys, strict=True)), schemas, results=star.results)
     assert sorted(join.key) == sorted(star.key_outputs)
-    assert (join.pairing is not None) == star.may_be_absent
+    assert (join.pairing is not None or join.has_absent_keys) == star.may_be_absent
     states = frames(rows)
     changed = change_sets(join, key_types(join, schemas), frames(feeds, CHANGE_TYPE), states, SCOPE)
     meant = meaning([states[item.source] for item in join.inputs], join, SCOPE)

@@ -119,7 +119,7 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> 
     if bound.join.pairing is not None:
         return {**none, **_pairs(bound, sources, scratch)}
     touched = touched_keys(bound.join, commits or sources)
-    number = 0 if touched is None else sources.pruning(touched).keys
+    number = 0 if touched is None else sources.pruning(touched, bound.join.members[0]).keys
     if touched is None or number == 0:
         return none
     result = in_order(bound, change_set(bound.join, bound.types, sources, touched))

@@ -61,8 +61,8 @@ def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Sources:
         table = bound.table(place)
         rows = rows_of(workspace, item, table, table.version)
         changed = _changed(workspace, epoch, place)
-        inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size))
-    references = tuple(Reference(link.input, link.over, link.expressions) for link in join.links)
+        inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size, item.may_be_absent))
+    references = tuple(Reference(link.input, link.over, link.expressions, link.null_safe) for link in join.links)
     size = sum(table.size for table in bound.sources)
     return Sources(statement_of(join), inputs, join.members, references, size, uuid.uuid4().hex)
 
@@ -74,7 +74,8 @@ def paired_of(bound: BoundJoin) -> Paired | None:
         return None
     left, right = join.pairing.links
     values, kinds = (left.expressions, right.expressions), bound.types[left.input]
-    return Paired(join.pairing.places, values, kinds, join.keys_of_sides, join.pairing.outer)
+    one, other = (join.inputs[place].may_be_absent for place in join.pairing.places)
+    return Paired(join.pairing.places, values, kinds, join.keys_of_sides, join.pairing.outer, (one, other))
 
 
 def reader_of(
@@ -217,6 +218,7 @@ def _changed(
     direct = workspace.feeds.directly(table, *at, names) if may_be_direct else None
     columns = item.key if direct is None else names
     by_spark = workspace.feeds.read(item.source, table, *at, columns)
-    changed = (by_spark if direct is None else direct).where(f"NOT {null_key(item.key)}")
+    keyless = null_key(item.key, may_be_absent=item.may_be_absent)
+    changed = (by_spark if direct is None else direct).where(f"NOT {keyless}")
     keys = changed.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")).distinct()
     return keys, None if direct is None else (by_spark, direct)

@@ -41,7 +41,8 @@ def _joined_by_ranges(workspace: Workspace, bound: BoundJoin, number: int) -> Da
     join = bound.join
     # A FULL JOIN of three tables would be shuffled once more, by whichever of the keys is present.
     is_of_one_key = not join.links and len(join.inputs) == 2 and join.pairing is None
-    if not is_of_one_key or not hasattr(DataFrame, "repartitionById"):  # Spark 4.1
+    has_order = not join.has_absent_keys  # a key with a null is in no range
+    if not is_of_one_key or not has_order or not hasattr(DataFrame, "repartitionById"):  # Spark 4.1
         return None
     tables, keys, whole = [], [], 0
     for place, item in enumerate(join.inputs):

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from lakehouse import limits
 from lakehouse.changes import key_struct, null_key
 from lakehouse.direct_rows import Selection, read_directly
-from lakehouse.pruning import Pruning, pruning
+from lakehouse.pruning import Pruning, null_safe_pruning, pruning
 from lakehouse.small import DriverRows, TooLarge, to_driver
 from lakehouse.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
@@ -93,7 +93,7 @@ class LookUps:
         listed, others = list[Selection](), list[tuple[Link, DataFrame, str | None]]()
         predicates = list[str]()
         for link, keys in wanted:
-            known, columns = self.pruning(keys), _plain_columns(link, item)
+            known, columns = self.pruning(keys, link.input), _plain_columns(link, item)
             predicate = known.predicate(columns) if columns else None
             if known.keys == 0:
                 continue
@@ -111,7 +111,8 @@ class LookUps:
         for link, keys, predicate in others:
             pruned = rows.where(f"NOT {null_reference(link)}")
             scans.append(pruned if predicate is None else pruned.where(predicate))
-            of_keys = self._with_one_of(scans[-1], reference(link, self._bound.types[link.input]), keys)
+            key_of_row = reference(link, self._bound.types[link.input])
+            of_keys = self._with_one_of(scans[-1], key_of_row, keys, self.pruning(keys, link.input))
             parts.append(of_keys.select(key))
         if listed and direct is None:
             scans.append(rows.where(" OR ".join(predicates)))
@@ -126,12 +127,28 @@ class LookUps:
         self.found.append(Found(place, kept.frame, files=kept.files))
         return kept.frame
 
-    def pruning(self, keys: DataFrame) -> Pruning:
-        """Return the pruning of keys; compute it once for each frame."""
+    def pruning(self, keys: DataFrame, place: int | None) -> Pruning:
+        """
+        Return the pruning of keys; compute it once for each frame.
+
+        Args:
+            keys: The keys.
+            place: The input whose keys they are; None if no part of a key is null.
+        """
         known = self._prunings.get(id(keys))
         if known is None:
-            known = self._prunings[id(keys)] = (keys, pruning(keys.select("key")))
+            covering = null_safe_pruning if self._may_have_nulls(place) else pruning
+            known = self._prunings[id(keys)] = (keys, covering(keys.select("key")))
         return known[1]
+
+    def _may_have_nulls(self, place: int | None) -> bool:
+        """Return whether parts of the keys of an input may be null; inputs that share a key are looked up by all."""
+        join = self._bound.join
+        if place is None or place == len(join.inputs):  # the values of a pairing
+            return False
+        if join.pairing is None and place in join.members:
+            return join.has_absent_keys
+        return join.inputs[place].may_be_absent
 
     def is_read_whole(self, place: int) -> bool:
         """
@@ -162,9 +179,10 @@ class LookUps:
 
     def _with_keys(self, place: int, wanted: DataFrame) -> Found:
         item = self._bound.join.inputs[place]
-        direct = self._read_directly(place, item.columns, [(self.pruning(wanted), item.key)])
+        known = self.pruning(wanted, place)
+        direct = self._read_directly(place, item.columns, [(known, item.key)])
         if direct is not None:
-            exactly = direct if self.pruning(wanted).exact else self._exactly_of(place, direct, wanted)
+            exactly = direct if known.exact else self._exactly_of(place, direct, wanted)
             return self._kept(place, exactly, direct.files)
         pruned = self._pruned(self._rows_with_key(place), place, wanted)
         if self._via_driver:
@@ -189,7 +207,8 @@ class LookUps:
     def _copied(self, place: int) -> Found:
         """Copy a table to the driver, without computing first which of its keys are needed."""
         item = self._bound.join.inputs[place]
-        direct = self._read_directly(place, item.columns, [(None, item.key)])
+        # The reader leaves out each row with a null in its key.
+        direct = None if item.may_be_absent else self._read_directly(place, item.columns, [(None, item.key)])
         return self._kept(place, direct or to_driver(self._rows_with_key(place)))
 
     def _kept(self, place: int, rows: DriverRows, files: Sequence[str] = ()) -> Found:
@@ -211,15 +230,15 @@ class LookUps:
         """
         join = self._bound.join
         item = join.inputs[place]
-        is_keyed = tuple(join.members) == (place,) and (changed is None or self.pruning(changed).exact)
+        is_keyed = tuple(join.members) == (place,) and (changed is None or self.pruning(changed, place).exact)
         is_one_pass = are_all and is_keyed and self._bound.changelog is None
-        own = [(self.pruning(changed), item.key)] if is_one_pass and changed is not None else []
+        own = [(self.pruning(changed, place), item.key)] if is_one_pass and changed is not None else []
         direct = self._read_directly(place, item.columns if is_one_pass else item.key, [*listed, *own])
         if direct is None:
             return None
         rows = direct
         if any(direct.rows.column(name).null_count for name in item.key):
-            rows = to_driver(direct.frame.where(f"NOT {null_key(item.key)}"))
+            rows = to_driver(direct.frame.where(f"NOT {self._keyless(place)}"))
         if is_one_pass:
             self._whole[place] = self._kept(place, rows, direct.files)
         else:
@@ -235,8 +254,12 @@ class LookUps:
 
     def _exactly_of(self, place: int, rows: DriverRows, keys: DataFrame) -> DriverRows:
         """Filter rows that were read to exactly those with one of the keys."""
-        key = self._bound.join.inputs[place].key
-        return to_driver(self._exactly(rows.frame.where(f"NOT {null_key(key)}"), place, keys))
+        return to_driver(self._exactly(rows.frame.where(f"NOT {self._keyless(place)}"), place, keys))
+
+    def _keyless(self, place: int) -> str:
+        """Return the SQL predicate for rows of an input without a key."""
+        item = self._bound.join.inputs[place]
+        return null_key(item.key, may_be_absent=item.may_be_absent)
 
     def _key(self, place: int) -> Column:
         """Return the key of an input's row, in the form that both sides of a join use."""
@@ -245,24 +268,25 @@ class LookUps:
     def _rows_with_key(self, place: int) -> DataFrame:
         """Read the rows of an input that have a key, at the pinned version."""
         item, table = self._bound.join.inputs[place], self._bound.table(place)
-        return rows_of(self._workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
+        return rows_of(self._workspace, item, table, table.version).where(f"NOT {self._keyless(place)}")
 
     def _pruned(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
         """Filter rows by literals of the keys, which skip files; some rows without one of the keys may remain."""
-        predicate = self.pruning(keys).predicate(self._bound.join.inputs[place].key)
+        predicate = self.pruning(keys, place).predicate(self._bound.join.inputs[place].key)
         return rows if predicate is None else rows.where(predicate)
 
     def _exactly(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
         """Filter rows to exactly those with one of the keys."""
-        if self.pruning(keys).exact:
+        known = self.pruning(keys, place)
+        if known.exact:
             return rows
         key = key_struct(self._bound.join.inputs[place].key, self._bound.types[place], "source.")
-        return self._with_one_of(rows.alias("source"), key, keys)
+        return self._with_one_of(rows.alias("source"), key, keys, known)
 
-    def _with_one_of(self, rows: DataFrame, key: str, keys: DataFrame) -> DataFrame:
+    def _with_one_of(self, rows: DataFrame, key: str, keys: DataFrame, known: Pruning) -> DataFrame:
         """Filter rows to those whose key, given as SQL, is among the keys; broadcast a small number of keys."""
-        known = F.broadcast(keys) if self.pruning(keys).keys is not None else keys
-        return rows.join(known.select("key").alias("wanted"), on=F.expr(f"{key} = wanted.key"), how="left_semi")
+        wanted = F.broadcast(keys) if known.keys is not None else keys
+        return rows.join(wanted.select("key").alias("wanted"), on=F.expr(f"{key} = wanted.key"), how="left_semi")
 
 
 def _plain_columns(link: Link, item: Input) -> list[str] | None:

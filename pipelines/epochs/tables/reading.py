@@ -20,7 +20,7 @@ from pipelines.epochs.duplicate_keys import EXAMPLES, Duplicate, refuse_keys
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.tables.lookups import LookUps
-from pipelines.spec import Link
+from pipelines.spec import Input, Link
 
 
 class EpochSources:
@@ -102,9 +102,9 @@ class EpochSources:
         """Return the rows of inputs with one of the keys, at the pinned version; other rows, too, if cheaper."""
         return self._lookups.rows(wanted)
 
-    def pruning(self, keys: DataFrame) -> Pruning:
-        """Return the pruning of keys; compute it once for each frame."""
-        return self._lookups.pruning(keys)
+    def pruning(self, keys: DataFrame, place: int | None = None) -> Pruning:
+        """Return the pruning of keys, in which an input may have nulls; compute it once for each frame."""
+        return self._lookups.pruning(keys, place)
 
     def materialize(self, name: str, frame: DataFrame) -> DataFrame:
         """Keep the rows of a frame, and return them from where they are."""
@@ -116,10 +116,11 @@ class EpochSources:
             return self._net(source)
 
     def _net(self, source: str) -> Mapping[str, int]:
-        kinds, key = self._kinds(source), self.key_of(source)
+        kinds, key, may_be_absent = self._kinds(source), self.key_of(source), self._input_of(source).may_be_absent
         made = Observation()
         feed, seen = self._feed(source)
-        changes = net(self._as_netted(source, feed), key, [kinds[name] for name in key], kinds)
+        types = [kinds[name] for name in key]
+        changes = net(self._as_netted(source, feed), key, types, kinds, may_be_absent=may_be_absent)
         changes = changes.observe(made, F.count(F.lit(1)).alias("changes"), F.max("copies").alias("copies"))
         kept = self._materialize_of(source, "changes", changes)
         if made.get["changes"]:
@@ -128,16 +129,16 @@ class EpochSources:
 
     def _feed(self, source: str) -> tuple[DataFrame, Observation]:
         """Read the feed of a source, with an observation that counts its rows: all, without a key, distorted."""
-        table, versions, key = self._table(source), self._ranges[source], self.key_of(source)
+        table, versions, item = self._table(source), self._ranges[source], self._input_of(source)
         after, to = versions.read_after, versions.to_version
-        kinds = self._kinds(source)
+        kinds, keyless = self._kinds(source), null_key(item.key, may_be_absent=item.may_be_absent)
         directly = self._via_driver and self._reads_feeds_directly
         feed = self._workspace.feeds.read(source, table, after, to, list(kinds), self._use, directly=directly)
         seen = Observation()
         feed = feed.observe(
             seen,
             F.count(F.lit(1)).alias("read"),
-            F.count(F.expr(f"IF({null_key(key)}, 1, NULL)")).alias("null_keys"),
+            F.count(F.expr(f"IF({keyless}, 1, NULL)")).alias("null_keys"),
             F.count_if(F.expr(distortion(kinds))).alias("distorted"),
         )
         return feed, seen
@@ -168,7 +169,11 @@ class EpochSources:
 
     def key_of(self, source: str) -> tuple[str, ...]:
         """Return the key columns of a source."""
-        return self._bound.join.inputs[self._bound.join.places(source)[0]].key
+        return self._input_of(source).key
+
+    def _input_of(self, source: str) -> Input:
+        """Return the first input that reads a source."""
+        return self._bound.join.inputs[self._bound.join.places(source)[0]]
 
     def _table(self, source: str) -> Table:
         return self._bound.sources[self._bound.join.sources.index(source)]

@@ -1,6 +1,5 @@
 """Compute a join in full, compare its meaning with the result, and stage only the rows that differ."""
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -30,6 +29,7 @@ from pipelines.joins.filter import Subset, differing
 from pipelines.joins.hashed import hashed_meaning, hashed_rows
 from pipelines.joins.meaning import meaning
 from pipelines.plan.values import Computed
+from pipelines.spec import Input
 
 
 def compute_reconciliation(
@@ -220,28 +220,33 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
         DuplicateKey: A source holds a key twice; the error gives examples.
     """
     without_key = 0
-    keys = [bound.join.inputs[bound.join.places(source)[0]].key for source in bound.join.sources]
+    items = [bound.join.inputs[bound.join.places(source)[0]] for source in bound.join.sources]
     with ThreadPoolExecutor() as pool:
-        found = pool.map(partial(_find_unusable, workspace, bound.join.name), bound.sources, keys)
-        for table, key, (number, examples) in zip(bound.sources, keys, found, strict=True):
-            refuse_keys(table.address.label, key, examples)
+        found = pool.map(partial(_find_unusable, workspace, bound.join.name), bound.sources, items)
+        for table, item, (number, examples) in zip(bound.sources, items, found, strict=True):
+            refuse_keys(table.address.label, item.key, examples)
             without_key += number
     return without_key
 
 
-def _find_unusable(workspace: Workspace, join: str, table: Table, key: Sequence[str]) -> tuple[int, list[Duplicate]]:
+def _find_unusable(workspace: Workspace, join: str, table: Table, item: Input) -> tuple[int, list[Duplicate]]:
     """Return the number of rows of a source without a key, and examples of keys that it has more than once."""
+    key, absent = item.key, item.may_be_absent
     rows = read_rows(workspace.spark, table, table.version)
     is_newest = not table.commits or table.version >= table.commits[0].version
     with (reading_whole if is_newest else reading)(join, table.address.label):
         # No file is read if the statistics of the table rule out null keys.
-        return rows.where(null_key(key)).count(), duplicates_in_table(rows, key)
+        number = rows.where(null_key(key, may_be_absent=absent)).count()
+        return number, duplicates_in_table(rows, key, may_be_absent=absent)
 
 
 def _refuse_keyless(bound: BoundJoin, held: DataFrame) -> None:
-    keyless = null_key(bound.join.key)
-    if bound.join.has_absent_keys:
-        keyless = wrong_key([[quote(name) for name in names] for names in bound.join.keys_of_sides])
+    join = bound.join
+    keyless = null_key(join.key, may_be_absent=join.has_absent_keys)
+    if join.pairing is not None:
+        absent = [join.inputs[place].may_be_absent for place in join.pairing.places]
+        sides = [[quote(name) for name in names] for names in join.keys_of_sides]
+        keyless = wrong_key(sides, absent) if join.has_absent_keys else keyless
     number = held.where(keyless).count()
     if number:
         raise DuplicateKey(

@@ -131,7 +131,7 @@ def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
             problem = f"ON: `{as_written(link.expressions[0])}` is a column of {name} itself"
             scope.objections.append(Objection(problem, "write an alias before each column", link.expressions[0]))
         else:
-            pending.append(Link(link.side, tuple(map(render, expressions)), places[0]))
+            pending.append(Link(link.side, tuple(map(render, expressions)), places[0], link.null_safe))
     while pending:
         ready = [link for link in pending if link.over in reached]
         if not ready:
@@ -162,7 +162,7 @@ def _missing_keys(table: Table) -> Iterator[Objection]:
 def _input(table: Table) -> Input:
     key = () if table.side.kind == "stream" else tuple(table.real(name) for name in table.side.key)
     others = tuple(column for column in table.columns if column in table.used and column not in key)
-    return Input(table.side.source, table.side.alias, key, key + others)
+    return Input(table.side.source, table.side.alias, key, key + others, table.side.may_be_absent)
 
 
 def _outputs(item: exp.Expr, scope: Scope) -> list[tuple[str, exp.Expr]]:

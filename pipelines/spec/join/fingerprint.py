@@ -24,8 +24,8 @@ def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_
     Compute the hash of everything that defines the result of a join.
 
     The hash ignores layout, comments, the case of keywords, and how the join is refreshed or gated. It includes the
-    addresses of the sources and the time zone. For a join that the join reads, it includes the name and the key, not
-    the definition, which has its own fingerprint.
+    addresses of the sources and the time zone. For a join that the join reads, it includes the name, the key and
+    whether parts of it may be null, not the definition, which has its own fingerprint.
 
     Args:
         file: The pipeline file.
@@ -93,7 +93,8 @@ def _hashed(definition: dict[str, object], settings: Mapping[str, str]) -> str:
 
 def _input(side: Side, file: PipelineFile) -> list[object]:
     if side.source in file.joins:
-        return [side.source, side.alias, side.key, side.kind if side.is_result else "join"]
+        absent = ["may be absent"] if side.may_be_absent else []
+        return [side.source, side.alias, side.key, side.kind if side.is_result else "join", *absent]
     source = file.sources[side.source]
     further: list[object] = [_changelog(source)] if source.kind == "changelog" else []
     if source.kind == "stream":

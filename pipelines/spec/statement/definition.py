@@ -23,12 +23,15 @@ class Input:
             stream.
         columns: The real names of all columns that the statement uses: the key first, then in the order of the table.
             In a self-join of a stream, both inputs list the columns that either uses.
+        may_be_absent: Whether parts of the key may be null, but not all of them: the input is the result of a join
+            whose rows may lack a side.
     """
 
     source: str
     alias: str
     key: tuple[str, ...]
     columns: tuple[str, ...]
+    may_be_absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,13 @@ class Link:
         expressions: The expression that equals each column of its key, as Spark SQL over columns of the referencing
             input.
         over: The place of the referencing input.
+        null_safe: The positions of the expressions that `<=>` compares, for which null is a value.
     """
 
     input: int
     expressions: tuple[str, ...]
     over: int
+    null_safe: tuple[int, ...] = ()
 
 
 class Time(NamedTuple):
@@ -237,8 +242,9 @@ class ResolvedQuery:
 
     @property
     def has_absent_keys(self) -> bool:
-        """Whether a part of the key of a result row may be null: the key of an input that has no row."""
-        return self.pairing is not None and any(self.pairing.outer)
+        """Whether parts of the key of a result row may be null: a side has no row, here or in an input."""
+        is_outer = self.pairing is not None and any(self.pairing.outer)
+        return is_outer or any(self.inputs[place].may_be_absent for place in self.members)
 
     @property
     def keys_of_sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -9,7 +9,7 @@ from pipelines.spec.file.model import Source
 from pipelines.spec.names import nearest
 from pipelines.spec.sql.objection import Objection
 from pipelines.spec.statement.definition import How
-from pipelines.spec.statement.statement import Side
+from pipelines.spec.statement.statement import InputKind, Side
 
 HOWS: dict[tuple[str, str], How] = {
     ("", ""): "inner",
@@ -162,9 +162,6 @@ def _table(
     if made is not None and made.is_ordered:
         problem = f"FROM: `order_by` orders the rows of `{join}`, and reading such a result is not yet supported"
         yield Objection(problem, "leave `order_by` out: commit times then order all rows", table)
-    elif made is not None and made.may_be_absent:
-        problem = f"FROM: keys of `{join}` may be null, and a join that reads such a result is not yet supported"
-        yield Objection(problem, "join its sources here, or let it be an inner join", table)
     elif found is None and join is None:
         known = ", ".join(f"`{source}`" for source in sources)
         near = nearest(name, sources) or nearest(name, (join for join, made in joins.items() if made))
@@ -199,4 +196,5 @@ def _side(table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping
     if name is None or made is None:
         return None
     times = tuple((column, UPSTREAM) for column in made.times)
-    return Side(name, table.alias_or_name, made.key, "stream" if made.is_stream else "join", times, made.added)
+    kind: InputKind = "stream" if made.is_stream else "join"
+    return Side(name, table.alias_or_name, made.key, kind, times, made.added, made.may_be_absent)

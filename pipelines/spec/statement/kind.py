@@ -66,6 +66,8 @@ def infer(
     return found, []
 
 
+EQUAL = (exp.EQ, exp.NullSafeEQ)
+
 Joined = tuple[tuple[Side, ...], Keys, tuple[exp.Expr, ...]]
 """The inputs after a JOIN, the key of their result, and the conditions that are not part of the key."""
 
@@ -80,7 +82,7 @@ class _Clause:
         self.how = how
         self.new = len(sides) - 1
         self.on = self._plain(on)
-        self.equalities = [conjunct for conjunct in conjuncts(self.on) if isinstance(conjunct, exp.EQ)]
+        self.equalities = [conjunct for conjunct in conjuncts(self.on) if isinstance(conjunct, EQUAL)]
 
     def _plain(self, on: exp.Expr) -> exp.Expr:
         """Replace `<=>` by `=` where an operand is never null: the key of the new table, or of the result so far."""
@@ -93,10 +95,17 @@ class _Clause:
         return exp.and_(*written, copy=False)
 
     def _is_never_null(self, equality: exp.Expr) -> bool:
-        """Return whether an operand is never null: rows with a null key take no part in a join of tables."""
+        """Return whether an operand is never null: rows with a null key take no part, unless a side may be absent."""
         ends = (equality.this.unnest(), equality.expression.unnest())
-        is_stream = self.sides[0].kind == "stream"
-        return any(self._key_column(end) or (not is_stream and self._part_of_key(end)) for end in ends)
+        if not self.sides[self.new].may_be_absent and any(map(self._key_column, ends)):
+            return True
+        has_key = self.sides[0].kind != "stream" and not self._has_absent_keys
+        return has_key and any(map(self._part_of_key, ends))
+
+    @property
+    def _has_absent_keys(self) -> bool:
+        """Whether parts of the key so far may be null."""
+        return any(self.sides[place].may_be_absent for place in self.keys.members)
 
     def joined(self) -> Joined | Objection:
         """Join the new input, or return the objection to it."""
@@ -117,8 +126,7 @@ class _Clause:
                 return self._as_member(pairs)
             if self.how == "right" and (reference := self._reference_to_the_key()) is not None:
                 return self._as_root(reference)
-            written = tuple(answer for answer in answers.values() if answer is not None)
-            return self._as_referenced(Link(self.new, written))
+            return self._as_referenced(self._link(answers))
         reference = self._reference_to_the_key()
         if reference is not None:
             return self._as_root(reference)
@@ -133,6 +141,13 @@ class _Clause:
         ]
         of_one = (other for other in found if len(self._over(other)) == 1 and None not in self._over(other))
         return next(of_one, found[0] if found else None)
+
+    def _link(self, answers: dict[str, exp.Expr | None]) -> Link:
+        """Return the reference to the new input by the expressions that equal its key."""
+        written = {column: answer for column, answer in answers.items() if answer is not None}
+        plain = [(self._key_column(one), other) for one, other in self._ends(exp.EQ)]
+        safe = (place for place, answer in enumerate(written.items()) if answer not in plain)
+        return Link(self.new, tuple(written.values()), tuple(safe))
 
     def _paired(self) -> tuple[str, ...] | None:
         """Return the new key columns in the order of the result's key, if each equals one part of it; else None."""
@@ -158,6 +173,10 @@ class _Clause:
         further = self._other_conditions(lambda one, other: (self._part_of_key(other), self._key_column(one)) in wanted)
         if self.how == "full" and further:
             return self._as_pair()  # a pair that does not satisfy the condition gives two rows for one key
+        if self.how == "full" and side.may_be_absent and self._has_absent_keys:
+            found = {(self._part_of_key(other), self._key_column(one)) for one, other in self._ends(exp.EQ)}
+            if found & wanted:
+                return self._unequal_nulls(min(found & wanted, key=lambda pair: first.key.index(pair[0] or "")))
         alone = frozenset({self.new})
         complete = {
             "inner": self.keys.complete | {alone},
@@ -168,11 +187,25 @@ class _Clause:
         keys = Keys((*self.keys.members, self.new), complete, self.keys.links)
         return (*self.sides[: self.new], side), keys, further
 
+    def _unequal_nulls(self, pair: tuple[str | None, str | None]) -> Objection:
+        """Return the objection to a FULL JOIN in which the same key with a null on both sides gives two rows."""
+        part, column = pair
+        first, side = self.sides[self.keys.members[0]], self.sides[self.new]
+        return Objection(
+            f"ON: `=` matches no null, and parts of the keys of both sides may be null: FULL JOIN {side.source} would "
+            "have two rows for one key",
+            f"compare all parts of the keys by `<=>`, as in `{first.alias}.{part} <=> {side.alias}.{column}`",
+            self.on,
+        )
+
     def _as_referenced(self, link: Link) -> Joined | Objection:
         if self.how in ("right", "full"):
             return self._as_pair()
         over = set().union(*(self._over(expression) for expression in link.expressions))
-        if (over & self.absent or None in over) and not any(map(is_null_of_nulls, link.expressions)):
+        plain = [expression for place, expression in enumerate(link.expressions) if place not in link.null_safe]
+        # No row has a key of nulls alone, so a reference that consists of nulls matches nothing, even by `<=>`.
+        is_null = any(map(is_null_of_nulls, plain)) or all(map(is_null_of_nulls, link.expressions))
+        if (over & self.absent or None in over) and not is_null:
             name = self.sides[self.new].source
             return Objection(
                 f"ON: `{as_written(link.expressions[0])}` may refer to a row of {name} although the input of its "
@@ -194,9 +227,8 @@ class _Clause:
                 "use JOIN, or LEFT JOIN to keep each row of the stream",
                 self.on,
             )
-        written = tuple(answer for answer in answers.values() if answer is not None)
-        if len(written) == len(side.key):
-            return self._as_referenced(Link(self.new, written))
+        if all(answer is not None for answer in answers.values()):
+            return self._as_referenced(self._link(answers))
         lacking = [column for column, answer in answers.items() if answer is None]
         missing = ", ".join(lacking)
         needed = " AND ".join(f"{self.sides[0].alias}.<column> = {side.alias}.{column}" for column in lacking)
@@ -211,10 +243,10 @@ class _Clause:
         if self.how in ("left", "full"):
             return self._as_pair()
         first = self.sides[self.keys.members[0]]
-        links = []
-        for place in self.keys.members:
-            parts = dict(zip(self.sides[place].key, (reference[part] for part in first.key), strict=True))
-            links.append(Link(place, tuple(parts[column] for column in self.sides[place].key)))
+        plain = [(self._part_of_key(one), other) for one, other in self._ends(exp.EQ)]
+        safe = tuple(place for place, part in enumerate(first.key) if (part, reference[part]) not in plain)
+        # All members have their keys in the same order.
+        links = [Link(place, tuple(reference[part] for part in first.key), safe) for place in self.keys.members]
         keys = Keys((self.new,), frozenset({frozenset({self.new})}), (*self.keys.links, *links))
         further = self._other_conditions(lambda one, other: other == reference.get(self._part_of_key(one) or ""))
         return self.sides, keys, further
@@ -241,16 +273,18 @@ class _Clause:
         """Return the conditions of ON that are not an equality of the key, in either order of its operands."""
 
         def of_key(node: exp.Expr) -> bool:
-            if not isinstance(node, exp.EQ):
+            if not isinstance(node, EQUAL):
                 return False
             one, other = node.this.unnest(), node.expression.unnest()
             return is_of_key(one, other) or is_of_key(other, one)
 
         return tuple(conjunct for conjunct in conjuncts(self.on) if not of_key(conjunct))
 
-    def _ends(self) -> Iterator[tuple[exp.Expr, exp.Expr]]:
-        """Yield the two operands of each equality, in both orders."""
+    def _ends(self, kind: type[exp.Expr] | tuple[type[exp.Expr], ...] = EQUAL) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+        """Yield the two operands of each equality, in both orders; those by `=` alone if `kind` says so."""
         for equality in self.equalities:
+            if not isinstance(equality, kind):
+                continue
             one, other = equality.this.unnest(), equality.expression.unnest()
             yield one, other
             yield other, one

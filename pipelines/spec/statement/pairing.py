@@ -24,11 +24,6 @@ ALIKE = 0.8
 
 TWO_JOINS = "write two joins of the file: the second one reads the result of the first"
 
-TWO_INNER_JOINS = (
-    "write two joins of the file, of which the second one reads the result of the first; the first one must be an "
-    "inner join, because results whose keys may be null are not yet read by other joins"
-)
-
 
 def paired(
     sides: Sequence[Side], keys: Keys, how: How, on: exp.Expr, place_of: Callable[[exp.Expr], int | None]
@@ -49,7 +44,7 @@ def paired(
     new = len(sides) - 1
     if keys.pairing is not None:
         problem = f"ON: {sides[new].source} would be the second input that matches many rows, and a statement has one"
-        return Objection(problem, TWO_JOINS if keys.pairing.how == "inner" else TWO_INNER_JOINS, on)
+        return Objection(problem, TWO_JOINS, on)
     left, *others = keys.members
     if others:
         names = " and ".join(sides[place].source for place in keys.members)

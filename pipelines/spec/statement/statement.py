@@ -27,6 +27,8 @@ class Side:
             the lateness if the stream is the result of another join.
         added: For the result of another join that is a stream: the columns that lakejoin adds, which no statement can
             use.
+        may_be_absent: Whether parts of the key may be null, but not all of them: the input is the result of a join
+            whose rows may lack a side.
     """
 
     source: str
@@ -35,6 +37,7 @@ class Side:
     kind: InputKind = "table"
     times: tuple[tuple[str, str], ...] = ()
     added: tuple[str, ...] = ()
+    may_be_absent: bool = False
 
     @property
     def is_result(self) -> bool:
@@ -70,10 +73,12 @@ class Link:
     Args:
         side: The place of the referenced input in FROM.
         expressions: The expression that equals each column of its key, in the order of the file.
+        null_safe: The positions of the expressions that `<=>` compares, for which null is a value.
     """
 
     side: int
     expressions: tuple[exp.Expr, ...]
+    null_safe: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -182,8 +187,9 @@ class Statement:
 
     @property
     def may_be_absent(self) -> bool:
-        """Whether parts of the result's key may be null, because a row lacks one side of a pairing."""
-        return self.keys.pairing is not None and self.keys.pairing.how != "inner"
+        """Whether parts of the result's key may be null: a row lacks one side of a pairing, here or in an input."""
+        is_outer = self.keys.pairing is not None and self.keys.pairing.how != "inner"
+        return is_outer or any(self.sides[place].may_be_absent for place in self.keys.members)
 
     @property
     def reads_stream(self) -> bool:

@@ -314,10 +314,6 @@ def test_the_gate_of_a_load_finds_a_wrong_row(loaded: Pairs, tmp_path: Path, mon
             "write two joins",
         ),
         ("SELECT coalesce(a.aid, 0) AS aid, b.bid FROM a LEFT JOIN b ON a.city = b.city", "as a column of its own"),
-        (
-            "SELECT a.aid, b.bid, c.aid AS cid FROM a LEFT JOIN b ON a.city = b.city JOIN a c ON c.city = b.city",
-            "the first one must be an inner join",
-        ),
         ("SELECT x.aid, y.aid FROM a x JOIN a y ON x.city = y.city", "two outputs are called"),
         ("SELECT x.v, y.v AS w FROM a x JOIN a y ON x.city = y.city", r"x\.aid AS x_aid"),
     ],

@@ -248,3 +248,71 @@ def test_a_chain_is_explained_with_one_parse_for_each_statement(
         for name in found.joins:
             explain(found, name)
         assert counts == {"parse": length, "examine_select": 2 * length}, "checked with the file, then kept with it"
+
+
+OUTER = "SELECT a.id, p.tail, a.v FROM a LEFT JOIN p ON a.v = p.v"
+PAIRS = {"r": OUTER, "s": OUTER.replace("LEFT", "FULL"), "t": OUTER.replace("LEFT", "INNER")}
+
+
+def reading(sql: str) -> Any:
+    """Take a statement that reads joins in which many rows match many through the product's own reading."""
+    return statement_of(file({**PAIRS, "x": sql}), "x")
+
+
+@pytest.mark.parametrize(
+    ("sql", "null_safe", "may_be_absent"),
+    [
+        ("SELECT r.*, b.w FROM r JOIN b ON r.v = b.id", (), True),
+        ("SELECT t.*, b.w FROM t JOIN b ON t.v = b.id", (), False),
+        ("SELECT l.day, l.number, r.v FROM legs l JOIN r ON l.x = r.id AND l.y = r.tail", (), False),
+        ("SELECT l.day, l.number, r.v FROM legs l JOIN r ON l.x <=> r.id AND r.tail = l.y", (0,), False),
+        ("SELECT l.day, l.number, r.v FROM legs l JOIN r ON r.tail <=> l.y AND r.id <=> l.x", (0, 1), False),
+        ("SELECT l.day, l.number, t.v FROM legs l JOIN t ON t.tail <=> l.y AND t.id <=> l.x", (), False),
+        ("SELECT l.day, l.number, r.v FROM r RIGHT JOIN legs l ON l.x = r.id AND r.tail <=> l.y", (1,), False),
+        (
+            "SELECT l.day, l.number, r.v FROM legs l JOIN r ON l.x <=> r.id AND r.tail <=> l.y AND l.x = r.id",
+            (1,),
+            False,
+        ),
+        ("SELECT r.id, r.tail, s.v FROM r JOIN s ON r.id = s.id AND r.tail = s.tail", (), True),
+        ("SELECT r.id, r.tail, t.v FROM r JOIN t ON r.id = t.id AND r.tail <=> t.tail", (), True),
+        ("SELECT r.id, r.tail, b.id AS other FROM r JOIN b ON r.v = b.w", (), True),
+        ("SELECT t.id, t.tail, b.id AS other FROM t JOIN b ON t.v = b.w", (), False),
+    ],
+)
+def test_nulls_in_a_key_are_known_to_those_that_read_it(sql, null_safe, may_be_absent):
+    """`<=>` with a part of a key that is never null means `=`; elsewhere null is a value of a reference."""
+    statement = reading(sql)
+    assert statement.may_be_absent == may_be_absent
+    assert [link.null_safe for link in statement.keys.links if link.null_safe] == ([null_safe] if null_safe else [])
+
+
+@pytest.mark.parametrize(
+    ("on", "told"),
+    [
+        ("r.id = s.id AND r.tail = s.tail", "two rows for one key"),
+        ("r.id <=> s.id AND r.tail = s.tail", "two rows for one key"),
+        ("r.id <=> s.id AND r.tail <=> s.tail AND r.id = s.id", "two rows for one key"),
+        ("r.id <=> s.id AND s.tail <=> r.tail", ""),
+    ],
+)
+def test_a_full_join_of_keys_with_nulls_compares_them_by_value(on, told):
+    sql = f"SELECT coalesce(r.id, s.id) AS id, coalesce(r.tail, s.tail) AS tail, r.v FROM r FULL JOIN s ON {on}"
+    if not told:
+        assert reading(sql).may_be_absent
+        return
+    with pytest.raises(PipelineFileError, match=told):
+        reading(sql)
+
+
+def test_a_definition_includes_whether_keys_that_it_reads_have_nulls():
+    """Rows that lack a side are rows of the one join, and none of the other: the result must be computed again."""
+    sql = "SELECT r.*, b.w FROM r JOIN b ON r.v = b.id"
+    made = {fingerprint(file({"r": PAIRS[name], "x": sql}), "x") for name in ("r", "s", "t")}
+    assert len(made) == 2
+
+
+def test_it_is_explained_what_nulls_in_a_key_say():
+    found = explain(file({**PAIRS, "x": "SELECT r.*, b.w FROM r JOIN b ON r.v = b.id"}), "x")
+    assert "a null in the key of r says which side a row lacks: `<=>` finds such a row, `=` does not" in found.notes
+    assert any("source rows with a null in their key are skipped" in note for note in found.notes)

@@ -1,0 +1,236 @@
+"""Joins that read results whose rows may lack a side, through real Delta tables and the driver."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from lakehouse import limits
+from lakehouse.errors import DuplicateKey, GateFailed, PipelineFileError
+from pipelines import Pipeline
+from pipelines.binding.workspace import Workspace
+from pipelines.commands.data_docs import validate_joins
+from pipelines.commands.version_ranges import read_range
+from pipelines.epochs.tables import reading
+from pipelines.plan.values import EpochPlan
+from tests.epochs.tables.test_pairing import Pairs, changed
+from tests.lake import Lake, only
+
+pytestmark = pytest.mark.gated
+
+SOURCES = {"a": "aid", "b": "bid", "g": "gid", "f": "fid"}
+PARTS = [1, 2, 3, 4, "NULL"]
+UPSTREAM = {
+    "every": "SELECT a.aid, b.bid, a.v, b.w FROM a FULL JOIN b ON a.city = b.city",
+    "some": "SELECT a.aid, b.bid, b.gref FROM a LEFT JOIN b ON a.city = b.city AND a.v <> b.w",
+}
+READERS = {
+    "driving": "SELECT r.*, g.g FROM every r LEFT JOIN g ON r.v = g.gid",
+    "looked_up": "SELECT f.fid, f.aid, r.v, r.w FROM f LEFT JOIN every r ON f.aid <=> r.aid AND f.bid <=> r.bid",
+    "whole": "SELECT coalesce(d.aid, s.aid) AS aid, coalesce(d.bid, s.bid) AS bid, d.v, d.g, s.gref "
+    "FROM driving d FULL JOIN some s ON d.aid <=> s.aid AND d.bid <=> s.bid",
+    "many": "SELECT r.aid, r.bid, f.fid, r.gref, f.u FROM whole r LEFT JOIN f ON r.bid = f.u",
+}
+MORE = {
+    "driving_inner": "SELECT r.*, g.g FROM every r JOIN g ON r.w = g.gid WHERE r.w > 0",
+    "looked_up_inner": "SELECT f.fid, r.v, r.w FROM f JOIN every r ON f.aid = r.aid AND f.bid = r.bid",
+    "looked_up_by_both": "SELECT f.fid, r.v, g.g FROM f LEFT JOIN every r ON f.aid = r.aid AND f.bid <=> r.bid "
+    "LEFT JOIN g ON r.w = g.gid",
+    "whole_inner": "SELECT r.aid, r.bid, r.v, s.gref FROM every r JOIN some s ON r.aid <=> s.aid AND r.bid <=> s.bid",
+    "whole_left": "SELECT r.aid, r.bid, r.v, s.gref FROM every r LEFT JOIN some s ON r.aid = s.aid AND r.bid = s.bid",
+    "many_full": "SELECT r.aid, r.bid, s.aid AS sid, s.bid AS tid, r.w, s.gref FROM every r "
+    "FULL JOIN some s ON r.bid <=> s.bid AND r.v <> s.gref",
+    "many_inner": "SELECT r.aid, r.bid, b.bid AS other, r.v, b.w FROM every r JOIN b ON r.aid = b.w",
+}
+KEYS = {"looked_up": 1, "looked_up_inner": 1, "looked_up_by_both": 1, "many": 3, "many_inner": 3, "many_full": 4}
+
+
+class Readers(Pairs):
+    """Tables, the results of two joins of them, and what reads these."""
+
+    def fill(self, script: random.Random) -> None:
+        """Create the tables with some rows."""
+        super().fill(script)
+        self.create("f", "fid INT, aid INT, bid INT, u INT")
+        self.sql(f"INSERT INTO {{f}} VALUES {self._references(script, 9)}", "f")
+
+    def _references(self, script: random.Random, number: int) -> str:
+        parts = [[script.choice(range(1, 12)), "NULL"] for _ in range(number)]
+        rows = ((*script.choice([(one, other), (other, one), (one, one)]), one) for one, other in parts)
+        return ", ".join(f"({fid}, {', '.join(map(str, row))})" for fid, row in enumerate(rows))
+
+    def commit(self, script: random.Random) -> str:
+        """Make one commit of a random kind."""
+        if script.random() < 0.8:
+            return super().commit(script)
+        rows = self._references(script, 9)
+        statement = f"DELETE FROM {{f}} WHERE fid % 3 = {script.randrange(3)}"
+        self.sql(statement, "f")
+        merge = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        named = f"SELECT * FROM VALUES {rows} AS s(fid, aid, bid, u)"
+        self.sql(f"MERGE INTO {{f}} t USING ({named}) s ON t.fid = s.fid {merge}", "f")
+        return f"{statement}, {rows}"
+
+    def joins(self, joins: dict[str, str]) -> Pipeline:
+        """Write a pipeline file of several joins, and load it."""
+        content = {
+            "pipeline": "readers",
+            "storage": {"path": "./lake"},
+            "sources": {name: {"key": key} for name, key in SOURCES.items()},
+            "joins": {name: {"sql": sql} for name, sql in joins.items()},
+        }
+        self.file.write_text(yaml.safe_dump(content, sort_keys=False))
+        return Pipeline.load(self.file)
+
+    def meanings(self, joins: dict[str, str]) -> dict[str, Counter[tuple[Any, ...]]]:
+        """Evaluate the statements over the tables as they are, one after the other."""
+        session = self.spark.newSession()  # the views of this one are seen by other tests
+        for name in SOURCES:
+            session.read.format("delta").load(self.path(name)).createOrReplaceTempView(name)
+        found = {}
+        for name, sql in joins.items():
+            frame = session.sql(sql)
+            found[name] = Counter(tuple(row) for row in frame.collect())
+            frame.createOrReplaceTempView(name)
+        return found
+
+
+@pytest.fixture(scope="module")
+def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Readers:
+    lake = Readers(spark, tmp_path_factory.mktemp("readers"))
+    lake.fill(random.Random(5))
+    lake.joins(UPSTREAM | READERS).run(spark)
+    return lake
+
+
+def fresh(filled: Readers, tmp_path: Path) -> Readers:
+    return Readers(filled.spark, filled.copy(tmp_path / "lake").folder)
+
+
+@pytest.mark.parametrize(
+    ("few", "joins", "epochs", "seed"),
+    [
+        pytest.param(True, READERS, 1, 1, id="through the driver"),
+        pytest.param(False, {"looked_up": READERS["looked_up"]}, 1, 2, id="through the stage"),
+        pytest.param(True, READERS | MORE, 5, 3, id="all through the driver", marks=pytest.mark.slow),
+        pytest.param(False, READERS | MORE, 5, 4, id="all through the stage", marks=pytest.mark.slow),
+    ],
+)
+def test_results_and_feeds_of_random_histories(
+    filled: Readers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    few: bool,
+    joins: dict[str, str],
+    epochs: int,
+    seed: int,
+) -> None:
+    """After each epoch every result is its statement over the tables, and its feed is the difference of two results."""
+    monkeypatch.setattr(EpochPlan, "via_driver", few)
+    for limit in ("SMALL_BYTES", "LITERAL_BYTES", "WHOLE_BYTES"):  # look up rows as those of large tables
+        monkeypatch.setattr(limits, limit, 0)
+    lake, script = fresh(filled, tmp_path), random.Random(seed)
+    needed = UPSTREAM if "driving" in joins else {"every": UPSTREAM["every"]}
+    joins = needed | joins
+    pipeline = lake.joins(joins)
+    if joins.keys() & MORE.keys():
+        pipeline.run(lake.spark)
+    before = lake.meanings(joins)
+    for epoch in range(epochs):
+        told = [lake.commit(script) for _ in range(4)]
+        seen = {name: lake.version(name) for name in joins}
+        pipeline.run(lake.spark)
+        expected = lake.meanings(joins)
+        for name in joins:
+            story = f"seed {seed}, epoch {epoch}, {name}, after {told}"
+            assert Counter(lake.rows(name)) == expected[name], story
+            assert lake.feed(seen[name], name) == changed(before[name], expected[name], KEYS.get(name, 2)), story
+        before = expected
+        reports = pipeline.verify(lake.spark, quick=epoch % 2 == 1 or not few)
+        assert [report.outcome for report in reports] == ["done"] * len(joins)
+
+
+def test_a_backfill_reconciles_rows_that_lack_a_side(filled: Readers, tmp_path: Path) -> None:
+    lake = fresh(filled, tmp_path)
+    name = "whole"
+    expected = Counter(lake.rows(name))
+    joins = {key: sql for key, sql in (UPSTREAM | READERS).items() if key not in ("looked_up", "many")}
+    for options in ({"slices": 2}, {"where": "aid IS NULL OR bid IS NULL"}):
+        lake.sql("DELETE FROM {whole} WHERE bid IS NULL", name)
+        lake.sql("UPDATE {whole} SET v = 77, gref = NULL WHERE aid IS NULL", name)
+        only(lake.joins(joins).backfill(lake.spark, select=[name], **options))
+        assert Counter(lake.rows(name)) == expected, options
+    lake.sql("INSERT INTO {whole} VALUES (NULL, NULL, 1, 'g', 1)", name)
+    with pytest.raises(DuplicateKey, match="rows without a key"):
+        lake.joins(joins).backfill(lake.spark, select=[name])
+
+
+def test_published_rows_meet_their_suites(filled: Readers, tmp_path: Path) -> None:
+    """`validate` knows that parts of the keys may be null, also further downstream."""
+    lake = fresh(filled, tmp_path)
+    workspace = Workspace.open(lake.spark, lake.joins(UPSTREAM | READERS).file, lake.folder)
+    reports = validate_joins(workspace, ["driving", "whole", "many"], read_range("", ""))
+    assert [(report.outcome, report.error) for report in reports] == [("done", None)] * 3
+
+
+def as_if_never_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip rows of which a part of the key is null when changes are netted."""
+    net = reading.net
+    monkeypatch.setattr(reading, "net", lambda *given, may_be_absent: net(*given))
+
+
+def test_the_gate_finds_rows_that_were_skipped(
+    filled: Readers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = fresh(filled, tmp_path)
+    lake.sql("INSERT INTO {a} VALUES (90, 'nowhere', 2)", "a")
+    joins = {name: (UPSTREAM | READERS)[name] for name in ("every", "driving")}
+    lake.joins(joins).run(lake.spark, select=["every"])
+    as_if_never_absent(monkeypatch)
+    with pytest.raises(GateFailed, match="the result changes wherever"):
+        lake.joins(joins).run(lake.spark, select=["driving"])
+
+
+STREAM = {"s": {"kind": "stream", "key": "sid"}}
+INNER = {"every": UPSTREAM["every"].replace("FULL", "INNER")}
+BOTH = "SELECT coalesce(x.aid, y.aid) AS aid, coalesce(x.bid, y.bid) AS bid, x.v FROM every x FULL JOIN some y ON "
+OF_EVERY = "SELECT f.fid, r.v FROM f JOIN every r ON f.aid = r.aid AND f.bid = r.bid"
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "told"),
+    [
+        (BOTH + "x.aid <=> y.aid AND x.bid = y.bid", {}, r"two rows for one key.*`x\.bid <=> y\.bid`"),
+        (
+            "SELECT aid, bid, x.v FROM every x FULL JOIN some y USING (aid, bid)",
+            {},
+            r"two rows for one key.*`x\.aid <=> y\.aid`",
+        ),
+        (
+            "SELECT s.sid, r.v FROM s LEFT JOIN every r ON s.aid = r.aid AND s.bid <=> r.bid",
+            {},
+            "a join with a stream is computed from the changelog of `every`",
+        ),
+        (OF_EVERY, {"changelog": True}, "the changelog of this join is computed from the changelog of `every`"),
+        (
+            "SELECT f.fid, r.v FROM f FULL JOIN every r ON f.aid <=> r.aid AND f.bid <=> r.bid",
+            {},
+            r"no key without `r\.aid`",
+        ),
+    ],
+)
+def test_messages_say_what_to_write(lake: Lake, sql: str, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(PipelineFileError, match=f"(?s){told}"):
+        lake.pipeline(sql, SOURCES | STREAM, further=UPSTREAM, **options)
+
+
+@pytest.mark.parametrize("upstream", [UPSTREAM, INNER])
+def test_a_changelog_far_behind_is_refused(lake: Lake, upstream: dict[str, str]) -> None:
+    """Also where the join in which many rows match many is read by a join that is read."""
+    further = upstream | {"notes": OF_EVERY}
+    with pytest.raises(PipelineFileError, match="in which many rows match many"):
+        lake.pipeline("SELECT s.sid, b.v FROM s JOIN notes b ON s.aid = b.fid", SOURCES | STREAM, further=further)
