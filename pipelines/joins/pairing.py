@@ -10,13 +10,12 @@ in the result without a match only if it matches no untouched row either; that i
 partner matches touched rows in exactly one of the two images.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.changes import key_struct, null_key
 from lakehouse.sqltext import quote
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
 from pipelines.joins.kernel import (
@@ -25,14 +24,11 @@ from pipelines.joins.kernel import (
     affected_keys,
     images,
     levels,
-    null_reference,
-    reference,
     referenced,
 )
 from pipelines.joins.meaning import TOUCHED, UNMATCHED, meaning
-from pipelines.spec import Pairing, ResolvedQuery
-
-KEY = "key"
+from pipelines.joins.partners import KEY, Partners
+from pipelines.spec import ResolvedQuery
 
 
 def change_set_of_pairs(
@@ -59,30 +55,8 @@ def change_set_of_pairs(
     return _Pairs(join, join.pairing, types, sources, touched, scope).changes()
 
 
-class _Pairs:
-    """
-    The pairs that an epoch can change.
-
-    Args:
-        join: The join.
-        pairing: Its pairing.
-        types: The types in which keys and values are compared.
-        sources: The inputs of the epoch.
-        touched: The keys of the touched rows of each side that has some.
-        scope: Columns that separate independent histories.
-    """
-
-    def __init__(
-        self,
-        join: ResolvedQuery,
-        pairing: Pairing,
-        types: KeyTypes,
-        sources: Sources,
-        touched: dict[int, DataFrame],
-        scope: Sequence[str],
-    ) -> None:
-        self._join, self._pairing, self._types = join, pairing, types
-        self._sources, self._touched, self._scope = sources, touched, scope
+class _Pairs(Partners):
+    """The pairs that an epoch can change."""
 
     def changes(self) -> DataFrame:
         """Return the change set."""
@@ -105,25 +79,11 @@ class _Pairs:
         both = meaning(inputs, join, [*self._scope, IMAGE], of_touched=True)
         return difference(both, join.key, self._scope)
 
-    def _rows(self, keys: Mapping[int, DataFrame]) -> Mapping[int, DataFrame]:
-        """Read rows of the sides with some keys at the end of the epoch; others, too, if that is cheaper."""
-        found = self._sources.rows({place: partial(_same, wanted) for place, wanted in keys.items()})
-        items = {place: self._join.inputs[place] for place in found}
-        keyless = {place: null_key(item.key, may_be_absent=item.may_be_absent) for place, item in items.items()}
-        return {place: rows.where(f"NOT {keyless[place]}") for place, rows in found.items()}
-
     def _images(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
         """Return the touched rows of a side, before and after the changes."""
         item = self._join.inputs[place]
         both = images(self._sources.changes(place), rows, item, self._types[place], self._scope)
         return self._sources.materialize(f"touched_rows_{place}", self._with_keys(place, both, keys))
-
-    def _partners(self, place: int, others: DataFrame) -> DataFrame:
-        """Return the keys of the untouched rows of a side that have a value of touched rows of the other side."""
-        values = self._values(1 - self._pairing.places.index(place), others, f"values_of_partners_{place}")
-        link = self._pairing.links[self._pairing.places.index(place)]
-        found = self._sources.referring(place, [(link, values)])
-        return self._sources.materialize(f"partners_{place}", self._untouched(place, found).distinct())
 
     def _side(self, place: int, own: dict[int, DataFrame], beside: dict[int, DataFrame]) -> DataFrame:
         """Return the touched rows of a side and their partners on it, in both images, with TOUCHED and UNMATCHED."""
@@ -152,58 +112,10 @@ class _Pairs:
         scopes = [quote(name) for name in self._scope]
         once = met.groupBy(*scopes, KEY).agg(F.countDistinct(IMAGE).alias("times")).where("times = 1").drop("times")
         doubtful = self._sources.materialize(f"doubtful_{place}", once)
-        partners = self._with_keys(place, rows, doubtful)
-        link = self._pairing.links[self._pairing.places.index(other)]
-        values = self._values(self._pairing.places.index(place), partners, f"values_of_doubtful_{place}")
-        keys = self._untouched(other, self._sources.referring(other, [(link, values)])).distinct()
-        keys = self._sources.materialize(f"others_{place}", keys)
-        held = self._with_keys(other, self._rows({other: keys})[other], keys)
-        accompanied = self._met(place, partners, other, held)
-        return self._without(doubtful, accompanied)
-
-    def _met(self, place: int, rows: DataFrame, other: int, others: DataFrame, also: Sequence[str] = ()) -> DataFrame:
-        """Return the keys of rows of one side that match rows of the other side, with columns of the latter."""
-        one, another = (self._join.inputs[side].alias for side in (place, other))
-        same = [f"{quote(one, name)} = {quote(another, name)}" for name in self._scope]
-        on = F.expr(" AND ".join([*same, f"({self._pairing.on})"]))
-        joined = rows.alias(one).join(others.alias(another), on=on, how="inner")
-        key = key_struct(self._join.inputs[place].key, self._types[place], f"{quote(one)}.")
-        scopes = (F.col(quote(one, name)).alias(name) for name in self._scope)
-        further = (F.col(quote(another, name)).alias(name) for name in also)
-        return joined.select(*scopes, F.expr(key).alias(KEY), *further)
-
-    def _values(self, side: int, rows: DataFrame, name: str) -> DataFrame:
-        """Return the distinct values of rows of a side as `key`, materialized under a name; a null has no value."""
-        link = self._pairing.links[side]
-        found = rows.alias(self._join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
-        value = F.expr(reference(link, self._types[link.input])).alias(KEY)
-        distinct = found.select(*(F.col(quote(name)) for name in self._scope), value).distinct()
-        return self._sources.materialize(name, distinct)
-
-    def _with_keys(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
-        """Filter rows of a side to those with one of the keys."""
-        return self._by_key(place, rows, keys, "left_semi")
-
-    def _by_key(self, place: int, rows: DataFrame, keys: DataFrame, how: str) -> DataFrame:
-        condition = [f"{quote('row', name)} = {quote('known', name)}" for name in self._scope]
-        condition.append(f"{key_struct(self._join.inputs[place].key, self._types[place], 'row.')} = known.key")
-        return rows.alias("row").join(keys.alias("known"), on=F.expr(" AND ".join(condition)), how=how)
+        return self._without(doubtful, self._accompanied(place, rows, doubtful))
 
     def _marked(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
         """Add UNMATCHED to rows of a side: whether their key is one of the keys."""
         joined = self._by_key(place, rows, keys, "left")
         columns = (F.col(quote("row", name)) for name in rows.columns)
         return joined.select(*columns, F.expr("known.key IS NOT NULL").alias(UNMATCHED))
-
-    def _untouched(self, place: int, keys: DataFrame) -> DataFrame:
-        """Leave out the keys of touched rows of a side."""
-        return self._without(keys, self._touched[place]) if place in self._touched else keys
-
-    def _without(self, keys: DataFrame, others: DataFrame) -> DataFrame:
-        condition = [f"{quote('one', name)} = {quote('other', name)}" for name in self._scope]
-        on = F.expr(" AND ".join([*condition, "one.key = other.key"]))
-        return keys.alias("one").join(others.alias("other"), on=on, how="left_anti")
-
-
-def _same(frame: DataFrame) -> DataFrame:
-    return frame

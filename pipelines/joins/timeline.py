@@ -51,18 +51,37 @@ def _pieces(
         F.lit(None).cast("int").alias(CAUSE),
     )
 
-    def cut(wanted: Mapping[int, Callable[[], DataFrame]], refers_to: Mapping[int, Column]) -> None:
-        nonlocal found
-        for place, rows in commits.rows(wanted).items():
-            item = join.inputs[place]
-            cuts = versions(commits.changes(place), rows, item, types[place], scope)
-            found = _cut(found, place, item.alias, refers_to[place], cuts, scope)
+    wanted = dict.fromkeys(join.members, lambda: touched)
+    found = _cut_by(found, wanted, dict.fromkeys(join.members, F.col(KEY)), join, types, commits, scope)
+    return with_look_ups(found, join, types, commits, scope)
 
-    cut(dict.fromkeys(join.members, lambda: touched), dict.fromkeys(join.members, F.col(KEY)))
+
+def with_look_ups(
+    found: DataFrame, join: ResolvedQuery, types: KeyTypes, commits: Commits, scope: Sequence[str]
+) -> DataFrame:
+    """Add to pieces a struct of each input that they look up, level by level, and split them where it changes."""
     for level, ready in enumerate(levels(join)):
         found = commits.materialize(f"pieces_{level}", found)
         keys = {link.input: F.expr(refers_to(link, types)) for link in ready}
-        cut({place: partial(_wanted, found, place, key, commits, scope) for place, key in keys.items()}, keys)
+        wanted = {place: partial(_wanted, found, place, key, commits, scope) for place, key in keys.items()}
+        found = _cut_by(found, wanted, keys, join, types, commits, scope)
+    return found
+
+
+def _cut_by(
+    found: DataFrame,
+    wanted: Mapping[int, Callable[[], DataFrame]],
+    refers_to: Mapping[int, Column],
+    join: ResolvedQuery,
+    types: KeyTypes,
+    commits: Commits,
+    scope: Sequence[str],
+) -> DataFrame:
+    """Split pieces where the versions of some inputs begin and end."""
+    for place, rows in commits.rows(wanted).items():
+        item = join.inputs[place]
+        cuts = versions(commits.changes(place), rows, item, types[place], scope)
+        found = _cut(found, place, item.alias, refers_to[place], cuts, scope)
     return found
 
 

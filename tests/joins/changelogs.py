@@ -20,6 +20,7 @@ from lakehouse.values import plain_schema
 from pipelines.joins.emission_rules import emitted
 from pipelines.joins.kernel import touched_keys
 from pipelines.joins.meaning import meaning
+from pipelines.joins.segments import changelog_of_pairs
 from pipelines.joins.timeline import timeline
 from pipelines.joins.versions import placed, positions
 from pipelines.spec import ResolvedQuery, Semantics
@@ -82,6 +83,14 @@ class Histories(Epochs):
         return self.changes(place).select(*self.scope, "key").distinct()
 
 
+class StagedHistories(Histories):
+    """Histories of joins that read a frame many times: each is computed once, as the driver does."""
+
+    def materialize(self, name: str, frame: DataFrame) -> DataFrame:
+        """Compute the frame."""
+        return known(frame)
+
+
 def known(frame: DataFrame) -> DataFrame:
     """Compute a frame now, so that what is made of it does not compute it again; the driver puts it into its stage."""
     schema = plain_schema(frame.schema.fields)
@@ -92,6 +101,10 @@ def known(frame: DataFrame) -> DataFrame:
 def changelog(histories: Histories, columns: StructType, semantics: Semantics) -> DataFrame:
     """Give the changelog of every epoch, with `at`, the time of the change."""
     scope = histories.scope
+    if histories.join.pairing is not None:
+        found = changelog_of_pairs(histories.join, histories.types, histories, histories.order, columns, scope)
+        assert found is not None
+        return found
     touched = touched_keys(histories.join, histories, scope)
     assert touched is not None
     pieces = timeline(histories.join, histories.types, histories, touched, scope)

@@ -21,7 +21,7 @@ from pipelines.joins.meaning import meaning
 from pipelines.spec import ResolvedQuery
 
 from . import star_shapes
-from .changelogs import Histories, changelog
+from .changelogs import Histories, StagedHistories, changelog, known
 from .claims import CHANGE_TYPE, EPOCH, HISTORY, SCOPE, difference_of, literal
 from .epochs import bound, key_types
 from .histories import SHAPES, FeedRow, History, Row, history, oracle, plain
@@ -30,6 +30,8 @@ from .stars import Star
 from .stars import oracle as oracle_of_star
 
 HISTORIES = 40
+AS_MADE, WHOLE, EACH = 0, 1, 2
+"""How a history is cut into epochs: at random, not at all, and after every commit."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
 COMMIT = [StructField("version", LongType()), StructField("at", TimestampType())]
 
@@ -117,20 +119,25 @@ def expected_steps(subject: Subject, one: History) -> dict[int, list[Step]]:
     return found
 
 
+Found = tuple[list[History], dict[tuple[int, int], list[Step]]]
+"""Histories, and the steps of their changelogs by the number of a history and a cut, and by epoch."""
+
+
 @pytest.fixture(scope="module")
-def computed(spark: SparkSession) -> Callable[[Subject], tuple[list[History], dict[tuple[int, int], list[Step]]]]:
+def computed(spark: SparkSession) -> Callable[[Subject], Found]:
     return cache(lambda subject: compute(spark, subject))
 
 
-def compute(spark: SparkSession, subject: Subject) -> tuple[list[History], dict[tuple[int, int], list[Step]]]:
-    """Compute the changelogs of all histories: even numbers as they are cut, odd ones the same in one epoch."""
-    histories = [subject.made(f"changelog {subject.name} {number}") for number in range(HISTORIES)]
+def compute(
+    spark: SparkSession, subject: Subject, number: int = HISTORIES, cuts: Sequence[int] = (AS_MADE, WHOLE)
+) -> Found:
+    """Compute the changelogs of all histories, each cut in several ways: the first as number 0, 1 and so on."""
+    histories = [subject.made(f"changelog {subject.name} {number}") for number in range(number)]
     feeds: dict[str, list[Row]] = {name: [] for name in subject.names}
     rows: dict[str, list[Row]] = {name: [] for name in subject.names}
     for number, one in enumerate(histories):
-        for whole in (False, True):
-            scope = 2 * number + whole
-            _tell(subject, one, scope, feeds, rows, whole=whole)
+        for cut in cuts:
+            _tell(subject, one, len(cuts) * number + cut, feeds, rows, cut)
     schemas = dict(zip(subject.names, subject.schemas, strict=True))
     join = bound(subject.statement, dict(zip(subject.names, subject.keys, strict=True)), schemas)
 
@@ -149,20 +156,25 @@ def compute(spark: SparkSession, subject: Subject) -> tuple[list[History], dict[
     }
     held = {name: frame(rows, name) for name in subject.names}
     columns = meaning([held[item.source] for item in join.inputs], join).schema
-    logged = changelog(Histories(join, key_types(join, schemas), changes, held, SCOPE), plain_schema(columns), "strict")
+    kind = Histories
+    if join.pairing is not None:
+        kind, changes = StagedHistories, {name: known(frame) for name, frame in changes.items()}
+    logged = changelog(kind(join, key_types(join, schemas), changes, held, SCOPE), plain_schema(columns), "strict")
     return histories, _steps(subject, join, logged.collect())
 
 
 def _tell(
-    subject: Subject, one: History, scope: int, feeds: dict[str, list[Row]], rows: dict[str, list[Row]], *, whole: bool
+    subject: Subject, one: History, scope: int, feeds: dict[str, list[Row]], rows: dict[str, list[Row]], cut: int
 ) -> None:
     number = 0
+    states = {}
     for at, epoch in enumerate(one.epochs, start=1):
         for commit in epoch.commits:
             number += 1
-            stamp = (scope, 0 if whole else at, number, START + timedelta(seconds=number))
+            place = (at, 0, number)[cut]
+            states[place] = commit.states
+            stamp = (scope, place, number, START + timedelta(seconds=number))
             feeds[subject.names[commit.side]] += [(*row, *stamp, kind) for kind, row in _fed(commit.feed)]
-    states = {0: one.epochs[-1].states} if whole else {at: e.states for at, e in enumerate(one.epochs, start=1)}
     for at, state in states.items():
         for name, held in zip(subject.names, state, strict=True):
             rows[name] += [(*row, scope, at) for row in held]
@@ -211,11 +223,17 @@ def test_oracle_cuts_change_nothing(computed, subject):
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 def test_the_changelog_of_an_epoch_nets_to_its_change_set(computed, subject):
     """The last row of each key, where it differs from the result before the epoch, is what the epoch changes."""
-    histories, found = computed(subject)
+    nets_to_change_sets(subject, *computed(subject), 2)
+
+
+def nets_to_change_sets(
+    subject: Subject, histories: list[History], found: dict[tuple[int, int], list[Step]], cuts: int
+) -> None:
+    """See that the last row of each key, where it differs from the result before, is what an epoch changes."""
     for number, one in enumerate(histories):
         states = one.states()
         for at in range(1, len(states)):
             before, after = (subject.oracle(states[place]) for place in (at - 1, at))
-            last = {step.key: step.row for step in found.get((2 * number, at), [])}
+            last = {step.key: step.row for step in found.get((cuts * number, at), [])}
             netted = {key: row for key, row in last.items() if before.get(key) != row}
             assert netted == {key: change.after for key, change in difference_of(before, after).items()}, one.script

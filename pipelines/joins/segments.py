@@ -1,0 +1,241 @@
+"""
+The changelog of a join whose rows match in any number, computed in one pass for any number of commits.
+
+    changes ──► versions of touched rows and of their partners     a  [0 ──────────────      b  [0 ── 2)   [5 ────
+    two versions that overlap and match ──► a segment              (a, b)   [0 ── 2)   [5 ────
+    an outer row, where it has no segment                          (a, -)         [2 ── 5)
+    segments, split by look-ups ──► rows ──► an upsert where a row begins and differs, a tombstone where it ends
+
+A row that begins where another of its key ends replaces it; only where none follows at once, a tombstone says so. The
+first match of an outer row is therefore a tombstone and an upsert of two keys at one position.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakehouse.sqltext import quote, row_struct, text
+from lakehouse.values import same
+from pipelines.joins.emission_rules import TOMBSTONE, UPSERT
+from pipelines.joins.kernel import KeyTypes, affected_keys
+from pipelines.joins.meaning import ROW, meaning_of_matched
+from pipelines.joins.partners import Partners
+from pipelines.joins.timeline import CAUSE, END, KEY, START, Commits, with_look_ups
+from pipelines.joins.versions import BEGINNING, NEVER, versions
+from pipelines.spec import ResolvedQuery
+from pipelines.spec.statement.added_columns import PREFIX
+
+VERSION = ("key", "start", "end", "touched")
+"""What is known of a version of a row: its key, the positions where it begins and ends, and whether it is touched."""
+
+COVERED_BEFORE, COVERED, IS_LAST, GAP = (f"{PREFIX}{name}" for name in ("covered_before", "covered", "is_last", "gap"))
+
+
+def changelog_of_pairs(
+    join: ResolvedQuery,
+    types: KeyTypes,
+    commits: Commits,
+    order: DataFrame,
+    columns: StructType,
+    scope: Sequence[str] = (),
+) -> DataFrame | None:
+    """
+    Compute the changelog of an epoch of a join with a pairing, under strict semantics.
+
+    Args:
+        join: The join.
+        types: The types in which keys are compared, and after those of the inputs the types of the values.
+        commits: The inputs of the epoch.
+        order: The commits in their order, as `positions` returns them.
+        columns: The result's columns, for their types.
+        scope: Columns that separate independent histories.
+
+    Returns:
+        One row for each commit and key of the result that it changes: the scope columns, `position`, `at` (its time),
+        `cause` (the name of the source that changed), `op` (upsert or tombstone), `key` (struct of the key columns;
+        those of an absent side are null), `old` and `new` (struct of the result's columns; null if absent). None if no
+        row is touched.
+    """
+    assert join.pairing is not None
+    affected = affected_keys(join, commits, scope)
+    touched = {place: affected[place] for place in join.pairing.places if place in affected}
+    if not touched:
+        return None
+    found = _Segments(join, join.pairing, types, commits, touched, scope).found()
+    pieces = meaning_of_matched(with_look_ups(found, join, types, commits, scope), join)
+    steps = _steps(pieces, columns, scope)
+    # A position is one commit of one source, which is the cause of all that changes there.
+    sources = ", ".join(map(text, join.sources))
+    present = "IF(new IS NULL, old, new)"
+    return steps.join(order.select(*scope, "position", "at", "side"), on=[*scope, "position"], how="inner").select(
+        *(F.col(quote(name)) for name in scope),
+        "position",
+        "at",
+        F.expr(f"element_at(array({sources}), side + 1)").alias("cause"),
+        F.expr(f"IF(new IS NULL, '{TOMBSTONE}', '{UPSERT}')").alias("op"),
+        F.expr(row_struct(join.key, f"{present}.")).alias("key"),
+        "old",
+        "new",
+    )
+
+
+def _steps(pieces: DataFrame, columns: StructType, scope: Sequence[str]) -> DataFrame:
+    """
+    Return where the row of a key differs from the row just before, or ends.
+
+    Args:
+        pieces: KEY, START, END and ROW, which is null where the result has no row. The pieces of a key do not overlap.
+        columns: The result's columns, for their types.
+        scope: Columns that separate independent histories.
+
+    Returns:
+        The scope columns, `position`, `old` and `new`.
+    """
+    in_order = Window.partitionBy(*scope, KEY).orderBy(START)
+    rows = pieces.where(F.col(ROW).isNotNull()).select(
+        *(F.col(quote(name)) for name in scope),
+        F.col(START).alias("start"),
+        F.col(END).alias("end"),
+        F.col(ROW).alias("row"),
+        F.lag(END).over(in_order).eqNullSafe(F.col(START)).alias("follows"),
+        F.lag(ROW).over(in_order).alias("previous"),
+        F.lead(START).over(in_order).eqNullSafe(F.col(END)).alias("is_followed"),
+    )
+    begins = "named_struct('position', start, 'old', IF(follows, previous, NULL), 'new', row)"
+    ends = "named_struct('position', end, 'old', row, 'new', NULL)"
+    is_step = f"start > {BEGINNING} AND NOT (follows AND {same('previous', 'row', columns)})"
+    is_end = f"end < {NEVER} AND NOT is_followed"
+    both = f"array(IF({is_step}, {begins}, NULL), IF({is_end}, {ends}, NULL))"
+    steps = rows.select(*(F.col(quote(name)) for name in scope), F.explode(F.expr(both)).alias("step"))
+    return steps.where("step IS NOT NULL").select(*(F.col(quote(name)) for name in scope), "step.*")
+
+
+class _Segments(Partners):
+    """The segments of an epoch: where two versions match, and where a row of an outer side matches none."""
+
+    def found(self) -> DataFrame:
+        """Return the segments: KEY (of both sides), START, END, CAUSE (null) and for each side a struct of its row."""
+        places = self._pairing.places
+        held = self._rows(self._touched)
+        own = {place: self._touched_versions(place, held[place]) for place in self._touched}
+        partners = {place: self._partners(place, own[other]) for place, other in (places, places[::-1]) if other in own}
+        rows = self._rows(partners)
+        beside = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
+        left, right = (self._side(place, own, beside) for place in places)
+        pairs = self._sources.materialize("segments", self._matching(left, right))
+        found = self._as_segments(pairs, (0, 1))
+        for side, is_outer in enumerate(self._pairing.outer):
+            if is_outer:
+                alone = self._unmatched(side, pairs, own, beside)
+                found = found.unionByName(self._as_segments(alone, (side,), pairs.schema))
+        return found
+
+    def _touched_versions(self, place: int, rows: DataFrame) -> DataFrame:
+        """Return the versions of the touched rows of a side."""
+        looked_up = self._with_keys(place, rows, self._touched[place])
+        found = self._versions(place, looked_up, is_touched=True)
+        return self._sources.materialize(f"versions_{place}", found)
+
+    def _versions(self, place: int, rows: DataFrame, *, is_touched: bool) -> DataFrame:
+        """Return the versions of rows of a side in which they exist: what VERSION names, and a struct of the row."""
+        side, item = self._pairing.places.index(place), self._join.inputs[place]
+        changes = self._sources.changes(place) if is_touched else None
+        found = versions(changes, rows, item, self._types[place], self._scope).where("row IS NOT NULL")
+        key, start, end, touched = _named(side)
+        return found.select(
+            *(F.col(quote(name)) for name in self._scope),
+            F.col("key").alias(key),
+            F.col("start").alias(start),
+            F.col("end").alias(end),
+            F.lit(is_touched).alias(touched),
+            F.col("row").alias(item.alias),
+        )
+
+    def _side(self, place: int, own: dict[int, DataFrame], beside: dict[int, DataFrame]) -> DataFrame:
+        """Return the versions of the touched rows of a side and of the partners on it."""
+        parts = [own[place]] if place in own else []
+        if place in beside:
+            parts.append(self._versions(place, beside[place], is_touched=False))
+        return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+
+    def _matching(self, left: DataFrame, right: DataFrame) -> DataFrame:
+        """Return START and END of the segments in which two versions match, one of them touched, and both versions."""
+        renamed = {name: f"{PREFIX}right_scope_{number}" for number, name in enumerate(self._scope)}
+        (_, start, end, one), (_, begin, until, other) = _named(0), _named(1)
+        conditions = [f"{quote(name)} = {column}" for name, column in renamed.items()]
+        conditions += [
+            f"({one} OR {other})",
+            f"{start} < {until} AND {begin} < {end}",
+            f"({self._pairing.on})",
+        ]
+        joined = left.join(right.withColumnsRenamed(renamed), on=F.expr(" AND ".join(conditions)), how="inner")
+        overlap = {START: F.expr(f"greatest({start}, {begin})"), END: F.expr(f"least({end}, {until})")}
+        return joined.drop(*renamed.values()).withColumns(overlap)
+
+    def _unmatched(
+        self, side: int, pairs: DataFrame, own: dict[int, DataFrame], beside: dict[int, DataFrame]
+    ) -> DataFrame:
+        """Return where rows of an outer side match no row: START, END and their versions."""
+        place = self._pairing.places[side]
+        key, start, _, touched = _named(side)
+        alias = self._join.inputs[place].alias
+        covered = pairs.select(*(F.col(quote(name)) for name in (*self._scope, *_named(side), alias, START, END)))
+        if place in own:
+            begun = own[place].withColumns({START: F.col(start), END: F.col(start)})
+            covered = covered.unionByName(begun)
+        gaps = self._gaps(side, covered)
+        if place not in beside:
+            return gaps
+        gaps = self._sources.materialize(f"gaps_{place}", gaps)
+        partners = gaps.where(f"NOT {touched}")
+        keys = partners.select(*(F.col(quote(name)) for name in self._scope), F.col(key).alias("key")).distinct()
+        doubtful = self._sources.materialize(f"doubtful_{place}", keys)
+        alone = self._without(doubtful, self._accompanied(place, beside[place], doubtful))
+        named = alone.select(*(F.col(quote(name)) for name in self._scope), F.col("key").alias(key))
+        return gaps.where(touched).unionByName(partners.join(named, on=[*self._scope, key], how="left_semi"))
+
+    def _gaps(self, side: int, covered: DataFrame) -> DataFrame:
+        """Return the parts of versions that no segment covers; a version without one has an empty one at its start."""
+        key, start, end, _ = _named(side)
+        of_version = Window.partitionBy(*(F.col(quote(name)) for name in self._scope), key, start)
+        in_order = of_version.orderBy(START, END)
+        so_far, before = (in_order.rowsBetween(Window.unboundedPreceding, last) for last in (0, -1))
+        known = covered.withColumns(
+            {
+                COVERED_BEFORE: F.coalesce(F.max(END).over(before), F.col(start)),
+                COVERED: F.max(END).over(so_far),
+                IS_LAST: F.lead(START).over(in_order).isNull(),
+            }
+        )
+        inside = f"named_struct('start', {COVERED_BEFORE}, 'end', {START})"
+        after = f"named_struct('start', {COVERED}, 'end', IF({IS_LAST}, {end}, {COVERED}))"
+        gaps = known.withColumn(GAP, F.explode(F.expr(f"array({inside}, {after})"))).where(f"{GAP}.start < {GAP}.end")
+        found = gaps.withColumns({START: F.col(f"{GAP}.start"), END: F.col(f"{GAP}.end")})
+        return found.drop(COVERED_BEFORE, COVERED, IS_LAST, GAP)
+
+    def _as_segments(self, rows: DataFrame, sides: Sequence[int], schema: StructType | None = None) -> DataFrame:
+        """Return segments of versions of some sides; a schema has the type of the row of a side that is absent."""
+        schema = rows.schema if schema is None else schema
+        aliases = [self._join.inputs[place].alias for place in self._pairing.places]
+        keys = (_or_null(_named(side)[0], schema, is_absent=side not in sides) for side in (0, 1))
+        return rows.select(
+            *(F.col(quote(name)) for name in self._scope),
+            F.struct(*(key.alias(f"k{side}") for side, key in enumerate(keys))).alias(KEY),
+            START,
+            END,
+            F.lit(None).cast("int").alias(CAUSE),
+            *(_or_null(alias, schema, is_absent=side not in sides).alias(alias) for side, alias in enumerate(aliases)),
+        )
+
+
+def _named(side: int) -> tuple[str, str, str, str]:
+    """Return the columns of a version of a row of the left (0) or the right side (1), as VERSION names them."""
+    key, start, end, touched = (f"{PREFIX}{('left', 'right')[side]}_{name}" for name in VERSION)
+    return key, start, end, touched
+
+
+def _or_null(column: str, schema: StructType, *, is_absent: bool) -> Column:
+    """Return a column, or, for the row of an absent side, a null of its type."""
+    return F.lit(None).cast(schema[column].dataType) if is_absent else F.col(quote(column))
