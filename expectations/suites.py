@@ -80,6 +80,7 @@ def of_changelog(
     strict: bool = True,
     before: Mapping[str, str] | None = None,
     known: str = "",
+    may_be_absent: bool = False,
 ) -> Suite:
     """
     Return the suite for a changelog: the rows of a key have different positions, and each row has an effect.
@@ -93,11 +94,12 @@ def of_changelog(
         before: For each column of `values`, the column of its value before the first row. Needed where the changelog
             is not validated from its beginning.
         known: The column with whether the key existed before the first row.
+        may_be_absent: Whether parts of a key may be null, because a row of the result lacks one side.
     """
     changes = {"key_columns": [*key], "operation_column": operation, "tombstones": ["tombstone"]}
     in_order = {**changes, "order_columns": [*position]}
-    suite: Suite = [
-        {"expect_key_to_be_present": {"key_columns": [*key]}},
+    suite: Suite = [] if may_be_absent else [{"expect_key_to_be_present": {"key_columns": [*key]}}]
+    suite += [
         {"expect_positions_to_grow": {"key_columns": [*key], "position_columns": [*position]}},
     ]
     if strict:

@@ -43,17 +43,17 @@ def trusted(keys: DataFrame, *, may_be_absent: bool = False) -> Pruning:
         ReadsDiffer: The predicate does not hold for a key.
     """
     known = null_safe_pruning(keys) if may_be_absent else pruning(keys)
-    predicate = known.predicate(fields_of(keys, "key").fieldNames(), "key.")
-    if predicate is not None:
-        missed = (
-            keys.where(f"NOT coalesce({predicate}, FALSE)")
-            .select(F.expr("make_valid_utf8(to_json(key))"))
-            .limit(1)
-            .collect()
-        )
-        if missed:
-            raise ReadsDiffer(f"the literal predicate misses the key {missed[0][0]}, which it was built from")
+    _check_holds(known.predicate(fields_of(keys, "key").fieldNames(), "key."), keys)
     return known
+
+
+def _check_holds(predicate: str | None, keys: DataFrame) -> None:
+    """Check that a predicate holds for each of the keys, as `key`; raise `ReadsDiffer` if not."""
+    if predicate is None:
+        return
+    missed = keys.where(f"NOT coalesce({predicate}, FALSE)").select(F.expr("make_valid_utf8(to_json(key))")).limit(1)
+    for row in missed.collect():
+        raise ReadsDiffer(f"the literal predicate misses the key {row[0]}, which it was built from")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from expectations.gate.by_key import ReadsDiffer, driver_copy, trusted
 from expectations.gate.judging import is_alike_in_pandas, judged
+from expectations.gate.pairs import KEY_RULES, KEYLESS, Paired
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
@@ -35,6 +36,7 @@ def gate_changelog(
     *,
     strict: bool,
     is_small: bool = False,
+    paired: Paired | None = None,
 ) -> Verdict:
     """
     Check the staged rows of a changelog against the staged change set and the result that it was computed against.
@@ -48,6 +50,7 @@ def gate_changelog(
         base_version: The version of the result.
         strict: Whether a row that changes nothing also violates a rule.
         is_small: Whether reading the whole result costs less than finding the rows that are needed.
+        paired: The inputs whose rows match in any number: parts of the key are null where a row lacks one of them.
 
     Returns:
         The verdict. A gate that cannot be evaluated raises an error; it never passes.
@@ -64,14 +67,9 @@ def gate_changelog(
         F.col("_position").alias("position"),
         F.expr(f"IF(_op = 'upsert', struct({values}), NULL)").alias("row"),
     )
-    keys = logged.select("key").distinct()
     held = read(spark, result, base_version)
     try:
-        predicate = (
-            None
-            if is_small
-            else trusted(driver_copy(keys) if rows <= limits.JUDGED_IN_PROCESS else keys).predicate(names)
-        )
+        predicate = None if is_small else _predicate(logged.select("key").distinct(), names, rows, paired)
     except ReadsDiffer as found:
         return Verdict((str(found),))
     if predicate is not None:
@@ -91,6 +89,8 @@ def gate_changelog(
         "held",
     ).withColumn("previous", F.expr("IF(is_first, held, lagged)"))
     rules = {name: words for name, words in CHANGELOG_RULES.items() if strict or name not in STRICT_RULES}
+    further = {} if paired is None else {KEYLESS: paired.keyless}
+    rules |= KEY_RULES if further else {}
     batch = steps.select(
         *(F.expr(comparable(f"key.k{n}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(key)),
         F.expr("coalesce(position, -1)").alias(f"key_{len(names)}"),
@@ -98,6 +98,15 @@ def gate_changelog(
         F.expr("position IS NULL").alias("left_out"),
         F.expr("position IS NOT NULL AND row IS NULL AND previous IS NULL").alias("tombstone_of_nothing"),
         F.expr(f"row IS NOT NULL AND {same('row', 'previous', row)}").alias("repeats"),
+        *(F.expr(condition).alias(rule) for rule, condition in further.items()),
     )
     plain = is_alike_in_pandas(field.dataType for field in key)
-    return judged(batch, [*names, "_position"], rules, in_process=plain and rows <= limits.JUDGED_IN_PROCESS)
+    is_few = rows <= limits.JUDGED_IN_PROCESS
+    absent = paired is not None
+    return judged(batch, [*names, "_position"], rules, in_process=plain and is_few, may_be_absent=absent)
+
+
+def _predicate(keys: DataFrame, names: Sequence[str], rows: int, paired: Paired | None) -> str | None:
+    """Return a predicate for the rows of the result with some keys; None if none is possible."""
+    keys = driver_copy(keys) if rows <= limits.JUDGED_IN_PROCESS else keys
+    return trusted(keys, may_be_absent=paired is not None).predicate(names)

@@ -125,6 +125,7 @@ def _of_log(bound: BoundJoin, before: Before | None = None) -> Suite:
         strict=is_strict,
         before=values,
         known=known,
+        may_be_absent=bound.join.has_absent_keys,
     )
 
 

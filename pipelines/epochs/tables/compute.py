@@ -31,6 +31,7 @@ from pipelines.joins.changelog import changelog_rows
 from pipelines.joins.emission_rules import emitted
 from pipelines.joins.kernel import change_set, touched_keys
 from pipelines.joins.pairing import change_set_of_pairs
+from pipelines.joins.segments import changelog_of_pairs
 from pipelines.joins.timeline import timeline
 from pipelines.plan.values import Computed, EpochPlan
 
@@ -117,7 +118,7 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> 
         if commits is None:
             return none
     if bound.join.pairing is not None:
-        return {**none, **_pairs(bound, sources, scratch)}
+        return {**none, **_pairs(bound, plan, sources, commits, scratch)}
     touched = touched_keys(bound.join, commits or sources)
     number = 0 if touched is None else sources.pruning(touched, bound.join.members[0]).keys
     if touched is None or number == 0:
@@ -138,19 +139,28 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> 
     return {**counts, **staged, "unchanged": counts["touched"] - changed}
 
 
-def _pairs(bound: BoundJoin, sources: EpochSources, scratch: Scratch) -> dict[str, int]:
+def _pairs(
+    bound: BoundJoin, plan: EpochPlan, sources: EpochSources, commits: Commits | None, scratch: Scratch
+) -> dict[str, int]:
     """Compute the changed pairs of an epoch into its stage; return their counts, of which touched has all of them."""
-    changes = change_set_of_pairs(bound.join, bound.types, sources)
-    if changes is None:
+    changes, logged = change_set_of_pairs(bound.join, bound.types, sources), None
+    if commits is not None:
+        logged = changelog_of_pairs(bound.join, bound.types, commits, commits.order, bound.columns)
+    if changes is None and logged is None:
         return {}
+    staged: dict[str, int] = {}
     with ThreadPoolExecutor(max_workers=1) as executor:
         checked = executor.submit(check_looked_up, bound, sources)
-        staged = put_changes(
-            scratch.stage, bound, in_order(bound, changes), STAGED_COUNTS, via_driver=scratch.via_driver
-        )
+        stage, few = scratch.stage, scratch.via_driver
+        if changes is not None:
+            staged |= put_changes(stage, bound, in_order(bound, changes), STAGED_COUNTS, via_driver=few)
+        if logged is not None:
+            # A tombstone precedes the upserts of other keys at its position, so that no row stands beside its match.
+            rows = changelog_rows(logged, bound.join.key, bound.columns, plan.epoch).orderBy("_position", "_op")
+            staged |= stage.put("changelog", rows, {"changelog": "count(1)"}, via_driver=few)
         looked_up = checked.result()
     counts = sources.counts
-    changed = sum(staged[name] for name in OPERATIONS.values())
+    changed = sum(staged.get(name, 0) for name in OPERATIONS.values())
     return {**counts, **staged, "looked_up": counts["looked_up"] + looked_up, "touched": changed, "unchanged": 0}
 
 

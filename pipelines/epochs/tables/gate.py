@@ -121,7 +121,7 @@ def gate_tables(
     spark, plan, bound = workspace.spark, epoch.plan, epoch.bound
     paired = paired_of(bound)
     if paired is not None:
-        return _gate_pairs(workspace, epoch, stage, entry.writes[-1].rows, paired)
+        return _gate_pairs(workspace, epoch, stage, entry, paired)
     base, is_incremental = plan.result.base_version, plan.strategy == "incremental"
     rows, logged = entry.writes[-1].rows, sum(write.rows for write in entry.writes[:-1])
     if not rows and not logged and not is_incremental:
@@ -150,17 +150,23 @@ def gate_tables(
     return Verdict(findings)
 
 
-def _gate_pairs(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, rows: int, paired: Paired) -> Verdict:
-    """Validate the change set of a join whose rows match in any number."""
+def _gate_pairs(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry, paired: Paired) -> Verdict:
+    """Validate the change set of a join whose rows match in any number, and the rows of its changelog."""
     plan, bound, spark = epoch.plan, epoch.bound, workspace.spark
     is_incremental, sources = plan.strategy == "incremental", sources_of(workspace, epoch)
+    rows, logged = entry.writes[-1].rows, sum(write.rows for write in entry.writes[:-1])
     if not rows and not is_incremental:
         return Verdict()
     changes = stage.rows(spark, "result")[0] if rows else spark.createDataFrame([], _change_set_schema(bound))
-    is_small = rows <= limits.CHANGES_VIA_DRIVER and sources.are_small
+    is_small = rows + logged <= limits.CHANGES_VIA_DRIVER and sources.are_small
     with settings(spark, small_query_settings(0) | WITHOUT_BROADCASTS if is_small else {}):
-        base = plan.result.base_version
-        return gate_pairs(spark, changes, rows, bound.result, base, sources, paired, is_incremental=is_incremental)
+        result = (bound.result, plan.result.base_version)
+        verdict = gate_pairs(spark, changes, rows, *result, sources, paired, is_incremental=is_incremental)
+        if not is_incremental or bound.changelog is None or not rows + logged:
+            return verdict
+        log, small = stage.get(spark, "changelog"), sources.are_small
+        of_log = gate_changelog(spark, log, changes, logged, *result, strict=True, is_small=small, paired=paired)
+    return Verdict(verdict.findings + of_log.findings)
 
 
 def _reader_of_result(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Reader | None:

@@ -78,7 +78,6 @@ def check_statements(
         if has_changelog or any(statement.reads_stream for statement in examined.statements):
             objections += _without_order(found.behind(name) & paired, has_changelog=has_changelog)
         if has_changelog:
-            objections += _without_changelog(examined)
             objections += unlike_upstream(semantics, {other: _semantics(joins[other]) for other in found.reads[name]})
         line_of = partial(document.line_of_row, ("joins", name, "sql"))
         faults += faults_of(objections, sql_path(name), sql, line_of)
@@ -126,20 +125,13 @@ def _unsupported(examined: Examined, semantics: str) -> Iterator[Objection]:
         yield from unlike_kafka(statement, semantics)
 
 
-def _without_changelog(examined: Examined) -> Iterator[Objection]:
-    """Yield an objection to the changelog of a join in which many rows match many."""
-    if _is_paired(examined):
-        problem = "`changelog: true`: the changelog of a join in which many rows match many is not yet supported"
-        yield Objection(problem, "leave it out: the change feed of the result has each change of an epoch")
-
-
 def _without_order(upstream: Collection[str], *, has_changelog: bool) -> Iterator[Objection]:
     """Yield an objection to each upstream join in which many rows match many, for a join that needs its changelog."""
     for name in sorted(upstream):
         reads = "the changelog of this join is" if has_changelog else "a join with a stream is"
         problem = f"FROM: {reads} computed from the changelog of `{name}`, in which many rows match many"
         hint = "leave the changelog out" if has_changelog else "join the stream with other tables"
-        yield Objection(f"{problem}; such a changelog is not yet supported", hint, "FROM")
+        yield Objection(f"{problem}; reading such a changelog is not yet supported", hint, "FROM")
 
 
 def _is_paired(examined: Examined) -> bool:

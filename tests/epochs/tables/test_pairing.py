@@ -2,7 +2,9 @@
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -38,7 +40,9 @@ CITIES, SEED = ["x", "x", "y", "z", None], 11
 
 
 class Pairs(Lake):
-    """Tables whose rows match in any number."""
+    """Tables whose rows match in any number; `options` are those of all joins."""
+
+    options: Mapping[str, Any] = MappingProxyType({})
 
     def fill(self, script: random.Random) -> None:
         """Create the tables with some rows."""
@@ -94,7 +98,7 @@ class Pairs(Lake):
             "pipeline": "pairs",
             "storage": {"path": "./lake"},
             "sources": {name: {"key": key} for name, key in SOURCES.items()},
-            "joins": {name: {"sql": sql} for name, sql in joins.items()},
+            "joins": {name: {"sql": sql, **self.options} for name, sql in joins.items()},
         }
         self.file.write_text(yaml.safe_dump(content))
         return Pipeline.load(self.file)
