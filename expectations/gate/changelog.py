@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from expectations.gate.by_key import ReadsDiffer, driver_copy, trusted
-from expectations.gate.judging import is_alike_in_pandas, judged
-from expectations.gate.pairs import KEY_RULES, KEYLESS, Paired
+from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged
+from expectations.gate.pairs import Paired
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address

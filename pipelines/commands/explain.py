@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from textwrap import dedent
 
 from expectations.catalogue import described, each, of_rows, of_whole
-from lakehouse.entries import STATE
+from lakehouse.entries import CHANGELOG, STATE
 from pipelines.plan.sharing import optimized, topology
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.spec import (
@@ -14,6 +14,7 @@ from pipelines.spec import (
     PipelineFile,
     Statement,
     is_ordered_by_column,
+    keeps_changelog,
     reading_alike,
     statement_of,
 )
@@ -315,6 +316,11 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield "source rows with a null in their key are skipped; each run counts those that it reads"
     for name in absent:
         yield f"a null in the key of {name} says which side a row lacks: `<=>` finds such a row, `=` does not"
+    if statement.keys.pairing is not None and keeps_changelog(file, statement.name):
+        yield (
+            f"one position of {statement.name}{CHANGELOG} may have a tombstone and an upsert of different keys: "
+            "read it in the order of _epoch, _position and _op, or apply each position as a whole"
+        )
     for name in statement.sources:
         if name in file.joins:
             yield f"{name} runs first; this join reads what {name} has committed, and is skipped if {name} fails"

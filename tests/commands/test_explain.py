@@ -246,7 +246,10 @@ def test_a_join_of_many_rows_says_what_matches_and_what_a_change_does(tmp_path: 
         "storage": {"path": "./lake"},
         "sources": {"customers": {"key": "id"}, "orders": {"key": "nr"}},
         "joins": {
-            "all": {"sql": "SELECT c.id, o.nr, o.amount FROM customers c LEFT JOIN orders o ON o.customer = c.id"}
+            "all": {
+                "sql": "SELECT c.id, o.nr, o.amount FROM customers c LEFT JOIN orders o ON o.customer = c.id",
+                "changelog": True,
+            }
         },
     }
     (tmp_path / "lakejoin.yml").write_text(yaml.safe_dump(content))
@@ -267,6 +270,7 @@ def test_a_join_of_many_rows_says_what_matches_and_what_a_change_does(tmp_path: 
         "inserts, updates or deletes a result row for each row of customers that it matches; a row of customers that "
         "loses its last match keeps a row with nulls"
     )
+    assert any("read it in the order of _epoch, _position and _op" in note for note in found.notes)
 
 
 def test_a_join_that_reads_another_one_says_so_and_with_which_key(tmp_path: Path) -> None:
