@@ -2,7 +2,8 @@
 The changelog table of a result, `<result>__changelog`, to which each epoch appends its rows.
 
 It has at most one row for each causing change and key of the result. The result equals the last row of each key in the
-order of `_epoch` and then `_position`.
+order of `_epoch` and then `_position`. Rows of several keys share a position; where rows match in any number, a reader
+takes those of a position in the order of `_op`, tombstones first, or all at once.
 """
 
 from collections.abc import Mapping, Sequence

@@ -18,14 +18,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.sqltext import quote
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
-from pipelines.joins.kernel import (
-    KeyTypes,
-    Sources,
-    affected_keys,
-    images,
-    levels,
-    referenced,
-)
+from pipelines.joins.kernel import KeyTypes, Sources, affected_keys, images, levels, referenced
 from pipelines.joins.meaning import TOUCHED, UNMATCHED, meaning
 from pipelines.joins.partners import KEY, Partners
 from pipelines.spec import ResolvedQuery

@@ -21,7 +21,7 @@ from pipelines.joins import segments
 from pipelines.plan.values import EpochPlan
 from tests.lake import only
 
-from .test_pairing import JOINS, A, B, Pairs, changed
+from .test_pairing import JOINS, A, B, G, Pairs, changed
 
 pytestmark = pytest.mark.gated
 
@@ -211,3 +211,30 @@ def test_a_backfill_appends_each_real_difference(loaded: Logged, tmp_path: Path)
             ("upsert", 3, None, 1, None),
         ], options
     customers(lake).verify(lake.spark)
+
+
+@pytest.mark.slow
+def test_a_chain_follows_the_changelog_of_pairs(loaded: Logged, tmp_path: Path) -> None:
+    """A join that reads an inner join of this kind has a row for each step of its pairs."""
+    lake = fresh(loaded, tmp_path)
+    lake.create("g", G)
+    lake.sql("INSERT INTO {g} VALUES (1, 'p'), (2, 'q')", "g")
+    pipeline = lake.joins(
+        {
+            "pairs": "SELECT a.aid, b.bid, a.v FROM a JOIN b ON a.city = b.city",
+            "named": "SELECT p.aid, p.bid, g.g FROM pairs p LEFT JOIN g ON p.v = g.gid",
+        }
+    )
+    pipeline.run(lake.spark)
+    lake.sql("UPDATE {a} SET v = 2 WHERE aid = 3", "a")
+    lake.sql("UPDATE {g} SET g = 'r' WHERE gid = 2", "g")
+    lake.sql("DELETE FROM {b} WHERE bid = 30", "b")
+    lake.sql("UPDATE {b} SET city = 'none' WHERE bid = 20", "b")
+    pipeline.run(lake.spark)
+    assert lake.logged("named", 1) == [
+        ("pairs", [("upsert", 3, 30, "q"), ("upsert", 3, 31, "q")]),
+        ("g", [("upsert", 3, 30, "r"), ("upsert", 3, 31, "r")]),
+        ("pairs", [("tombstone", 3, 30, None)]),
+        ("pairs", [("tombstone", 2, 20, None), ("upsert", 1, 20, "p")]),
+    ]
+    pipeline.verify(lake.spark)
