@@ -112,12 +112,13 @@ def fresh(filled: Readers, tmp_path: Path) -> Readers:
 
 
 @pytest.mark.parametrize(
-    ("few", "joins", "epochs", "seed"),
+    ("few", "small", "joins", "epochs", "seed"),
     [
-        pytest.param(True, READERS, 1, 1, id="through the driver"),
-        pytest.param(False, {"looked_up": READERS["looked_up"]}, 1, 2, id="through the stage"),
-        pytest.param(True, READERS | MORE, 5, 3, id="all through the driver", marks=pytest.mark.slow),
-        pytest.param(False, READERS | MORE, 5, 4, id="all through the stage", marks=pytest.mark.slow),
+        pytest.param(True, False, READERS, 1, 1, id="through the driver"),
+        pytest.param(False, False, {"looked_up": READERS["looked_up"]}, 1, 2, id="through the stage"),
+        pytest.param(True, False, READERS | MORE, 5, 3, id="all through the driver", marks=pytest.mark.slow),
+        pytest.param(False, False, READERS | MORE, 2, 4, id="all through the stage", marks=pytest.mark.slow),
+        pytest.param(True, True, READERS | MORE, 2, 5, id="all of small tables", marks=pytest.mark.slow),
     ],
 )
 def test_results_and_feeds_of_random_histories(
@@ -125,13 +126,14 @@ def test_results_and_feeds_of_random_histories(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     few: bool,
+    small: bool,
     joins: dict[str, str],
     epochs: int,
     seed: int,
 ) -> None:
     """After each epoch every result is its statement over the tables, and its feed is the difference of two results."""
     monkeypatch.setattr(EpochPlan, "via_driver", few)
-    for limit in ("SMALL_BYTES", "LITERAL_BYTES", "WHOLE_BYTES"):  # look up rows as those of large tables
+    for limit in () if small else ("SMALL_BYTES", "LITERAL_BYTES", "WHOLE_BYTES"):  # as in large tables
         monkeypatch.setattr(limits, limit, 0)
     lake, script = fresh(filled, tmp_path), random.Random(seed)
     needed = UPSTREAM if "driving" in joins else {"every": UPSTREAM["every"]}
