@@ -171,6 +171,22 @@ PAIRED_TWICE = _reading(
     key_outputs=("x", "y", "p", "q"),
     may_be_absent=True,
 )
+ON_TOP = _reading(
+    "on-top",
+    (("full", "left"), ("left", "inner")),
+    "SELECT f.fid, s.p, s.q, r.v, f.y AS w FROM f {0} JOIN s ON f.x = s.w {1} JOIN r ON f.x <=> r.x AND f.y <=> r.y",
+    (
+        lambda f, s: equal(f.x, s.w),
+        lambda f, s, r: (f.x, f.y) == (r.x, r.y) and not f.x is f.y is None,
+    ),
+    inputs=("f", "s", "r"),
+    key=lambda f, s, r: (f.fid, s.p, s.q),
+    row=lambda f, s, r: (r.v, f.y),
+    outputs=("v", "w"),
+    key_outputs=("fid", "p", "q"),
+    may_be_absent=True,
+)
+
 READING = (
     DRIVING,
     LOOKED_UP,
@@ -183,4 +199,5 @@ READING = (
     WHOLE_WITHOUT_NULLS,
     PAIRED,
     PAIRED_TWICE,
+    ON_TOP,
 )
