@@ -19,6 +19,7 @@ from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
 from lakehouse.changes import all_or_any_null
+from lakehouse.checksums import NEW_HASH, has_checksum, row_hash
 from lakehouse.pruning import Pruning
 from lakehouse.sqltext import numbered, quote, row_struct, struct, text
 from lakehouse.stage import fields_of
@@ -184,6 +185,11 @@ class _Staged:
         return self.sources is not None and self.sources.may_be_absent
 
     @property
+    def by_hash(self) -> bool:
+        """Whether rows are compared by their hashes, so that the wide rows of a large result are not shuffled."""
+        return self.rows > limits.JUDGED_IN_PROCESS and has_checksum(list(self.row))
+
+    @property
     def share(self) -> int:
         """The sampling interval: one in this number of staged rows is computed again."""
         return max(self.rows // limits.RECOMPUTED_ROWS, 1)
@@ -232,7 +238,16 @@ class _Staged:
         held, made = self._rows_of(lines, published)
         if made is not None:
             lines = self._joined(lines, made, "made")
-        return self._joined(lines, held, "held")
+        return self._joined(self._hashed(lines) if self.by_hash else lines, held, "held")
+
+    def _hashed(self, lines: DataFrame) -> DataFrame:
+        """Replace the rows of lines by their hashes, after the rules that need the rows themselves."""
+        images = [image for image in ("before", "after", "made") if image in lines.columns]
+        hashes = (f"IF({image} IS NULL, NULL, {row_hash(list(self.row), f'{image}.')}) AS {image}" for image in images)
+        broken = (
+            f"{sql} AS {rule}" for rule, sql in self._broken_alone().items() if "made" in images or "made" not in sql
+        )
+        return lines.selectExpr("key", "op", "staged", *hashes, *broken)
 
     def _rows_of(self, lines: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         keys, prefetched = self._keys(lines), self.prefetched
@@ -286,24 +301,38 @@ class _Staged:
         elif known is not None:
             predicate = trusted(keys, may_be_absent=self.may_be_absent).predicate(self.names)
             rows = published if predicate is None else published.where(predicate)
+        if self.by_hash:
+            parts = {name: quote(name) for name in self.names} | {NEW_HASH: row_hash(list(self.row))}
+            return rows.selectExpr(f"{struct(parts)} AS held")
         return self._collected(rows.selectExpr(f"{row_struct(self.row.fieldNames())} AS held"))
 
     def broken(self) -> dict[str, str]:
         """Return for each rule the SQL condition of a line that violates it; `SOURCE_RULES` need `made`."""
-        keeps = (same(f"key.k{n}", f"after.{quote(f.name)}", f.dataType) for n, f in enumerate(self.key))
-        # Staged rows are compared exactly, but a published row may have the entries of a map in another order.
-        exactly = [identical(image, self.row) for image in ("made", "after")]
+        alone = self._broken_alone()
         return {
             KEYLESS: all_or_any_null(self._key_parts(), are_all=True),
             "unnecessary_tombstone": "op = 'delete' AND held IS NULL",
             "update_of_nothing": "op = 'update' AND held IS NULL",
             "insert_of_present": "op = 'insert' AND held IS NOT NULL",
-            "changes_nothing": f"op = 'update' AND {same('held', 'after', self.row)}",
-            "before_differs": f"staged AND NOT {same('held', 'before', self.row)}",
+            "changes_nothing": f"op = 'update' AND {self._is_held('after')}",
+            "before_differs": f"staged AND NOT {self._is_held('before')}",
+            "left_out": f"staged IS NULL AND NOT {self._is_held('made')}",
+            **({rule: rule for rule in alone} if self.by_hash else alone),
+        }
+
+    def _broken_alone(self) -> dict[str, str]:
+        """Return the conditions of the rules that need no published row."""
+        keeps = (same(f"key.k{n}", f"after.{quote(f.name)}", f.dataType) for n, f in enumerate(self.key))
+        # Staged rows are compared exactly, but a published row may have the entries of a map in another order.
+        exactly = [identical(image, self.row) for image in ("made", "after")]
+        return {
             "loses_its_key": f"after IS NOT NULL AND NOT ({' AND '.join(keeps)})",
             "not_joined": f"staged AND {self._recomputed} AND NOT ({exactly[0]} <=> {exactly[1]})",
-            "left_out": f"staged IS NULL AND NOT {same('made', 'held', self.row)}",
         }
+
+    def _is_held(self, image: str) -> str:
+        """Return the condition that an image of a line equals the published row."""
+        return f"(held.{NEW_HASH} <=> {image})" if self.by_hash else same("held", image, self.row)
 
     def _keys(self, lines: DataFrame) -> DataFrame:
         """Return the keys of lines that are keys. The others match nothing; the key rule reports them."""
