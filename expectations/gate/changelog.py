@@ -7,7 +7,6 @@ from pyspark.sql import functions as F
 
 from expectations.gate.by_key import ReadsDiffer, driver_copy, trusted
 from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged
-from expectations.gate.pairs import Paired
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
@@ -36,7 +35,7 @@ def gate_changelog(
     *,
     strict: bool,
     is_small: bool = False,
-    paired: Paired | None = None,
+    keyless: str | None = None,
 ) -> Verdict:
     """
     Check the staged rows of a changelog against the staged change set and the result that it was computed against.
@@ -50,7 +49,7 @@ def gate_changelog(
         base_version: The version of the result.
         strict: Whether a row that changes nothing also violates a rule.
         is_small: Whether reading the whole result costs less than finding the rows that are needed.
-        paired: The inputs whose rows match in any number: parts of the key are null where a row lacks one of them.
+        keyless: If parts of a key may be null, the SQL condition of a wrong `key` (struct<k0, …>).
 
     Returns:
         The verdict. A gate that cannot be evaluated raises an error; it never passes.
@@ -67,9 +66,10 @@ def gate_changelog(
         F.col("_position").alias("position"),
         F.expr(f"IF(_op = 'upsert', struct({values}), NULL)").alias("row"),
     )
-    held = read(spark, result, base_version)
+    held, absent = read(spark, result, base_version), keyless is not None
     try:
-        predicate = None if is_small else _predicate(logged.select("key").distinct(), names, rows, paired)
+        keys = logged.select("key").distinct()
+        predicate = None if is_small else _predicate(keys, names, rows, may_be_absent=absent)
     except ReadsDiffer as found:
         return Verdict((str(found),))
     if predicate is not None:
@@ -89,7 +89,7 @@ def gate_changelog(
         "held",
     ).withColumn("previous", F.expr("IF(is_first, held, lagged)"))
     rules = {name: words for name, words in CHANGELOG_RULES.items() if strict or name not in STRICT_RULES}
-    further = {} if paired is None else {KEYLESS: paired.keyless}
+    further = {} if keyless is None else {KEYLESS: keyless}
     rules |= KEY_RULES if further else {}
     batch = steps.select(
         *(F.expr(comparable(f"key.k{n}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(key)),
@@ -102,11 +102,10 @@ def gate_changelog(
     )
     plain = is_alike_in_pandas(field.dataType for field in key)
     is_few = rows <= limits.JUDGED_IN_PROCESS
-    absent = paired is not None
     return judged(batch, [*names, "_position"], rules, in_process=plain and is_few, may_be_absent=absent)
 
 
-def _predicate(keys: DataFrame, names: Sequence[str], rows: int, paired: Paired | None) -> str | None:
+def _predicate(keys: DataFrame, names: Sequence[str], rows: int, *, may_be_absent: bool) -> str | None:
     """Return a predicate for the rows of the result with some keys; None if none is possible."""
     keys = driver_copy(keys) if rows <= limits.JUDGED_IN_PROCESS else keys
-    return trusted(keys, may_be_absent=paired is not None).predicate(names)
+    return trusted(keys, may_be_absent=may_be_absent).predicate(names)

@@ -16,6 +16,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.changes import all_or_any_null
 from lakehouse.sqltext import quote
 from pipelines.joins.kernel import KeyTypes, Sources, levels, refers_to
 from pipelines.joins.meaning import ROW, meaning_of_matched
@@ -42,8 +43,8 @@ def _pieces(
     each input a struct named by its alias: its row in the piece, or null. The pieces of a key cover all positions from
     0 on without overlap.
     """
-    absent = " OR ".join(f"key.k{part} IS NULL" for part in range(len(join.key)))
-    found = touched.where(f"NOT ({absent})").select(
+    parts = [f"key.k{part}" for part in range(len(join.key))]
+    found = touched.where(f"NOT {all_or_any_null(parts, are_all=join.has_absent_keys)}").select(
         *(F.col(quote(name)) for name in scope),
         F.col("key").alias(KEY),
         F.lit(BEGINNING).cast("bigint").alias(START),

@@ -49,6 +49,7 @@ class Subject:
     outputs: Sequence[str]
     oracle: Callable[[tuple[list[Row], ...]], dict[Row, Row]]
     made: Callable[[str], History]
+    results: Sequence[str] = ()
 
 
 def of_two(shape: Any, how: str) -> Subject:
@@ -76,6 +77,7 @@ def of_star(star: Star, how: tuple[str, ...]) -> Subject:
         star.outputs,
         lambda state: oracle_of_star(star, how, state),
         lambda seed: history(star, seed, filled=10),
+        star.results,
     )
 
 
@@ -139,7 +141,8 @@ def compute(
         for cut in cuts:
             _tell(subject, one, len(cuts) * number + cut, feeds, rows, cut)
     schemas = dict(zip(subject.names, subject.schemas, strict=True))
-    join = bound(subject.statement, dict(zip(subject.names, subject.keys, strict=True)), schemas)
+    keys, results = dict(zip(subject.names, subject.keys, strict=True)), subject.results
+    join = bound(subject.statement, keys, schemas, results=results)
 
     def frame(data: Mapping[str, list[Row]], name: str, *more: StructField) -> Any:
         return literal(spark, data[name], StructType([*schemas[name], HISTORY, EPOCH, *more]))
@@ -151,6 +154,7 @@ def compute(
             [schemas[name][part].dataType for part in key],
             {field.name: field.dataType for field in schemas[name]},
             [*SCOPE, "version", "at"],
+            may_be_absent=name in results,
         )
         for name, key in zip(subject.names, subject.keys, strict=True)
     }

@@ -1,5 +1,5 @@
 """
-The changelog of joins in which rows match in any number, over random histories.
+The changelog of joins in which rows match in any number, and of joins that read them, over random histories.
 
 Plain Python evaluates the join after every single commit and takes the differences. Each history is read three times:
 cut into epochs at random, as one epoch, and commit by commit.
@@ -12,6 +12,7 @@ from functools import cache
 import pytest
 from pyspark.sql import SparkSession
 
+from .absent_shapes import DRIVING, LOOKED_UP_WITH_NULLS, READING
 from .histories import Row
 from .pair_shapes import BEFORE, MANY, NULL_SAFE, ON_TOP, PAIRS, SELF, WHERE
 from .stars import How, Star
@@ -26,14 +27,21 @@ QUICK = {
     (SELF, ("full",)),
     (ON_TOP, ("full", "inner")),
     (BEFORE, ("left", "full")),
+    (DRIVING, ("left",)),
+    (LOOKED_UP_WITH_NULLS, ("inner", "left")),
 }
 """The other kinds are only tried by `make test-all`."""
 
 KINDS = [
     pytest.param(star, how, id="-".join((star.name, *how)), marks=[] if (star, how) in QUICK else [pytest.mark.slow])
-    for star in PAIRS
+    for star in (*PAIRS, *READING)
     for how in star.types
 ]
+
+
+def of_pairs(star: Star, how: How) -> bool:
+    """Tell whether rows of both sides may stand alone, in a join in which rows match in any number."""
+    return star in PAIRS and how[-1] == "full"
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +68,7 @@ def test_the_changelog_of_an_epoch_nets_to_its_change_set(computed, star, how):
     nets_to_change_sets(of_star(star, how), *computed(star, how), len(CUTS))
 
 
-@pytest.mark.parametrize(("star", "how"), [kind for kind in KINDS if kind.values[1][-1] == "full"])
+@pytest.mark.parametrize(("star", "how"), [kind for kind in KINDS if of_pairs(*kind.values)])
 def test_histories_hold_what_changelogs_should_try(computed, star, how):
     """Rows find a first match and lose a last one, at one position each; and rows go and come back within an epoch."""
     histories, found = computed(star, how)

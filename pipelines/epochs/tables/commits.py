@@ -77,7 +77,8 @@ class CommitSources(EpochSources):
     def _each_commit(self, source: str, feed: DataFrame) -> DataFrame:
         """Net each commit of a feed by itself, and materialize the changes."""
         kinds, key = self._kinds(source), self.key_of(source)
-        each = net(feed, key, [kinds[name] for name in key], kinds, ["_commit_version", "_commit_timestamp"])
+        absent, scope = self._input_of(source).may_be_absent, ["_commit_version", "_commit_timestamp"]
+        each = net(feed, key, [kinds[name] for name in key], kinds, scope, may_be_absent=absent)
         each = each.withColumnsRenamed({"_commit_version": "version", "_commit_timestamp": "at"})
         made = Observation()
         each = each.observe(made, F.max("copies").alias("copies"))
@@ -94,7 +95,8 @@ class CommitSources(EpochSources):
         rows = read(self._workspace.spark, log.address, log.version)
         fresh = self._materialize_of(source, "logged", rows.where(F.col("_epoch") > epoch))
         types = [kinds[name] for name in key]
-        predicate = self.pruning(fresh.select(F.expr(key_struct(key, types)).alias("key")).distinct()).predicate(key)
+        keys = fresh.select(F.expr(key_struct(key, types)).alias("key")).distinct()
+        predicate = self.pruning(keys, self._bound.join.places(source)[0]).predicate(key)
         before = rows.where(F.col("_epoch") <= epoch)
         return logged_changes(fresh, before if predicate is None else before.where(predicate), key, kinds)
 

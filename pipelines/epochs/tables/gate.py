@@ -21,7 +21,7 @@ from expectations.gate import (
 )
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.changes import key_struct, null_key
+from lakehouse.changes import all_or_any_null, key_struct, null_key
 from lakehouse.direct_rows import read_directly, why_spark
 from lakehouse.entries import Entry
 from lakehouse.pruning import Pruning
@@ -145,7 +145,8 @@ def gate_tables(
         findings = verdict.findings
         if (rows or logged) and bound.changelog is not None and is_incremental:
             log, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small
-            verdict = gate_changelog(spark, log, changes, logged, bound.result, base, strict=strict, is_small=small)
+            wrong, result = _wrong_key(bound.join), (bound.result, base)
+            verdict = gate_changelog(spark, log, changes, logged, *result, strict=strict, is_small=small, keyless=wrong)
             findings += verdict.findings
     return Verdict(findings)
 
@@ -165,7 +166,8 @@ def _gate_pairs(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, ent
         if not is_incremental or bound.changelog is None or not rows + logged:
             return verdict
         log, small = stage.get(spark, "changelog"), sources.are_small
-        of_log = gate_changelog(spark, log, changes, logged, *result, strict=True, is_small=small, paired=paired)
+        wrong = paired.keyless
+        of_log = gate_changelog(spark, log, changes, logged, *result, strict=True, is_small=small, keyless=wrong)
     return Verdict(verdict.findings + of_log.findings)
 
 
@@ -228,3 +230,9 @@ def _changed(
     changed = (by_spark if direct is None else direct).where(f"NOT {keyless}")
     keys = changed.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")).distinct()
     return keys, None if direct is None else (by_spark, direct)
+
+
+def _wrong_key(join: ResolvedQuery) -> str | None:
+    """Return the SQL condition of a wrong `key` if parts of it may be null: all of them are."""
+    parts = [f"key.k{part}" for part in range(len(join.key))]
+    return all_or_any_null(parts, are_all=True) if join.has_absent_keys else None

@@ -66,18 +66,13 @@ def check_statements(
     made: dict[str, Produced | None] = dict.fromkeys(joins)
     faults: list[Fault] = []
     parts: Parts = {}
-    paired: set[str] = set()
     for name in found.order:
         sql, semantics = statements[name], _semantics(joins[name])
         examined = _examined(name, sql, sources, made)
         if not examined.objections and examined.statements:
             made[name] = produced(examined.statements[-1], sources or {})
-        paired |= {name} if _is_paired(examined) else set()
         objections = [*examined.objections, *_unsupported(examined, semantics), *found.objections(name, sql)]
-        has_changelog = mapping(joins[name]).get("changelog") is True
-        if has_changelog or any(statement.reads_stream for statement in examined.statements):
-            objections += _without_order(found.behind(name) & paired, has_changelog=has_changelog)
-        if has_changelog:
+        if mapping(joins[name]).get("changelog") is True:
             objections += unlike_upstream(semantics, {other: _semantics(joins[other]) for other in found.reads[name]})
         line_of = partial(document.line_of_row, ("joins", name, "sql"))
         faults += faults_of(objections, sql_path(name), sql, line_of)
@@ -121,22 +116,13 @@ def _unsupported(examined: Examined, semantics: str) -> Iterator[Objection]:
     if examined.is_split and semantics != "strict":
         problem = f"semantics `{semantics}`: a statement of several streams"
         yield Objection(problem, "write joins of two, each of which reads the one before, or use `semantics: strict`")
+    for statement in examined.statements:
+        absent = [side.source for side in statement.sides if side.may_be_absent] if statement.reads_stream else []
+        for name in absent:
+            problem = f"FROM: keys of `{name}` may be null; a stream that looks up such a result is not yet supported"
+            yield Objection(problem, "join the stream with other tables", "FROM")
     for statement in () if examined.is_split else examined.statements:
         yield from unlike_kafka(statement, semantics)
-
-
-def _without_order(upstream: Collection[str], *, has_changelog: bool) -> Iterator[Objection]:
-    """Yield an objection to each upstream join in which many rows match many, for a join that needs its changelog."""
-    for name in sorted(upstream):
-        reads = "the changelog of this join is" if has_changelog else "a join with a stream is"
-        problem = f"FROM: {reads} computed from the changelog of `{name}`, in which many rows match many"
-        hint = "leave the changelog out" if has_changelog else "join the stream with other tables"
-        yield Objection(f"{problem}; reading such a changelog is not yet supported", hint, "FROM")
-
-
-def _is_paired(examined: Examined) -> bool:
-    """Return whether many rows match many."""
-    return any(statement.keys.pairing is not None for statement in examined.statements)
 
 
 def _ordered(sides: Collection[Side], sources: Sources) -> Iterator[Objection]:
