@@ -35,7 +35,8 @@ def of_changes(
 
     Args:
         key: The columns of the key.
-        before: The comparable columns of the result, each with the column of its value before the change.
+        before: The columns of the result, each with the column of its value before the change; empty if one of them
+            cannot be compared, so that nothing shows that a change has an effect.
         operation: The column with the operation of a change.
         version: The column with the version of its commit.
         known: The column with whether the key existed before.
@@ -44,11 +45,12 @@ def of_changes(
     changes = {"key_columns": [*key], "operation_column": operation, "tombstones": ["delete"]}
     compared = {"value_columns": [*before], "before_columns": [*before.values()]}
     present: Suite = [] if may_be_absent else [{"expect_key_to_be_present": {"key_columns": [*key]}}]
+    repeated: Suite = [{"expect_no_repeated_value": {**changes, **compared, "present_before_column": known}}]
     return [
         *present,
         {"expect_one_change_per_key": {"key_columns": [*key, version]}},
         {"expect_no_unnecessary_tombstone": {**changes, "order_columns": [version], "present_before_column": known}},
-        {"expect_no_repeated_value": {**changes, **compared, "present_before_column": known}},
+        *(repeated if before else ()),
     ]
 
 
@@ -87,7 +89,7 @@ def of_changelog(
 
     Args:
         key: The columns of the key.
-        values: The other columns of the result that can be compared.
+        values: The other columns of the result; none if one of them cannot be compared.
         operation: The column with the operation of a row.
         position: The columns that order the rows.
         strict: Whether each row must have an effect; Kafka Streams also emits rows without one (KIP-77).

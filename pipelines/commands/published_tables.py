@@ -101,7 +101,8 @@ def _changes(workspace: Workspace, bound: BoundJoin, published: VersionRange, de
     first = published.after + 1
     versions = f"version {first}" if first == published.to else f"versions {first} to {published.to}"
     absent = bound.join.has_absent_keys
-    suite = of_changes(key, before.values, operation, version, before.known, may_be_absent=absent)
+    compared = before.values if _are_comparable(bound) else {}
+    suite = of_changes(key, compared, operation, version, before.known, may_be_absent=absent)
     yield Part(bound.result, f"{bound.result.label}, changes of {versions}", changes, suite)
     if declared:
         written = changes.where(f"{operation} <> 'delete'")
@@ -119,7 +120,7 @@ def _of_log(bound: BoundJoin, before: Before | None = None) -> Suite:
     values, known = (before.values, before.known) if before is not None else (None, "")
     return of_changelog(
         bound.join.key,
-        _comparable(bound),
+        _comparable(bound) if _are_comparable(bound) else (),
         operation,
         position,
         strict=is_strict,
@@ -133,3 +134,8 @@ def _comparable(bound: BoundJoin) -> list[str]:
     """List the columns of a result, other than its key, whose types can be compared."""
     kinds = {field.name: field.dataType for field in bound.columns if field.name not in bound.join.key}
     return [name for name, kind in kinds.items() if not contains(kind, (MapType, *INCOMPARABLE))]
+
+
+def _are_comparable(bound: BoundJoin) -> bool:
+    """Return whether all columns can be compared: a row that changes another one alone would seem to be repeated."""
+    return not any(contains(field.dataType, (MapType, *INCOMPARABLE)) for field in bound.columns)

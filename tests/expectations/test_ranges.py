@@ -1,9 +1,11 @@
 """`validate` over a range looks at what was published in it, and at nothing else."""
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.errors import FeedUnavailable, GateFailed
 from pipelines import Pipeline
@@ -132,3 +134,16 @@ def test_ranges_that_are_not_there(loaded: Lake, capsys: pytest.CaptureFixture[s
         join.validate(loaded.spark, epochs="1")
     assert main(["validate", "-f", str(loaded.file), "--epochs", "3..1"]) == 2
     assert "`3..1` is not a range of epochs" in capsys.readouterr().err
+
+
+def test_a_change_of_a_map_alone_is_no_repeated_value(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path)
+    lake.create("maps", "k INT, m MAP<STRING, INT>, n STRING", "(1, map('a', 1), 'n')")
+    lake.create("right", "k INT, w STRING", "(1, 'w')")
+    sql = "SELECT t.k, t.m, t.n, r.w FROM maps t LEFT JOIN right r ON t.k = r.k"
+    join = lake.pipeline(sql, {"maps": "k", "right": "k"}, changelog=True)
+    join.run(lake.spark)
+    lake.sql("UPDATE {maps} SET m = map('a', 2) WHERE k = 1", "maps")
+    assert only(join.run(lake.spark)).counts["updated"] == 1
+    assert only(join.validate(lake.spark, epochs="2")).outcome == "done"
+    assert only(join.validate(lake.spark)).outcome == "done"
