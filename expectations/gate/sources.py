@@ -69,15 +69,17 @@ class Reference:
 
     Args:
         input: The index in FROM of the referenced input.
-        over: The index in FROM of the input that refers to it.
+        over: The index in FROM of the input that refers to it; of several, the one whose rows are found from its rows.
         expressions: For each key column of the referenced input, the Spark SQL that equals it.
         null_safe: The positions of the expressions for which null is a value.
+        own: If other inputs have a part in it: the positions of the expressions over `over`; else empty.
     """
 
     input: int
     over: int
     expressions: tuple[str, ...]
     null_safe: tuple[int, ...] = ()
+    own: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,8 @@ class Sources:
                 rows |= {place: self._rows(place, *some) for place, some in wanted.items()}
                 found |= zip(rows, driver_copies(list(rows.values())), strict=True)
                 rows = {}
-                further = [item for item in self.references if item.over in wanted and item.input not in found]
-                referred = driver_copies([self._referred(found[item.over], item).distinct() for item in further])
+                further = [item for item in self.references if self._is_next(item, wanted, found)]
+                referred = driver_copies([self._referred(found, item).distinct() for item in further])
                 wanted = {
                     item.input: (some, self._literals(item.input, some))
                     for item, some in zip(further, referred, strict=True)
@@ -168,6 +170,12 @@ class Sources:
             for check in checks:
                 check.result()
         return self.statement.over([found[place] for place in range(len(self.inputs))])
+
+    def _is_next(self, reference: Reference, wanted: Mapping[int, object], found: Mapping[int, DataFrame]) -> bool:
+        """Return whether the rows that the last query has read are the last ones to look up a reference."""
+        if reference.own:
+            return reference.input not in found and all(place in found for place in range(reference.input))
+        return reference.over in wanted and reference.input not in found
 
     def _read_whole(self) -> list[int]:
         """
@@ -293,11 +301,14 @@ class Sources:
         item = self.inputs[place]
         return with_keys(item.keyed, item.key, key_struct(item.key, item.types), keys, known)
 
-    def _referred(self, rows: DataFrame, reference: Reference) -> DataFrame:
-        """Return the keys to which rows refer."""
+    def _referred(self, found: Mapping[int, DataFrame], reference: Reference) -> DataFrame:
+        """Return the keys to which rows refer; for parts from several inputs, those to which joined rows refer."""
         plain = [f"({sql})" for place, sql in enumerate(reference.expressions) if place not in reference.null_safe]
         nothing = all_or_any_null(plain, are_all=False)
-        named = rows.alias(self.statement.aliases[reference.over]).where(f"NOT {nothing}")
+        if reference.own:
+            before = self.statement.up_to(reference.input, f"IF({nothing}, NULL, {self._key_sql(reference)})")
+            return before.over([found[place] for place in range(reference.input)]).where("key IS NOT NULL")
+        named = found[reference.over].alias(self.statement.aliases[reference.over]).where(f"NOT {nothing}")
         return named.select(F.expr(self._key_sql(reference)).alias("key"))
 
     def _referring(self, place: int, references: Sequence[Reference], reached: Mapping[int, DataFrame]) -> DataFrame:
@@ -325,12 +336,12 @@ class Sources:
 
         item = self.inputs[place]
         rows = item.keyed.alias(self.statement.aliases[place])
-        refers_to = (compared(number, self._key_sql(reference)) for number, reference in enumerate(references))
+        refers_to = (compared(number, self._own_sql(reference)) for number, reference in enumerate(references))
         referring = rows.selectExpr(
             f"{key_struct(item.key, item.types)} AS key", f"explode(array({', '.join(refers_to)})) AS refers_to"
         )
         wanted = [
-            reached[reference.input].selectExpr(f"{compared(number, 'key')} AS refers_to", "cause")
+            reached[reference.input].selectExpr(f"{compared(number, _own_key(reference))} AS refers_to", "cause")
             for number, reference in enumerate(references)
         ]
         causes = F.broadcast(reduce(DataFrame.unionAll, wanted))
@@ -340,10 +351,21 @@ class Sources:
         """Return whether equal keys have equal hashes, which is not so for text under a collation."""
         return all("collate" not in kind.simpleString() for kind in self.inputs[reference.input].types)
 
+    def _own_sql(self, reference: Reference) -> str:
+        """Return the SQL of the parts of the key over the input that refers; mostly of the whole key."""
+        kinds, expressions = self.inputs[reference.input].types, reference.expressions
+        parts = reference.own or range(len(expressions))
+        return numbered(f"CAST({expressions[part]} AS {type_sql(kinds[part])})" for part in parts)
+
     def _key_sql(self, reference: Reference) -> str:
         kinds = self.inputs[reference.input].types
         parts = zip(reference.expressions, kinds, strict=True)
         return numbered(f"CAST({part} AS {type_sql(kind)})" for part, kind in parts)
+
+
+def _own_key(reference: Reference) -> str:
+    """Return the SQL of what `_own_sql` refers to, over the keys of the referenced input."""
+    return numbered(f"key.k{part}" for part in reference.own) if reference.own else "key"
 
 
 def _hashed(rows: DataFrame) -> DataFrame:

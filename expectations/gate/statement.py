@@ -1,7 +1,7 @@
 """The statement of a join, which the gate evaluates as one plain query over whole or filtered tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -25,6 +25,11 @@ class Statement:
     steps: tuple[tuple[str, str], ...]
     where: str | None
     outputs: tuple[tuple[str, str], ...]
+
+    def up_to(self, place: int, key: str) -> "Statement":
+        """Return the part of the statement before an input, without WHERE, which selects a `key` given as SQL."""
+        steps = self.steps[: place - 1]
+        return replace(self, aliases=self.aliases[:place], steps=steps, where=None, outputs=(("key", key),))
 
     def over(self, tables: Sequence[DataFrame], also: Sequence[str] = ()) -> DataFrame:
         """

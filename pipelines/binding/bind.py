@@ -29,6 +29,7 @@ from pipelines.spec import (
     CHANGELOG_COLUMNS,
     ROW_COLUMNS,
     STREAM_COLUMNS,
+    Link,
     Pairing,
     ResolvedQuery,
     bind,
@@ -167,7 +168,7 @@ def _key_types(
     if join.pairing is not None:  # each input has a part of the key
         types |= {place: compared.types(own, own) for place in others for own in [_key_of(join, tables, place)]}
     for link in join.links:
-        kinds = _expression_types(workspace, join, link.over, link.expressions, tables)
+        kinds = _reference_types(workspace, join, link, tables)
         labels = [label.replace("`", "") for label in link.expressions]
         types[link.input] = compared.types([*zip(labels, kinds, strict=True)], _key_of(join, tables, link.input))
     faults += compared.faults
@@ -252,6 +253,16 @@ def _value_types(
         StructType([StructField("value", kind)]) if is_null_safe else kind
         for kind, is_null_safe in zip(types, pairing.null_safe, strict=True)
     )
+
+
+def _reference_types(
+    workspace: Workspace, join: ResolvedQuery, link: Link, tables: Mapping[str, Table]
+) -> list[DataType]:
+    """Return the types of the expressions of a reference."""
+    if not link.overs:
+        return _expression_types(workspace, join, link.over, link.expressions, tables)
+    parts = zip(link.overs, link.expressions, strict=True)
+    return [kind for place, part in parts for kind in _expression_types(workspace, join, place, [part], tables)]
 
 
 def _expression_types(

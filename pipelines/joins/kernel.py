@@ -24,7 +24,7 @@ from lakehouse.sqltext import numbered, quote
 from lakehouse.values import type_sql
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
 from pipelines.joins.meaning import meaning
-from pipelines.spec import Input, Link, ResolvedQuery
+from pipelines.spec import Input, Link, Output, ResolvedQuery
 
 KeyTypes = Sequence[Sequence[DataType]]
 """The types in which the parts of the key are compared, for each input."""
@@ -99,7 +99,8 @@ def affected_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = 
         keys = [] if own is None else [_keys(own, scope)]
         links = [link for link in join.links if link.over == place and link.input in affected]
         if links:
-            keys.append(sources.referring(place, [(link, affected[link.input]) for link in links]))
+            wanted = [(link.followed, _parts_of(link, affected[link.input], sources, scope)) for link in links]
+            keys.append(sources.referring(place, wanted))
         if len(keys) == 1 and own is not None:
             affected[place] = keys[0]
         elif keys:
@@ -132,27 +133,26 @@ def change_set(
 
     look_up(dict.fromkeys(join.members, lambda: touched))
     for ready in levels(join):
-        look_up(
-            {link.input: partial(referenced, link, join, types, state[link.over], sources, scope) for link in ready}
-        )
+        look_up({link.input: partial(referenced, link, join, types, state, sources, scope) for link in ready})
     both = meaning([state[place] for place in range(len(join.inputs))], join, [*scope, IMAGE])
     return difference(both, join.key, scope)
 
 
 def levels(join: ResolvedQuery) -> Iterator[list[Link]]:
-    """Yield the references level by level: each level has those whose referring inputs are known by then."""
+    """Yield the references level by level: each level has those whose `needed` inputs are known by then."""
     known, remaining = set(join.members), list(join.links)
     while remaining:
-        ready = [link for link in remaining if link.over in known]
-        remaining = [link for link in remaining if link.over not in known]
+        ready = [link for link in remaining if link.needed <= known]
+        remaining = [link for link in remaining if link not in ready]
         known.update(link.input for link in ready)
         yield ready
 
 
 def reference(link: Link, types: Sequence[DataType]) -> str:
-    """Return the SQL of the key that a row refers to: struct<k0, …>, over the columns of the referencing input."""
+    """Return the SQL of the key, or of its `parts`, that a row refers to: struct<k0, …>, over the referring inputs."""
+    kinds = [types[part] for part in link.parts] if link.parts else types
     return numbered(
-        f"CAST({expression} AS {type_sql(kind)})" for expression, kind in zip(link.expressions, types, strict=True)
+        f"CAST({expression} AS {type_sql(kind)})" for expression, kind in zip(link.expressions, kinds, strict=True)
     )
 
 
@@ -216,16 +216,55 @@ def unchanged_rows(
 
 
 def referenced(
-    link: Link, join: ResolvedQuery, types: KeyTypes, referring: DataFrame, sources: Sources, scope: Sequence[str]
+    link: Link,
+    join: ResolvedQuery,
+    types: KeyTypes,
+    state: Mapping[int, DataFrame],
+    sources: Sources,
+    scope: Sequence[str],
 ) -> DataFrame:
-    """Return the keys that rows refer to in either image, and the changed keys, to check that each occurs once."""
-    rows = referring.alias(join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
-    key = F.expr(reference(link, types[link.input])).alias("key")
-    wanted = [rows.select(*(F.col(quote(name)) for name in scope), key)]
+    """
+    Return the keys that rows refer to in either image, and the changed keys, to check that each occurs once.
+
+    Args:
+        link: The reference.
+        join: The join.
+        types: The types in which keys are compared.
+        state: The rows of the inputs that are known, in both images; those of a pairing with TOUCHED and UNMATCHED.
+        sources: The inputs of the epoch.
+        scope: Columns that separate independent histories.
+    """
+    if link.overs:
+        wanted = [_keys(_referenced_by_several(link, join, types, state, scope), scope)]
+    else:
+        rows = state[link.over].alias(join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
+        key = F.expr(reference(link, types[link.input])).alias("key")
+        wanted = [rows.select(*(F.col(quote(name)) for name in scope), key)]
     changed = sources.changed_keys(link.input)
     if changed is not None:
         wanted.append(_keys(changed, scope))
     return sources.materialize(f"wanted_{link.input}", _union(wanted).distinct())
+
+
+def _referenced_by_several(
+    link: Link, join: ResolvedQuery, types: KeyTypes, state: Mapping[int, DataFrame], scope: Sequence[str]
+) -> DataFrame:
+    """Return the keys to which rows refer by parts from several inputs: those of the rows that the statement joins."""
+    key = Output("key", refers_to(link, types))
+    before = join.up_to(link.input, (key,))
+    joined = meaning([state[place] for place in range(link.input)], before, [*scope, IMAGE], of_touched=True)
+    return joined.where("key IS NOT NULL")
+
+
+def _parts_of(link: Link, keys: DataFrame, sources: Sources, scope: Sequence[str]) -> DataFrame:
+    """Return the parts of keys of a referenced input through which a reference is followed; mostly the whole keys."""
+    if not link.overs:
+        return keys
+    followed = link.followed
+    plain = [f"key.k{part} IS NOT NULL" for n, part in enumerate(followed.parts) if n not in followed.null_safe]
+    own = F.expr(numbered(f"key.k{part}" for part in followed.parts)).alias("key")
+    parts = keys.where(" AND ".join(plain) or "TRUE").select(*(F.col(quote(name)) for name in scope), own)
+    return sources.materialize(f"parts_{link.input}", parts.distinct())
 
 
 def _keys(frame: DataFrame, scope: Sequence[str]) -> DataFrame:

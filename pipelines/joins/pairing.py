@@ -62,7 +62,7 @@ class _Pairs(Partners):
         state = {place: self._side(place, own, beside) for place in places}
         for ready in levels(join):
             wanted = {
-                link.input: partial(referenced, link, join, self._types, state[link.over], self._sources, self._scope)
+                link.input: partial(referenced, link, join, self._types, state, self._sources, self._scope)
                 for link in ready
             }
             for place, found in self._sources.rows(wanted).items():

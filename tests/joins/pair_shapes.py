@@ -120,4 +120,52 @@ BEFORE = _pair(
     outputs=("g", "w"),
 )
 
-PAIRS = (MANY, CONDITION, WHERE, NULL_SAFE, PARENT, CHILD, WHOLE_KEYS, SELF, ON_TOP, BEFORE)
+PLACES = table("x", "y", x=INT, y=INT, g=STRING)
+OF_PLACES = DOMAIN | {"x": [0, 1, 1, 2, None], "y": [0, 1, 1, 2, None], "href": [0, 1, 2, None]}
+
+BOTH_SIDES = _pair(
+    "both-sides",
+    tuple((how, then) for (how,) in EVERY for then in ("inner", "left")),
+    "SELECT a.aid, b.bid, a.v, g.g FROM a {0} JOIN b ON a.city = b.city {1} JOIN g ON g.x = a.v AND g.y = b.w",
+    (lambda a, b: equal(a.city, b.city), lambda a, b, g: equal(g.x, a.v, g.y, b.w)),
+    tables={"a": LEFT_TABLE, "b": RIGHT_TABLE, "g": PLACES},
+    domain=OF_PLACES,
+    inputs=("a", "b", "g"),
+    row=lambda a, b, g: (a.v, g.g),
+    outputs=("v", "g"),
+)
+
+FEW = [1, 1, 1, 2, None]
+SEVERAL_INPUTS = _pair(
+    "several-inputs",
+    tuple(("left", how, then, "left") for how in ("left", "right", "full") for then in ("inner", "left")),
+    "SELECT a.aid, b.bid, a.v, g.g, k.g AS last FROM a {0} JOIN h ON a.v = h.gid {1} JOIN b ON a.city = b.city "
+    "{2} JOIN g ON g.y = b.w AND h.href = g.x AND g.g <> 'q' {3} JOIN h k ON k.gid = g.y",
+    (
+        lambda a, h: equal(a.v, h.gid),
+        lambda a, h, b: equal(a.city, b.city),
+        lambda a, h, b, g: equal(g.y, b.w, g.x, h.href) and g.g not in ("q", None),
+        lambda a, h, b, g, k: equal(k.gid, g.y),
+    ),
+    tables={"a": LEFT_TABLE, "h": table("gid", gid=INT, g=STRING, href=INT), "b": RIGHT_TABLE, "g": PLACES},
+    domain=OF_PLACES | dict.fromkeys(("v", "w", "x", "y", "href", "gid"), FEW),
+    inputs=("a", "h", "b", "g", "h"),
+    key=lambda a, h, b, g, k: (a.aid, b.bid),
+    row=lambda a, h, b, g, k: (a.v, g.g, k.g),
+    outputs=("v", "g", "last"),
+)
+
+PAIRS = (
+    MANY,
+    CONDITION,
+    WHERE,
+    NULL_SAFE,
+    PARENT,
+    CHILD,
+    WHOLE_KEYS,
+    SELF,
+    ON_TOP,
+    BEFORE,
+    BOTH_SIDES,
+    SEVERAL_INPUTS,
+)

@@ -102,3 +102,40 @@ REFERS_TO_BOTH = Star(
     outputs=("av", "bv"),
     references=(Reference("facts", "a", lambda f: (f.ref,)), Reference("facts", "b", lambda f: (f.ref,))),
 )
+
+PLACES = table("x", "y", x=INT, y=INT, g=STRING)
+FEW = [1, 1, 1, 2, 2, 9, None]
+
+REFERRED_BY_BOTH = Star(
+    name="referred-by-both",
+    types=(("full", "left"), ("full", "inner")),
+    sql=(
+        "SELECT coalesce(a.k, b.k) AS id, a.v AS av, p.g FROM a {0} JOIN b ON a.k = b.k"
+        " {1} JOIN places p ON p.x = a.v AND p.y = b.v WHERE coalesce(p.g, 'y') <> 'x'"
+    ),
+    tables={"a": TABLES["a"], "b": TABLES["b"], "places": PLACES},
+    domain=DOMAIN | {"v": FEW, "x": FEW, "y": FEW, "g": ["x", "y", "z", None]},
+    inputs=("a", "b", "places"),
+    on=(lambda a, b: equal(a.k, b.k), lambda a, b, p: equal(p.x, a.v, p.y, b.v)),
+    key=lambda a, b, p: (first(a.k, b.k),),
+    row=lambda a, b, p: (a.v, p.g),
+    outputs=("av", "g"),
+    where=lambda a, b, p: p.g != "x",
+)
+"""Both tables with the key have a part in the key of a third one."""
+
+REFERRED_IN_STEPS = Star(
+    name="referred-in-steps",
+    types=(("left", "left"), ("inner", "left"), ("left", "inner")),
+    sql=("SELECT f.id, f.ref, p.g FROM facts f {0} JOIN a ON f.ref = a.k {1} JOIN places p ON p.x = f.w AND p.y = a.v"),
+    tables={"facts": table("id", id=INT, ref=INT, w=INT), "a": TABLES["a"], "places": PLACES},
+    domain=DOMAIN
+    | {"id": [1, 2, 3, 4, 5, 6, None], "ref": [1, 1, 1, 2, 2, 3, 9, None]}
+    | {"v": FEW, "w": FEW, "x": FEW, "y": FEW, "g": ["x", "y", None]},
+    inputs=("facts", "a", "places"),
+    on=(lambda f, a: equal(f.ref, a.k), lambda f, a, p: equal(p.x, f.w, p.y, a.v)),
+    key=lambda f, a, p: (f.id,),
+    row=lambda f, a, p: (f.ref, p.g),
+    outputs=("ref", "g"),
+)
+"""A table and the one to which it refers have each a part in the key of a third one."""

@@ -24,7 +24,7 @@ from . import star_shapes as shapes
 from .claims import CHANGE_TYPE, EPOCH, HISTORY, SCOPE, Change, Computed, literal
 from .epochs import bound, change_sets, key_types
 from .histories import FeedRow, History, Row, history, plain
-from .star_chains import ASIDE, CHAINS, REFERS_TO_BOTH
+from .star_chains import ASIDE, CHAINS, REFERRED_BY_BOTH, REFERRED_IN_STEPS, REFERS_TO_BOTH
 from .star_events import by_key, fans_out, happened
 from .stars import How, Star, oracle
 
@@ -44,8 +44,22 @@ STARS = (
     *CHAINS,
     ASIDE,
     REFERS_TO_BOTH,
+    REFERRED_BY_BOTH,
+    REFERRED_IN_STEPS,
 )
-KINDS = [pytest.param(star, how, id="-".join((star.name, *how))) for star in STARS for how in star.types]
+IN_FULL_RUNS = {REFERRED_BY_BOTH.name: ("full", "left"), REFERRED_IN_STEPS.name: ("left", "left")}
+"""Of these shapes the other combinations of types are only tried by `make test-all`."""
+
+KINDS = [
+    pytest.param(
+        star,
+        how,
+        id="-".join((star.name, *how)),
+        marks=[] if IN_FULL_RUNS.get(star.name, how) == how else [pytest.mark.slow],
+    )
+    for star in STARS
+    for how in star.types
+]
 REFERRING = [kind for kind in KINDS if kind.values[0].references]
 
 

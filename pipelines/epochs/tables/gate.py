@@ -62,7 +62,9 @@ def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Sources:
         rows = rows_of(workspace, item, table, table.version)
         changed = _changed(workspace, epoch, place)
         inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size, item.may_be_absent))
-    references = tuple(Reference(link.input, link.over, link.expressions, link.null_safe) for link in join.links)
+    references = tuple(
+        Reference(link.input, link.over, link.expressions, link.null_safe, link.followed.parts) for link in join.links
+    )
     size = sum(table.size for table in bound.sources)
     return Sources(statement_of(join), inputs, join.members, references, size, uuid.uuid4().hex)
 

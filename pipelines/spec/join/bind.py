@@ -6,11 +6,12 @@ from sqlglot import exp
 
 from lakehouse.errors import PipelineFileError
 from pipelines.spec.join.produced import carried
+from pipelines.spec.join.references import references
 from pipelines.spec.names import nearest
 from pipelines.spec.sql.dialect import as_written, render
 from pipelines.spec.sql.objection import Objection, faults_of
 from pipelines.spec.statement.added_columns import added_columns
-from pipelines.spec.statement.definition import Input, Link, Output, Pairing, ResolvedQuery, Step, Watermark
+from pipelines.spec.statement.definition import Input, Output, Pairing, ResolvedQuery, Step, Watermark
 from pipelines.spec.statement.outputs import bad_names, is_star
 from pipelines.spec.statement.scope import Scope, Table
 from pipelines.spec.statement.sql import sql_path
@@ -50,7 +51,7 @@ def bind(
     selected = [output for _, output in expanded]
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
     where = scope.resolve(statement.where) if statement.where else None
-    links = list(_links(statement, scope))
+    links = list(references(statement, scope))
     pairing = _pairing(statement, scope, steps)
     window = window_of(statement, scope) if statement.is_windowed else None
     looking_up = tuple(watermarks_of(tables[:1])) if statement.reads_stream and not window else ()
@@ -111,38 +112,6 @@ def _use_same_columns(tables: Sequence[Table]) -> None:
     used = {column for table in tables for column in table.used}
     for table in tables:
         table.used |= used
-
-
-def _links(statement: Statement, scope: Scope) -> Iterator[Link]:
-    """Resolve the links, each after the link that reaches its referencing input."""
-    reached = set(statement.keys.members)
-    pending = []
-    for link in statement.keys.links:
-        expressions = [scope.resolve(expression) for expression in link.expressions]
-        over = {scope.place(column) for expression in expressions for column in expression.find_all(exp.Column)}
-        if None in over:
-            continue  # the scope has objected to the column
-        places = sorted(place for place in over if place is not None)
-        name = scope.tables[link.side].side.source
-        if len(places) != 1:
-            problem = f"ON: the key of {name} must be taken from one other input"
-            scope.objections.append(Objection(problem, about=link.expressions[0]))
-        elif places[0] == link.side:
-            problem = f"ON: `{as_written(link.expressions[0])}` is a column of {name} itself"
-            scope.objections.append(Objection(problem, "write an alias before each column", link.expressions[0]))
-        else:
-            pending.append(Link(link.side, tuple(map(render, expressions)), places[0], link.null_safe))
-    while pending:
-        ready = [link for link in pending if link.over in reached]
-        if not ready:
-            if not scope.objections:
-                link = statement.keys.links[-1]
-                problem = f"ON: `{as_written(link.expressions[0])}` is not a column of the input that keys the result"
-                scope.objections.append(Objection(problem, "write an alias before each column", link.expressions[0]))
-            return
-        yield from ready
-        reached |= {link.input for link in ready}
-        pending = [link for link in pending if link not in ready]
 
 
 def _refused(statement: Statement, objections: Iterable[Objection]) -> PipelineFileError:

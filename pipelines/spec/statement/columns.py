@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from pipelines.spec.sql.functions import words
 from pipelines.spec.sql.objection import Objection
-from pipelines.spec.statement.statement import Side
+from pipelines.spec.statement.statement import Link, Side
 
 NULL_IF_A_PART_IS = (exp.Cast, exp.Dot, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe)
 NULL_OF_NULL = words(
@@ -153,3 +153,16 @@ def is_null_of_nulls(node: exp.Expr) -> bool:
     if isinstance(node, exp.Anonymous):
         return node.name.lower() in NULL_OF_NULL and any(map(is_null_of_nulls, node.expressions))
     return isinstance(node, NULL_IF_A_PART_IS) and any(map(is_null_of_nulls, node.iter_expressions()))
+
+
+def is_null_without(link: Link, parts: Sequence[int]) -> bool:
+    """
+    Return whether a reference matches nothing, or has a null, where an input is absent: where all its columns are null.
+
+    Args:
+        link: The reference.
+        parts: The parts of the key that its expressions take from the input.
+    """
+    plain = (link.expressions[part] for part in parts if part not in link.null_safe)
+    # No row has a key of nulls alone, so a reference that consists of nulls matches nothing, even by `<=>`.
+    return any(map(is_null_of_nulls, plain)) or all(is_null_of_nulls(link.expressions[part]) for part in parts)

@@ -1,6 +1,6 @@
 """The definition of a join for the rest of lakejoin: names, keys and Spark SQL, without parser types."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from pipelines.spec.sql.lengths import Unit
@@ -65,14 +65,33 @@ class Link:
         input: The place of the referenced input.
         expressions: The expression that equals each column of its key, as Spark SQL over columns of the referencing
             input.
-        over: The place of the referencing input.
+        over: The place of the referencing input; of several inputs, the one through which the reference is followed
+            from a changed row of the referenced input.
         null_safe: The positions of the expressions that `<=>` compares, for which null is a value.
+        overs: If the expressions are over several inputs: for each expression the place of its input; else empty.
+        parts: The parts of the key that the expressions equal; empty for the whole key.
     """
 
     input: int
     expressions: tuple[str, ...]
     over: int
     null_safe: tuple[int, ...] = ()
+    overs: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
+
+    @property
+    def needed(self) -> set[int]:
+        """The places of the inputs whose rows must be known to find the rows to which it leads."""
+        return set(range(self.input)) if self.overs else {self.over}
+
+    @property
+    def followed(self) -> "Link":
+        """The reference by the parts of the key that come from the input through which it is followed."""
+        if not self.overs:
+            return self
+        parts = tuple(part for part, place in enumerate(self.overs) if place == self.over)
+        null_safe = tuple(number for number, part in enumerate(parts) if part in self.null_safe)
+        return Link(self.input, tuple(self.expressions[part] for part in parts), self.over, null_safe, parts=parts)
 
 
 class Time(NamedTuple):
@@ -245,6 +264,12 @@ class ResolvedQuery:
         """Whether parts of the key of a result row may be null: a side has no row, here or in an input."""
         is_outer = self.pairing is not None and any(self.pairing.outer)
         return is_outer or any(self.inputs[place].may_be_absent for place in self.members)
+
+    def up_to(self, place: int, outputs: tuple[Output, ...]) -> "ResolvedQuery":
+        """Return the join of the inputs before one, without WHERE, as a query for other columns."""
+        pairing = self.pairing if self.pairing is not None and self.pairing.right < place else None
+        steps, inputs = self.steps[: place - 1], self.inputs[:place]
+        return replace(self, inputs=inputs, steps=steps, where=None, outputs=outputs, key=(), pairing=pairing)
 
     @property
     def keys_of_sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -18,11 +18,11 @@ from sqlglot import exp
 
 from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.objection import Objection
-from pipelines.spec.statement.columns import ambiguous, coalesced, conjuncts, is_null_of_nulls, place_of
+from pipelines.spec.statement.columns import ambiguous, coalesced, conjuncts, is_null_without, place_of
 from pipelines.spec.statement.definition import How
 from pipelines.spec.statement.inputs import Inputs
 from pipelines.spec.statement.pairing import paired
-from pipelines.spec.statement.statement import Inferred, Keys, Link, Side, Step
+from pipelines.spec.statement.statement import Inferred, Keys, Link, Side, Step, absent_after
 from pipelines.spec.statement.windows import windowed
 
 
@@ -46,12 +46,12 @@ def infer(
     if inputs.sides[1].kind == "stream":
         return windowed(inputs, conditions[0], where)
     found = Inferred(inputs.sides[:1], (), Keys((0,), frozenset({frozenset({0})}), ()))
-    absent: set[int] = set()
     for side, how, on in zip(inputs.sides[1:], inputs.hows, conditions, strict=True):
         doubts = list(ambiguous(on, "ON", (*found.sides, side)))
         if doubts:
             return None, doubts
-        clause = _Clause((*found.sides, side), found.keys, how, on, frozenset(absent))
+        absent = absent_after(step.how for step in found.steps)
+        clause = _Clause((*found.sides, side), found.keys, how, on, absent)
         after = clause.joined()
         if isinstance(after, Objection):
             return None, [after]
@@ -61,8 +61,6 @@ def infer(
             problem = f"ON: {how.upper()} JOIN of {side.source}, whose unmatched rows stay, after an inner join"
             return None, [Objection(f"{problem} is not yet supported", "use LEFT JOIN for the look-ups", on)]
         found = Inferred(sides, (*found.steps, Step(how, clause.on, further)), keys)
-        absent |= set(range(clause.new)) if how in ("right", "full") else set()
-        absent |= {clause.new} if how in ("left", "full") else set()
     return found, []
 
 
@@ -201,21 +199,27 @@ class _Clause:
     def _as_referenced(self, link: Link) -> Joined | Objection:
         if self.how in ("right", "full"):
             return self._as_pair()
-        over = set().union(*(self._over(expression) for expression in link.expressions))
-        plain = [expression for place, expression in enumerate(link.expressions) if place not in link.null_safe]
-        # No row has a key of nulls alone, so a reference that consists of nulls matches nothing, even by `<=>`.
-        is_null = any(map(is_null_of_nulls, plain)) or all(map(is_null_of_nulls, link.expressions))
-        if (over & self.absent or None in over) and not is_null:
+        wrong = self._refers_without_row(link)
+        if wrong is not None:
             name = self.sides[self.new].source
             return Objection(
-                f"ON: `{as_written(link.expressions[0])}` may refer to a row of {name} although the input of its "
-                "columns is absent",
+                f"ON: `{as_written(wrong)}` may refer to a row of {name} although the input of its columns is absent",
                 "refer by a column, or by an expression that is null if its columns are null",
-                link.expressions[0],
+                wrong,
             )
         written = dict(zip(self.sides[self.new].key, link.expressions, strict=True))
         further = self._other_conditions(lambda one, other: other == written.get(self._key_column(one) or ""))
         return self.sides, replace(self.keys, links=(*self.keys.links, link)), further
+
+    def _refers_without_row(self, link: Link) -> exp.Expr | None:
+        """Return an expression of a reference that may not be null although its input, which may be, is absent."""
+        over = [self._over(expression) for expression in link.expressions]
+        for place in (*sorted(self.absent), None):
+            # The columns of an unknown input may be those of any other part.
+            parts = [part for part, places in enumerate(over) if place in places or place is None]
+            if place in set().union(*over) and not is_null_without(link, parts):
+                return link.expressions[parts[0]]
+        return None
 
     def _as_looked_up(self, answers: dict[str, exp.Expr | None]) -> Joined | Objection:
         """Look up the new input by its whole key, from the stream or the inputs that it has already looked up."""

@@ -1,5 +1,6 @@
 """A join as its statement and the keys of its sources describe it, without schemas."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -63,6 +64,15 @@ class Step:
     how: How
     on: exp.Expr
     further: tuple[exp.Expr, ...]
+
+
+def absent_after(hows: Iterable[How]) -> frozenset[int]:
+    """Return the places of the inputs that may have no row in a joined row, after JOINs of some types."""
+    absent: set[int] = set()
+    for place, how in enumerate(hows, start=1):
+        absent |= set(range(place)) if how in ("right", "full") else set()
+        absent |= {place} if how in ("left", "full") else set()
+    return frozenset(absent)
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,15 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins
 from pipelines.commands.version_ranges import read_range
 from pipelines.epochs.tables import load
-from pipelines.joins import pairing
+from pipelines.joins import kernel, pairing
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 
 pytestmark = pytest.mark.gated
 
 A, B, G = "aid INT, city STRING, v INT", "bid INT, city STRING, w INT, gref INT", "gid INT, g STRING"
-SOURCES = {"a": "aid", "b": "bid", "g": "gid"}
+P = "x INT, y INT, p STRING"
+SOURCES = {"a": "aid", "b": "bid", "g": "gid", "p": ["x", "y"]}
 MANY = "SELECT a.aid, b.bid, a.v, b.w, a.city FROM a {} JOIN b ON a.city = b.city"
 JOINS = {
     **{f"many_{how}": MANY.format(how) for how in ("inner", "left", "right", "full")},
@@ -34,6 +35,8 @@ JOINS = {
     "AND CAST(a.v AS BIGINT) <=> b.w WHERE b.w IS NULL OR b.w > 0",
     "on_top": "SELECT x.aid AS one, y.aid AS other, g.g FROM a x LEFT JOIN a y ON x.city = y.city AND x.v < y.v "
     "LEFT JOIN g ON y.v = g.gid",
+    "both_sides": "SELECT a.aid, b.bid, a.v, p.p, g.g FROM a LEFT JOIN g ON a.v = g.gid FULL JOIN b ON a.city = b.city "
+    "LEFT JOIN p ON p.x = g.gid AND p.y = b.w AND p.p <> 'p4'",
 }
 FEWER = ("many_full", "null_safe", "on_top")
 CITIES, SEED = ["x", "x", "y", "z", None], 11
@@ -46,11 +49,12 @@ class Pairs(Lake):
 
     def fill(self, script: random.Random) -> None:
         """Create the tables with some rows."""
-        for name, columns in (("a", A), ("b", B), ("g", G)):
+        for name, columns in (("a", A), ("b", B), ("g", G), ("p", P)):
             self.create(name, columns)
         self.sql(f"INSERT INTO {{a}} VALUES {self._rows(script, 7, 1)}", "a")
         self.sql(f"INSERT INTO {{b}} VALUES {self._rows(script, 7, 2)}", "b")
         self.sql("INSERT INTO {g} VALUES (0, 'p'), (1, 'q'), (2, NULL)", "g")
+        self.sql("INSERT INTO {p} VALUES (0, 0, 'p'), (1, 1, 'q'), (1, 2, NULL), (2, 1, 'r'), (2, 2, 's')", "p")
 
     def _rows(self, script: random.Random, number: int, values: int) -> str:
         ids = script.sample(range(1, 12), number)
@@ -65,9 +69,19 @@ class Pairs(Lake):
 
     def commit(self, script: random.Random) -> str:
         """Make one commit of a random kind."""
-        name, key, values = script.choice([("a", "aid", 1), ("b", "bid", 2), ("g", "gid", 0)])
+        name, key, values = script.choice([("a", "aid", 1), ("b", "bid", 2), ("g", "gid", 0), ("p", "x", 0)])
         if name == "g":
             statement = f"UPDATE {{g}} SET g = 'g{script.randrange(9)}' WHERE gid = {script.randrange(3)}"
+        elif name == "p":
+            x, y, p = script.randrange(3), script.randrange(3), script.randrange(6)
+            statement = script.choice(
+                [
+                    f"UPDATE {{p}} SET p = 'p{p}' WHERE x = {x}",
+                    f"DELETE FROM {{p}} WHERE y = {y} AND x = {x}",
+                    f"MERGE INTO {{p}} t USING (SELECT {x} AS x, {y} AS y) s ON t.x = s.x AND t.y = s.y "
+                    f"WHEN NOT MATCHED THEN INSERT (x, y, p) VALUES (s.x, s.y, 'p{p}')",
+                ]
+            )
         else:
             column, columns = ("v", "aid, city, v") if name == "a" else ("w", "bid, city, w, gref")
             one, two = script.randrange(1, 12), script.randrange(1, 12)
@@ -119,7 +133,8 @@ def changed(before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]], k
     ("few", "names", "epochs"),
     [
         pytest.param(True, FEWER, 2, id="through the driver"),
-        pytest.param(False, ("many_full", "on_top"), 1, id="through the stage"),
+        pytest.param(True, ("both_sides",), 1, id="parts from both sides, through the driver"),
+        pytest.param(False, ("many_full", "both_sides"), 1, id="through the stage"),
         pytest.param(True, tuple(JOINS), 4, id="all through the driver", marks=pytest.mark.slow),
         pytest.param(False, tuple(JOINS), 3, id="all through the stage", marks=pytest.mark.slow),
     ],
@@ -278,6 +293,24 @@ def test_the_gate_finds_planted_faults(
         with pytest.raises(GateFailed, match=told):
             full(lake).run(lake.spark)
     assert lake.version() == version
+
+
+def test_the_gate_follows_keys_with_parts_from_both_sides(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds that the rows of one side that refer to a changed row are forgotten."""
+    lake, joins = Pairs(spark, tmp_path), {"result": JOINS["both_sides"]}
+    lake.fill(random.Random(SEED))
+    lake.sql("INSERT INTO {a} VALUES (50, 'pair', 1)", "a")
+    lake.sql("INSERT INTO {b} VALUES (60, 'pair', 1, 1)", "b")
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)
+    lake.joins(joins).run(spark)
+    assert any(row[3] == "q" for row in lake.rows())
+    lake.sql("UPDATE {p} SET p = 'other' WHERE p = 'q'", "p")
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel, "_parts_of", lambda link, keys, *_: keys.selectExpr("named_struct('k0', 99) AS key"))
+        with pytest.raises(GateFailed, match="the result changes wherever"):
+            lake.joins(joins).run(spark)
 
 
 def test_a_pattern_of_nulls_that_merge_leaves_out_breaks_the_epoch(

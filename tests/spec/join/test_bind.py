@@ -4,7 +4,8 @@ import pytest
 
 from lakehouse.errors import PipelineFileError
 from pipelines.spec import Input, Link, Output, ResolvedQuery, Source, Step, bind, parse
-from tests.spec.examples import ODD, ON, bound, complaints, misfits, outputs
+from pipelines.spec.statement.inputs import Produced
+from tests.spec.examples import COLUMNS, ODD, ON, bound, complaints, misfits, outputs, taken_apart
 
 LEFT = ["`f`.`Flight_ID`", "`f`.`carrier`", "`f`.`tailnum`", "`f`.`delay`", "`f`.`addr`", "`f`.`hops`"]
 
@@ -251,15 +252,71 @@ def test_one_source_may_be_two_inputs():
     ("on", "named"),
     [
         ("seats = p.tailnum", "`seats` is a column of planes itself | write an alias before each column"),
-        ("f.tailnum || s.state = p.tailnum", "the key of planes must be taken from one other input"),
-        ("'x' = p.tailnum", "the key of planes must be taken from one other input"),
+        ("f.tailnum || s.state = p.tailnum", "each part of the key of planes must be taken from one other input"),
+        ("'x' = p.tailnum", "each part of the key of planes must be taken from one other input"),
     ],
 )
-def test_a_reference_is_over_one_input(on, named):
+def test_a_part_of_a_reference_is_over_one_input(on, named):
     """That of another one, as the columns show."""
     sql = "SELECT f.flight_id FROM flights f LEFT JOIN status s ON f.flight_id = s.flight_id LEFT JOIN planes p ON "
     (fault,) = misfits(sql + on)
     assert named in fault
+
+
+PAIRED = (
+    "SELECT f.flight_id, s.flight_id AS other FROM flights f {} JOIN status s ON f.carrier = s.state LEFT JOIN {} ON {}"
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "on", "over"),
+    [
+        ("LEFT", "c.num = f.delay AND c.on_day = s.state", 0),
+        ("LEFT", "c.num = f.delay + 1 AND c.on_day = s.state", 1),
+        ("FULL", "c.on_day = s.state || 'x' AND c.num = f.delay", 0),
+    ],
+)
+def test_a_reference_with_parts_from_several_inputs_is_followed_through_one(how, on, over):
+    """Rather through columns, which skip files, than through expressions."""
+    (link,) = bound(PAIRED.format(how, "crews c", on)).links
+    assert (link.input, link.over, link.overs, link.needed) == (2, over, (0, 1), {0, 1})
+    assert (link.followed.over, link.followed.parts, link.followed.overs) == (over, (over,), ())
+
+
+def test_a_reference_is_followed_through_an_input_without_which_it_leads_nowhere():
+    """Null may be a value of the key: then an input that may be absent does not do."""
+    sources = {"flights": Source(key="flight_id"), "status": Source(key="flight_id")}
+    joins = {"pairs": Produced(("one", "other"), may_be_absent=True)}
+    columns = {"flights": ["flight_id", "carrier"], "status": ["flight_id", "state"], "pairs": ["one", "other"]}
+
+    def resolved(how: str, on: str) -> ResolvedQuery:
+        return bind(parse("j", PAIRED.format(how, "pairs p", on), sources, joins), columns)
+
+    null_safe = "p.one <=> f.flight_id AND p.other <=> s.flight_id"
+    assert resolved("LEFT", null_safe).links == (
+        Link(2, ("`f`.`flight_id`", "`s`.`flight_id`"), 0, (0, 1), overs=(0, 1)),
+    )
+    assert resolved("RIGHT", null_safe).links[0].over == 1
+    assert resolved("FULL", null_safe.replace("<=> s", "= s")).links[0].followed == Link(
+        2, ("`s`.`flight_id`",), 1, parts=(1,)
+    )
+    (fault,) = complaints(lambda: resolved("FULL", null_safe))
+    assert "each input from which a part of the key of pairs is taken may be absent | compare the parts" in fault
+
+
+def test_a_part_of_a_reference_is_null_where_its_input_is_absent():
+    (fault,) = misfits(PAIRED.format("LEFT", "crews c", "c.num = f.delay AND c.on_day = coalesce(s.state, '')"))
+    assert "although the input of its columns is absent" in fault
+
+
+def test_a_stream_looks_up_a_table_by_a_key_from_one_input():
+    statement = taken_apart(
+        "SELECT d.* FROM departures d LEFT JOIN planes p ON d.tail = p.tailnum "
+        "LEFT JOIN crews c ON c.num = p.seats AND c.on_day = d.day"
+    )
+    columns = COLUMNS | {"departures": ["flight_id", "at", "tail", "day"]}
+    (fault,) = complaints(lambda: bind(statement, columns))
+    assert "the key of crews must be taken from one other input" in fault
 
 
 def test_a_column_without_alias_that_is_not_of_the_input_that_it_seems_to_be_of():
