@@ -8,6 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse import limits
 from lakehouse.address import local_path
 from lakehouse.direct_feed import NotReadable, actions_of, file_of
 from lakehouse.direct_rows import why_spark
@@ -20,7 +21,7 @@ from lakehouse.values import plain_schema
 log = logging.getLogger(__name__)
 
 GLOB = set("{}[]*?\\")
-"""Characters that Spark does not take literally in the path of a file."""
+"""Characters that Spark does not take literally in the path of a file; it skips files that begin with `_` or a dot."""
 
 
 def read_appended(engine: Engine, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
@@ -44,9 +45,10 @@ def read_appended(engine: Engine, table: Table, after: int, to: int, columns: Se
     schema = plain_schema([table.schema[name] for name in columns])
     parts = []
     try:
-        for commit in commits_since(engine, table, after):
-            if not commit.changes_data or commit.version > to:
-                continue
+        commits = [one for one in commits_since(engine, table, after) if one.changes_data and one.version <= to]
+        if len(commits) > limits.APPENDED_COMMITS:
+            raise NotReadable("a plan for so many commits costs more than their feed")
+        for commit in commits:
             actions = actions_of(folder, commit, table.schema)
             if "cdc" in actions or any(action["dataChange"] for action in actions.get("remove", ())):
                 raise NotReadable(f"version {commit.version} changes or removes rows")
@@ -54,7 +56,7 @@ def read_appended(engine: Engine, table: Table, after: int, to: int, columns: Se
             if any(action.get("deletionVector") for action in added):
                 raise NotReadable(f"version {commit.version} deletes rows by deletion vectors")
             paths = [file_of(folder, action, "insert", commit).path for action in added]
-            unusable = [path for path in paths if GLOB & set(str(path)) or not path.is_file()]
+            unusable = [path for path in paths if GLOB & set(str(path)) or path.name[0] in "._" or not path.is_file()]
             if unusable or not paths:
                 raise NotReadable(f"version {commit.version} names no file that can be read by its path")
             facts = (F.lit("insert"), F.lit(commit.version).cast("bigint"), F.lit(commit.at))

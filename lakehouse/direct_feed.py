@@ -39,7 +39,7 @@ READ_WHOLE = {"add": "insert", "remove": "delete"}
 
 
 class NotReadable(Exception):
-    """The files of commits do not tell their feed, or not to this process; the text is the reason."""
+    """The files of the commits alone do not show which rows changed; the text is the reason."""
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,9 @@ Ranges. A predicate that covers keys has at most this many ranges. With 30 a sca
 KEY_BUCKETS = 2_000
 """Buckets. Keys are grouped into this many buckets to find the widest gaps between them. By judgement."""
 
+APPENDED_COMMITS = 50
+"""Commits. Appended files of more commits than these are read by the change feed, in one plan. By judgement."""
+
 BYTES_PER_FILE = 32 * 2**20
 """
 Bytes of the sources for each file of a loaded result. A later epoch reads the files that contain a changed key, three

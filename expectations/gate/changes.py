@@ -244,13 +244,12 @@ class _Staged:
         """Replace the rows of lines by their hashes, after the rules that need the rows themselves."""
         images = [image for image in ("before", "after", "made") if image in lines.columns]
         hashes = (f"IF({image} IS NULL, NULL, {row_hash(list(self.row), f'{image}.')}) AS {image}" for image in images)
-        broken = (
-            f"{sql} AS {rule}" for rule, sql in self._broken_alone().items() if "made" in images or "made" not in sql
-        )
+        alone = self._broken_alone().items()
+        broken = (f"{sql} AS {rule}" for rule, sql in alone if "made" in images or rule not in SOURCE_RULES)
         return lines.selectExpr("key", "op", "staged", *hashes, *broken)
 
     def _rows_of(self, lines: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        keys, prefetched = self._keys(lines), self.prefetched
+        keys, prefetched = self._keys(lines), None if self.by_hash else self.prefetched
         if prefetched is not None and prefetched.published is not None and self._are_among(keys, prefetched.keys):
             return prefetched.published, prefetched.made
         chosen = self._keys(lines.where(f"staged IS NULL OR {self._recomputed}"))

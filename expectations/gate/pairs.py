@@ -32,8 +32,8 @@ from lakehouse.sqltext import numbered, quote, row_struct
 from lakehouse.tables import read
 from lakehouse.values import comparable, identical, same, type_sql
 
-CHECKED, STAGED = "_lakejoin_checked", "_lakejoin_staged"
-"""Working columns: whether the join is computed again for a row, and the key of a staged line."""
+CHECKED, STAGED, VALUE, WANTED = (f"_lakejoin_{name}" for name in ("checked", "staged", "value", "wanted"))
+"""Working columns: whether the join is computed again for a row, the key of a staged line, and values of a side."""
 
 
 @dataclass(frozen=True)
@@ -332,12 +332,12 @@ class _Gate:
         return with_keys(item.keyed, item.key, key_struct(item.key, item.types), keys, known)
 
     def _valued(self, side: int, rows: DataFrame) -> DataFrame:
-        """Add to rows of one side their `value`; leave out rows without one."""
+        """Add to rows of one side their VALUE; leave out rows without one."""
         parts = self.paired.values[side]
         alias = self._sources.statement.aliases[self.paired.places[side]]
         cast = (f"CAST({sql} AS {type_sql(kind)})" for sql, kind in zip(parts, self.paired.types, strict=True))
         named = rows.alias(alias).where("NOT (" + " OR ".join(f"({sql}) IS NULL" for sql in parts) + ")")
-        return named.withColumn("value", F.expr(numbered(cast)))
+        return named.withColumn(VALUE, F.expr(numbered(cast)))
 
     def _group(self, side: int, own: Sequence[DataFrame], keys: DataFrame) -> DataFrame:
         """
@@ -358,16 +358,16 @@ class _Gate:
     def _with_value(self, side: int, others: DataFrame) -> DataFrame:
         """Return the rows of one side that have a value of some rows of the other side."""
         item = self._sources.inputs[self.paired.places[side]]
-        values = driver_copy(self._valued(1 - side, others).select(F.col("value").alias("wanted")).distinct())
+        values = driver_copy(self._valued(1 - side, others).select(F.col(VALUE).alias(WANTED)).distinct())
         alias = quote(self._sources.statement.aliases[self.paired.places[side]])
         rows = item.keyed
         columns = {f"{alias}.{quote(name)}": name for name in rows.columns}
         named = [columns.get(sql) for sql in self.paired.values[side]]
         if None not in named and self._sources.size > limits.LITERAL_BYTES:  # columns, whose literals skip files
-            predicate = trusted(values.select(F.col("wanted").alias("key"))).predicate([name or "" for name in named])
+            predicate = trusted(values.select(F.col(WANTED).alias("key"))).predicate([name or "" for name in named])
             rows = rows if predicate is None else rows.where(predicate)
         valued = self._valued(side, rows)
-        return valued.join(F.broadcast(values), on=F.expr("value = wanted"), how="left_semi").drop("value")
+        return valued.join(F.broadcast(values), on=F.expr(f"{VALUE} = {WANTED}"), how="left_semi").drop(VALUE)
 
     def _trusted(self, side: int, keys: DataFrame) -> Pruning:
         """Return the pruning of keys of rows of one side."""

@@ -304,7 +304,8 @@ class Sources:
     def _referred(self, found: Mapping[int, DataFrame], reference: Reference) -> DataFrame:
         """Return the keys to which rows refer; for parts from several inputs, those to which joined rows refer."""
         plain = [f"({sql})" for place, sql in enumerate(reference.expressions) if place not in reference.null_safe]
-        nothing = all_or_any_null(plain, are_all=False)
+        every = [f"({sql})" for sql in reference.expressions]
+        nothing = all_or_any_null(plain, are_all=False) if plain else all_or_any_null(every, are_all=True)
         if reference.own:
             before = self.statement.up_to(reference.input, f"IF({nothing}, NULL, {self._key_sql(reference)})")
             return before.over([found[place] for place in range(reference.input)]).where("key IS NOT NULL")

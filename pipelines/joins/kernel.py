@@ -159,6 +159,8 @@ def reference(link: Link, types: Sequence[DataType]) -> str:
 def null_reference(link: Link) -> str:
     """Return the SQL condition that a row has a null reference: any part that `=` compares is null (KIP-962)."""
     parts = [f"({expression})" for place, expression in enumerate(link.expressions) if place not in link.null_safe]
+    if not parts:  # no row has a key of nulls alone
+        return all_or_any_null([f"({expression})" for expression in link.expressions], are_all=True)
     return all_or_any_null(parts, are_all=False)
 
 

@@ -120,7 +120,9 @@ class _Segments(Partners):
         places = self._pairing.places
         held = self._rows(self._touched)
         own = {place: self._touched_versions(place, held[place]) for place in self._touched}
-        partners = {place: self._partners(place, own[other]) for place, other in (places, places[::-1]) if other in own}
+        plain = {place: self._plain(place, found) for place, found in own.items()}
+        both = (places, places[::-1])
+        partners = {place: self._partners(place, plain[other]) for place, other in both if other in plain}
         rows = self._rows(partners)
         beside = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
         left, right = (self._side(place, own, beside) for place in places)
@@ -137,6 +139,11 @@ class _Segments(Partners):
         looked_up = self._with_keys(place, rows, self._touched[place])
         found = self._versions(place, looked_up, is_touched=True)
         return self._sources.materialize(f"versions_{place}", found)
+
+    def _plain(self, place: int, found: DataFrame) -> DataFrame:
+        """Return the rows of versions of a side, whose alias may be the name of one of their columns."""
+        alias = self._join.inputs[place].alias
+        return found.select(*(F.col(quote(name)) for name in self._scope), f"{quote(alias)}.*")
 
     def _versions(self, place: int, rows: DataFrame, *, is_touched: bool) -> DataFrame:
         """Return the versions of rows of a side in which they exist: what VERSION names, and a struct of the row."""

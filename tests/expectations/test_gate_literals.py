@@ -168,13 +168,14 @@ def test_literals_of_keys_with_nulls_hold_for_each_of_them(
     """Keys of which parts are null are found as such, and a pattern of nulls that is left out is noticed."""
     values = "VALUES (1, NULL), (NULL, 2), (3, 4), (5, NULL) AS t(a, b)"
     keys = by_key.driver_copy(spark.sql(f"SELECT named_struct('k0', a, 'k1', b) AS key FROM {values}"))
-    predicate = by_key.trusted_with_nulls(keys, ["a", "b"])
+    predicate = by_key.trusted(keys, may_be_absent=True).predicate(["a", "b"])
     assert predicate is not None
     rows = spark.sql(
         "SELECT * FROM VALUES (1, NULL), (NULL, 2), (3, 4), (5, NULL), (3, NULL), (NULL, 1), (1, 2) AS t(a, b)"
     )
     found = {tuple(row) for row in rows.where(predicate).collect()}
     assert found == {(1, None), (None, 2), (3, 4), (5, None)}
-    monkeypatch.setattr(by_key, "null_safe_predicate", lambda keys, columns, prefix="": f"{prefix}{columns[1]} IS NULL")
+    original = by_key.null_safe_pruning
+    monkeypatch.setattr(by_key, "null_safe_pruning", lambda keys: original(keys.where("key.k1 IS NULL")))
     with pytest.raises(by_key.ReadsDiffer, match=HOLDS):
-        by_key.trusted_with_nulls(keys, ["a", "b"])
+        by_key.trusted(keys, may_be_absent=True)

@@ -93,8 +93,8 @@ FAULTS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-OFTEN = [("table-table, full", "small"), ("star", "large"), ("star", "whole")]
-CASES = [(kind, size) for kind in KINDS for size in ("small", "between", "large")] + [("star", "whole")]
+OFTEN = [("table-table, full", "small"), ("star", "large"), ("star", "whole"), ("table-table, full", "hashed")]
+CASES = [(kind, size) for kind in KINDS for size in ("small", "between", "large", "hashed")] + [("star", "whole")]
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,17 @@ CASES = [(kind, size) for kind in KINDS for size in ("small", "between", "large"
     [pytest.param(*case, marks=[] if case in OFTEN else pytest.mark.slow) for case in CASES],
 )
 def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, size: str) -> None:
-    """Small sources are read whole, of others what is needed, ahead or not; what was computed itself passes."""
+    """
+    Small sources are read whole, of others what is needed, ahead or not; what was computed itself passes.
+
+    Large change sets are compared by hashes.
+    """
     pipeline = _loaded(lake, KINDS[kind])
+    if size == "hashed":
+        monkeypatch.setattr(limits, "JUDGED_IN_PROCESS", 2)
     if size == "whole":  # a small table among large ones
         monkeypatch.setattr(Sources, "are_small", False)
-    elif size != "small":
+    elif size not in ("small", "hashed"):
         monkeypatch.setattr(limits, "SMALL_BYTES", -1)
     if size == "large":
         monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
@@ -118,7 +124,7 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
         kind: TablesKind, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry, prefetched: Prefetched | None
     ) -> Verdict:
         assert prefetched is not None
-        assert (prefetched.rows is None) == (size == "small")
+        assert (prefetched.rows is None) == (size in ("small", "hashed"))
         for number, (fault, change) in enumerate(FAULTS.items()):
             faulty = Stage(f"{stage.path}-{number}")
             counts = faulty.put("result", change(stage.get(lake.spark, "result")), STAGED_COUNTS)

@@ -155,6 +155,13 @@ SEVERAL_INPUTS = _pair(
     outputs=("v", "g", "last"),
 )
 
+NAMED_AS_COLUMN = _pair(
+    "named-as-column",
+    (("full",),),
+    "SELECT city.aid, w.bid, city.v, w.w FROM a city {0} JOIN b w ON city.city = w.city AND city.v <> w.w",
+    (lambda a, b: equal(a.city, b.city) and None not in (a.v, b.w) and a.v != b.w,),
+)
+
 PAIRS = (
     MANY,
     CONDITION,
@@ -168,4 +175,5 @@ PAIRS = (
     BEFORE,
     BOTH_SIDES,
     SEVERAL_INPUTS,
+    NAMED_AS_COLUMN,
 )

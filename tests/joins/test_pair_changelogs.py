@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from .absent_shapes import DRIVING, LOOKED_UP_WITH_NULLS, READING
 from .histories import Row
-from .pair_shapes import BEFORE, MANY, NULL_SAFE, ON_TOP, PAIRS, SELF, WHERE
+from .pair_shapes import BEFORE, MANY, NAMED_AS_COLUMN, NULL_SAFE, ON_TOP, PAIRS, SELF, WHERE
 from .stars import How, Star
 from .test_changelogs import AS_MADE, EACH, WHOLE, Found, Step, compute, expected_steps, nets_to_change_sets, of_star
 
@@ -25,6 +25,7 @@ QUICK = {
     (WHERE, ("left",)),
     (NULL_SAFE, ("right",)),
     (SELF, ("full",)),
+    (NAMED_AS_COLUMN, ("full",)),
     (ON_TOP, ("full", "inner")),
     (BEFORE, ("left", "full")),
     (DRIVING, ("left",)),
@@ -40,7 +41,7 @@ KINDS = [
 
 
 def of_pairs(star: Star, how: How) -> bool:
-    """Tell whether rows of both sides may stand alone, in a join in which rows match in any number."""
+    """Return whether rows of both sides may stand alone, in a join in which rows match in any number."""
     return star in PAIRS and how[-1] == "full"
 
 
@@ -91,5 +92,5 @@ def test_histories_hold_what_changelogs_should_try(computed, star, how):
 
 
 def beside(key: Row, alone: set[Row]) -> bool:
-    """Tell whether a row of the pair of a key is among the rows without a match."""
+    """Return whether a row of the pair of a key is among the rows without a match."""
     return (key[0], None) in alone or (None, key[1]) in alone

@@ -2,7 +2,7 @@
 Replay a join with a stream: compute the recorded epochs again from the source versions in the ledger.
 
 Epochs between which no change came behind the cut are replayed as one, since each cut is then a prefix of the total
-order; only if that differs from the result, or can no longer be read, is each of them replayed alone.
+order. If that differs from the result, or can no longer be read, each half of them is replayed, down to one epoch.
 
 `verify` compares the replayed rows with the rows that the result has of the epoch; `backfill` appends missing rows.
 """
@@ -129,14 +129,22 @@ class Replay:
         """
         yield Difference(self._strangers())
         for entries in self._together():
-            if len(entries) > 1 and self._are_equal(entries):
-                yield Difference(None, tuple(entries))
-                continue
-            for entry in entries:
-                with _scratch(self._workspace, entry) as stage:
-                    found = self.held.where(F.col(EPOCH) == entry.epoch)
-                    rows = bag_difference(self._expected([entry], stage), found.select(*map(quote, self.names)))
-                    yield Difference(rows, (entry,))
+            yield from self._compared(entries)
+
+    def _compared(self, entries: Sequence[Entry]) -> Iterator[Difference]:
+        """Compare the rows of several epochs replayed as one; if they differ or are unreadable, those of each half."""
+        if len(entries) > 1 and self._are_equal(entries):
+            yield Difference(None, tuple(entries))
+        elif len(entries) > 1:
+            half = len(entries) // 2
+            yield from self._compared(entries[:half])
+            yield from self._compared(entries[half:])
+        else:
+            (entry,) = entries
+            with _scratch(self._workspace, entry) as stage:
+                found = self.held.where(F.col(EPOCH) == entry.epoch)
+                rows = bag_difference(self._expected(entries, stage), found.select(*map(quote, self.names)))
+                yield Difference(rows, (entry,))
 
     def _together(self) -> list[list[Entry]]:
         """List the epochs to replay, newest first, in groups of which each can be replayed as one epoch."""
@@ -172,9 +180,11 @@ class Replay:
         ends = [F.count(F.lit(1)).alias("rows"), F.min(POSITION).alias("first"), F.max(POSITION).alias("last")]
         found = {row[EPOCH]: row for row in held.groupBy(EPOCH).agg(*ends).collect()}
         in_order = [found[number] for number in sorted(found)]
-        if any(one["last"] > other["first"] for one, other in pairwise(in_order)):
-            return False
         if any(number != (found[epoch]["rows"] if epoch in found else 0) for epoch, number in rows.items()):
+            return False
+        if any(row["first"] is None for row in in_order):
+            return False
+        if any(one["last"] > other["first"] for one, other in pairwise(in_order)):
             return False
         names = [quote(name) for name in self.names if name != EPOCH]  # of which the rows of one epoch have one
         with suppress(FeedUnavailable), _scratch(self._workspace, entries[0]) as stage, reading(self.bound.join.name):

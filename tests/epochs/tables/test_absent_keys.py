@@ -204,29 +204,26 @@ OF_EVERY = "SELECT f.fid, r.v FROM f JOIN every r ON f.aid = r.aid AND f.bid = r
 
 
 @pytest.mark.parametrize(
-    ("sql", "options", "told"),
+    ("sql", "told"),
     [
-        (BOTH + "x.aid <=> y.aid AND x.bid = y.bid", {}, r"two rows for one key.*`x\.bid <=> y\.bid`"),
+        (BOTH + "x.aid <=> y.aid AND x.bid = y.bid", r"two rows for one key.*`x\.bid <=> y\.bid`"),
         (
             "SELECT aid, bid, x.v FROM every x FULL JOIN some y USING (aid, bid)",
-            {},
             r"two rows for one key.*`x\.aid <=> y\.aid`",
         ),
         (
             "SELECT s.sid, r.v FROM s LEFT JOIN every r ON s.aid = r.aid AND s.bid <=> r.bid",
-            {},
             "keys of `every` may be null; a stream",
         ),
         (
             "SELECT f.fid, r.v FROM f FULL JOIN every r ON f.aid <=> r.aid AND f.bid <=> r.bid",
-            {},
             r"no key without `r\.aid`",
         ),
     ],
 )
-def test_messages_say_what_to_write(lake: Lake, sql: str, options: dict[str, Any], told: str) -> None:
+def test_messages_say_what_to_write(lake: Lake, sql: str, told: str) -> None:
     with pytest.raises(PipelineFileError, match=f"(?s){told}"):
-        lake.pipeline(sql, SOURCES | STREAM, further=UPSTREAM, **options)
+        lake.pipeline(sql, SOURCES | STREAM, further=UPSTREAM)
 
 
 def test_changelogs_over_rows_that_may_lack_a_side(spark: SparkSession, tmp_path: Path) -> None:

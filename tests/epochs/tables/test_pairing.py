@@ -358,3 +358,15 @@ def test_the_gate_of_a_load_finds_a_wrong_row(loaded: Pairs, tmp_path: Path, mon
 def test_messages_say_what_to_write(lake: Lake, sql: str, told: str) -> None:
     with pytest.raises(PipelineFileError, match=told):
         lake.pipeline(sql, SOURCES)
+
+
+def test_columns_may_have_the_names_of_working_columns(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path)
+    for name in ("left", "right"):
+        lake.create(name, "id INT, value STRING, wanted INT, key INT", "(1, 'a', 1, 1), (2, 'b', 2, 2)")
+    sql = "SELECT l.id, r.id AS other, l.value, r.wanted, r.key FROM left l FULL JOIN right r ON l.value = r.value"
+    pipeline = lake.pipeline(sql, {"left": "id", "right": "id"}, changelog=True)
+    pipeline.run(spark)
+    lake.sql("UPDATE {right} SET value = 'a', wanted = 7 WHERE id = 2")
+    assert only(pipeline.run(spark)).counts["deleted"] == 1
+    assert lake.rows() == [(1, 1, "a", 1, 1), (1, 2, "a", 7, 2), (2, None, "b", None, None)]
