@@ -224,6 +224,7 @@ def referenced(
     state: Mapping[int, DataFrame],
     sources: Sources,
     scope: Sequence[str],
+    name: str = "wanted",
 ) -> DataFrame:
     """
     Return the keys that rows refer to in either image, and the changed keys, to check that each occurs once.
@@ -235,6 +236,7 @@ def referenced(
         state: The rows of the inputs that are known, in both images; those of a pairing with TOUCHED and UNMATCHED.
         sources: The inputs of the epoch.
         scope: Columns that separate independent histories.
+        name: Under what name to materialize the keys.
     """
     if link.overs:
         wanted = [_keys(_referenced_by_several(link, join, types, state, scope), scope)]
@@ -245,7 +247,7 @@ def referenced(
     changed = sources.changed_keys(link.input)
     if changed is not None:
         wanted.append(_keys(changed, scope))
-    return sources.materialize(f"wanted_{link.input}", _union(wanted).distinct())
+    return sources.materialize(f"{name}_{link.input}", _union(wanted).distinct())
 
 
 def _referenced_by_several(

@@ -12,8 +12,10 @@ from pyspark.sql import functions as F
 
 from lakehouse.changes import key_struct, null_key
 from lakehouse.sqltext import quote
-from pipelines.joins.kernel import KeyTypes, Sources, null_reference, reference
-from pipelines.spec import Pairing, ResolvedQuery
+from pipelines.joins.difference import IMAGE, NEW
+from pipelines.joins.kernel import KeyTypes, Sources, images, levels, null_reference, reference, referenced
+from pipelines.joins.meaning import meaning
+from pipelines.spec import Output, Pairing, ResolvedQuery
 
 KEY = "key"
 
@@ -66,7 +68,28 @@ class Partners:
         keys = self._untouched(other, self._sources.referring(other, [(link, values)])).distinct()
         keys = self._sources.materialize(f"others_{place}", keys)
         held = self._with_keys(other, self._rows({other: keys})[other], keys)
+        if other == self._pairing.left and self._join.narrows_pairing:
+            # What an untouched row looks up is the same in both images.
+            held = self._kept(held.withColumn(IMAGE, F.lit(NEW)), "others").drop(IMAGE)
         return self._met(place, partners, other, held)
+
+    def _kept(self, rows: DataFrame, name: str) -> DataFrame:
+        """Filter rows of the left side, in images, to those that the look-ups before the pairing do not leave out."""
+        item, scope = self._join.inputs[self._pairing.left], [*self._scope, IMAGE]
+        columns = [Output(one, quote(item.alias, one)) for one in rows.columns if one not in scope]
+        before = self._join.up_to(self._pairing.right, tuple(columns))
+        state = {self._pairing.left: rows}
+        for ready in levels(before):
+            wanted = {
+                link.input: partial(
+                    referenced, link, before, self._types, state, self._sources, self._scope, f"before_{name}"
+                )
+                for link in ready
+            }
+            for place, found in self._sources.rows(wanted).items():
+                changes, looked_up = self._sources.changes(place), self._join.inputs[place]
+                state[place] = images(changes, found, looked_up, self._types[place], self._scope)
+        return meaning([state[place] for place in range(len(before.inputs))], before, scope)
 
     def _met(self, place: int, rows: DataFrame, other: int, others: DataFrame, also: Sequence[str] = ()) -> DataFrame:
         """Return the keys of rows of one side that match rows of the other side, with columns of the latter."""

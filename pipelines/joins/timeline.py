@@ -58,13 +58,30 @@ def _pieces(
 
 
 def with_look_ups(
-    found: DataFrame, join: ResolvedQuery, types: KeyTypes, commits: Commits, scope: Sequence[str]
+    found: DataFrame,
+    join: ResolvedQuery,
+    types: KeyTypes,
+    commits: Commits,
+    scope: Sequence[str],
+    name: str = "pieces",
 ) -> DataFrame:
-    """Add to pieces a struct of each input that they look up, level by level, and split them where it changes."""
+    """
+    Add to pieces a struct of each input that they look up, level by level, and split them where it changes.
+
+    Args:
+        found: KEY, START, END, CAUSE, a struct for each input that is known, and other columns.
+        join: The join.
+        types: The types in which keys are compared.
+        commits: The inputs of the epoch.
+        scope: Columns that separate independent histories.
+        name: Under what name to materialize the pieces.
+    """
     for level, ready in enumerate(levels(join)):
-        found = commits.materialize(f"pieces_{level}", found)
+        found = commits.materialize(f"{name}_{level}", found)
         keys = {link.input: F.expr(refers_to(link, types)) for link in ready}
-        wanted = {place: partial(_wanted, found, place, key, commits, scope) for place, key in keys.items()}
+        wanted = {
+            place: partial(_wanted, found, f"wanted_{name}_{place}", key, commits, scope) for place, key in keys.items()
+        }
         found = _cut_by(found, wanted, keys, join, types, commits, scope)
     return found
 
@@ -153,7 +170,7 @@ def _cut(
     )
 
 
-def _wanted(found: DataFrame, place: int, refers_to: Column, commits: Commits, scope: Sequence[str]) -> DataFrame:
+def _wanted(found: DataFrame, name: str, refers_to: Column, commits: Commits, scope: Sequence[str]) -> DataFrame:
     """Return the keys that any of the pieces refers to."""
     keys = found.select(*(F.col(quote(name)) for name in scope), refers_to.alias("key")).where("key IS NOT NULL")
-    return commits.materialize(f"wanted_{place}", keys.distinct())
+    return commits.materialize(name, keys.distinct())

@@ -110,7 +110,7 @@ ON_TOP = _pair(
 
 BEFORE = _pair(
     "before",
-    (("left", "inner"), ("inner", "left"), ("left", "left"), ("left", "right"), ("left", "full")),
+    tuple((first, how) for first in ("left", "inner") for (how,) in EVERY if (first, how) != ("inner", "inner")),
     "SELECT a.aid, b.bid, g.g, b.w FROM a {0} JOIN g ON a.v = g.gid {1} JOIN b ON a.city = b.city",
     (lambda a, g: equal(a.v, g.gid), lambda a, g, b: equal(a.city, b.city)),
     tables={"a": LEFT_TABLE, "b": RIGHT_TABLE, "g": GRANDS},

@@ -27,7 +27,7 @@ QUICK = {
     (SELF, ("full",)),
     (NAMED_AS_COLUMN, ("full",)),
     (ON_TOP, ("full", "inner")),
-    (BEFORE, ("left", "full")),
+    (BEFORE, ("inner", "full")),
     (DRIVING, ("left",)),
     (LOOKED_UP_WITH_NULLS, ("inner", "left")),
 }

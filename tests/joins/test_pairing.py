@@ -18,7 +18,7 @@ from .test_stars import compute
 
 IN_FULL_RUNS = {
     ON_TOP.name: {("left", "inner"), ("full", "left")},
-    BEFORE.name: {("inner", "left"), ("left", "full")},
+    BEFORE.name: {("left", "full"), ("inner", "full")},
     SELF.name: {("left",), ("full",)},
     BOTH_SIDES.name: {("full", "left")},
     SEVERAL_INPUTS.name: set(),

@@ -267,9 +267,23 @@ class ResolvedQuery:
 
     def up_to(self, place: int, outputs: tuple[Output, ...]) -> "ResolvedQuery":
         """Return the join of the inputs before one, without WHERE, as a query for other columns."""
-        pairing = self.pairing if self.pairing is not None and self.pairing.right < place else None
-        steps, inputs = self.steps[: place - 1], self.inputs[:place]
-        return replace(self, inputs=inputs, steps=steps, where=None, outputs=outputs, key=(), pairing=pairing)
+        return replace(
+            self,
+            inputs=self.inputs[:place],
+            steps=self.steps[: place - 1],
+            members=tuple(member for member in self.members if member < place),
+            links=tuple(link for link in self.links if link.input < place),
+            where=None,
+            outputs=outputs,
+            key=(),
+            pairing=self.pairing if self.pairing is not None and self.pairing.right < place else None,
+        )
+
+    @property
+    def narrows_pairing(self) -> bool:
+        """Whether rows of the left input of a pairing may be left out before it, so that right rows are unmatched."""
+        pairing = self.pairing
+        return pairing is not None and pairing.outer[1] and "inner" in (s.how for s in self.steps[: pairing.right - 1])
 
     @property
     def keys_of_sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

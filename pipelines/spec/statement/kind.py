@@ -56,10 +56,6 @@ def infer(
         if isinstance(after, Objection):
             return None, [after]
         sides, keys, further = after
-        is_paired = keys.pairing is not None and found.keys.pairing is None
-        if is_paired and how in ("right", "full") and "inner" in (step.how for step in found.steps):
-            problem = f"ON: {how.upper()} JOIN of {side.source}, whose unmatched rows stay, after an inner join"
-            return None, [Objection(f"{problem} is not yet supported", "use LEFT JOIN for the look-ups", on)]
         found = Inferred(sides, (*found.steps, Step(how, clause.on, further)), keys)
     return found, []
 
