@@ -101,9 +101,7 @@ class _Pairs(Partners):
     def _unmatched_keys(self, place: int, own: dict[int, DataFrame], rows: DataFrame) -> DataFrame:
         """Return the keys of the partners that match touched rows in one image only, and no untouched row in any."""
         other = next(one for one in self._pairing.places if one != place)
-        is_narrowed = other == self._pairing.left and self._join.narrows_pairing
-        others = self._kept(own[other], "touched") if is_narrowed else own[other]
-        met = self._met(place, rows, other, others, also=[IMAGE])
+        met = self._met(place, rows, other, own[other], "met", also=[IMAGE])
         scopes = [quote(name) for name in self._scope]
         once = met.groupBy(*scopes, KEY).agg(F.countDistinct(IMAGE).alias("times")).where("times = 1").drop("times")
         doubtful = self._sources.materialize(f"doubtful_{place}", once)

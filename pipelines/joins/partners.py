@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.changes import key_struct, null_key
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import quote, row_struct
 from pipelines.joins.difference import IMAGE, NEW
 from pipelines.joins.kernel import KeyTypes, Sources, images, levels, null_reference, reference, referenced
 from pipelines.joins.meaning import meaning
@@ -68,22 +68,34 @@ class Partners:
         keys = self._untouched(other, self._sources.referring(other, [(link, values)])).distinct()
         keys = self._sources.materialize(f"others_{place}", keys)
         held = self._with_keys(other, self._rows({other: keys})[other], keys)
-        if other == self._pairing.left and self._join.narrows_pairing:
-            # What an untouched row looks up is the same in both images.
-            held = self._kept(held.withColumn(IMAGE, F.lit(NEW)), "others").drop(IMAGE)
-        return self._met(place, partners, other, held)
+        return self._met(place, partners, other, held, "accompanied")
 
-    def _kept(self, rows: DataFrame, name: str) -> DataFrame:
-        """Filter rows of the left side, in images, to those that the look-ups before the pairing do not leave out."""
-        item, scope = self._join.inputs[self._pairing.left], [*self._scope, IMAGE]
-        columns = [Output(one, quote(item.alias, one)) for one in rows.columns if one not in scope]
-        before = self._join.up_to(self._pairing.right, tuple(columns))
+    def _with_look_ups(self, place: int, rows: DataFrame, name: str) -> DataFrame:
+        """
+        Return rows of a side as a struct named by its alias, for the left side with structs of what ON uses besides.
+
+        Rows of the left side that a look-up before the pairing leaves out are left out. Rows without an image are
+        untouched: what they look up is the same in both images.
+        """
+        item, scope = self._join.inputs[place], [*self._scope, IMAGE]
+        known = rows if IMAGE in rows.columns else rows.withColumn(IMAGE, F.lit(NEW))
+        if place != self._pairing.left:
+            own = F.expr(row_struct(item.columns, "")).alias(item.alias)
+            found = known.select(*(F.col(quote(one)) for one in scope), own)
+        else:
+            found = self._looked_up(known, f"{name}_of_{self._pairing.places.index(place)}")
+        return found if IMAGE in rows.columns else found.drop(IMAGE)
+
+    def _looked_up(self, rows: DataFrame, name: str) -> DataFrame:
+        """Join rows of the left side, in images, with what they look up before the pairing."""
+        inputs, scope = self._join.inputs, [*self._scope, IMAGE]
+        needed = (inputs[place] for place in (self._pairing.left, *self._pairing.looked_up))
+        structs = (Output(one.alias, row_struct(one.columns, f"{quote(one.alias)}.")) for one in needed)
+        before = self._join.up_to(self._pairing.right, tuple(structs))
         state = {self._pairing.left: rows}
         for ready in levels(before):
             wanted = {
-                link.input: partial(
-                    referenced, link, before, self._types, state, self._sources, self._scope, f"before_{name}"
-                )
+                link.input: partial(referenced, link, before, self._types, state, self._sources, self._scope, name)
                 for link in ready
             }
             for place, found in self._sources.rows(wanted).items():
@@ -91,8 +103,14 @@ class Partners:
                 state[place] = images(changes, found, looked_up, self._types[place], self._scope)
         return meaning([state[place] for place in range(len(before.inputs))], before, scope)
 
-    def _met(self, place: int, rows: DataFrame, other: int, others: DataFrame, also: Sequence[str] = ()) -> DataFrame:
+    def _met(
+        self, place: int, rows: DataFrame, other: int, others: DataFrame, name: str, also: Sequence[str] = ()
+    ) -> DataFrame:
         """Return the keys of rows of one side that match rows of the other side, with columns of the latter."""
+        if self._join.matches_looked_up:
+            rows, others = (
+                self._with_look_ups(side, frame, f"{name}_{place}") for side, frame in ((place, rows), (other, others))
+            )
         one, another = (self._join.inputs[side].alias for side in (place, other))
         same = [f"{quote(one, name)} = {quote(another, name)}" for name in self._scope]
         on = F.expr(" AND ".join([*same, f"({self._pairing.on})"]))

@@ -126,7 +126,7 @@ class _Segments(Partners):
         rows = self._rows(partners)
         beside = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
         left, right = (self._side(place, own, beside) for place in places)
-        left = self._pieces(left) if self._join.narrows_pairing else left
+        left = self._pieces(left) if self._join.matches_looked_up else left
         pairs = self._sources.materialize("segments", self._matching(left, right))
         found = self._as_segments(pairs, (0, 1))
         for side, is_outer in enumerate(self._pairing.outer):
@@ -169,7 +169,7 @@ class _Segments(Partners):
         return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
 
     def _pieces(self, left: DataFrame) -> DataFrame:
-        """Return the parts of versions of left rows, START to END, that the look-ups before the pairing keep."""
+        """Split versions of left rows where what they look up before the pairing changes: START, END, what ON uses."""
         key, start, end, _ = _named(0)
         known = {KEY: F.col(key), START: F.col(start), END: F.col(end), CAUSE: F.lit(None).cast("int")}
         before = self._join.up_to(self._pairing.right, (Output("kept", "TRUE"),))
@@ -177,14 +177,15 @@ class _Segments(Partners):
             left.withColumns(known), before, self._types, self._sources, self._scope, "pieces_before"
         )
         kept = meaning_of_matched(pieces, before).where(F.col(ROW).isNotNull())
-        return kept.select(*(F.col(quote(name)) for name in left.columns), START, END)
+        looked_up = (self._join.inputs[place].alias for place in self._pairing.looked_up)
+        return kept.select(*(F.col(quote(name)) for name in (*left.columns, *looked_up)), START, END)
 
     def _matching(self, left: DataFrame, right: DataFrame) -> DataFrame:
         """Return START and END of the segments in which two versions match, one of them touched, and both versions."""
         renamed = {name: f"{PREFIX}right_scope_{number}" for number, name in enumerate(self._scope)}
         (_, start, end, one), (_, begin, until, other) = _named(0), _named(1)
         conditions = [f"{quote(name)} = {column}" for name, column in renamed.items()]
-        if self._join.narrows_pairing:
+        if self._join.matches_looked_up:
             start, end = START, END
         conditions += [
             f"({one} OR {other})",

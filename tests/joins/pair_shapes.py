@@ -1,7 +1,7 @@
 """The joins in which rows match in any number that are tried: few values, so that many rows match many."""
 
 from .histories import INT, STRING
-from .stars import Star, equal, table
+from .stars import Star, equal, first, table
 
 IDS = [1, 2, 3, 4, 5, 6, 7, None]
 EVERY = (("inner",), ("left",), ("right",), ("full",))
@@ -120,6 +120,20 @@ BEFORE = _pair(
     outputs=("g", "w"),
 )
 
+ON_LOOKED_UP = _pair(
+    "on-looked-up",
+    tuple((first, how) for first in ("left", "inner") for (how,) in EVERY),
+    "SELECT a.aid, b.bid, g.g, b.w FROM a {0} JOIN g ON a.v = g.gid {1} JOIN b ON a.city = b.city "
+    "AND coalesce(g.g, 'p') = b.t",
+    (lambda a, g: equal(a.v, g.gid), lambda a, g, b: equal(a.city, b.city, first(g.g, "p"), b.t)),
+    tables={"a": LEFT_TABLE, "b": table("bid", bid=INT, city=STRING, w=INT, t=STRING), "g": GRANDS},
+    domain=DOMAIN | {"t": ["p", "p", "q", None], "v": [1, 1, 2, None]},
+    inputs=("a", "g", "b"),
+    key=lambda a, g, b: (a.aid, b.bid),
+    row=lambda a, g, b: (g.g, b.w),
+    outputs=("g", "w"),
+)
+
 PLACES = table("x", "y", x=INT, y=INT, g=STRING)
 OF_PLACES = DOMAIN | {"x": [0, 1, 1, 2, None], "y": [0, 1, 1, 2, None], "href": [0, 1, 2, None]}
 
@@ -173,6 +187,7 @@ PAIRS = (
     SELF,
     ON_TOP,
     BEFORE,
+    ON_LOOKED_UP,
     BOTH_SIDES,
     SEVERAL_INPUTS,
     NAMED_AS_COLUMN,

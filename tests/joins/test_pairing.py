@@ -12,7 +12,7 @@ import pytest
 
 from . import claims
 from .claims import Computed
-from .pair_shapes import BEFORE, BOTH_SIDES, NULL_SAFE, ON_TOP, PAIRS, SELF, SEVERAL_INPUTS
+from .pair_shapes import BEFORE, BOTH_SIDES, NULL_SAFE, ON_LOOKED_UP, ON_TOP, PAIRS, SELF, SEVERAL_INPUTS
 from .stars import How, Star, oracle
 from .test_stars import compute
 
@@ -22,6 +22,7 @@ IN_FULL_RUNS = {
     SELF.name: {("left",), ("full",)},
     BOTH_SIDES.name: {("full", "left")},
     SEVERAL_INPUTS.name: set(),
+    ON_LOOKED_UP.name: {("left", "full")},
 }
 """Of these shapes the other combinations of types are only tried by `make test-all`."""
 

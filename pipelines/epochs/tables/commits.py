@@ -153,6 +153,7 @@ class Commits:
         self._sources = sources
         self._commits = commits
         self._bound = bound
+        self._keys: dict[int, DataFrame] = {}
         self.order = order
 
     def changes(self, place: int) -> DataFrame | None:
@@ -166,7 +167,11 @@ class Commits:
     def changed_keys(self, place: int) -> DataFrame | None:
         """Return the keys of the changes of an input, each once."""
         changes = self.changes(place)
-        return None if changes is None else self.materialize(f"keys_{place}", changes.select("key").distinct())
+        if changes is None:
+            return None
+        if place not in self._keys:
+            self._keys[place] = self.materialize(f"keys_{place}", changes.select("key").distinct())
+        return self._keys[place]
 
     def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]]) -> DataFrame:
         """Return the keys of the rows of an input that refer to one of the keys, at the pinned version."""

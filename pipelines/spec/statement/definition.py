@@ -187,6 +187,7 @@ class Pairing:
         values: For the left and for the right input, what the equalities of ON compare, as Spark SQL.
         null_safe: For each equality whether it is `<=>`, for which null is a value.
         after: The place after the last input.
+        looked_up: The places of further inputs in ON, which the left input looks up before.
     """
 
     left: int
@@ -196,6 +197,7 @@ class Pairing:
     values: tuple[tuple[str, ...], tuple[str, ...]]
     null_safe: tuple[bool, ...]
     after: int
+    looked_up: tuple[int, ...] = ()
 
     @property
     def links(self) -> tuple[Link, Link]:
@@ -280,10 +282,12 @@ class ResolvedQuery:
         )
 
     @property
-    def narrows_pairing(self) -> bool:
-        """Whether rows of the left input of a pairing may be left out before it, so that right rows are unmatched."""
-        pairing = self.pairing
-        return pairing is not None and pairing.outer[1] and "inner" in (s.how for s in self.steps[: pairing.right - 1])
+    def matches_looked_up(self) -> bool:
+        """Whether what a row of the left input of a pairing looks up before decides which rows it matches."""
+        if self.pairing is None:
+            return False
+        before = (step.how for step in self.steps[: self.pairing.right - 1])
+        return bool(self.pairing.looked_up) or (self.pairing.outer[1] and "inner" in before)
 
     @property
     def keys_of_sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -60,9 +60,9 @@ def paired(
         if equality is not None:
             equalities.append(equality)
             continue
-        if not places(part) <= {left, new}:
-            hint = f"use only columns of {sides[left].source} and {sides[new].source}, each with its alias"
-            problem = f"ON: `{as_written(part)}` is a condition on other inputs, in a join that matches many rows"
+        if None in places(part):
+            hint = "write an alias before each column"
+            problem = f"ON: `{as_written(part)}` has a column of an unknown input, in a join that matches many rows"
             return Objection(problem, hint, part)
         further.append(part)
     if not equalities:

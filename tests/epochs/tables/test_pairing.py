@@ -39,6 +39,8 @@ JOINS = {
     "LEFT JOIN p ON p.x = g.gid AND p.y = b.w AND p.p <> 'p4'",
     "narrowed": "SELECT a.aid, b.bid, g.g, b.w FROM a JOIN g ON a.v = g.gid AND g.g > 'g4' FULL JOIN b "
     "ON a.city = b.city",
+    "looked_up": "SELECT a.aid, b.bid, g.g, b.w FROM a LEFT JOIN g ON a.v = g.gid FULL JOIN b "
+    "ON a.city = b.city AND (g.g > 'g4' OR b.w > 1)",
 }
 FEWER = ("many_full", "null_safe", "on_top")
 CITIES, SEED = ["x", "x", "y", "z", None], 11

@@ -215,6 +215,22 @@ def test_columns_that_may_be_an_undeclared_key_are_named():
     assert "if no two rows of status are equal in state, since, declare that as its `key:`" in fault
 
 
+@pytest.mark.parametrize(
+    ("on", "told"),
+    [
+        ("f.carrier = s.state AND p.seats > s.delay", ""),
+        ("f.carrier = s.state AND p.seats = s.delay", ""),
+        ("p.seats = s.delay", "no equality compares columns of flights with columns of status"),
+        ("f.carrier = s.state AND seats > s.delay", "`seats > s.delay` has a column of an unknown input"),
+    ],
+)
+def test_what_the_left_side_has_looked_up_may_be_in_on(on, told):
+    """Beside an equality with the table that comes first; a column without an alias could be of a later table."""
+    sql = "SELECT f.flight_id, s.flight_id AS other FROM flights f LEFT JOIN planes p ON f.tailnum = p.tailnum "
+    faults = refusals(f"{sql} FULL JOIN status s ON {on}")
+    assert [told in fault for fault in faults] == ([True] if told else [])
+
+
 def test_a_second_join_of_many_rows_needs_a_join_of_its_own():
     """A statement pairs rows once; the tables after it are looked up by their whole keys."""
     many = "SELECT f.flight_id, s.flight_id AS other FROM flights f JOIN status s ON f.carrier = s.state"
