@@ -12,9 +12,9 @@ from functools import cache
 import pytest
 from pyspark.sql import SparkSession
 
-from .absent_shapes import DRIVING, LOOKED_UP_WITH_NULLS, READING
+from .absent_shapes import DRIVING, READING
 from .histories import Row
-from .pair_shapes import BEFORE, MANY, NAMED_AS_COLUMN, NULL_SAFE, ON_TOP, PAIRS, SELF, WHERE
+from .pair_shapes import BEFORE, MANY, NAMED_AS_COLUMN, ON_TOP, PAIRS
 from .stars import How, Star
 from .test_changelogs import AS_MADE, EACH, WHOLE, Found, Step, compute, expected_steps, nets_to_change_sets, of_star
 
@@ -22,14 +22,10 @@ HISTORIES = 20
 CUTS = (AS_MADE, WHOLE, EACH)
 QUICK = {
     (MANY, ("full",)),
-    (WHERE, ("left",)),
-    (NULL_SAFE, ("right",)),
-    (SELF, ("full",)),
     (NAMED_AS_COLUMN, ("full",)),
     (ON_TOP, ("full", "inner")),
     (BEFORE, ("inner", "full")),
     (DRIVING, ("left",)),
-    (LOOKED_UP_WITH_NULLS, ("inner", "left")),
 }
 """The other kinds are only tried by `make test-all`."""
 

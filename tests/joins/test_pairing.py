@@ -12,11 +12,25 @@ import pytest
 
 from . import claims
 from .claims import Computed
-from .pair_shapes import BEFORE, BOTH_SIDES, NULL_SAFE, ON_LOOKED_UP, ON_TOP, PAIRS, SELF, SEVERAL_INPUTS
+from .pair_shapes import (
+    BEFORE,
+    BOTH_SIDES,
+    CONDITION,
+    NULL_SAFE,
+    ON_LOOKED_UP,
+    ON_TOP,
+    PAIRS,
+    SELF,
+    SEVERAL_INPUTS,
+    WHERE,
+)
 from .stars import How, Star, oracle
 from .test_stars import compute
 
 IN_FULL_RUNS = {
+    CONDITION.name: {("full",)},
+    WHERE.name: {("left",), ("right",)},
+    NULL_SAFE.name: {("inner",), ("full",)},
     ON_TOP.name: {("left", "inner"), ("full", "left")},
     BEFORE.name: {("left", "full"), ("inner", "full")},
     SELF.name: {("left",), ("full",)},

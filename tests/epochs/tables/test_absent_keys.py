@@ -156,6 +156,7 @@ def test_results_and_feeds_of_random_histories(
         assert [report.outcome for report in reports] == ["done"] * len(joins)
 
 
+@pytest.mark.slow
 def test_a_backfill_reconciles_rows_that_lack_a_side(filled: Readers, tmp_path: Path) -> None:
     lake = fresh(filled, tmp_path)
     name = "whole"
@@ -171,6 +172,7 @@ def test_a_backfill_reconciles_rows_that_lack_a_side(filled: Readers, tmp_path: 
         lake.joins(joins).backfill(lake.spark, select=[name])
 
 
+@pytest.mark.slow
 def test_published_rows_meet_their_suites(filled: Readers, tmp_path: Path) -> None:
     """`validate` knows that parts of the keys may be null, also further downstream."""
     lake = fresh(filled, tmp_path)
