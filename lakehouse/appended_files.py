@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from lakehouse import limits
 from lakehouse.address import local_path
-from lakehouse.direct_feed import NotReadable, actions_of, file_of
+from lakehouse.direct_feed import READ_WHOLE, NotReadable, actions_of, files_of
 from lakehouse.direct_rows import why_spark
 from lakehouse.engine import Engine
 from lakehouse.feed import FEED_COLUMNS
@@ -49,17 +49,14 @@ def read_appended(engine: Engine, table: Table, after: int, to: int, columns: Se
         if len(commits) > limits.APPENDED_COMMITS:
             raise NotReadable("a plan for so many commits costs more than their feed")
         for commit in commits:
-            actions = actions_of(folder, commit, table.schema)
-            if "cdc" in actions or any(action["dataChange"] for action in actions.get("remove", ())):
+            files = files_of(folder, commit, actions_of(folder, commit, table.schema))
+            if any(file.kind != READ_WHOLE["add"] for file in files):
                 raise NotReadable(f"version {commit.version} changes or removes rows")
-            added = [action for action in actions.get("add", ()) if action["dataChange"]]
-            if any(action.get("deletionVector") for action in added):
-                raise NotReadable(f"version {commit.version} deletes rows by deletion vectors")
-            paths = [file_of(folder, action, "insert", commit).path for action in added]
+            paths = [file.path for file in files]
             unusable = [path for path in paths if GLOB & set(str(path)) or path.name[0] in "._" or not path.is_file()]
             if unusable or not paths:
                 raise NotReadable(f"version {commit.version} names no file that can be read by its path")
-            facts = (F.lit("insert"), F.lit(commit.version).cast("bigint"), F.lit(commit.at))
+            facts = (F.lit(READ_WHOLE["add"]), F.lit(commit.version).cast("bigint"), F.lit(commit.at))
             added_columns = (value.alias(name) for value, name in zip(facts, FEED_COLUMNS, strict=True))
             rows = engine.spark.read.schema(schema).parquet(*map(str, paths))
             parts.append(rows.select(*(F.col(quote(name)) for name in columns), *added_columns))

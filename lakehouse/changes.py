@@ -7,7 +7,7 @@ in no order, and rows that occur on both sides cancel out. Rows cancel only if t
 and -0.0 as equal, but an expression may distinguish them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -44,6 +44,19 @@ def null_key(key: Sequence[str], prefix: str = "", *, may_be_absent: bool = Fals
 def all_or_any_null(parts: Sequence[str], *, are_all: bool) -> str:
     """Return the SQL predicate that all parts of a key, given as SQL, are null, or that any part is."""
     return "(" + ((" AND " if are_all else " OR ").join(f"{part} IS NULL" for part in parts) or "FALSE") + ")"
+
+
+def no_reference(expressions: Sequence[str], null_safe: Collection[int]) -> str:
+    """
+    Return the SQL predicate that a row refers to nothing.
+
+    Args:
+        expressions: The SQL of what equals each part of the key.
+        null_safe: The positions of those that `<=>` compares, for which null is a value. No row has a key of nulls
+            alone.
+    """
+    plain = [f"({expression})" for place, expression in enumerate(expressions) if place not in null_safe]
+    return all_or_any_null(plain or [f"({expression})" for expression in expressions], are_all=not plain)
 
 
 def wrong_key(sides: Sequence[Sequence[str]], may_be_absent: Sequence[bool] = ()) -> str:

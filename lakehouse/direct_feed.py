@@ -86,7 +86,7 @@ def read_feed_directly(engine: Engine, table: Table, after: int, to: int, column
     try:
         actions = {commit.version: actions_of(Path(folder), commit, table.schema) for commit in commits}
         read = [commit for commit in commits if commit.version <= to]
-        files = [file for commit in read for file in _files(Path(folder), commit, actions[commit.version])]
+        files = [file for commit in read for file in files_of(Path(folder), commit, actions[commit.version])]
         if sum(file.size for file in files) > limits.DIRECT_FEED_BYTES:
             raise NotReadable("its files are too large")
         rows = _empty(kinds)
@@ -121,21 +121,20 @@ def actions_of(folder: Path, commit: Commit, schema: StructType) -> Mapping[str,
     return actions
 
 
-def _files(folder: Path, commit: Commit, actions: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[File]:
+def files_of(folder: Path, commit: Commit, actions: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[File]:
     """Return the files whose rows are the feed of a commit."""
     whole = [(kind, action) for kind in READ_WHOLE for action in actions.get(kind, ()) if action["dataChange"]]
     if "cdc" in actions:
-        return [file_of(folder, action, "", commit) for action in actions["cdc"]]
+        return [_file(folder, action, "", commit) for action in actions["cdc"]]
     if commit.operation == "MERGE" and any(kind == "remove" for kind, _ in whole):
         # Delta's feed leaves out such files if the MERGE has changed no row.
         raise NotReadable(f"version {commit.version} is a MERGE that rewrote files without files of changes")
     if any(action.get("deletionVector") for _, action in whole):
         raise NotReadable(f"version {commit.version} deletes rows by deletion vectors")
-    return [file_of(folder, action, READ_WHOLE[kind], commit) for kind, action in whole]
+    return [_file(folder, action, READ_WHOLE[kind], commit) for kind, action in whole]
 
 
-def file_of(folder: Path, action: Mapping[str, Any], kind: str, commit: Commit) -> File:
-    """Return the file of an action, if the table is not partitioned; `kind` is the kind of change of its rows."""
+def _file(folder: Path, action: Mapping[str, Any], kind: str, commit: Commit) -> File:
     if action.get("partitionValues"):  # they count, not what the file may have in such a column
         raise NotReadable("the table is partitioned")
     return File(folder / unquote(action["path"]), kind, commit, int(action["size"]))

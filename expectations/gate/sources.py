@@ -26,7 +26,7 @@ from expectations.gate.by_key import (
 )
 from expectations.gate.statement import Statement
 from lakehouse import limits
-from lakehouse.changes import all_or_any_null, key_struct, null_key
+from lakehouse.changes import key_struct, no_reference, null_key
 from lakehouse.pruning import Pruning
 from lakehouse.small import TooLarge, to_driver
 from lakehouse.sqltext import numbered, quote
@@ -303,9 +303,7 @@ class Sources:
 
     def _referred(self, found: Mapping[int, DataFrame], reference: Reference) -> DataFrame:
         """Return the keys to which rows refer; for parts from several inputs, those to which joined rows refer."""
-        plain = [f"({sql})" for place, sql in enumerate(reference.expressions) if place not in reference.null_safe]
-        every = [f"({sql})" for sql in reference.expressions]
-        nothing = all_or_any_null(plain, are_all=False) if plain else all_or_any_null(every, are_all=True)
+        nothing = no_reference(reference.expressions, reference.null_safe)
         if reference.own:
             before = self.statement.up_to(reference.input, f"IF({nothing}, NULL, {self._key_sql(reference)})")
             return before.over([found[place] for place in range(reference.input)]).where("key IS NOT NULL")

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from lakehouse.changes import all_or_any_null, key_struct
+from lakehouse.changes import key_struct, no_reference
 from lakehouse.sqltext import numbered, quote
 from lakehouse.values import type_sql
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
@@ -126,16 +126,38 @@ def change_set(
         the result that differ, and a delete only for a row that existed.
     """
     state: dict[int, DataFrame] = {}
-
-    def look_up(wanted: Mapping[int, Callable[[], DataFrame]]) -> None:
-        for place, rows in sources.rows(wanted).items():
-            state[place] = images(sources.changes(place), rows, join.inputs[place], types[place], scope)
-
-    look_up(dict.fromkeys(join.members, lambda: touched))
-    for ready in levels(join):
-        look_up({link.input: partial(referenced, link, join, types, state, sources, scope) for link in ready})
+    for place, rows in sources.rows(dict.fromkeys(join.members, lambda: touched)).items():
+        state[place] = images(sources.changes(place), rows, join.inputs[place], types[place], scope)
+    add_looked_up(state, join, types, sources, scope)
     both = meaning([state[place] for place in range(len(join.inputs))], join, [*scope, IMAGE])
     return difference(both, join.key, scope)
+
+
+def add_looked_up(
+    state: dict[int, DataFrame],
+    join: ResolvedQuery,
+    types: KeyTypes,
+    sources: Sources,
+    scope: Sequence[str],
+    name: str = "wanted",
+) -> None:
+    """
+    Add to the known rows, level by level, those that they look up, in both images.
+
+    Args:
+        state: The rows of the inputs that key the result, by input.
+        join: The join.
+        types: The types in which keys are compared.
+        sources: The inputs of the epoch.
+        scope: Columns that separate independent histories.
+        name: Under what name to materialize the wanted keys.
+    """
+    for ready in levels(join):
+        wanted = {
+            link.input: partial(referenced, link, join, types, state, sources, scope, name=name) for link in ready
+        }
+        for place, rows in sources.rows(wanted).items():
+            state[place] = images(sources.changes(place), rows, join.inputs[place], types[place], scope)
 
 
 def levels(join: ResolvedQuery) -> Iterator[list[Link]]:
@@ -158,10 +180,7 @@ def reference(link: Link, types: Sequence[DataType]) -> str:
 
 def null_reference(link: Link) -> str:
     """Return the SQL condition that a row has a null reference: any part that `=` compares is null (KIP-962)."""
-    parts = [f"({expression})" for place, expression in enumerate(link.expressions) if place not in link.null_safe]
-    if not parts:  # no row has a key of nulls alone
-        return all_or_any_null([f"({expression})" for expression in link.expressions], are_all=True)
-    return all_or_any_null(parts, are_all=False)
+    return no_reference(link.expressions, link.null_safe)
 
 
 def refers_to(link: Link, types: KeyTypes) -> str:

@@ -11,14 +11,13 @@ partner matches touched rows in exactly one of the two images.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.sqltext import quote
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
-from pipelines.joins.kernel import KeyTypes, Sources, affected_keys, images, levels, referenced
+from pipelines.joins.kernel import KeyTypes, Sources, add_looked_up, affected_keys, images
 from pipelines.joins.meaning import TOUCHED, UNMATCHED, meaning
 from pipelines.joins.partners import KEY, Partners
 from pipelines.spec import ResolvedQuery
@@ -60,14 +59,7 @@ class _Pairs(Partners):
         rows = self._rows(partners)
         beside = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
         state = {place: self._side(place, own, beside) for place in places}
-        for ready in levels(join):
-            wanted = {
-                link.input: partial(referenced, link, join, self._types, state, self._sources, self._scope)
-                for link in ready
-            }
-            for place, found in self._sources.rows(wanted).items():
-                changes, item = self._sources.changes(place), join.inputs[place]
-                state[place] = images(changes, found, item, self._types[place], self._scope)
+        add_looked_up(state, join, self._types, self._sources, self._scope)
         inputs = [state[place] for place in range(len(join.inputs))]
         both = meaning(inputs, join, [*self._scope, IMAGE], of_touched=True)
         return difference(both, join.key, self._scope)
@@ -92,7 +84,7 @@ class _Pairs(Partners):
 
     def _partner_images(self, place: int, own: dict[int, DataFrame], rows: DataFrame) -> DataFrame:
         """Return the partners on a side in both images, with UNMATCHED: whether they match no untouched row."""
-        is_outer = self._pairing.outer[self._pairing.places.index(place)]
+        is_outer = self._pairing.outer[self._pairing.side(place)]
         unmatched = self._unmatched_keys(place, own, rows) if is_outer else None
         found = rows.withColumn(UNMATCHED, F.lit(False)) if unmatched is None else self._marked(place, rows, unmatched)
         both = F.explode(F.array(F.lit(OLD), F.lit(NEW))).alias(IMAGE)
@@ -100,7 +92,7 @@ class _Pairs(Partners):
 
     def _unmatched_keys(self, place: int, own: dict[int, DataFrame], rows: DataFrame) -> DataFrame:
         """Return the keys of the partners that match touched rows in one image only, and no untouched row in any."""
-        other = next(one for one in self._pairing.places if one != place)
+        other = self._pairing.other(place)
         met = self._met(place, rows, other, own[other], "met", also=[IMAGE])
         scopes = [quote(name) for name in self._scope]
         once = met.groupBy(*scopes, KEY).agg(F.countDistinct(IMAGE).alias("times")).where("times = 1").drop("times")

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakehouse.changes import key_struct, null_key
 from lakehouse.sqltext import quote, row_struct
 from pipelines.joins.difference import IMAGE, NEW
-from pipelines.joins.kernel import KeyTypes, Sources, images, levels, null_reference, reference, referenced
+from pipelines.joins.kernel import KeyTypes, Sources, add_looked_up, null_reference, reference
 from pipelines.joins.meaning import meaning
 from pipelines.spec import Output, Pairing, ResolvedQuery
 
@@ -54,17 +54,17 @@ class Partners:
 
     def _partners(self, place: int, others: DataFrame) -> DataFrame:
         """Return the keys of the untouched rows of a side that have a value of touched rows of the other side."""
-        values = self._values(1 - self._pairing.places.index(place), others, f"values_of_partners_{place}")
-        link = self._pairing.links[self._pairing.places.index(place)]
+        values = self._values(self._pairing.other(place), others, f"values_of_partners_{place}")
+        link = self._pairing.links[self._pairing.side(place)]
         found = self._sources.referring(place, [(link, values)])
         return self._sources.materialize(f"partners_{place}", self._untouched(place, found).distinct())
 
     def _accompanied(self, place: int, rows: DataFrame, doubtful: DataFrame) -> DataFrame:
         """Return those of the doubtful keys of partners whose rows match an untouched row of the other side."""
-        other = next(one for one in self._pairing.places if one != place)
+        other = self._pairing.other(place)
         partners = self._with_keys(place, rows, doubtful)
-        link = self._pairing.links[self._pairing.places.index(other)]
-        values = self._values(self._pairing.places.index(place), partners, f"values_of_doubtful_{place}")
+        link = self._pairing.links[self._pairing.side(other)]
+        values = self._values(place, partners, f"values_of_doubtful_{place}")
         keys = self._untouched(other, self._sources.referring(other, [(link, values)])).distinct()
         keys = self._sources.materialize(f"others_{place}", keys)
         held = self._with_keys(other, self._rows({other: keys})[other], keys)
@@ -83,7 +83,7 @@ class Partners:
             own = F.expr(row_struct(item.columns, "")).alias(item.alias)
             found = known.select(*(F.col(quote(one)) for one in scope), own)
         else:
-            found = self._looked_up(known, f"{name}_of_{self._pairing.places.index(place)}")
+            found = self._looked_up(known, f"{name}_of_{self._pairing.side(place)}")
         return found if IMAGE in rows.columns else found.drop(IMAGE)
 
     def _looked_up(self, rows: DataFrame, name: str) -> DataFrame:
@@ -93,14 +93,7 @@ class Partners:
         structs = (Output(one.alias, row_struct(one.columns, f"{quote(one.alias)}.")) for one in needed)
         before = self._join.up_to(self._pairing.right, tuple(structs))
         state = {self._pairing.left: rows}
-        for ready in levels(before):
-            wanted = {
-                link.input: partial(referenced, link, before, self._types, state, self._sources, self._scope, name)
-                for link in ready
-            }
-            for place, found in self._sources.rows(wanted).items():
-                changes, looked_up = self._sources.changes(place), self._join.inputs[place]
-                state[place] = images(changes, found, looked_up, self._types[place], self._scope)
+        add_looked_up(state, before, self._types, self._sources, self._scope, name)
         return meaning([state[place] for place in range(len(before.inputs))], before, scope)
 
     def _met(
@@ -120,10 +113,10 @@ class Partners:
         further = (F.col(quote(another, name)).alias(name) for name in also)
         return joined.select(*scopes, F.expr(key).alias(KEY), *further)
 
-    def _values(self, side: int, rows: DataFrame, name: str) -> DataFrame:
+    def _values(self, place: int, rows: DataFrame, name: str) -> DataFrame:
         """Return the distinct values of rows of a side as `key`, materialized under a name; a null has no value."""
-        link = self._pairing.links[side]
-        found = rows.alias(self._join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
+        link = self._pairing.links[self._pairing.side(place)]
+        found = rows.alias(self._join.inputs[place].alias).where(f"NOT {null_reference(link)}")
         value = F.expr(reference(link, self._types[link.input])).alias(KEY)
         distinct = found.select(*(F.col(quote(name)) for name in self._scope), value).distinct()
         return self._sources.materialize(name, distinct)

@@ -148,7 +148,7 @@ class _Segments(Partners):
 
     def _versions(self, place: int, rows: DataFrame, *, is_touched: bool) -> DataFrame:
         """Return the versions of rows of a side in which they exist: what VERSION names, and a struct of the row."""
-        side, item = self._pairing.places.index(place), self._join.inputs[place]
+        side, item = self._pairing.side(place), self._join.inputs[place]
         changes = self._sources.changes(place) if is_touched else None
         found = versions(changes, rows, item, self._types[place], self._scope).where("row IS NOT NULL")
         key, start, end, touched = _named(side)

@@ -12,11 +12,11 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import pairwise
 from typing import Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from lakehouse import limits
@@ -175,22 +175,25 @@ class Replay:
 
     def _are_equal(self, entries: Sequence[Entry]) -> bool:
         """Return whether the result has the rows of several epochs, replayed as one; False if they are unreadable."""
-        rows = {entry.epoch: entry.writes[-1].rows for entry in entries}
-        held = self.held.where(F.col(EPOCH).isin(list(rows)))
-        ends = [F.count(F.lit(1)).alias("rows"), F.min(POSITION).alias("first"), F.max(POSITION).alias("last")]
-        found = {row[EPOCH]: row for row in held.groupBy(EPOCH).agg(*ends).collect()}
-        in_order = [found[number] for number in sorted(found)]
-        if any(number != (found[epoch]["rows"] if epoch in found else 0) for epoch, number in rows.items()):
+        held = self.held.where(F.col(EPOCH).isin([entry.epoch for entry in entries]))
+        found = [self._held_by_epoch.get(entry.epoch) for entry in reversed(entries)]
+        counts = [0 if row is None else row["rows"] for row in found]
+        if counts != [entry.writes[-1].rows for entry in reversed(entries)]:
             return False
-        if any(row["first"] is None for row in in_order):
-            return False
-        if any(one["last"] > other["first"] for one, other in pairwise(in_order)):
+        ends = [(row["first"], row["last"]) for row in found if row is not None]
+        if any(None in one for one in ends) or any(one[1] > other[0] for one, other in pairwise(ends)):
             return False
         names = [quote(name) for name in self.names if name != EPOCH]  # of which the rows of one epoch have one
         with suppress(FeedUnavailable), _scratch(self._workspace, entries[0]) as stage, reading(self.bound.join.name):
             expected = self._expected(entries, stage).select(*names)
             return bag_difference(expected, held.select(*names)).isEmpty()
         return False
+
+    @cached_property
+    def _held_by_epoch(self) -> Mapping[int, Row]:
+        """By epoch the number of its rows in the result, and their first and last position."""
+        facts = [F.count(F.lit(1)).alias("rows"), F.min(POSITION).alias("first"), F.max(POSITION).alias("last")]
+        return {row[EPOCH]: row for row in self.held.groupBy(EPOCH).agg(*facts).collect()}
 
     def _strangers(self) -> DataFrame:
         """Return the rows that no epoch since the last beginning made, as surplus rows of a `bag_difference`."""

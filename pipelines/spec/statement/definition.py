@@ -210,6 +210,14 @@ class Pairing:
         """The places of both inputs."""
         return self.left, self.right
 
+    def side(self, place: int) -> int:
+        """Return 0 for the place of the left input, 1 for that of the right one."""
+        return self.places.index(place)
+
+    def other(self, place: int) -> int:
+        """Return the place of the other input."""
+        return self.places[1 - self.side(place)]
+
     @property
     def outer(self) -> tuple[bool, bool]:
         """For the left and for the right input, whether unmatched rows of it are in the result."""
