@@ -21,7 +21,10 @@ JUDGED_IN_PROCESS = 100_000
 """Rows. The gate checks up to this many rows in this process, which took a tenth of the time of Spark queries."""
 
 STAGED_BYTES = 4 * 2**20
-"""Bytes. A staged part of up to this size is read by the driver when it is merged, not by a query. By judgement."""
+"""
+Bytes. A staged part of up to this size is read by the driver when it is merged, not by a query, unless it has more than
+`ROWS_ON_DRIVER` rows. By judgement.
+"""
 
 INTERPRETED_BYTES = 4 * 2**20
 """
