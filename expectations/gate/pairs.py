@@ -35,6 +35,9 @@ from lakehouse.values import comparable, identical, same, type_sql
 CHECKED, STAGED, VALUE, WANTED = (f"_lakejoin_{name}" for name in ("checked", "staged", "value", "wanted"))
 """Working columns: whether the join is computed again for a row, the key of a staged line, and values of a side."""
 
+KNOWN = ("_lakejoin_known_0", "_lakejoin_known_1")
+"""Working columns: the key to check that a row has on the left and on the right side."""
+
 
 @dataclass(frozen=True)
 class Paired:
@@ -193,7 +196,19 @@ class _Gate:
         share = max(rows // limits.LEFT_OUT_ROWS, 1)
         sample = lines.where(f"pmod(xxhash64(key, '{self._sources.salt}'), {share}) = 0")
         keys = self._keys(sample, self._sources.affected() if is_incremental else {})
+        keys = keys if share == 1 else self._of_few_lines(keys, lines)
         return self._with_partners(keys) if is_incremental and self._may_hide_pairs else keys
+
+    def _of_few_lines(self, keys: Keys, lines: DataFrame) -> Keys:
+        """Return a sample of the keys of each side, of which about `limits.LEFT_OUT_ROWS` lines have one."""
+        known = self._with_known(lines, keys, self._parts())
+        numbers = known.agg(*(F.count(name) for name in KNOWN)).collect()[0]
+        found = []
+        for some, number in zip(keys, numbers, strict=True):
+            most = max(some.count() * limits.LEFT_OUT_ROWS // max(number, 1), 1)
+            in_turn = some.orderBy(F.xxhash64("key", F.lit(self._sources.salt)))
+            found.append(some if number <= limits.LEFT_OUT_ROWS else driver_copy(in_turn.limit(most)))
+        return found[0], found[1]
 
     def check_reads(self, keys: Keys) -> None:
         """Check what was read of the sources by another way to read it; raise `ReadsDiffer` if they differ."""
@@ -264,33 +279,39 @@ class _Gate:
 
     def published(self, rows: DataFrame, keys: Keys, lines: DataFrame) -> DataFrame:
         """Return the rows of the result with one of the keys on its side, or with the key of a line."""
-        staged = lines.select(F.col("key").alias(STAGED)).distinct()
-        predicates = [null_safe_predicate(staged.select(F.col(STAGED).alias("key")), self.paired.key)]
+        predicates = [null_safe_predicate(lines.select("key"), self.paired.key)]
         for side, names in enumerate(self.paired.keys):
             known = self._trusted(side, keys[side])
             predicates.append("false" if known.keys == 0 else known.predicate(names))
         rows = rows if None in predicates else rows.where(" OR ".join(f"({one or 'false'})" for one in predicates))
-        parts = [quote(name) for name in self.paired.key]
+        parts, staged = [quote(name) for name in self.paired.key], lines.select(F.col("key").alias(STAGED)).distinct()
         found = self._marked(rows, keys, parts).join(staged, on=F.expr(f"{numbered(parts)} = {STAGED}"), how="left")
         return found.where(f"{CHECKED} OR {STAGED} IS NOT NULL").drop(CHECKED, STAGED)
 
     def marked(self, lines: DataFrame, keys: Keys) -> DataFrame:
         """Add CHECKED to lines: whether `made` is known for their key."""
-        return self._marked(lines, keys, [f"key.k{place}" for place in range(len(self.paired.key))])
+        return self._marked(lines, keys, self._parts())
+
+    def _parts(self) -> list[str]:
+        """Return the SQL of the parts of the key of a line."""
+        return [f"key.k{place}" for place in range(len(self.paired.key))]
 
     def _marked(self, rows: DataFrame, keys: Keys, parts: Sequence[str]) -> DataFrame:
         """Add CHECKED: whether the parts of a row's key, as SQL, have one of the keys on its side."""
-        first, conditions = 0, []
+        condition = " OR ".join(f"{name} IS NOT NULL" for name in KNOWN)
+        return self._with_known(rows, keys, parts).withColumn(CHECKED, F.expr(condition)).drop(*KNOWN)
+
+    def _with_known(self, rows: DataFrame, keys: Keys, parts: Sequence[str]) -> DataFrame:
+        """Add for each side in KNOWN the one of the keys that the parts of a row's key, as SQL, have on this side."""
+        first = 0
         for side, place in enumerate(self.paired.places):
-            kinds, known = self._sources.inputs[place].types, f"_lakejoin_known_{side}"
+            kinds, known = self._sources.inputs[place].types, KNOWN[side]
             own = zip(parts[first:], kinds, strict=False)
             same_key = f"{numbered(f'CAST({part} AS {type_sql(kind)})' for part, kind in own)} = {known}"
             wanted = F.broadcast(keys[side].select(F.col("key").alias(known)))
             rows = rows.join(wanted, on=F.expr(same_key), how="left")
-            conditions.append(f"{known} IS NOT NULL")
             first += len(kinds)
-        found = rows.withColumn(CHECKED, F.expr(" OR ".join(conditions)))
-        return found.drop(*(f"_lakejoin_known_{side}" for side in (0, 1)))
+        return rows
 
     def rows(self, rows: DataFrame, name: str) -> DataFrame:
         """Return rows of the result with their key, as `key` (struct<k0, …>) and a struct."""

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 
+from expectations.gate import pairs as pairs_gate
 from lakehouse import limits
 from lakehouse.errors import BrokenEpoch, Drifted, GateFailed, PipelineFileError
 from pipelines import Pipeline
@@ -297,6 +298,31 @@ def test_the_gate_finds_planted_faults(
         with pytest.raises(GateFailed, match=told):
             full(lake).run(lake.spark)
     assert lake.version() == version
+
+
+def test_the_gate_finds_a_pair_that_each_row_lacks_by_a_sample(
+    loaded: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large change set it computes all pairs of some rows again, about as many pairs as the limit."""
+    lake = fresh(loaded, tmp_path)
+    for name, others in (("a", "1"), ("b", "1, 1")):
+        lake.sql(f"INSERT INTO {{{name}}} SELECT CAST(100 + id AS INT), 'hot', {others} FROM range(8)", name)
+    monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", 9)
+    monkeypatch.setattr(limits, "LEFT_OUT_ROWS", 9)
+    made, checked = pairs_gate._Gate.made, list[int]()
+
+    def counted(gate: Any, keys: Any) -> DataFrame:
+        checked.extend(side.count() for side in keys)
+        return made(gate, keys)
+
+    monkeypatch.setattr(pairs_gate._Gate, "made", counted)
+    changes = pairing._Pairs.changes
+    with monkeypatch.context() as patch:
+        patch.setattr(pairing._Pairs, "changes", lambda pairs: changes(pairs).where("key.aid <> key.bid"))
+        with pytest.raises(GateFailed, match="the result changes wherever"):
+            full(lake).run(lake.spark)
+    assert checked == [1, 1]
+    assert only(full(lake).run(lake.spark)).counts["inserted"] == 64
 
 
 def test_the_gate_follows_keys_with_parts_from_both_sides(
