@@ -1,32 +1,71 @@
 """The suites for the tables of a join, by the kind of join: values in the form of the pipeline file."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 Suite = list[dict[str, dict[str, Any]]]
 """Expectations, each a mapping of its name to its arguments."""
 
 
-def of_table(key: Sequence[str], *, may_be_absent: bool = False) -> Suite:
+@dataclass(frozen=True)
+class Side:
+    """
+    The columns that one side of a join gives to the key of the result.
+
+    Args:
+        columns: The columns; null in a row that lacks the side.
+        may_lack: Whether a row may lack the side.
+        may_have_nulls: Whether the key of a row of the side may have nulls itself, but not in all its parts.
+    """
+
+    columns: tuple[str, ...]
+    may_lack: bool = False
+    may_have_nulls: bool = False
+
+
+Sides = tuple[Side] | tuple[Side, Side]
+"""The key of a result: as a whole, or that of the left and that of the right side."""
+
+
+def key_of(sides: Sides) -> list[str]:
+    """Return the columns of a key."""
+    return [name for side in sides for name in side.columns]
+
+
+def of_table(sides: Sides) -> Suite:
     """
     Return the suite for a result with a key: each row has a key, and no two rows have the same.
 
     Args:
-        key: The columns of the key.
-        may_be_absent: Whether parts of a key may be null, because a row of the result lacks one side.
+        sides: The key.
     """
-    present: Suite = [] if may_be_absent else [{"expect_key_to_be_present": {"key_columns": [*key]}}]
-    return [*present, {"expect_one_change_per_key": {"key_columns": [*key]}}]
+    return [*_present(sides), {"expect_one_change_per_key": {"key_columns": key_of(sides)}}]
+
+
+def _present(sides: Sides) -> Suite:
+    """Return the suite for the parts of a key that are present in every row."""
+    suite: Suite = []
+    for side in sides:
+        if not side.may_lack:
+            name = "expect_part_of_key_to_be_present" if side.may_have_nulls else "expect_key_to_be_present"
+            suite.append({name: {"key_columns": [*side.columns]}})
+    if any(side.may_lack for side in sides):
+        whole = {
+            argument: [*side.columns]
+            for argument, side in zip(("left_columns", "right_columns"), sides, strict=False)
+            if not side.may_have_nulls
+        }
+        suite.append({"expect_part_of_key_to_be_present": {"key_columns": key_of(sides), **whole}})
+    return suite
 
 
 def of_changes(
-    key: Sequence[str],
+    sides: Sides,
     before: Mapping[str, str],
     operation: str,
     version: str,
     known: str,
-    *,
-    may_be_absent: bool = False,
 ) -> Suite:
     """
     Return the suite for the changes of a result with a key.
@@ -34,20 +73,19 @@ def of_changes(
     Each change has an effect, and a commit has at most one change of each key.
 
     Args:
-        key: The columns of the key.
+        sides: The key.
         before: The columns of the result, each with the column of its value before the change; empty if one of them
             cannot be compared, so that nothing shows that a change has an effect.
         operation: The column with the operation of a change.
         version: The column with the version of its commit.
         known: The column with whether the key existed before.
-        may_be_absent: Whether parts of a key may be null, because a row of the result lacks one side.
     """
-    changes = {"key_columns": [*key], "operation_column": operation, "tombstones": ["delete"]}
+    key = key_of(sides)
+    changes = {"key_columns": key, "operation_column": operation, "tombstones": ["delete"]}
     compared = {"value_columns": [*before], "before_columns": [*before.values()]}
-    present: Suite = [] if may_be_absent else [{"expect_key_to_be_present": {"key_columns": [*key]}}]
     repeated: Suite = [{"expect_no_repeated_value": {**changes, **compared, "present_before_column": known}}]
     return [
-        *present,
+        *_present(sides),
         {"expect_one_change_per_key": {"key_columns": [*key, version]}},
         {"expect_no_unnecessary_tombstone": {**changes, "order_columns": [version], "present_before_column": known}},
         *(repeated if before else ()),
@@ -74,7 +112,7 @@ def of_two_streams(outer_sides: Sequence[int], rows: tuple[str, str]) -> Suite:
 
 
 def of_changelog(
-    key: Sequence[str],
+    sides: Sides,
     values: Sequence[str],
     operation: str,
     position: Sequence[str],
@@ -82,13 +120,12 @@ def of_changelog(
     strict: bool = True,
     before: Mapping[str, str] | None = None,
     known: str = "",
-    may_be_absent: bool = False,
 ) -> Suite:
     """
     Return the suite for a changelog: the rows of a key have different positions, and each row has an effect.
 
     Args:
-        key: The columns of the key.
+        sides: The key.
         values: The other columns of the result; none if one of them cannot be compared.
         operation: The column with the operation of a row.
         position: The columns that order the rows.
@@ -96,14 +133,11 @@ def of_changelog(
         before: For each column of `values`, the column of its value before the first row. Needed where the changelog
             is not validated from its beginning.
         known: The column with whether the key existed before the first row.
-        may_be_absent: Whether parts of a key may be null, because a row of the result lacks one side.
     """
-    changes = {"key_columns": [*key], "operation_column": operation, "tombstones": ["tombstone"]}
+    key = key_of(sides)
+    changes = {"key_columns": key, "operation_column": operation, "tombstones": ["tombstone"]}
     in_order = {**changes, "order_columns": [*position]}
-    suite: Suite = [] if may_be_absent else [{"expect_key_to_be_present": {"key_columns": [*key]}}]
-    suite += [
-        {"expect_positions_to_grow": {"key_columns": [*key], "position_columns": [*position]}},
-    ]
+    suite = [*_present(sides), {"expect_positions_to_grow": {"key_columns": key, "position_columns": [*position]}}]
     if strict:
         first = {"present_before_column": known} if known else {}
         suite.append({"expect_no_unnecessary_tombstone": {**in_order, **first}})

@@ -4,7 +4,12 @@ Our own Great Expectations classes, for any plain table. Their arguments are col
 Importing this package imports Great Expectations, which takes some seconds, and registers the classes with it.
 """
 
-from expectations.own.keys import ExpectKeyToBePresent, ExpectOneChangePerKey, ExpectPositionsToGrow
+from expectations.own.keys import (
+    ExpectKeyToBePresent,
+    ExpectOneChangePerKey,
+    ExpectPartOfKeyToBePresent,
+    ExpectPositionsToGrow,
+)
 from expectations.own.partners import ExpectForeignKeyToBeAnswered, ExpectNoPaddedRowWithMatch
 from expectations.own.repeats import ExpectNoRepeatedValue
 from expectations.own.tombstones import ExpectNoTombstoneAfterTombstone, ExpectNoUnnecessaryTombstone
@@ -17,5 +22,6 @@ __all__ = [
     "ExpectNoTombstoneAfterTombstone",
     "ExpectNoUnnecessaryTombstone",
     "ExpectOneChangePerKey",
+    "ExpectPartOfKeyToBePresent",
     "ExpectPositionsToGrow",
 ]

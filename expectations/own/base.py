@@ -53,6 +53,8 @@ class RowsExpectation(MulticolumnMapExpectation):
 
     @pydantic.validator(
         "key_columns",
+        "left_columns",
+        "right_columns",
         "value_columns",
         "before_columns",
         "position_columns",

@@ -12,6 +12,7 @@ from expectations.own.base import RowsExpectation
 from expectations.own.metrics import RowsMetric, broken_in_pandas, broken_in_spark
 from expectations.own.values import (
     Flags,
+    all_null,
     any_null,
     any_null_rows,
     column,
@@ -57,6 +58,57 @@ class ExpectKeyToBePresent(RowsExpectation):
     args_keys = ("key_columns",)
     success_keys = ("mostly", *args_keys)
     sentence: ClassVar[str] = "key $key_columns is present in every row"
+
+
+class PartOfKeyPresent(RowsMetric):
+    """Find the rows that have no part of the key, or a part of the key of one side only."""
+
+    condition_metric_name = "own_rows.part_of_key_present"
+    condition_value_keys = ("key_columns", "left_columns", "right_columns")
+
+    @staticmethod
+    @broken_in_spark(window=False)
+    def _spark(
+        key_columns: Sequence[str], left_columns: Sequence[str] | None, right_columns: Sequence[str] | None
+    ) -> Column:
+        broken = all_null(key_columns)
+        for side in (left_columns, right_columns):
+            if side:
+                broken = broken | (any_null(side) & ~all_null(side))
+        return broken
+
+
+class ExpectPartOfKeyToBePresent(RowsExpectation):
+    """
+    Expect some part of the key not to be null, and the parts from one side to be null only together.
+
+    A row that lacks one side of a join has nulls for the key of that side. No row lacks both sides.
+
+    Args:
+        key_columns: The columns of the key; at least one.
+        left_columns: Those of the left side; empty if the key of a row of the left side may itself have nulls.
+        right_columns: Those of the right side; empty if the key of a row of the right side may itself have nulls.
+
+    Raises:
+        pydantic.ValidationError: An argument is unknown, missing, or names no column.
+    """
+
+    key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
+    left_columns: list[pydantic.StrictStr] = pydantic.Field(
+        default=[], description="The columns of the key that are null only together where a row lacks the left side."
+    )
+    right_columns: list[pydantic.StrictStr] = pydantic.Field(
+        default=[], description="The columns of the key that are null only together where a row lacks the right side."
+    )
+
+    map_metric = PartOfKeyPresent.condition_metric_name
+    args_keys = ("key_columns", "left_columns", "right_columns")
+    success_keys = ("mostly", *args_keys)
+    sentence: ClassVar[str] = "some part of key $key_columns is present in every row"
+    clauses: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("left_columns", ", $left_columns all or none of them"),
+        ("right_columns", ", $right_columns all or none of them"),
+    )
 
 
 class OneChangePerKey(RowsMetric):

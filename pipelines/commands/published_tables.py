@@ -16,6 +16,7 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.version_ranges import VersionRange
 from pipelines.epochs.kind import Kind
+from pipelines.epochs.tables.kind import sides_of
 from pipelines.joins.before_images import Before, before_of, changes_of, logged_between
 from pipelines.spec import CHANGELOG_COLUMNS
 
@@ -81,7 +82,7 @@ def published_between(kind: Kind[Any], bound: BoundJoin, published: VersionRange
         rows = _newest(workspace, bound.result).where(f"_epoch BETWEEN {first} AND {last}")
         yield Part(bound.result, f"{bound.result.label}, {which}", rows, [*kind.suite(bound), *declared])
     if bound.changelog is not None:
-        before = before_of(_comparable(bound), [*bound.columns.fieldNames(), *CHANGELOG_COLUMNS])
+        before = before_of(_compared(bound) or (), [*bound.columns.fieldNames(), *CHANGELOG_COLUMNS])
         log = _newest(workspace, bound.changelog)
         rows = logged_between(log, (first, last), bound.join.key, bound.columns, before)
         yield Part(bound.changelog, f"{bound.changelog.label}, {which}", rows, _of_log(bound, before))
@@ -93,16 +94,15 @@ def _changes(workspace: Workspace, bound: BoundJoin, published: VersionRange, de
 
     If the file has expectations about rows, also return the rows that were inserted or updated, with these.
     """
-    names, key = bound.columns.fieldNames(), bound.join.key
+    names, key, values = bound.columns.fieldNames(), bound.join.key, _compared(bound)
     operation, version, _ = FEED_COLUMNS
-    before = before_of([*key, *_comparable(bound)], [*names, *FEED_COLUMNS])
+    before = before_of([*key, *(values or ())], [*names, *FEED_COLUMNS])
     feed = read_feed(workspace.spark, bound.result, published.after, published.to, names)
     changes = changes_of(feed, key, bound.columns, before)
     first = published.after + 1
     versions = f"version {first}" if first == published.to else f"versions {first} to {published.to}"
-    absent = bound.join.has_absent_keys
-    compared = before.values if _are_comparable(bound) else {}
-    suite = of_changes(key, compared, operation, version, before.known, may_be_absent=absent)
+    compared = {} if values is None else before.values
+    suite = of_changes(sides_of(bound.join), compared, operation, version, before.known)
     yield Part(bound.result, f"{bound.result.label}, changes of {versions}", changes, suite)
     if declared:
         written = changes.where(f"{operation} <> 'delete'")
@@ -119,23 +119,24 @@ def _of_log(bound: BoundJoin, before: Before | None = None) -> Suite:
     is_strict = bound.semantics == "strict"
     values, known = (before.values, before.known) if before is not None else (None, "")
     return of_changelog(
-        bound.join.key,
-        _comparable(bound) if _are_comparable(bound) else (),
+        sides_of(bound.join),
+        _compared(bound) or (),
         operation,
         position,
         strict=is_strict,
         before=values,
         known=known,
-        may_be_absent=bound.join.has_absent_keys,
     )
 
 
-def _comparable(bound: BoundJoin) -> list[str]:
-    """List the columns of a result, other than its key, whose types can be compared."""
-    kinds = {field.name: field.dataType for field in bound.columns if field.name not in bound.join.key}
-    return [name for name, kind in kinds.items() if not contains(kind, (MapType, *INCOMPARABLE))]
+def _compared(bound: BoundJoin) -> list[str] | None:
+    """
+    List the columns of a result, other than its key, that show whether a row is repeated.
 
-
-def _are_comparable(bound: BoundJoin) -> bool:
-    """Return whether all columns can be compared: a row that changes another one alone would seem to be repeated."""
-    return not any(contains(field.dataType, (MapType, *INCOMPARABLE)) for field in bound.columns)
+    Returns:
+        The columns; None if one of them cannot be compared: a row that changes it alone would seem repeated.
+    """
+    fields = [field for field in bound.columns if field.name not in bound.join.key]
+    if any(contains(field.dataType, (MapType, *INCOMPARABLE)) for field in fields):
+        return None
+    return [field.name for field in fields]

@@ -72,6 +72,19 @@ def key_present(rows: Sequence[Row], key_columns: Sequence[str]) -> list[bool]:
     return [None not in _of(row, key_columns) for row in rows]
 
 
+def part_of_key_present(
+    rows: Sequence[Row],
+    key_columns: Sequence[str],
+    left_columns: Sequence[str] = (),
+    right_columns: Sequence[str] = (),
+) -> list[bool]:
+    def good(row: Row) -> bool:
+        together = [[value is None for value in _of(row, side)] for side in (left_columns, right_columns)]
+        return any(value is not None for value in _of(row, key_columns)) and all(len(set(one)) < 2 for one in together)
+
+    return [good(row) for row in rows]
+
+
 def one_change(rows: Sequence[Row], key_columns: Sequence[str]) -> list[bool]:
     keys = [_of(row, key_columns) for row in rows]
     return [keys.count(key) == 1 for key in keys]

@@ -23,6 +23,7 @@ from expectations.own import (
     ExpectNoTombstoneAfterTombstone,
     ExpectNoUnnecessaryTombstone,
     ExpectOneChangePerKey,
+    ExpectPartOfKeyToBePresent,
     ExpectPositionsToGrow,
 )
 from expectations.own.base import RowsExpectation
@@ -32,6 +33,7 @@ from tests.expectations.own_rules import COLUMNS, SCHEMA, Rule, random_rows
 pytestmark = pytest.mark.gated
 
 KEY = ["case", "k.1", "k `2`"]
+SIDES = {"key_columns": [*KEY[1:], "p1", "p.2"], "left_columns": KEY[1:], "right_columns": ["p1", "p.2"]}
 CHANGE = {"key_columns": KEY, "operation_column": "op"}
 ORDER = {"order_columns": ["at", "on.day"]}
 VALUE = {"value_columns": ["v 1", "v`2"]}
@@ -44,6 +46,8 @@ GROWS = {"key_columns": KEY, "position_columns": ["on.day", "v 1"]}
 
 RULES: list[tuple[type[RowsExpectation], Rule, dict[str, Any]]] = [
     (ExpectKeyToBePresent, own_rules.key_present, {"key_columns": KEY}),
+    (ExpectPartOfKeyToBePresent, own_rules.part_of_key_present, {"key_columns": KEY[1:]}),
+    (ExpectPartOfKeyToBePresent, own_rules.part_of_key_present, SIDES),
     (ExpectOneChangePerKey, own_rules.one_change, {"key_columns": KEY}),
     (ExpectNoUnnecessaryTombstone, own_rules.unnecessary_tombstone, CHANGE),
     (ExpectNoUnnecessaryTombstone, own_rules.unnecessary_tombstone, CHANGE | ORDER),
@@ -151,6 +155,11 @@ IN_TIME = {"order_columns": ["at"]}
 
 EXAMPLES: list[tuple[RowsExpectation, list[dict[str, Any]], list[dict[str, Any]]]] = [
     (ExpectKeyToBePresent(key_columns=["k.1"]), _rows({}), _rows({"k.1": None}, {})),
+    (
+        ExpectPartOfKeyToBePresent(**SIDES),
+        _rows({}, {"p1": 1, "p.2": "x"}, {"k.1": None, "k `2`": None, "p1": 1, "p.2": "x"}),
+        _rows({"k.1": None}, {"p1": 1}, {"k.1": None, "k `2`": None}),
+    ),
     (ExpectOneChangePerKey(key_columns=["k.1"]), _rows({}, {"k.1": None}), _rows({"k.1": None}, {"k.1": None})),
     (
         ExpectNoUnnecessaryTombstone(**CHANGE, **IN_TIME, **THERE),
@@ -324,7 +333,7 @@ def test_settings_survive_json(judge: Judge) -> None:
 
 
 def test_every_class_describes_itself() -> None:
-    assert len(CLASSES) == 8
+    assert len(CLASSES) == 9
     for kind in CLASSES:
         told = kind.schema()
         assert told["description"].startswith("Expect ")

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from expectations.declared import judge
-from expectations.suites import of_changelog, of_two_streams
+from expectations.suites import Side, of_changelog, of_table, of_two_streams
 from lakehouse.errors import GateFailed
 from pipelines.spec import ROW_COLUMNS, Semantics
 from tests.lake import Lake, only
@@ -30,7 +30,7 @@ def test_kafka_0_10_0_fails_no_unnecessary_tombstone_and_strict_passes(spark: Sp
 def _findings(spark: SparkSession, how: str, semantics: Semantics) -> tuple[str, ...]:
     outputs = of_the_one_key(spark, how, semantics)
     rows = [("k", value, "tombstone" if value is None else "upsert", at) for at, value in outputs]
-    suite = of_changelog(["k"], ["v"], "op", ["position"])
+    suite = of_changelog((Side(("k",)),), ["v"], "op", ["position"])
     return judge("documents", spark.createDataFrame(rows, LOGGED), suite).findings
 
 
@@ -70,3 +70,39 @@ def test_validate_holds_a_changelog_to_its_suite(lake: Lake) -> None:
     with pytest.raises(GateFailed, match="result__changelog: expect_no_unnecessary_tombstone") as caught:
         join.validate(lake.spark)
     assert "expect_no_tombstone_after_tombstone" in caught.value.found
+
+
+PRESENT, PART = "expect_key_to_be_present", "expect_part_of_key_to_be_present"
+
+
+@pytest.mark.parametrize(
+    ("may_lack", "may_have_nulls", "expected"),
+    [
+        ((False, False), (False, True), [{PRESENT: {"key_columns": ["a", "n"]}}, {PART: {"key_columns": ["b", "m"]}}]),
+        (
+            (False, True),
+            (False, False),
+            [
+                {PRESENT: {"key_columns": ["a", "n"]}},
+                {
+                    PART: {
+                        "key_columns": ["a", "n", "b", "m"],
+                        "left_columns": ["a", "n"],
+                        "right_columns": ["b", "m"],
+                    }
+                },
+            ],
+        ),
+        (
+            (True, True),
+            (True, False),
+            [{PART: {"key_columns": ["a", "n", "b", "m"], "right_columns": ["b", "m"]}}],
+        ),
+    ],
+)
+def test_a_side_is_present_or_wholly_absent(
+    may_lack: tuple[bool, bool], may_have_nulls: tuple[bool, bool], expected: list[Any]
+) -> None:
+    """A side that no row lacks is present; the key of the other one has all of its parts or none."""
+    left, right = map(Side, (("a", "n"), ("b", "m")), may_lack, may_have_nulls)
+    assert of_table((left, right))[:-1] == expected

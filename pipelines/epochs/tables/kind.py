@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from expectations.suites import Suite, of_table
+from expectations.suites import Side, Sides, Suite, of_table
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.creation import create
@@ -25,6 +25,7 @@ from pipelines.joins.changelog import changelog_schema
 from pipelines.plan.request import Backfill, Request
 from pipelines.plan.values import Computed, InPlace, Resume, Route, Sliced, Staged
 from pipelines.report import JoinReport
+from pipelines.spec import ResolvedQuery
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class TablesKind(Kind[BoundJoin]):
 
     def suite(self, bound: BoundJoin) -> Suite:
         """See `Kind.suite`."""
-        return of_table(bound.join.key, may_be_absent=bound.join.has_absent_keys)
+        return of_table(sides_of(bound.join))
 
     def create_targets(self, epoch: Epoch[BoundJoin]) -> Epoch[BoundJoin]:
         """Create the changelog if the join keeps one and it does not exist; a load creates its tables itself."""
@@ -113,3 +114,12 @@ def _route(epoch: Epoch[BoundJoin], asked: Backfill) -> Route:
     """Choose the route of a backfill: as many slices as the user asked for, or as the size of the sources needs."""
     number = asked.slices or 1 + sum(table.size for table in epoch.bound.sources) // limits.BYTES_PER_SLICE
     return Sliced(number) if number > 1 else Staged()
+
+
+def sides_of(join: ResolvedQuery) -> Sides:
+    """Return the key of a result: that of both sides if a row may lack one of them, else as a whole."""
+    if join.pairing is None or not join.has_absent_keys:
+        return (Side(join.key, may_have_nulls=join.has_absent_keys),)
+    absent = [join.inputs[place].may_be_absent for place in join.pairing.places]
+    (left, right), outer = join.keys_of_sides, join.pairing.outer
+    return Side(left, outer[1], absent[0]), Side(right, outer[0], absent[1])

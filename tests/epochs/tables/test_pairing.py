@@ -234,6 +234,11 @@ def test_published_rows_meet_their_suites(loaded: Pairs, tmp_path: Path) -> None
     for epochs in ("", "2..2"):
         (report,) = validate_joins(workspace, None, read_range(epochs, ""))
         assert (report.outcome, report.error) == ("done", None), report.text()
+    lake.sql("INSERT INTO {result} VALUES (NULL, NULL, 1, 1, 'pair')")  # neither side
+    (report,) = validate_joins(workspace, None, read_range("", ""))
+    assert report.error is not None
+    assert "expect_part_of_key_to_be_present(" in str(report.error.found)
+    assert "1 of " in str(report.error.found)
 
 
 def no_look_up_of_others(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
