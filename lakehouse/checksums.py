@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 from lakehouse import limits
 from lakehouse.entries import Checksum
 from lakehouse.sqltext import quote
-from lakehouse.values import comparable, hash_of
+from lakehouse.values import comparable, hash_of, is_collated
 
 PARTS = 2**16
 """Parts into which the hash of the key divides the rows of a table, each with its own checksum."""
@@ -66,7 +66,7 @@ def hash_in_order(columns: Sequence[StructField], prefix: str = "") -> str:
 
 def has_checksum(columns: Sequence[StructField]) -> bool:
     """Return whether a table has a running checksum: equal rows must have equal hashes, also text under a collation."""
-    return not any("string collate " in field.dataType.simpleString() for field in columns)
+    return not any(is_collated(field.dataType) for field in columns)
 
 
 def with_hashes(changes: DataFrame, columns: Sequence[StructField]) -> DataFrame:

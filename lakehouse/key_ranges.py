@@ -8,7 +8,7 @@ from pyspark.sql.types import DataType, StringType
 from lakehouse.pruning import carried, literal, representable
 from lakehouse.sqltext import numbered
 from lakehouse.stage import fields_of
-from lakehouse.values import PRUNABLE
+from lakehouse.values import PRUNABLE, is_collated
 
 SAMPLED = 200
 """Keys of the sample for each range. A range then seldom has more than 1.3 times its share of the rows."""
@@ -29,7 +29,7 @@ def bounds_of(keys: DataFrame, rows: int, number: int) -> list[str] | None:
         type without literals in order.
     """
     kinds = [field.dataType for field in fields_of(keys, "key")]
-    if not all(isinstance(kind, PRUNABLE) and "collate" not in kind.simpleString() for kind in kinds):
+    if not all(isinstance(kind, PRUNABLE) and not is_collated(kind) for kind in kinds):
         return None
     share = min(1.0, SAMPLED * number / max(rows, 1))
     sent = (_sent(f"key.k{place}", kind, place) for place, kind in enumerate(kinds))

@@ -74,6 +74,11 @@ def contains(kind: DataType, sought: type[DataType] | tuple[type[DataType], ...]
     return isinstance(kind, StructType) and any(contains(field.dataType, sought) for field in kind)
 
 
+def is_collated(kind: DataType) -> bool:
+    """Return whether a type is or contains text under a collation: its equal values may differ in bytes."""
+    return "string collate " in kind.simpleString()
+
+
 def comparable(expression: str, kind: DataType) -> str:
     """
     Convert an SQL expression to a form that `<=>`, grouping and sorting accept: maps become sorted entries.
@@ -108,7 +113,7 @@ def identical(expression: str, kind: DataType) -> str:
 
 def is_exact(kind: DataType) -> bool:
     """Return whether equal values of a type are identical; numbers with -0.0, maps and collated text are not."""
-    return identical("value", kind) == "value" and "collate" not in kind.simpleString()
+    return identical("value", kind) == "value" and not is_collated(kind)
 
 
 def as_valid_text(expression: str, kind: DataType) -> str:

@@ -81,18 +81,16 @@ class Merge:
 
 
 @dataclass(frozen=True)
-class Append:
+class _Rows:
     """
-    Rows are appended to a table.
+    Rows are added to a table.
 
     Args:
         target: The table.
-        part: The part of the stage. A first load of a join of tables stages nothing: the rows are computed where they
-            are written.
+        part: The part of the stage.
         rows: The number of rows.
     """
 
-    mode: ClassVar[Mode] = "append"
     target: TargetVersions
     part: Part
     rows: int = 0
@@ -104,25 +102,21 @@ class Append:
 
 
 @dataclass(frozen=True)
-class AppendInPlace:
+class Append(_Rows):
     """
-    Rows are appended to a table where they are computed; only aggregates of them are taken beforehand.
+    Rows are appended to a table.
 
-    Args:
-        target: The table.
-        part: The part of the stage that is not written.
-        rows: The number of rows.
+    A first load of a join of tables stages nothing: the rows are computed where they are written.
     """
+
+    mode: ClassVar[Mode] = "append"
+
+
+@dataclass(frozen=True)
+class AppendInPlace(_Rows):
+    """Rows are appended to a table where they are computed; only aggregates of them are taken beforehand."""
 
     mode: ClassVar[Mode] = "append in place"
-    target: TargetVersions
-    part: Part
-    rows: int = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing has to be written."""
-        return not self.rows
 
 
 @dataclass(frozen=True)

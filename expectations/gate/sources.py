@@ -30,7 +30,7 @@ from lakehouse.changes import key_struct, no_reference, null_key
 from lakehouse.pruning import Pruning
 from lakehouse.small import TooLarge, to_driver
 from lakehouse.sqltext import numbered, quote
-from lakehouse.values import type_sql
+from lakehouse.values import is_collated, type_sql
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ class Sources:
 
     def _is_hashed(self, reference: Reference) -> bool:
         """Return whether equal keys have equal hashes, which is not so for text under a collation."""
-        return all("collate" not in kind.simpleString() for kind in self.inputs[reference.input].types)
+        return not any(map(is_collated, self.inputs[reference.input].types))
 
     def _own_sql(self, reference: Reference) -> str:
         """Return the SQL of the parts of the key over the input that refers; mostly of the whole key."""
