@@ -210,9 +210,14 @@ class _Clause:
     def _refers_without_row(self, link: Link) -> exp.Expr | None:
         """Return an expression of a reference that may not be null although its input, which may be, is absent."""
         over = [self._over(expression) for expression in link.expressions]
+        is_over_one = len(set().union(*over)) == 1
         for place in (*sorted(self.absent), None):
-            # The columns of an unknown input may be those of any other part.
-            parts = [part for part, places in enumerate(over) if place in places or place is None]
+            # The columns of an unknown input may be those of any other part. A constant is not null beside nulls alone.
+            parts = [
+                part
+                for part, places in enumerate(over)
+                if place in places or place is None or (is_over_one and not places)
+            ]
             if place in set().union(*over) and not is_null_without(link, parts):
                 return link.expressions[parts[0]]
         return None

@@ -2,10 +2,12 @@
 
 import pytest
 
+from pipelines.spec import parse
 from pipelines.spec.sql.dialect import as_written, render
 from pipelines.spec.sql.functions import ALLOWED
 from pipelines.spec.statement.columns import NULL_OF_NULL
-from tests.spec.examples import refusals, taken_apart
+from pipelines.spec.statement.inputs import Produced
+from tests.spec.examples import SOURCES, complaints, refusals, taken_apart
 
 OF_BOTH = "coalesce(f.flight_id, s.flight_id) AS id"
 """What keys the result of a FULL JOIN."""
@@ -302,6 +304,21 @@ def test_a_reference_of_an_input_that_may_be_missing_is_null_without_it(referenc
         assert "may refer to a row of planes although the input of its columns is absent" in fault
     kept = sql.replace("LEFT JOIN planes p", "JOIN planes p")
     assert refusals(kept) == []
+
+
+def test_a_constant_part_of_a_reference_is_not_null_where_the_input_of_the_others_is_absent():
+    """Nulls alone refer to nothing, a null beside a constant does: the row may be of any input, and is not followed."""
+    made = {"pairs": Produced(("one", "other"), may_be_absent=True)}
+    sql = "SELECT f.flight_id FROM flights f {} JOIN planes p ON f.tailnum = p.tailnum LEFT JOIN pairs r ON {}"
+
+    def faults(how: str, on: str) -> list[str]:
+        return complaints(lambda: parse("j", sql.format(how, on), SOURCES, made))
+
+    for on in ("r.one <=> p.x AND r.other <=> 1", "r.one <=> p.x AND r.other = 1"):
+        (fault,) = faults("LEFT", on)
+        assert "may refer to a row of pairs although the input of its columns is absent" in fault
+        assert faults("INNER", on) == []
+    assert faults("LEFT", "r.one = p.x AND r.other <=> 1") == faults("LEFT", "r.one <=> p.x AND r.other <=> p.y") == []
 
 
 def test_the_equality_over_one_input_is_the_reference():
