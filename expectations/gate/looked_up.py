@@ -20,7 +20,7 @@ from expectations.gate.judging import judged
 from expectations.gate.statement import Statement
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.changes import null_key
+from lakehouse.changes import no_reference, null_key
 from lakehouse.feed import FEED_COLUMNS
 from lakehouse.sqltext import numbered, quote, row_struct, struct
 from lakehouse.values import identical
@@ -45,6 +45,8 @@ class LookedUp:
         key: Its key columns.
         references: For each key column the value that is looked up, as Spark SQL over the aliases of earlier inputs.
         rows: Its rows at the pinned version.
+        null_safe: The positions of the references that `<=>` compares, for which null is a value.
+        may_be_absent: Whether parts of a key may be null, but not all of them: a row may lack a side of a join.
         feed: Its changes in the epoch, as rows of the change feed; None without changes.
         time: Spark SQL of the time of a change, over `old`, `new` (its images) and `at` (timestamp of the commit).
         floor: The time of the newest change of earlier epochs; the time of a change is at least this time.
@@ -55,11 +57,18 @@ class LookedUp:
     key: tuple[str, ...]
     references: tuple[str, ...]
     rows: DataFrame
+    null_safe: tuple[int, ...] = ()
+    may_be_absent: bool = False
     feed: DataFrame | None = None
     time: str = "unix_micros(at)"
     floor: int = BEGINNING
     is_small: bool = False
     size: int = 0
+
+    @property
+    def keyless(self) -> str:
+        """The SQL predicate for rows without a key."""
+        return null_key(self.key, may_be_absent=self.may_be_absent)
 
 
 def gate_looked_up(
@@ -112,7 +121,8 @@ def gate_looked_up(
 def _keys(table: LookedUp, known: Statement, inputs: Sequence[DataFrame]) -> DataFrame:
     """Return the distinct keys to which the rows joined so far refer."""
     keys = replace(known, outputs=(("key", numbered(table.references)),)).over(inputs)
-    return keys.where(" AND ".join(f"key.k{part} IS NOT NULL" for part in range(len(table.references)))).distinct()
+    nothing = no_reference([f"key.k{part}" for part in range(len(table.references))], table.null_safe)
+    return keys.where(f"NOT {nothing}").distinct()
 
 
 def _all(rows: DataFrame) -> DataFrame:
@@ -121,9 +131,10 @@ def _all(rows: DataFrame) -> DataFrame:
 
 def _one_of(keys: DataFrame, table: LookedUp, name: str, salt: str) -> Callable[[DataFrame], DataFrame]:
     """Return a function that filters rows to the keys: by literals, which skip files, then by an exact join."""
-    found = trusted(keys)
+    found = trusted(keys, may_be_absent=table.may_be_absent)
     predicate = found.predicate(table.key) or "TRUE"
-    same = " AND ".join(f"{quote('row', name)} = wanted.key.k{part}" for part, name in enumerate(table.key))
+    equal = "<=>" if table.may_be_absent else "="
+    same = " AND ".join(f"{quote('row', name)} {equal} wanted.key.k{part}" for part, name in enumerate(table.key))
 
     def joined(rows: DataFrame, some: DataFrame) -> DataFrame:
         return rows.alias("row").join(F.broadcast(some.alias("wanted")), on=F.expr(same), how="left_semi")
@@ -139,7 +150,7 @@ def _one_of(keys: DataFrame, table: LookedUp, name: str, salt: str) -> Callable[
 
 def _versions(table: LookedUp, wanted: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Return the wanted rows that a table had during the epoch; with START and END if the table changed."""
-    rows = wanted(table.rows.where(f"NOT {null_key(table.key)}"))
+    rows = wanted(table.rows.where(f"NOT {table.keyless}"))
     if table.feed is None:
         return rows
     changes = _timed(table, table.feed, wanted(table.feed))
@@ -169,7 +180,7 @@ def _changes(table: LookedUp, feed: DataFrame) -> DataFrame:
     columns = [field for field in feed.schema if field.name not in FEED_COLUMNS]
     row = row_struct(field.name for field in columns)
     arrives = "_change_type IN ('insert', 'update_postimage')"
-    commits = feed.where(f"NOT {null_key(table.key)}").groupBy(
+    commits = feed.where(f"NOT {table.keyless}").groupBy(
         F.expr(_key(table.key)).alias("key"), F.col("_commit_version").alias("version")
     )
     changes = commits.agg(

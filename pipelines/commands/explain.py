@@ -311,11 +311,9 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield f"WHERE `{where}`: result rows that no longer satisfy it are deleted; those that newly do are inserted"
     if statement.keys.links:
         yield "a reference that is null or refers to a missing row matches nothing"
-    absent = tuple(dict.fromkeys(side.source for side in statement.sides if side.may_be_absent))
-    if len(absent) < len(statement.sources):
+    if not all(side.may_be_absent for side in statement.sides):
         yield "source rows with a null in their key are skipped; each run counts those that it reads"
-    for name in absent:
-        yield f"a null in the key of {name} says which side a row lacks: `<=>` finds such a row, `=` does not"
+    yield from _notes_of_absent(statement)
     if statement.keys.pairing is not None and keeps_changelog(file, statement.name):
         yield (
             f"one position of {statement.name}{CHANGELOG} may have a tombstone and an upsert of different keys: "
@@ -325,6 +323,11 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
         if name in file.joins:
             yield f"{name} runs first; this join reads what {name} has committed, and is skipped if {name} fails"
     yield REFRESH[file.joins[statement.name].refresh].format(join=statement.name)
+
+
+def _notes_of_absent(statement: Statement) -> Iterator[str]:
+    for name in dict.fromkeys(side.source for side in statement.sides if side.may_be_absent):
+        yield f"a null in the key of {name} says which side a row lacks: `<=>` finds such a row, `=` does not"
 
 
 def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
@@ -347,6 +350,7 @@ def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield f"buffered rows are stored in {_stored(file, statement.name + STATE)}"
     else:
         yield "a null key matches nothing: a left join adds the row with nulls, an inner join drops and counts it"
+        yield from _notes_of_absent(statement)
     streams = [file.sources[side.source] for side in statement.sides if side.kind == "stream" and not side.is_result]
     for null_value in dict.fromkeys(stream.null_value for stream in streams if stream.null_value is not None):
         yield f"a row that satisfies `{null_value}` has no value: it is skipped and counted"

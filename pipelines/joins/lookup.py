@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse import limits
-from lakehouse.changes import key_struct
+from lakehouse.changes import key_struct, null_key
 from lakehouse.sqltext import quote, row_struct, struct
 from lakehouse.values import hash_of
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
@@ -51,8 +51,9 @@ def as_rows(stream: DataFrame, side: Input, scope: Sequence[str] = ()) -> DataFr
 
 
 def whole(rows: DataFrame, side: Input, types: Sequence[DataType], scope: Sequence[str] = ()) -> DataFrame:
-    """Return the rows of an unchanged table as versions that cover all positions."""
-    return rows.select(
+    """Return the rows of an unchanged table that have a key as versions that cover all positions."""
+    keyed = rows.where(f"NOT {null_key(side.key, may_be_absent=side.may_be_absent)}")
+    return keyed.select(
         *(F.col(quote(name)) for name in scope),
         F.expr(key_struct(side.key, types)).alias("key"),
         F.lit(ALWAYS).cast("bigint").alias("start"),
@@ -101,10 +102,12 @@ def look_up(
         F.col("end").alias(END),
         F.col("row").alias(alias),
     )
-    same = {**{quote(name): column for name, column in other.items()}, **parts}
-    together = " AND ".join(f"{one} = {another}" for one, another in same.items())
+    same = [f"{quote(name)} = {column}" for name, column in other.items()]
+    for part, (one, another) in enumerate(parts.items()):
+        same.append(f"{one} {'<=>' if part in link.null_safe else '='} {another}")
+    together = " AND ".join(same)
     if not broadcast:
-        # A null key matches no row. The number beside it keeps all null keys from going to one task.
+        # A null reference matches no row. The number beside it keeps all of them from going to one task.
         spread = f"pmod({hash_of(quote(first), keyed.schema[first].dataType)}, {limits.NULL_KEY_SPREAD})"
         keyed = keyed.withColumn(SPREAD_FROM, F.expr(f"IF({KEY} IS NULL, 1 + {spread}, 0)"))
         together = f"{together} AND CAST({SPREAD_FROM} AS INT) = {SPREAD_TO}"
@@ -118,10 +121,15 @@ def look_up(
     )
     joined = flat.join(F.broadcast(found) if broadcast else found, on=F.expr(f"{together} AND {during}"), how="left")
     whole_row = struct({name: column for column, name in apart.items()})
-    return joined.select(
+    found_rows = joined.select(
         *(F.expr(whole_row).alias(name) if name == first else F.col(quote(name)) for name in rows.columns),
         F.col(quote(alias)),
     )
+    step, later = join.steps[link.input - 1], (other for other in join.links if other.input > link.input)
+    if step.how != "left" or not any(other.null_safe for other in later):
+        return found_rows
+    # For a later reference by `<=>`, a row that does not satisfy ON is one of nulls.
+    return found_rows.withColumn(alias, F.expr(f"IF(coalesce({step.on}, FALSE), {quote(alias)}, NULL)"))
 
 
 def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> DataFrame:
@@ -135,11 +143,14 @@ def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> 
 
     Returns:
         For each row of the stream the scope columns, `position`, `row` (struct of the SELECT list; null if the stream
-        row has no result row) and `null_key`: whether that is because a key of an inner join is null (KIP-962).
+        row has no result row) and `null_key`: whether that is because a key of an inner join is null (KIP-962) although
+        each input from which it is taken has a row.
     """
     inner = [link for link in join.links if join.steps[link.input - 1].how == "inner"]
-    exists = {link.over: f"{quote(join.inputs[link.over].alias)} IS NOT NULL" for link in inner}
-    missing = " OR ".join(f"({exists[link.over]} AND {null_reference(link)})" for link in inner) or "FALSE"
+    exists = [f"{quote(item.alias)} IS NOT NULL" for item in join.inputs]
+    known = [" AND ".join(exists[place] for place in sorted(link.places)) for link in inner]
+    nulls = (f"({each} AND {null_reference(link)})" for each, link in zip(known, inner, strict=True))
+    missing = " OR ".join(nulls) or "FALSE"
     return meaning_of_matched(rows.withColumn(NULL_KEY, F.expr(missing)), join).select(
         *(F.col(quote(name)) for name in scope),
         F.col(POSITION).alias("position"),

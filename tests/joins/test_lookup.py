@@ -1,6 +1,7 @@
 """Look-ups of a stream: equal to an event-by-event oracle however they are cut, and no task gets all null keys."""
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,29 +11,19 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from lakehouse.session import settings
 from pipelines.joins.lookup import as_rows, look_up, whole
-from pipelines.joins.versions import timed, versions
+from pipelines.joins.versions import timed
 from pipelines.spec.statement.added_columns import POSITION
 from pipelines.spec.statement.semantics import ALWAYS
 from tests.joins.claims import literal
-from tests.joins.epochs import bound, key_types
-from tests.joins.streams import stream_rows
+from tests.joins.epochs import bound
+from tests.joins.lookup_histories import compared
 
-SCOPE = [StructField("_case", IntegerType()), StructField("_cut", IntegerType()), StructField("_epoch", IntegerType())]
-NAMES = [field.name for field in SCOPE]
 EVENT = StructType([StructField("n", IntegerType()), StructField("a", IntegerType()), StructField("b", StringType())])
 ITEM = StructType([StructField("id", IntegerType()), StructField("ref", StringType()), StructField("v", IntegerType())])
 NAMED = StructType([StructField("name", StringType()), StructField("w", IntegerType())])
-PLACE = StructField(POSITION, LongType())
-CHANGED_AT = StructField("position", LongType())
 SCHEMAS = {"events": EVENT, "items": ITEM, "names": NAMED}
 KEYS = {"events": ("n",), "items": ("id",), "names": ("name",)}
 CASES = 120
-
-
-def changes_schema(row: StructType) -> StructType:
-    key = StructField("key", StructType([StructField("k0", row[0].dataType)]))
-    version = StructField("version", LongType())
-    return StructType([*SCOPE, CHANGED_AT, version, key, StructField("old", row), StructField("new", row)])
 
 
 STATEMENTS = {
@@ -65,56 +56,13 @@ def oracle(which: str, event: tuple, items: dict, names: dict) -> tuple | None:
 @pytest.mark.parametrize("which", STATEMENTS)
 def test_each_row_meets_what_there_was_at_its_position(spark: SparkSession, which: str) -> None:
     """Random histories, whole, cut at random, and one event an epoch: the rows of an oracle in plain Python."""
-    chosen = random.Random(which)
-    events: list[tuple] = []
-    changed: dict[str, list[tuple]] = {"items": [], "names": []}
-    held: dict[str, list[tuple]] = {"items": [], "names": []}
-    expected: dict[tuple[int, int], list[tuple]] = {}
-    for case in range(CASES):
-        history = [_step(chosen, number) for number in range(1, 25)]
-        numbers = list(range(1, 25))
-        some = sorted(chosen.sample(numbers, chosen.randint(1, 8)))
-        for cut, ends in enumerate(([24], sorted({*some, 24}), numbers)):
-            tables: dict[str, dict[Any, tuple]] = {"items": {}, "names": {}}
-            epoch = 0
-            for number, (side, row) in enumerate(history, start=1):
-                scope = (case, cut, epoch)
-                if side == "events":
-                    events.append((*scope, number, *row))
-                    made = oracle(which, row, tables["items"], tables["names"])
-                    if made is not None:
-                        expected.setdefault((case, cut), []).append(made)
-                else:
-                    key, new = row
-                    old = tables[side].pop(key, None)
-                    if new is not None:
-                        tables[side][key] = new
-                    if old != new:
-                        changed[side].append((*scope, number, number, (key,), old, new))
-                if number in ends:
-                    for name, table in tables.items():
-                        held[name] += [(*scope, *values) for values in table.values()]
-                    epoch += 1
     join = bound(STATEMENTS[which], KEYS, SCHEMAS, {"events": "stream"})
-    types = key_types(join, SCHEMAS)
-    tables_of = {
-        place: versions(
-            literal(spark, changed[item.source], changes_schema(SCHEMAS[item.source])),
-            literal(spark, held[item.source], StructType([*SCOPE, *SCHEMAS[item.source]])),
-            item,
-            types[place],
-            NAMES,
-            beginning=ALWAYS,
-            ties=["version"],
-        )
-        for place, item in enumerate(join.inputs)
-        if place
-    }
-    stream = literal(spark, events, StructType([*SCOPE, PLACE, *EVENT]))
-    rows = stream_rows(stream, join, types, tables_of, NAMES)
-    found: dict[tuple[int, int], list[tuple]] = {}
-    for row in rows.where("row IS NOT NULL").orderBy("position").collect():
-        found.setdefault((row["_case"], row["_cut"]), []).append(tuple(row["row"]))
+
+    def meant(event: tuple, tables: Mapping[str, dict[Any, tuple]]) -> tuple | None:
+        items, names = ({key: row for (key,), row in tables[name].items()} for name in ("items", "names"))
+        return oracle(which, event, items, names)
+
+    found, expected = compared(spark, join, SCHEMAS, _step, meant, random.Random(which), CASES)
     assert found == expected
     assert sum(map(len, expected.values())) > CASES
 
@@ -126,9 +74,9 @@ def _step(chosen: random.Random, number: int) -> tuple[str, tuple]:
     if side == "items":
         key = chosen.choice([1, 2, 3])
         new = (key, chosen.choice(["X", "Y", None]), chosen.choice([1, 4, 5, None]))
-        return side, (key, chosen.choice([new, new, None]))
+        return side, ((key,), chosen.choice([new, new, None]))
     name = chosen.choice(["X", "Y", "Z"])
-    return side, (name, chosen.choice([(name, chosen.choice([4, 5, None])), (name, 6), None]))
+    return side, ((name,), chosen.choice([(name, chosen.choice([4, 5, None])), (name, 6), None]))
 
 
 def test_of_two_changes_at_one_position_the_later_version_counts(spark: SparkSession) -> None:

@@ -213,7 +213,8 @@ class Lookups:
         for place in range(1, len(self._bound.join.inputs)):
             item, table = self._bound.join.inputs[place], self._bound.table(place)
             rows = read_rows(self._workspace.spark, table, table.version)
-            refuse_keys(table.address.label, item.key, duplicates_in_table(rows, item.key))
+            twice = duplicates_in_table(rows, item.key, may_be_absent=item.may_be_absent)
+            refuse_keys(table.address.label, item.key, twice)
         raise DuplicateKey(
             self._bound.join.name,
             "a row of the stream met more than one row of a table",

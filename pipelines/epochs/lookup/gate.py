@@ -91,7 +91,15 @@ def _table(workspace: Workspace, epoch: Epoch[BoundJoin], link: Link) -> LookedU
     item, table = bound.join.inputs[link.input], bound.table(link.input)
     names = bound.used(item.source)
     rows = rows_of(workspace, replace(item, columns=names), table, table.version)
-    looked_up = LookedUp(item.key, link.expressions, rows, is_small=table.size <= limits.SMALL_BYTES, size=table.size)
+    looked_up = LookedUp(
+        item.key,
+        link.expressions,
+        rows,
+        link.null_safe,
+        item.may_be_absent,
+        is_small=table.size <= limits.SMALL_BYTES,
+        size=table.size,
+    )
     known = workspace.file.sources.get(item.source)
     is_global = known is not None and known.kind == "global_table"
     if is_global or plan.strategy != "incremental" or not _has_changed(plan, item.source):

@@ -52,6 +52,8 @@ def bind(
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
     where = scope.resolve(statement.where) if statement.where else None
     links = list(references(statement, scope))
+    if statement.reads_stream:
+        links.sort(key=lambda link: link.input)  # each input may need all inputs before it
     pairing = _pairing(statement, scope, steps)
     window = window_of(statement, scope) if statement.is_windowed else None
     looking_up = tuple(watermarks_of(tables[:1])) if statement.reads_stream and not window else ()

@@ -55,7 +55,8 @@ def _resolved(statement: Statement, scope: Scope) -> Iterator[Link]:
         if len(over) == 1:
             yield Link(link.side, written, over[0], link.null_safe)
             continue
-        followed = _followed(statement, found, places, over)
+        # A changed row of a table adds no row to a stream, so that nothing is followed.
+        followed = over[-1] if statement.reads_stream else _followed(statement, found, places, over)
         if followed is None:
             name, about = statement.sides[link.side].source, link.expressions[0]
             problem = f"ON: each input from which a part of the key of {name} is taken may be absent"
@@ -79,8 +80,6 @@ def _objection(
         )
     if len(over) == 1:
         return None
-    if statement.reads_stream:
-        return Objection(f"ON: the key of {name} must be taken from one other input", about=about)
     if over[-1] > link.side:
         problem = f"ON: parts of the key of {name} are taken from inputs after it"
         return Objection(problem, "write an alias before each column", about)

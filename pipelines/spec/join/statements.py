@@ -116,11 +116,6 @@ def _unsupported(examined: Examined, semantics: str) -> Iterator[Objection]:
     if examined.is_split and semantics != "strict":
         problem = f"semantics `{semantics}`: a statement of several streams"
         yield Objection(problem, "write joins of two, each of which reads the one before, or use `semantics: strict`")
-    for statement in examined.statements:
-        absent = [side.source for side in statement.sides if side.may_be_absent] if statement.reads_stream else []
-        for name in absent:
-            problem = f"FROM: keys of `{name}` may be null; a stream that looks up such a result is not yet supported"
-            yield Objection(problem, "join the stream with other tables", "FROM")
     for statement in () if examined.is_split else examined.statements:
         yield from unlike_kafka(statement, semantics)
 

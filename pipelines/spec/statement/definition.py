@@ -66,7 +66,7 @@ class Link:
         expressions: The expression that equals each column of its key, as Spark SQL over columns of the referencing
             input.
         over: The place of the referencing input; of several inputs, the one through which the reference is followed
-            from a changed row of the referenced input.
+            from a changed row of the referenced input; in a join with a stream, where nothing is followed, the last.
         null_safe: The positions of the expressions that `<=>` compares, for which null is a value.
         overs: If the expressions are over several inputs: for each expression the place of its input; else empty.
         parts: The parts of the key that the expressions equal; empty for the whole key.
@@ -83,6 +83,11 @@ class Link:
     def needed(self) -> set[int]:
         """The places of the inputs whose rows must be known to find the rows to which it leads."""
         return set(range(self.input)) if self.overs else {self.over}
+
+    @property
+    def places(self) -> set[int]:
+        """The places of the inputs from which the parts of the key are taken."""
+        return set(self.overs) or {self.over}
 
     @property
     def followed(self) -> "Link":

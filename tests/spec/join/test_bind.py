@@ -309,14 +309,17 @@ def test_a_part_of_a_reference_is_null_where_its_input_is_absent():
     assert "although the input of its columns is absent" in fault
 
 
-def test_a_stream_looks_up_a_table_by_a_key_from_one_input():
+def test_a_stream_looks_up_a_table_by_a_key_with_parts_from_several_inputs():
+    """In the order of FROM, also by parts from inputs that may be absent: nothing is followed."""
     statement = taken_apart(
         "SELECT d.* FROM departures d LEFT JOIN planes p ON d.tail = p.tailnum "
-        "LEFT JOIN crews c ON c.num = p.seats AND c.on_day = d.day"
+        "LEFT JOIN crews c ON c.num = p.seats AND c.on_day = d.day LEFT JOIN planes q ON d.other = q.tailnum"
     )
-    columns = COLUMNS | {"departures": ["flight_id", "at", "tail", "day"]}
-    (fault,) = complaints(lambda: bind(statement, columns))
-    assert "the key of crews must be taken from one other input" in fault
+    columns = COLUMNS | {"departures": ["flight_id", "at", "tail", "other", "day"]}
+    of_planes, of_crews, of_others = bind(statement, columns).links
+    assert (of_planes.input, of_crews.input, of_others.input) == (1, 2, 3)
+    assert (of_crews.overs, of_crews.places, of_crews.needed) == ((1, 0), {0, 1}, {0, 1})
+    assert (of_planes.places, of_others.places) == ({0}, {0})
 
 
 def test_a_column_without_alias_that_is_not_of_the_input_that_it_seems_to_be_of():

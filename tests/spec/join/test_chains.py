@@ -316,3 +316,15 @@ def test_it_is_explained_what_nulls_in_a_key_say():
     found = explain(file({**PAIRS, "x": "SELECT r.*, b.w FROM r JOIN b ON r.v = b.id"}), "x")
     assert "a null in the key of r says which side a row lacks: `<=>` finds such a row, `=` does not" in found.notes
     assert any("source rows with a null in their key are skipped" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("kind", ["s", "t"])
+def test_a_stream_that_looks_up_nulls_is_explained(kind):
+    keys = {**KEYS, "x": {"key": "nr", "kind": "stream"}}
+    sources = {name: key if isinstance(key, dict) else {"key": key} for name, key in keys.items()}
+    sql = f"SELECT x.nr, r.v FROM x LEFT JOIN {kind} r ON x.id = r.id AND x.tail <=> r.tail"
+    joins = {name: {"sql": each} for name, each in {**PAIRS, "found": sql}.items()}
+    content = {"pipeline": "p", "storage": {"path": "lake"}, "sources": sources, "joins": joins}
+    notes = explain(PipelineFile.model_validate(content), "found").notes
+    assert any("a null key matches nothing" in note for note in notes)
+    assert any(f"a null in the key of {kind} says which side a row lacks" in note for note in notes) == (kind == "s")

@@ -1,0 +1,114 @@
+"""Random histories of a stream and the tables that it looks up, whole, cut at random, and one event an epoch."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from pipelines.joins.versions import versions
+from pipelines.spec import ResolvedQuery
+from pipelines.spec.statement.added_columns import POSITION
+from pipelines.spec.statement.semantics import ALWAYS
+from tests.joins.claims import literal
+from tests.joins.epochs import key_types
+from tests.joins.streams import stream_rows
+
+SCOPE = [StructField("_case", IntegerType()), StructField("_cut", IntegerType()), StructField("_epoch", IntegerType())]
+NAMES = [field.name for field in SCOPE]
+PLACE = StructField(POSITION, LongType())
+CHANGED_AT = StructField("position", LongType())
+EVENTS = 24
+
+Step = tuple[str, tuple]
+"""An event: the name of its source, and the row of the stream, or the key of a table and its new row or None."""
+
+Made = dict[tuple[int, int], list[tuple]]
+"""The rows of a result, by the number of the case and that of the cut."""
+
+
+def compared(
+    spark: SparkSession,
+    join: ResolvedQuery,
+    schemas: Mapping[str, StructType],
+    step: Callable[[random.Random, int], Step],
+    oracle: Callable[[tuple, Mapping[str, dict[Any, tuple]]], tuple | None],
+    chosen: random.Random,
+    cases: int,
+) -> tuple[Made, Made]:
+    """
+    Compute what the rows of a stream meet in random histories.
+
+    Args:
+        spark: The session.
+        join: The join; its first input is the stream.
+        schemas: The columns of each source; those of a table begin with its key.
+        step: Makes an event, given its number.
+        oracle: Says what a row of the stream makes of the tables as they are; None for nothing.
+        chosen: Makes the choices.
+        cases: The number of histories.
+
+    Returns:
+        What `look_up` makes of them, and what the oracle does.
+    """
+    stream = join.inputs[0].source
+    events: list[tuple] = []
+    changed: dict[str, list[tuple]] = {name: [] for name in schemas if name != stream}
+    held: dict[str, list[tuple]] = {name: [] for name in changed}
+    expected: Made = {}
+    for case in range(cases):
+        history = [step(chosen, number) for number in range(1, EVENTS + 1)]
+        for cut, ends in enumerate(_cuts(chosen)):
+            tables: dict[str, dict[Any, tuple]] = {name: {} for name in changed}
+            epoch = 0
+            for number, (side, row) in enumerate(history, start=1):
+                scope = (case, cut, epoch)
+                if side == stream:
+                    events.append((*scope, number, *row))
+                    made = oracle(row, tables)
+                    if made is not None:
+                        expected.setdefault((case, cut), []).append(made)
+                else:
+                    key, new = row
+                    old = tables[side].pop(key, None)
+                    if new is not None:
+                        tables[side][key] = new
+                    if old != new:
+                        changed[side].append((*scope, number, number, key, old, new))
+                if number in ends:
+                    for name, table in tables.items():
+                        held[name] += [(*scope, *values) for values in table.values()]
+                    epoch += 1
+    types = key_types(join, schemas)
+    versions_of = {
+        place: versions(
+            literal(spark, changed[item.source], _changes(schemas[item.source], len(item.key))),
+            literal(spark, held[item.source], StructType([*SCOPE, *schemas[item.source]])),
+            item,
+            types[place],
+            NAMES,
+            beginning=ALWAYS,
+            ties=["version"],
+        )
+        for place, item in enumerate(join.inputs)
+        if place
+    }
+    rows = literal(spark, events, StructType([*SCOPE, PLACE, *schemas[stream]]))
+    found: Made = {}
+    for row in (
+        stream_rows(rows, join, types, versions_of, NAMES).where("row IS NOT NULL").orderBy("position").collect()
+    ):
+        found.setdefault((row["_case"], row["_cut"]), []).append(tuple(row["row"]))
+    return found, expected
+
+
+def _cuts(chosen: random.Random) -> Sequence[Sequence[int]]:
+    numbers = list(range(1, EVENTS + 1))
+    return [EVENTS], sorted({*chosen.sample(numbers, chosen.randint(1, 8)), EVENTS}), numbers
+
+
+def _changes(row: StructType, parts: int) -> StructType:
+    key = StructField("key", StructType([StructField(f"k{part}", row[part].dataType) for part in range(parts)]))
+    version = StructField("version", LongType())
+    return StructType([*SCOPE, CHANGED_AT, version, key, StructField("old", row), StructField("new", row)])
