@@ -2,10 +2,11 @@
 
 import json
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -80,9 +81,11 @@ def faults(folder: Path, sql: str, **options: Any) -> list[str]:
     return [f"{fault.path}: {fault.problem} | {fault.hint}" for fault in caught.value.faults]
 
 
-def definitions(file: PipelineFile) -> dict[str, ResolvedQuery]:
+def definitions(
+    file: PipelineFile, columns_of: Mapping[str, Sequence[str]] = MappingProxyType(COLUMNS)
+) -> dict[str, ResolvedQuery]:
     """Each join bound to the columns of the sources and of the joins before it."""
-    columns: dict[str, Sequence[str]] = dict(COLUMNS)
+    columns = dict(columns_of)
     made = {}
     for name in chains_of(file).order:
         made[name] = bind(statement_of(file, name), columns)
@@ -145,6 +148,17 @@ def test_tables_in_a_row_are_looked_up_by_one_part(tmp_path, joined, kinds):
     assert list(file.joins) == [*(f"shop__{number}" for number in range(1, len(kinds) + 1)), "shop"]
     if not kinds:
         assert file.joins["shop"].sql == f"SELECT o.id FROM orders o {joined}"
+
+
+def test_a_part_looks_up_a_table_by_what_streams_and_a_table_have(tmp_path):
+    """The streams are one input of the last part by then, and the table another one."""
+    sources = SOURCES | {"prices": {"key": ["shop", "currency", "region"]}}
+    shops = "LEFT JOIN shops s ON s.shop = o.shop"
+    prices = "LEFT JOIN prices p ON p.shop = o.shop AND p.currency = d.currency AND p.region = s.region"
+    sql = f"SELECT o.id, p.amount FROM orders o JOIN {DELIVERED} {shops} {prices}"
+    file = load(written(tmp_path, {"shop": {"sql": sql}}, sources))
+    of_shops, of_prices = definitions(file, COLUMNS | {"prices": COLUMNS["shops"]})["shop"].links
+    assert (of_shops.places, of_prices.places, of_prices.overs) == ({0}, {0, 1}, (0, 0, 1))
 
 
 def test_the_result_of_a_join_is_a_stream_if_its_first_input_is(tmp_path):
