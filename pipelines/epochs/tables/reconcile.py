@@ -19,7 +19,7 @@ from lakehouse.publish import STAGED_COUNTS
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, read, read_rows
-from lakehouse.values import comparable
+from lakehouse.values import comparable, is_collated
 from lakehouse.writes import TargetVersions
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
@@ -152,7 +152,7 @@ def _without_equal_rows(
     bound, key = epoch.bound, epoch.bound.join.key
     columns = list(bound.columns)
     is_small = sum(table.size for table in bound.sources) <= limits.SMALL_BYTES
-    if is_small or any("collate" in bound.columns[name].dataType.simpleString() for name in key):
+    if is_small or any(is_collated(bound.columns[name].dataType) for name in key):
         return _Rest(old, new)  # keys under a collation that are equal may be in different parts
     if subset is not None:
         old, new = subset.rows(old), subset.rows(new)
