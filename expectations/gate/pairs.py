@@ -3,6 +3,9 @@ The gate of a join in which rows match in any number: checks its change set, or 
 
     staged keys, changed rows ──► keys of each side to check ──► all rows that share a value with them ──► statement
 
+Rows of the left side may have the values of rows that they look up. These are looked up in whole tables, and left rows
+with a value are those that refer, step by step, to a row with it.
+
 For a row to check, the gate has every row of the other side with its value, so that the plain statement finds every
 match of it. That shows a pair that does not match, a match that is missing, and an unmatched row beside a match. Where
 WHERE or an inner look-up may hide a pair, some further rows that share a value are checked, too; a row whose only
@@ -46,6 +49,8 @@ class Paired:
 
     Args:
         places: The indexes in FROM of the left and of the right input.
+        over: For each of them the index in FROM of the input whose columns give its rows their values: itself, or for
+            the left input one that it looks up before.
         values: For each of them the Spark SQL of what the equalities of ON compare, over the aliases.
         types: The types in which these are compared.
         keys: For each of them the names of its key in the result.
@@ -54,6 +59,7 @@ class Paired:
     """
 
     places: tuple[int, int]
+    over: tuple[int, int]
     values: tuple[tuple[str, ...], tuple[str, ...]]
     types: tuple[DataType, ...]
     keys: tuple[tuple[str, ...], tuple[str, ...]]
@@ -352,10 +358,21 @@ class _Gate:
         known = NO_LITERALS if self._sources.size <= limits.LITERAL_BYTES else self._trusted(side, keys)
         return with_keys(item.keyed, item.key, key_struct(item.key, item.types), keys, known)
 
+    def _values(self, side: int, rows: DataFrame) -> DataFrame:
+        """Return the distinct values of some rows of one side, as WANTED."""
+        place, over = self.paired.places[side], self.paired.over[side]
+        if over != place:
+            statement, (_, right) = self._sources.statement, self.paired.places
+            tables = [item.keyed for item in self._sources.inputs[:right]]
+            tables[place] = rows
+            row = row_struct(self._sources.inputs[over].rows.columns, f"{quote(statement.aliases[over])}.")
+            rows = statement.up_to(right, row).over(tables).select("key.*")
+        return driver_copy(self._valued(side, rows).select(F.col(VALUE).alias(WANTED)).distinct())
+
     def _valued(self, side: int, rows: DataFrame) -> DataFrame:
-        """Add to rows of one side their VALUE; leave out rows without one."""
+        """Add their VALUE to the rows that give one side its values; leave out rows without one."""
         parts = self.paired.values[side]
-        alias = self._sources.statement.aliases[self.paired.places[side]]
+        alias = self._sources.statement.aliases[self.paired.over[side]]
         cast = (f"CAST({sql} AS {type_sql(kind)})" for sql, kind in zip(parts, self.paired.types, strict=True))
         named = rows.alias(alias).where("NOT (" + " OR ".join(f"({sql}) IS NULL" for sql in parts) + ")")
         return named.withColumn(VALUE, F.expr(numbered(cast)))
@@ -377,18 +394,22 @@ class _Gate:
         return own[side].withColumn(CHECKED, F.lit(True)).unionByName(partners)
 
     def _with_value(self, side: int, others: DataFrame) -> DataFrame:
-        """Return the rows of one side that have a value of some rows of the other side."""
-        item = self._sources.inputs[self.paired.places[side]]
-        values = driver_copy(self._valued(1 - side, others).select(F.col(VALUE).alias(WANTED)).distinct())
-        alias = quote(self._sources.statement.aliases[self.paired.places[side]])
-        rows = item.keyed
+        """Return the rows of one side that have a value of some rows of the other side, and maybe others."""
+        place, over = self.paired.places[side], self.paired.over[side]
+        values = self._values(1 - side, others)
+        alias = quote(self._sources.statement.aliases[over])
+        rows = self._sources.inputs[over].keyed
         columns = {f"{alias}.{quote(name)}": name for name in rows.columns}
         named = [columns.get(sql) for sql in self.paired.values[side]]
         if None not in named and self._sources.size > limits.LITERAL_BYTES:  # columns, whose literals skip files
             predicate = trusted(values.select(F.col(WANTED).alias("key"))).predicate([name or "" for name in named])
             rows = rows if predicate is None else rows.where(predicate)
         valued = self._valued(side, rows)
-        return valued.join(F.broadcast(values), on=F.expr(f"{VALUE} = {WANTED}"), how="left_semi").drop(VALUE)
+        found = valued.join(F.broadcast(values), on=F.expr(f"{VALUE} = {WANTED}"), how="left_semi").drop(VALUE)
+        if over == place:
+            return found
+        keys = self._sources.referring_to(over, found.select(self._key(over)))
+        return self._with_key(side, driver_copy(keys.distinct()))
 
     def _trusted(self, side: int, keys: DataFrame) -> Pruning:
         """Return the pruning of keys of rows of one side."""

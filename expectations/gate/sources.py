@@ -230,6 +230,25 @@ class Sources:
                 reached[place] = reached[place].unionAll(found) if place in reached else found
         return reached
 
+    def referring_to(self, place: int, keys: DataFrame) -> DataFrame:
+        """
+        Find the rows of the input that keys the result which refer to some rows of an input, step by step.
+
+        Args:
+            place: The index in FROM of the input.
+            keys: The keys of its rows, as `key`.
+
+        Returns:
+            `key` of these rows, and maybe of others.
+        """
+        references = {reference.input: reference for reference in self.references}
+        found = keys.select("key", F.lit(place).alias("cause"))
+        while place in references:
+            (found,) = self._collected(found.distinct())
+            over = references[place].over
+            found, place = self._referring(over, [references[place]], {place: found}), over
+        return found.select("key")
+
     def check_reads(self, wanted: Mapping[int, DataFrame]) -> None:
         """
         Check that change feeds, and the rows of inputs with some keys, are what another way to read them finds.

@@ -242,8 +242,8 @@ def _value_types(
 ) -> tuple[DataType, ...]:
     """Return the types in which the values of the rows of a pairing are compared."""
     sides = []
-    for place, values in zip(pairing.places, pairing.values, strict=True):
-        kinds = _expression_types(workspace, join, place, values, tables)
+    for link, values in zip(pairing.links, pairing.values, strict=True):
+        kinds = _expression_types(workspace, join, link.over, values, tables)
         sides.append([*zip((value.replace("`", "") for value in values), kinds, strict=True)])
     compared = _Compared(f"joins.{join.name}.sql", "their values", "cast one of them to the type of the other")
     types = compared.types(*sides)

@@ -99,13 +99,39 @@ def affected_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = 
         keys = [] if own is None else [_keys(own, scope)]
         links = [link for link in join.links if link.over == place and link.input in affected]
         if links:
-            wanted = [(link.followed, _parts_of(link, affected[link.input], sources, scope)) for link in links]
+            wanted = [(link.followed, _parts_of(link, affected[link.input], sources, scope, "parts")) for link in links]
             keys.append(sources.referring(place, wanted))
         if len(keys) == 1 and own is not None:
             affected[place] = keys[0]
         elif keys:
             affected[place] = sources.materialize(f"affected_{place}", _union(keys).distinct())
     return affected
+
+
+def referring_keys(
+    place: int, keys: DataFrame, join: ResolvedQuery, sources: Sources, scope: Sequence[str], name: str
+) -> DataFrame:
+    """
+    Follow references back from rows of an input, step by step, to the rows of the input that keys the result.
+
+    Args:
+        place: The input.
+        keys: The keys of its rows: the scope columns and `key`.
+        join: The join.
+        sources: The inputs of the epoch.
+        scope: Columns that separate independent histories.
+        name: Under what name to materialize the keys of each step.
+
+    Returns:
+        The scope columns and `key` of the rows that refer to them at the end of the epoch, each at least once; for
+        parts of a key from several inputs also of others. The keys themselves if the input keys the result.
+    """
+    while place not in join.members:
+        (link,) = (link for link in join.links if link.input == place)
+        keys = sources.materialize(f"{name}_{place}", keys.distinct())
+        parts = _parts_of(link, keys, sources, scope, f"{name}_parts")
+        place, keys = link.over, sources.referring(link.over, [(link.followed, parts)])
+    return keys
 
 
 def change_set(
@@ -279,7 +305,7 @@ def _referenced_by_several(
     return joined.where("key IS NOT NULL")
 
 
-def _parts_of(link: Link, keys: DataFrame, sources: Sources, scope: Sequence[str]) -> DataFrame:
+def _parts_of(link: Link, keys: DataFrame, sources: Sources, scope: Sequence[str], name: str) -> DataFrame:
     """Return the parts of keys of a referenced input through which a reference is followed; mostly the whole keys."""
     if not link.overs:
         return keys
@@ -287,7 +313,7 @@ def _parts_of(link: Link, keys: DataFrame, sources: Sources, scope: Sequence[str
     plain = [f"key.k{part} IS NOT NULL" for n, part in enumerate(followed.parts) if n not in followed.null_safe]
     own = F.expr(numbered(f"key.k{part}" for part in followed.parts)).alias("key")
     parts = keys.where(" AND ".join(plain) or "TRUE").select(*(F.col(quote(name)) for name in scope), own)
-    return sources.materialize(f"parts_{link.input}", parts.distinct())
+    return sources.materialize(f"{name}_{link.input}", parts.distinct())
 
 
 def _keys(frame: DataFrame, scope: Sequence[str]) -> DataFrame:

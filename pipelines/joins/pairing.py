@@ -55,14 +55,16 @@ class _Pairs(Partners):
         join, places = self._join, self._pairing.places
         held = self._rows(self._touched)
         own = {place: self._images(place, held[place], self._touched[place]) for place in self._touched}
-        partners = {place: self._partners(place, own[other]) for place, other in (places, places[::-1]) if other in own}
+        valued = {place: self._valued(place, rows, f"valued_{place}") for place, rows in own.items()}
+        both = (places, places[::-1])
+        partners = {place: self._partners(place, valued[other]) for place, other in both if other in valued}
         rows = self._rows(partners)
         beside = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
         state = {place: self._side(place, own, beside) for place in places}
         add_looked_up(state, join, self._types, self._sources, self._scope)
         inputs = [state[place] for place in range(len(join.inputs))]
-        both = meaning(inputs, join, [*self._scope, IMAGE], of_touched=True)
-        return difference(both, join.key, self._scope)
+        meant = meaning(inputs, join, [*self._scope, IMAGE], of_touched=True)
+        return difference(meant, join.key, self._scope)
 
     def _images(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
         """Return the touched rows of a side, before and after the changes."""

@@ -1,7 +1,8 @@
 """
 The rows of two inputs that an epoch can let match or part: the touched rows of both, and their partners.
 
-Partners are the rows of the other side that have a value which a touched row has, or had within the epoch.
+Partners are the rows of the other side that have a value which a touched row has, or had within the epoch. The value of
+a row of the left side may be that of a row which it looks up before. Untouched rows look up rows that did not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 from lakehouse.changes import key_struct, null_key
 from lakehouse.sqltext import quote, row_struct
 from pipelines.joins.difference import IMAGE, NEW
-from pipelines.joins.kernel import KeyTypes, Sources, add_looked_up, null_reference, reference
+from pipelines.joins.kernel import KeyTypes, Sources, add_looked_up, null_reference, reference, referring_keys
 from pipelines.joins.meaning import meaning
 from pipelines.spec import Output, Pairing, ResolvedQuery
 
@@ -52,23 +53,46 @@ class Partners:
         keyless = {place: null_key(item.key, may_be_absent=item.may_be_absent) for place, item in items.items()}
         return {place: rows.where(f"NOT {keyless[place]}") for place, rows in found.items()}
 
-    def _partners(self, place: int, others: DataFrame) -> DataFrame:
-        """Return the keys of the untouched rows of a side that have a value of touched rows of the other side."""
-        values = self._values(self._pairing.other(place), others, f"values_of_partners_{place}")
-        link = self._pairing.links[self._pairing.side(place)]
-        found = self._sources.referring(place, [(link, values)])
+    def _partners(self, place: int, valued: DataFrame) -> DataFrame:
+        """
+        Return the keys of the untouched rows of a side that have a value of touched rows of the other side.
+
+        Args:
+            place: The side.
+            valued: The rows from which the touched rows of the other side have their values.
+        """
+        values = self._values(self._pairing.other(place), valued, f"values_of_partners_{place}")
+        found = self._with_value(place, values, f"partners_through_{place}")
         return self._sources.materialize(f"partners_{place}", self._untouched(place, found).distinct())
+
+    def _with_value(self, place: int, values: DataFrame, name: str) -> DataFrame:
+        """Return the keys of the rows of a side with one of the values at the end of the epoch, and maybe of others."""
+        link = self._pairing.links[self._pairing.side(place)]
+        found = self._sources.referring(link.over, [(link, values)])
+        return referring_keys(link.over, found, self._join, self._sources, self._scope, name)
 
     def _accompanied(self, place: int, rows: DataFrame, doubtful: DataFrame) -> DataFrame:
         """Return those of the doubtful keys of partners whose rows match an untouched row of the other side."""
         other = self._pairing.other(place)
         partners = self._with_keys(place, rows, doubtful)
-        link = self._pairing.links[self._pairing.side(other)]
-        values = self._values(place, partners, f"values_of_doubtful_{place}")
-        keys = self._untouched(other, self._sources.referring(other, [(link, values)])).distinct()
+        valued = self._valued(place, partners, f"valued_doubtful_{place}")
+        values = self._values(place, valued, f"values_of_doubtful_{place}")
+        keys = self._untouched(other, self._with_value(other, values, f"others_through_{place}")).distinct()
         keys = self._sources.materialize(f"others_{place}", keys)
         held = self._with_keys(other, self._rows({other: keys})[other], keys)
         return self._met(place, partners, other, held, "accompanied")
+
+    def _valued(self, place: int, rows: DataFrame, name: str) -> DataFrame:
+        """Return the rows from which rows of a side, in images or untouched, have their values: mostly these rows."""
+        over = self._pairing.links[self._pairing.side(place)].over
+        if over == place:
+            return rows
+        return self._rows_of(over, self._with_look_ups(place, rows, name))
+
+    def _rows_of(self, place: int, found: DataFrame) -> DataFrame:
+        """Return the rows of an input from structs, whose alias may be the name of one of their columns."""
+        alias = self._join.inputs[place].alias
+        return found.select(*(F.col(quote(name)) for name in self._scope), f"{quote(alias)}.*")
 
     def _with_look_ups(self, place: int, rows: DataFrame, name: str) -> DataFrame:
         """
@@ -113,10 +137,10 @@ class Partners:
         further = (F.col(quote(another, name)).alias(name) for name in also)
         return joined.select(*scopes, F.expr(key).alias(KEY), *further)
 
-    def _values(self, place: int, rows: DataFrame, name: str) -> DataFrame:
+    def _values(self, place: int, valued: DataFrame, name: str) -> DataFrame:
         """Return the distinct values of rows of a side as `key`, materialized under a name; a null has no value."""
         link = self._pairing.links[self._pairing.side(place)]
-        found = rows.alias(self._join.inputs[place].alias).where(f"NOT {null_reference(link)}")
+        found = valued.alias(self._join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
         value = F.expr(reference(link, self._types[link.input])).alias(KEY)
         distinct = found.select(*(F.col(quote(name)) for name in self._scope), value).distinct()
         return self._sources.materialize(name, distinct)

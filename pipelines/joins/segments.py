@@ -120,13 +120,13 @@ class _Segments(Partners):
         places = self._pairing.places
         held = self._rows(self._touched)
         own = {place: self._touched_versions(place, held[place]) for place in self._touched}
-        plain = {place: self._plain(place, found) for place, found in own.items()}
+        valued = {place: self._valued_versions(place, found) for place, found in own.items()}
         both = (places, places[::-1])
-        partners = {place: self._partners(place, plain[other]) for place, other in both if other in plain}
+        partners = {place: self._partners(place, valued[other]) for place, other in both if other in valued}
         rows = self._rows(partners)
         beside = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
         left, right = (self._side(place, own, beside) for place in places)
-        left = self._pieces(left) if self._join.matches_looked_up else left
+        left = self._pieces(left, "pieces_before") if self._join.matches_looked_up else left
         pairs = self._sources.materialize("segments", self._matching(left, right))
         found = self._as_segments(pairs, (0, 1))
         for side, is_outer in enumerate(self._pairing.outer):
@@ -141,10 +141,10 @@ class _Segments(Partners):
         found = self._versions(place, looked_up, is_touched=True)
         return self._sources.materialize(f"versions_{place}", found)
 
-    def _plain(self, place: int, found: DataFrame) -> DataFrame:
-        """Return the rows of versions of a side, whose alias may be the name of one of their columns."""
-        alias = self._join.inputs[place].alias
-        return found.select(*(F.col(quote(name)) for name in self._scope), f"{quote(alias)}.*")
+    def _valued_versions(self, place: int, found: DataFrame) -> DataFrame:
+        """Return the rows from which versions of rows of a side have their values at any position."""
+        over = self._pairing.links[self._pairing.side(place)].over
+        return self._rows_of(over, found if over == place else self._pieces(found, "valued_before"))
 
     def _versions(self, place: int, rows: DataFrame, *, is_touched: bool) -> DataFrame:
         """Return the versions of rows of a side in which they exist: what VERSION names, and a struct of the row."""
@@ -168,14 +168,12 @@ class _Segments(Partners):
             parts.append(self._versions(place, beside[place], is_touched=False))
         return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
 
-    def _pieces(self, left: DataFrame) -> DataFrame:
+    def _pieces(self, left: DataFrame, name: str) -> DataFrame:
         """Split versions of left rows where what they look up before the pairing changes: START, END, what ON uses."""
         key, start, end, _ = _named(0)
         known = {KEY: F.col(key), START: F.col(start), END: F.col(end), CAUSE: F.lit(None).cast("int")}
         before = self._join.up_to(self._pairing.right, (Output("kept", "TRUE"),))
-        pieces = with_look_ups(
-            left.withColumns(known), before, self._types, self._sources, self._scope, "pieces_before"
-        )
+        pieces = with_look_ups(left.withColumns(known), before, self._types, self._sources, self._scope, name)
         kept = meaning_of_matched(pieces, before).where(F.col(ROW).isNotNull())
         looked_up = (self._join.inputs[place].alias for place in self._pairing.looked_up)
         return kept.select(*(F.col(quote(name)) for name in (*left.columns, *looked_up)), START, END)

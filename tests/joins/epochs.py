@@ -54,7 +54,7 @@ def key_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> list[tu
 def value_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> tuple[DataType, ...]:
     """Give the types of the values of a pairing, which are columns, or structs of a column for `<=>`."""
     assert join.pairing is not None
-    schema = schemas[join.inputs[join.pairing.left].source]
+    schema = schemas[join.inputs[join.pairing.over].source]
     found = []
     for expression, is_null_safe in zip(join.pairing.values[0], join.pairing.null_safe, strict=True):
         (kind,) = (field.dataType for field in schema if expression.endswith(f".{quote(field.name)}"))

@@ -134,6 +134,37 @@ ON_LOOKED_UP = _pair(
     outputs=("g", "w"),
 )
 
+RIGHT_WITH_TEXT = table("bid", bid=INT, city=STRING, w=INT, t=STRING)
+OF_TEXT = DOMAIN | {"t": ["p", "p", "q", None], "v": [1, 1, 2, 3, None]}
+
+THROUGH = _pair(
+    "through",
+    tuple((first, how) for first in ("left", "inner") for (how,) in EVERY),
+    "SELECT a.aid, b.bid, a.v, b.w FROM a {0} JOIN g ON a.v = g.gid AND a.city <> 'z' {1} JOIN b ON b.t = g.g",
+    (lambda a, g: equal(a.v, g.gid) and a.city not in ("z", None), lambda a, g, b: equal(b.t, g.g)),
+    tables={"a": LEFT_TABLE, "b": RIGHT_WITH_TEXT, "g": GRANDS},
+    domain=OF_TEXT,
+    inputs=("a", "g", "b"),
+    key=lambda a, g, b: (a.aid, b.bid),
+    row=lambda a, g, b: (a.v, b.w),
+)
+
+NULL_SAFE_THROUGH = _pair(
+    "null-safe-through",
+    (("inner", "inner"), ("inner", "full")),
+    "SELECT a.aid, b.bid, a.city, b.w FROM a {0} JOIN g ON a.v = g.gid {1} JOIN b ON b.t <=> g.g AND b.w <> a.v",
+    (
+        lambda a, g: equal(a.v, g.gid),
+        lambda a, g, b: b.t == g.g and None not in (b.w, a.v) and b.w != a.v,
+    ),
+    tables={"a": LEFT_TABLE, "b": RIGHT_WITH_TEXT, "g": GRANDS},
+    domain=OF_TEXT,
+    inputs=("a", "g", "b"),
+    key=lambda a, g, b: (a.aid, b.bid),
+    row=lambda a, g, b: (a.city, b.w),
+    outputs=("city", "w"),
+)
+
 PLACES = table("x", "y", x=INT, y=INT, g=STRING)
 OF_PLACES = DOMAIN | {"x": [0, 1, 1, 2, None], "y": [0, 1, 1, 2, None], "href": [0, 1, 2, None]}
 
@@ -169,6 +200,30 @@ SEVERAL_INPUTS = _pair(
     outputs=("v", "g", "last"),
 )
 
+THROUGH_STEPS = _pair(
+    "through-steps",
+    tuple(("right", how, how, then) for how in ("left", "inner") for (then,) in EVERY),
+    "SELECT a.aid, b.bid, a.city, b.w, h.g FROM h {0} JOIN a ON a.v = h.gid {1} JOIN g ON g.y = a.y AND g.x = h.href "
+    "{2} JOIN h k ON k.gid = g.y {3} JOIN b ON k.g = b.t AND a.city <> b.city",
+    (
+        lambda h, a: equal(a.v, h.gid),
+        lambda h, a, g: equal(g.y, a.y, g.x, h.href),
+        lambda h, a, g, k: equal(k.gid, g.y),
+        lambda h, a, g, k, b: equal(k.g, b.t) and None not in (a.city, b.city) and a.city != b.city,
+    ),
+    tables={
+        "a": table("aid", aid=INT, city=STRING, v=INT, y=INT),
+        "h": table("gid", gid=INT, g=STRING, href=INT),
+        "b": RIGHT_WITH_TEXT,
+        "g": PLACES,
+    },
+    domain=OF_PLACES | dict.fromkeys(("v", "w", "x", "y", "href", "gid"), FEW) | {"t": ["p", "p", "q", None]},
+    inputs=("h", "a", "g", "h", "b"),
+    key=lambda h, a, g, k, b: (a.aid, b.bid),
+    row=lambda h, a, g, k, b: (a.city, b.w, h.g),
+    outputs=("city", "w", "g"),
+)
+
 NAMED_AS_COLUMN = _pair(
     "named-as-column",
     (("full",),),
@@ -188,7 +243,10 @@ PAIRS = (
     ON_TOP,
     BEFORE,
     ON_LOOKED_UP,
+    THROUGH,
+    NULL_SAFE_THROUGH,
     BOTH_SIDES,
     SEVERAL_INPUTS,
+    THROUGH_STEPS,
     NAMED_AS_COLUMN,
 )

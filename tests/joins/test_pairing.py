@@ -17,11 +17,14 @@ from .pair_shapes import (
     BOTH_SIDES,
     CONDITION,
     NULL_SAFE,
+    NULL_SAFE_THROUGH,
     ON_LOOKED_UP,
     ON_TOP,
     PAIRS,
     SELF,
     SEVERAL_INPUTS,
+    THROUGH,
+    THROUGH_STEPS,
     WHERE,
 )
 from .stars import How, Star, oracle
@@ -37,6 +40,9 @@ IN_FULL_RUNS = {
     BOTH_SIDES.name: {("full", "left")},
     SEVERAL_INPUTS.name: set(),
     ON_LOOKED_UP.name: {("left", "full")},
+    THROUGH.name: {("left", "full")},
+    NULL_SAFE_THROUGH.name: set(),
+    THROUGH_STEPS.name: set(),
 }
 """Of these shapes the other combinations of types are only tried by `make test-all`."""
 

@@ -77,7 +77,8 @@ def paired_of(bound: BoundJoin) -> Paired | None:
     left, right = join.pairing.links
     values, kinds = (left.expressions, right.expressions), bound.types[left.input]
     one, other = (join.inputs[place].may_be_absent for place in join.pairing.places)
-    return Paired(join.pairing.places, values, kinds, join.keys_of_sides, join.pairing.outer, (one, other))
+    over = (left.over, right.over)
+    return Paired(join.pairing.places, over, values, kinds, join.keys_of_sides, join.pairing.outer, (one, other))
 
 
 def reader_of(

@@ -109,7 +109,7 @@ def _pairing(statement: Statement, scope: Scope, steps: Sequence[Step]) -> Pairi
     looked_up = {place for column in columns if (place := scope.place(column)) not in (None, found.left, found.right)}
     on, after = steps[found.right - 1].on, len(statement.sides)
     places = tuple(sorted(place for place in looked_up if place is not None))
-    return Pairing(found.left, found.right, found.how, on, (left, right), null_safe, after, places)
+    return Pairing(found.left, found.right, found.over, found.how, on, (left, right), null_safe, after, places)
 
 
 def _use_same_columns(tables: Sequence[Table]) -> None:

@@ -187,6 +187,8 @@ class Pairing:
     Args:
         left: The place of the left input.
         right: The place of the right input.
+        over: The place of the input whose columns give the rows of the left input their values: the left input itself,
+            or one that it looks up before.
         how: The type of the join.
         on: The whole condition of ON as Spark SQL.
         values: For the left and for the right input, what the equalities of ON compare, as Spark SQL.
@@ -197,6 +199,7 @@ class Pairing:
 
     left: int
     right: int
+    over: int
     how: How
     on: str
     values: tuple[tuple[str, ...], tuple[str, ...]]
@@ -208,7 +211,7 @@ class Pairing:
     def links(self) -> tuple[Link, Link]:
         """The value of a row of the left and of the right input, as a reference to the place after the last input."""
         left, right = (tuple(map(_as_value, values, self.null_safe)) for values in self.values)
-        return Link(self.after, left, self.left), Link(self.after, right, self.right)
+        return Link(self.after, left, self.over), Link(self.after, right, self.right)
 
     @property
     def places(self) -> tuple[int, int]:

@@ -268,7 +268,7 @@ class _Clause:
 
     def _as_pair(self) -> Joined | Objection:
         """Pair each row with all rows that it matches."""
-        found = paired(self.sides, self.keys, self.how, self.on, self._place)
+        found = paired(self.sides, self.keys, self.how, self.on, self._place, self.absent)
         if isinstance(found, Objection):
             return found
         pairing, further = found

@@ -169,8 +169,8 @@ def _key_of_pair_dropped(part: int, found: Inferred, pairing: Pairing) -> Object
         return Objection(problem, wrong[1], wrong[0])
     is_shared = [other.lower() for _, other in keys].count(name.lower()) > 1
     item = f"{side.alias}.{name}" + (f" AS {side.alias}_{name}" if is_shared else "")
-    compared = [one.right if place == pairing.right else one.left for one in pairing.equalities]
-    columns = [end.name for end in compared if isinstance(end, exp.Column)]
+    ends = ((pairing.over, one.left) if place != pairing.right else (place, one.right) for one in pairing.equalities)
+    columns = [end.name for over, end in ends if over == place and isinstance(end, exp.Column)]
     unique = f"; or, if no two rows of {side.source} are equal in {', '.join(columns)}, declare that as its `key:`"
     is_key = not columns or {column.lower() for column in columns} >= {one.lower() for one in side.key}
     return Objection(problem, f"add `{item}` as a column of its own{'' if is_key else unique}", "SELECT")

@@ -3,19 +3,21 @@ Infer a join of two tables of any cardinality: the result has the keys of both t
 
     customers c LEFT JOIN orders o ON o.customer_id = c.id    a customer has many orders or none
     a JOIN b ON a.city = b.city                               a row of each table matches many of the other
+    orders o JOIN customers c ON o.customer = c.id
+      JOIN rates r ON r.region = c.region                     an order has the value of the customer that it looks up
 
-The value of a row is what all equalities of ON compare. Rows meet only if their values are equal; all other conditions
-of ON decide pair by pair.
+The value of a row is what the equalities of ON compare with one input. Rows meet only if their values are equal; all
+other conditions of ON decide pair by pair.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sqlglot import exp
 
 from pipelines.spec.names import nearest
 from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.objection import Objection
-from pipelines.spec.statement.columns import conjuncts, in_key
+from pipelines.spec.statement.columns import conjuncts, in_key, is_null_of_nulls
 from pipelines.spec.statement.definition import How
 from pipelines.spec.statement.statement import Equality, Keys, Pairing, Side
 
@@ -26,10 +28,18 @@ TWO_JOINS = "write two joins of the file: the second one reads the result of the
 
 
 def paired(
-    sides: Sequence[Side], keys: Keys, how: How, on: exp.Expr, place_of: Callable[[exp.Expr], int | None]
+    sides: Sequence[Side],
+    keys: Keys,
+    how: How,
+    on: exp.Expr,
+    place_of: Callable[[exp.Expr], int | None],
+    absent: Collection[int],
 ) -> tuple[Pairing, tuple[exp.Expr, ...]] | Objection:
     """
     Pair the rows of the last input with those of the input that keys the result so far.
+
+    The equalities that give the rows their values have the columns of that input, if any has; else those of the first
+    input that it looks up before whose columns some equalities have.
 
     Args:
         sides: The inputs, the new one last.
@@ -37,6 +47,7 @@ def paired(
         how: The type of join.
         on: The condition of ON.
         place_of: Returns the place of the input of a column; None if it is unknown without a schema.
+        absent: The places of the inputs before it that may have no row.
 
     Returns:
         The pairing, and the conditions of ON that are not an equality of it; or the objection to the join.
@@ -50,26 +61,59 @@ def paired(
         names = " and ".join(sides[place].source for place in keys.members)
         problem = f"ON: {names} key their result together, so {sides[new].source} cannot match many of its rows"
         return Objection(problem, TWO_JOINS, on)
-
-    def places(node: exp.Expr) -> set[int | None]:
-        return {place_of(column) for column in node.find_all(exp.Column)}
-
-    equalities, further = list[Equality](), list[exp.Expr]()
-    for part in conjuncts(on):
-        equality = _equality(part, lambda node: places(node) == {left}, lambda node: places(node) == {new})
-        if equality is not None:
-            equalities.append(equality)
-            continue
-        if None in places(part):
+    found = _equalities(on, new, place_of)
+    usable = [over for over, of in found.items() if over not in absent or _need_a_row(of.values())]
+    over = min(usable, key=lambda place: (place != left, place), default=None)
+    equal = {} if over is None else found[over]
+    further = tuple(part for part in conjuncts(on) if part not in equal)
+    for part in further:
+        if None in map(place_of, part.find_all(exp.Column)):
             hint = "write an alias before each column"
             problem = f"ON: `{as_written(part)}` has a column of an unknown input, in a join that matches many rows"
             return Objection(problem, hint, part)
-        further.append(part)
-    if not equalities:
-        problem = f"ON: no equality compares columns of {sides[left].source} with columns of {sides[new].source}"
-        example = f"{sides[left].alias}.<column> = {sides[new].alias}.<column>"
-        return Objection(problem, f"add one, such as {example}, with an alias before each column", on)
-    return Pairing(left, new, how, tuple(equalities)), tuple(further)
+    if over is None:
+        return _without_values(sides, left, found, on)
+    return Pairing(left, new, how, tuple(equal.values()), over), further
+
+
+def _equalities(
+    on: exp.Expr, new: int, place_of: Callable[[exp.Expr], int | None]
+) -> dict[int, dict[exp.Expr, Equality]]:
+    """Return the equalities of ON between an input and the new one, by the place of the former and as written."""
+    found: dict[int, dict[exp.Expr, Equality]] = {}
+    for part in conjuncts(on):
+        if not isinstance(part, exp.EQ | exp.NullSafeEQ):
+            continue
+        ends = (part.this.unnest(), part.expression.unnest())
+        for one, other in (ends, ends[::-1]):
+            places, others = ({place_of(column) for column in end.find_all(exp.Column)} for end in (one, other))
+            over = places.pop() if len(places) == 1 else None
+            if over is not None and over != new and others == {new}:
+                found.setdefault(over, {})[part] = Equality(one, other, isinstance(part, exp.NullSafeEQ))
+    return found
+
+
+def _need_a_row(equalities: Collection[Equality]) -> bool:
+    """Return whether equalities never hold where the input of their left columns has no row."""
+    return any(not one.is_null_safe and is_null_of_nulls(one.left) for one in equalities)
+
+
+def _without_values(
+    sides: Sequence[Side], left: int, found: Mapping[int, Mapping[exp.Expr, Equality]], on: exp.Expr
+) -> Objection:
+    """Return the objection to an ON without an equality by which the rows of the left side can be found."""
+    keyed, new = sides[left], sides[-1]
+    if found:
+        over = min(found)
+        name, part = sides[over].source, next(iter(found[over]))
+        return Objection(
+            f"ON: `{as_written(part)}` may match rows of {keyed.source} for which {name} has no row",
+            f"look {name} up by JOIN, or compare by `=` a column of it or an expression that is null without it",
+            part,
+        )
+    problem = f"ON: no equality compares columns of {keyed.source} with columns of {new.source}"
+    example = f"{keyed.alias}.<column> = {new.alias}.<column>"
+    return Objection(problem, f"add one, such as {example}, with an alias before each column", on)
 
 
 def misspelled_key(pairing: Pairing, sides: Sequence[Side]) -> tuple[exp.Expr, str] | None:
@@ -77,7 +121,7 @@ def misspelled_key(pairing: Pairing, sides: Sequence[Side]) -> tuple[exp.Expr, s
     ends = (
         (place, end)
         for one in pairing.equalities
-        for place, end in ((pairing.left, one.left), (pairing.right, one.right))
+        for place, end in ((pairing.over, one.left), (pairing.right, one.right))
     )
     for place, end in ends:
         if isinstance(end, exp.Column) and not in_key(end.name, sides[place]):
@@ -85,16 +129,3 @@ def misspelled_key(pairing: Pairing, sides: Sequence[Side]) -> tuple[exp.Expr, s
             if hint:
                 return end, hint
     return None
-
-
-def _equality(
-    part: exp.Expr, is_left: Callable[[exp.Expr], bool], is_right: Callable[[exp.Expr], bool]
-) -> Equality | None:
-    """Return an equality between both inputs; None for any other condition."""
-    if not isinstance(part, exp.EQ | exp.NullSafeEQ):
-        return None
-    one, other = part.this.unnest(), part.expression.unnest()
-    is_null_safe = isinstance(part, exp.NullSafeEQ)
-    if is_left(one) and is_right(other):
-        return Equality(one, other, is_null_safe)
-    return Equality(other, one, is_null_safe) if is_left(other) and is_right(one) else None

@@ -97,7 +97,7 @@ class Equality:
     An equality of ON between two inputs.
 
     Args:
-        left: The expression over the left input.
+        left: The expression over the left input, or over one that it looks up.
         right: The expression over the right input.
         is_null_safe: Whether it is `<=>`, for which null is a value.
     """
@@ -117,12 +117,14 @@ class Pairing:
         right: The place of the right input.
         how: The type of the join.
         equalities: The equalities of ON that compare the values of the rows.
+        over: The place of the input whose columns their left expressions have: the left input, or one that it looks up.
     """
 
     left: int
     right: int
     how: How
     equalities: tuple[Equality, ...]
+    over: int
 
 
 @dataclass(frozen=True)

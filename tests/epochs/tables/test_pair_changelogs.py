@@ -60,6 +60,7 @@ def steps(before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]]) -> 
     [
         pytest.param(True, ("many_full",), 1, id="through the driver"),
         pytest.param(False, ("many_full",), 1, id="through the stage", marks=pytest.mark.slow),
+        pytest.param(True, ("through",), 2, id="by look-ups, through the driver", marks=pytest.mark.slow),
         pytest.param(True, tuple(JOINS), 4, id="all through the driver", marks=pytest.mark.slow),
         pytest.param(False, tuple(JOINS), 3, id="all through the stage", marks=pytest.mark.slow),
     ],

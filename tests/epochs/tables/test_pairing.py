@@ -19,7 +19,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins
 from pipelines.commands.version_ranges import read_range
 from pipelines.epochs.tables import load
-from pipelines.joins import kernel, pairing
+from pipelines.joins import kernel, pairing, partners
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 
@@ -42,6 +42,9 @@ JOINS = {
     "ON a.city = b.city",
     "looked_up": "SELECT a.aid, b.bid, g.g, b.w FROM a LEFT JOIN g ON a.v = g.gid FULL JOIN b "
     "ON a.city = b.city AND (g.g > 'g4' OR b.w > 1)",
+    "through": "SELECT a.aid, b.bid, a.city, p.p, b.w FROM a LEFT JOIN g ON a.v = g.gid LEFT JOIN p ON p.x = a.v "
+    "AND p.y = g.gid FULL JOIN b ON p.p = substring('pqs', b.w + 1, 1) AND a.city <> b.city "
+    "WHERE coalesce(b.gref, 0) < 3",
 }
 FEWER = ("many_full", "null_safe", "on_top")
 CITIES, SEED = ["x", "x", "y", "z", None], 11
@@ -139,7 +142,7 @@ def changed(before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]], k
     [
         pytest.param(True, FEWER, 2, id="through the driver"),
         pytest.param(True, ("both_sides",), 1, id="parts from both sides, through the driver", marks=pytest.mark.slow),
-        pytest.param(False, ("many_full", "narrowed"), 1, id="through the stage"),
+        pytest.param(False, ("many_full", "narrowed", "through"), 1, id="through the stage"),
         pytest.param(True, tuple(JOINS), 4, id="all through the driver", marks=pytest.mark.slow),
         pytest.param(False, tuple(JOINS), 3, id="all through the stage", marks=pytest.mark.slow),
     ],
@@ -346,6 +349,43 @@ def test_the_gate_follows_keys_with_parts_from_both_sides(
         patch.setattr(kernel, "_parts_of", lambda link, keys, *_: keys.selectExpr("named_struct('k0', 99) AS key"))
         with pytest.raises(GateFailed, match="the result changes wherever"):
             lake.joins(joins).run(spark)
+
+
+THROUGH = "SELECT a.aid, b.bid, g.g, b.w FROM a LEFT JOIN g ON a.v = g.gid FULL JOIN b ON g.g = b.city"
+
+
+def no_row_refers(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
+    """Forget the rows of the left side that look up a row with the value of a touched row."""
+    patch.setattr(partners, "referring_keys", lambda place, keys, *_: keys.where("false"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "change", "name"),
+    [
+        (no_row_refers, "UPDATE {b} SET w = 9", "b"),
+        pytest.param(without_old_values, "UPDATE {g} SET g = 'new' WHERE gid = 1", "g", marks=pytest.mark.slow),
+    ],
+)
+def test_the_gate_finds_rows_by_what_they_look_up(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any, change: str, name: str
+) -> None:
+    lake, joins = Pairs(spark, tmp_path), {"result": THROUGH}
+    for table, columns, rows in (
+        ("a", A, "(1, 'x', 1), (2, 'y', 1), (3, 'x', 2), (4, 'x', NULL)"),
+        ("b", B, "(1, 'q', 1, 1), (2, 'q', 2, 1), (3, 'r', 3, 1)"),
+        ("g", G, "(1, 'q'), (2, 's')"),
+    ):
+        lake.create(table, columns)
+        lake.sql(f"INSERT INTO {{{table}}} VALUES {rows}", table)
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)
+    lake.joins(joins).run(spark)
+    lake.sql(change, name)
+    with monkeypatch.context() as patch:
+        fault(lake, patch)
+        with pytest.raises(GateFailed, match="the result changes wherever"):
+            lake.joins(joins).run(spark)
+    assert only(lake.joins(joins).run(spark)).outcome == "done"
+    only(lake.joins(joins).verify(spark))
 
 
 def test_a_pattern_of_nulls_that_merge_leaves_out_breaks_the_epoch(

@@ -222,15 +222,53 @@ def test_columns_that_may_be_an_undeclared_key_are_named():
     [
         ("f.carrier = s.state AND p.seats > s.delay", ""),
         ("f.carrier = s.state AND p.seats = s.delay", ""),
-        ("p.seats = s.delay", "no equality compares columns of flights with columns of status"),
+        ("p.seats = s.delay", ""),
+        ("p.seats + f.delay = s.delay", "no equality compares columns of flights with columns of status"),
+        ("p.seats <=> s.delay", "`p.seats <=> s.delay` may match rows of flights for which planes has no row"),
+        ("coalesce(p.seats, 1) = s.delay", "may match rows of flights for which planes has no row"),
+        ("p.seats <=> s.delay AND s.state = upper(p.maker)", ""),
         ("f.carrier = s.state AND seats > s.delay", "`seats > s.delay` has a column of an unknown input"),
     ],
 )
 def test_what_the_left_side_has_looked_up_may_be_in_on(on, told):
-    """Beside an equality with the table that comes first; a column without an alias could be of a later table."""
+    """
+    An equality with one table must find the rows of the left side: a row without a plane may have no value then.
+
+    A column without an alias could be of a later table.
+    """
     sql = "SELECT f.flight_id, s.flight_id AS other FROM flights f LEFT JOIN planes p ON f.tailnum = p.tailnum "
     faults = refusals(f"{sql} FULL JOIN status s ON {on}")
     assert [told in fault for fault in faults] == ([True] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("on", "over", "values", "further"),
+    [
+        ("p.seats = s.delay AND s.state = p.maker", "p", ["p.seats", "p.maker"], []),
+        ("p.seats = s.delay AND s.state = f.carrier", "f", ["f.carrier"], ["p.seats = s.delay"]),
+        ("m.seat = s.delay AND s.state = p.maker", "p", ["p.maker"], ["m.seat = s.delay"]),
+        ("m.seat = s.delay AND s.state <=> p.maker", "m", ["m.seat"], ["s.state <=> p.maker"]),
+    ],
+)
+def test_one_input_of_the_left_side_gives_its_rows_their_values(on, over, values, further):
+    """The table that comes first, else the first one that it looks up; equalities of others decide pair by pair."""
+    statement = taken_apart(
+        "SELECT f.flight_id, s.flight_id AS other FROM flights f LEFT JOIN planes p ON f.tailnum = p.tailnum "
+        f"LEFT JOIN planes m ON p.model = m.tailnum LEFT JOIN status s ON {on}"
+    )
+    pairing = statement.keys.pairing
+    assert statement.sides[pairing.over].alias == over
+    assert [as_written(one.left) for one in pairing.equalities] == values
+    assert [as_written(part) for part in statement.steps[-1].further] == further
+
+
+@pytest.mark.parametrize("on", ["p.seats <=> s.delay", "coalesce(p.seats, 1) = s.delay"])
+def test_a_row_that_always_has_what_it_looks_up_may_have_any_value(on):
+    sql = "SELECT f.flight_id, s.flight_id AS other "
+    sql += "FROM planes p {} flights f ON f.tailnum = p.tailnum FULL JOIN status s "
+    assert refusals(f"{sql.format('JOIN')}ON {on}") == []
+    (fault,) = refusals(f"{sql.format('RIGHT JOIN')}ON {on}")
+    assert "may match rows of flights for which planes has no row" in fault
 
 
 def test_a_second_join_of_many_rows_needs_a_join_of_its_own():
