@@ -123,6 +123,8 @@ def _why_paired(statement: Statement, pairing: Pairing) -> Iterator[str]:
     values = [(as_written(one.left), as_written(one.right)) for one in pairing.equalities]
     compared = " and ".join(f"`{one}` with `{other}`" for one, other in values)
     yield f"ON compares {compared}: a row of {left} may match many rows of {right}, and a row of {right} many of {left}"
+    if pairing.over != pairing.left:
+        yield f"a row of {left} matches by the row of {_called(statement, pairing.over)} that it looks up"
     yield f"the result has a row for each pair, with the keys of {left} and {right}"
     for name, is_outer in zip((left, right), OUTER_SIDES[pairing.how], strict=True):
         if is_outer:
@@ -268,6 +270,10 @@ def _change_of_many(statement: Statement, pairing: Pairing, place: int) -> str:
 def _change_of_referenced(statement: Statement, place: int) -> str:
     name, how = statement.sides[place].source, _how_joined(statement, place)
     rows = f"every result row that refers to it by {_reference(statement, place)}"
+    pairing = statement.keys.pairing
+    if pairing is not None and place == pairing.over:
+        left, right = (_called(statement, side) for side in (pairing.left, pairing.right))
+        return f"alters {rows}, and which rows of {right} those rows of {left} match"
     if statement.kind in ("star", "many-to-many"):
         return f"alters {rows}"
     if how == "inner":
@@ -381,7 +387,7 @@ def _unmet(statement: Statement, place: int) -> str:
     if how == "inner":
         return "pairs that do not satisfy it are not in the result"
     if how == "full":
-        return "pairs that do not satisfy it do not match; an unmatched row has nulls for the other stream"
+        return "pairs that do not satisfy it do not match; an unmatched row has nulls for the other side"
     other = _called(statement, place)
     outer = _called(statement, 0) if place == 1 else "the inputs before it"
     if how == "right":

@@ -273,6 +273,36 @@ def test_a_join_of_many_rows_says_what_matches_and_what_a_change_does(tmp_path: 
     assert any("read it in the order of _epoch, _position and _op" in note for note in found.notes)
 
 
+def test_a_join_of_many_rows_says_which_looked_up_rows_decide_what_matches(tmp_path: Path) -> None:
+    content = {
+        "pipeline": "test",
+        "storage": {"path": "./lake"},
+        "sources": {"orders": {"key": "nr"}, "customers": {"key": "id"}, "rates": {"key": "rate"}},
+        "joins": {
+            "all": {
+                "sql": "SELECT o.nr, r.rate FROM orders o LEFT JOIN customers c ON o.customer = c.id "
+                "LEFT JOIN rates r ON r.region = c.region AND r.since <= o.day",
+            }
+        },
+    }
+    (tmp_path / "lakejoin.yml").write_text(yaml.safe_dump(content))
+    found = explain(load(tmp_path / "lakejoin.yml"), "all")
+    assert (found.kind, found.how, found.key) == ("many-to-many", ("left", "left"), ("o.nr", "r.rate"))
+    assert found.why == (
+        "ON compares `c.region` with `r.region`: a row of orders may match many rows of rates, and a row of rates "
+        "many of orders",
+        "a row of orders matches by the row of customers that it looks up",
+        "the result has a row for each pair, with the keys of orders and rates",
+        "a row of orders without a match is in the result with nulls for the other side, also in its key",
+        "`o.customer` is a reference to customers by its whole key, (id): many rows may refer to one",
+    )
+    assert found.sources[1].change == (
+        "alters every result row that refers to it by `o.customer`, and which rows of rates those rows of orders match"
+    )
+    assert found.sources[2].change.startswith("inserts, updates or deletes a result row for each row of orders")
+    assert found.notes[0].startswith("ON also requires `r.since <= o.day`: pairs that do not satisfy it do not match")
+
+
 def test_a_join_that_reads_another_one_says_so_and_with_which_key(tmp_path: Path) -> None:
     """The key of the other is inferred; where it lies, how it is read and what its change does are told."""
     file = tmp_path / "lakejoin.yml"
