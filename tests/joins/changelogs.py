@@ -16,7 +16,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakehouse.values import plain_schema
 from pipelines.joins.emission_rules import emitted
 from pipelines.joins.kernel import touched_keys
 from pipelines.joins.meaning import meaning
@@ -25,7 +24,7 @@ from pipelines.joins.timeline import timeline
 from pipelines.joins.versions import placed, positions
 from pipelines.spec import ResolvedQuery, Semantics
 from tests.joins.claims import literal
-from tests.joins.epochs import Epochs, bound, key_types
+from tests.joins.epochs import Epochs, bound, key_types, known
 from tests.joins.statements import SIDES, statement
 from tests.joins.vectors import Case, Logged, put
 
@@ -89,13 +88,6 @@ class StagedHistories(Histories):
     def materialize(self, name: str, frame: DataFrame) -> DataFrame:
         """Compute the frame."""
         return known(frame)
-
-
-def known(frame: DataFrame) -> DataFrame:
-    """Compute a frame now, so that what is made of it does not compute it again; the driver puts it into its stage."""
-    schema = plain_schema(frame.schema.fields)
-    plain = frame.select(*(F.col(field.name).cast(field.dataType) for field in schema))
-    return frame.sparkSession.createDataFrame(plain.toArrow(), schema)
 
 
 def changelog(histories: Histories, columns: StructType, semantics: Semantics) -> DataFrame:

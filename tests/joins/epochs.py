@@ -9,7 +9,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from lakehouse.changes import key_struct, net
 from lakehouse.sqltext import quote
-from lakehouse.values import common_type
+from lakehouse.values import common_type, plain_schema
 from pipelines.joins.kernel import change_set, null_reference, reference, touched_keys
 from pipelines.joins.pairing import change_set_of_pairs
 from pipelines.spec import Link, ResolvedQuery, Source, bind, parse
@@ -128,6 +128,21 @@ class Epochs:
         return frame
 
 
+class StagedEpochs(Epochs):
+    """Epochs of joins that read a frame many times: each is computed once, as the driver does."""
+
+    def materialize(self, name: str, frame: DataFrame) -> DataFrame:
+        """Compute the frame."""
+        return known(frame)
+
+
+def known(frame: DataFrame) -> DataFrame:
+    """Compute a frame now, so that what is made of it does not compute it again; the driver puts it into its stage."""
+    schema = plain_schema(frame.schema.fields)
+    plain = frame.select(*(F.col(field.name).cast(field.dataType) for field in schema))
+    return frame.sparkSession.createDataFrame(plain.toArrow(), schema)
+
+
 def change_sets(
     join: ResolvedQuery,
     types: Sequence[Sequence[DataType]],
@@ -136,7 +151,8 @@ def change_sets(
     scope: Sequence[str],
 ) -> DataFrame:
     """Compute what each epoch changes in the result, all epochs at once; the arguments are those of `Epochs`."""
-    sources = Epochs(join, types, feeds, rows, scope)
+    is_staged = join.pairing is not None and join.pairing.over != join.pairing.left
+    sources = (StagedEpochs if is_staged else Epochs)(join, types, feeds, rows, scope)
     if join.pairing is not None:
         found = change_set_of_pairs(join, types, sources, scope)
         assert found is not None

@@ -165,6 +165,18 @@ NULL_SAFE_THROUGH = _pair(
     outputs=("city", "w"),
 )
 
+SELF_THROUGH = _pair(
+    "self-through",
+    (("left", "full"),),
+    "SELECT a.aid, k.gid AS bid, a.v, k.g AS w FROM a {0} JOIN g ON a.v = g.gid {1} JOIN g k ON k.g = g.g",
+    (lambda a, g: equal(a.v, g.gid), lambda a, g, k: equal(k.g, g.g)),
+    tables={"a": LEFT_TABLE, "g": GRANDS},
+    domain=OF_TEXT,
+    inputs=("a", "g", "g"),
+    key=lambda a, g, k: (a.aid, k.gid),
+    row=lambda a, g, k: (a.v, k.g),
+)
+
 PLACES = table("x", "y", x=INT, y=INT, g=STRING)
 OF_PLACES = DOMAIN | {"x": [0, 1, 1, 2, None], "y": [0, 1, 1, 2, None], "href": [0, 1, 2, None]}
 
@@ -245,6 +257,7 @@ PAIRS = (
     ON_LOOKED_UP,
     THROUGH,
     NULL_SAFE_THROUGH,
+    SELF_THROUGH,
     BOTH_SIDES,
     SEVERAL_INPUTS,
     THROUGH_STEPS,

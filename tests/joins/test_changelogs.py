@@ -21,9 +21,9 @@ from pipelines.joins.meaning import meaning
 from pipelines.spec import ResolvedQuery
 
 from . import star_shapes
-from .changelogs import Histories, StagedHistories, changelog, known
+from .changelogs import Histories, StagedHistories, changelog
 from .claims import CHANGE_TYPE, EPOCH, HISTORY, SCOPE, difference_of, literal
-from .epochs import bound, key_types
+from .epochs import bound, key_types, known
 from .histories import SHAPES, FeedRow, History, Row, history, oracle, plain
 from .star_chains import CHAINS
 from .stars import Star

@@ -22,6 +22,7 @@ from .pair_shapes import (
     ON_TOP,
     PAIRS,
     SELF,
+    SELF_THROUGH,
     SEVERAL_INPUTS,
     THROUGH,
     THROUGH_STEPS,
@@ -42,6 +43,7 @@ IN_FULL_RUNS = {
     ON_LOOKED_UP.name: {("left", "full")},
     THROUGH.name: {("left", "full")},
     NULL_SAFE_THROUGH.name: set(),
+    SELF_THROUGH.name: set(),
     THROUGH_STEPS.name: set(),
 }
 """Of these shapes the other combinations of types are only tried by `make test-all`."""

@@ -262,12 +262,12 @@ def without_partners(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
 
 def without_old_values(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
     """Forget the values that touched rows had."""
-    real = pairing._Pairs._values
+    real = pairing._Pairs._valued
     patch.setattr(
         pairing._Pairs,
-        "_values",
-        lambda pairs, side, rows, name: real(
-            pairs, side, rows.where("_lakejoin_image = 'new'") if "_lakejoin_image" in rows.columns else rows, name
+        "_valued",
+        lambda pairs, place, rows, name: real(
+            pairs, place, rows.where("_lakejoin_image = 'new'") if "_lakejoin_image" in rows.columns else rows, name
         ),
     )
 
