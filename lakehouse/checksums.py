@@ -191,38 +191,3 @@ def compare_checksums(one: DataFrame, other: DataFrame, key: Sequence[str]) -> C
     row = found.collect()[0]
     checksum = Checksum(row["other_rows"], row["other_xor"], row["other_sum"])
     return Compared(row["rows"], tuple(sorted(row["differing"])), checksum)
-
-
-def compare_keys(one: DataFrame, other: DataFrame, key: Sequence[str]) -> DataFrame:
-    """
-    Compare two tables row by row, by the hashes of their rows.
-
-    Args:
-        one: The first table, which has each key once.
-        other: The other one, with the same columns.
-        key: The key columns, which are compared null-safely.
-
-    Returns:
-        For each two rows with the same key, and for each row whose key only one table has: the key columns, `in_one`
-        (whether the first table has the key) and `differs` (whether the rows differ).
-    """
-    columns = list(one.schema)
-    forms = {field.name: comparable(quote(field.name), field.dataType) for field in columns if field.name in key}
-    sides = {
-        name: frame.selectExpr(
-            *(f"{quote(own)} AS own_{place}" for place, own in enumerate(key)),
-            *(f"{forms[own]} AS k{place}" for place, own in enumerate(key)),
-            f"{row_hash(columns)} AS hash",
-        ).alias(name)
-        for name, frame in (("one", one), ("other", other))
-    }
-    on = " AND ".join(f"one.k{place} <=> other.k{place}" for place in range(len(key)))
-    joined = sides["one"].join(sides["other"], on=F.expr(on), how="full")
-    return joined.selectExpr(
-        *(
-            f"IF(one.hash IS NULL, other.own_{place}, one.own_{place}) AS {quote(name)}"
-            for place, name in enumerate(key)
-        ),
-        "one.hash IS NOT NULL AS in_one",
-        "NOT one.hash <=> other.hash AS differs",
-    )

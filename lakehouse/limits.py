@@ -141,9 +141,6 @@ so long that Spark no longer generates code for the scan. By judgement.
 LISTED_PARTS = 10_000
 """Parts. If more of the 65,536 parts of two tables differ, all rows are compared: a filter skips few. By judgement."""
 
-FETCHED_KEYS = 1_000_000
-"""Keys. If the rows of more keys differ, a reconciliation reads all rows, not those of these keys. By judgement."""
-
 BYTES_PER_SLICE = 2**30
 """Bytes of the sources for each slice of a backfill. By judgement."""
 

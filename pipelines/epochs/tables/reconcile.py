@@ -1,17 +1,16 @@
 """Compute a join in full, compare its meaning with the result, and stage only the rows that differ."""
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
 from lakehouse.changes import null_key, wrong_key
-from lakehouse.checksums import NEW_HASH, Compared, checksum_of, compare_checksums, compare_keys, has_checksum, row_hash
+from lakehouse.checksums import NEW_HASH, Compared, checksum_of, compare_checksums, has_checksum, row_hash
 from lakehouse.conditions import reading, reading_whole
 from lakehouse.entries import Checksum
 from lakehouse.errors import CannotContinue, DuplicateKey
@@ -19,7 +18,7 @@ from lakehouse.publish import STAGED_COUNTS
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, read, read_rows
-from lakehouse.values import comparable, is_collated
+from lakehouse.values import is_collated
 from lakehouse.writes import TargetVersions
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
@@ -104,7 +103,7 @@ def compute_differences(
     held = read(workspace.spark, bound.result, plan.result.base_version)
     names = bound.columns.fieldNames()
     old = held.select(*(F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in bound.columns))
-    rest = _without_equal_rows(workspace, epoch, stage, old, expected.select(*map(quote, names)), subset)
+    rest = _without_equal_parts(workspace, bound, old, expected.select(*map(quote, names)), subset)
     changes = differing(rest.old, rest.new, bound.join.key, subset)
     before = rest.before
     if before is None and not is_begun and has_checksum(list(bound.columns)):
@@ -114,22 +113,17 @@ def compute_differences(
     if (found.pop("copies") or 0) > 1:
         staged = stage.get(workspace.spark, "result")
         twice = staged.where("copies > 1").select("key", "copies").limit(EXAMPLES).collect()
-        _refuse_repeated(bound, [Duplicate(row["key"], f"{row['copies']} rows") for row in twice])
+        raise DuplicateKey(
+            bound.result.label,
+            "the result holds a key more than once",
+            found=listed(bound.join.key, [Duplicate(row["key"], f"{row['copies']} rows") for row in twice]),
+            hint=f"remove the surplus rows, or drop the table, and run `lakejoin backfill --select {plan.join}` again",
+        )
     if plan.changelog is not None and not plan.changelog.is_new:  # a dry run does not create it
         logged = changelog_before(workspace, plan.changelog, plan.join, plan.epoch + is_begun)
         rows = missing_rows(logged, expected, bound.join.key, bound.columns, plan.epoch, subset)
         found |= stage.put("changelog", rows, {"changelog": "count(1)"})
     return computed(plan, found, before)
-
-
-def _refuse_repeated(bound: BoundJoin, examples: Sequence[Duplicate]) -> None:
-    remedy = f"run `lakejoin backfill --select {bound.join.name}` again"
-    raise DuplicateKey(
-        bound.result.label,
-        "the result holds a key more than once",
-        found=listed(bound.join.key, examples),
-        hint=f"remove the surplus rows, or drop the table, and {remedy}",
-    )
 
 
 class _Rest(NamedTuple):
@@ -140,50 +134,25 @@ class _Rest(NamedTuple):
     before: Checksum | None = None
 
 
-def _without_equal_rows(
-    workspace: Workspace,
-    epoch: Epoch[BoundJoin],
-    stage: Stage,
-    old: DataFrame,
-    new: DataFrame,
-    subset: Subset | None,
+def _without_equal_parts(
+    workspace: Workspace, bound: BoundJoin, old: DataFrame, new: DataFrame, subset: Subset | None
 ) -> _Rest:
-    """Leave out rows of two states that have the same hashes, unless the tables are small or very many rows differ."""
-    bound, key = epoch.bound, epoch.bound.join.key
-    columns = list(bound.columns)
+    """Leave out parts of two states that have the same checksums, unless the tables are small."""
+    columns, key = list(bound.columns), bound.join.key
     is_small = sum(table.size for table in bound.sources) <= limits.SMALL_BYTES
     if is_small or any(is_collated(bound.columns[name].dataType) for name in key):
         return _Rest(old, new)  # keys under a collation that are equal may be in different parts
     if subset is not None:
         old, new = subset.rows(old), subset.rows(new)
-    expected, found = _hashed(workspace, bound, old, subset)
-    sums = compare_checksums(expected, found, key)
-    before = sums.other if subset is None and has_checksum(columns) else None
-    if not sums.differing:
-        return _Rest(old.where("false"), new.where("false"), before)
-    seen = Observation()
-    compared = compare_keys(expected, found.drop(NEW_HASH), key)
-    differing = compared.observe(seen, F.expr("count_if(in_one)").alias("met")).where("differs")
-    number = stage.put("differing_keys", differing.select(*map(quote, key)), {"keys": "count(1)"})["keys"]
-    if seen.get["met"] > sums.rows:  # several rows of the result have the same key as one expected row
-        _refuse_repeated(bound, duplicates_in_table(old, key, may_be_absent=bound.join.has_absent_keys))
-    if number > limits.FETCHED_KEYS:
-        return _Rest(old, new, before)
-    keys = F.broadcast(stage.get(workspace.spark, "differing_keys").toDF(*(f"k{n}" for n in range(len(key)))))
-    return _Rest(_with_keys(old, key, keys), _with_keys(new, key, keys), before)
+    found = compare_with_join(workspace, bound, old, subset)
+    differs = found.predicate(columns, key)
+    before = found.other if subset is None and has_checksum(columns) else None
+    return _Rest(old.where(differs), new.where(differs), before)
 
 
-def _with_keys(rows: DataFrame, key: Sequence[str], keys: DataFrame) -> DataFrame:
-    """Filter rows of a result to those with one of the keys (k0, …)."""
-    kinds = [rows.schema[name].dataType for name in key]
-    same = (
-        f"{comparable(quote('row', name), kind)} <=> {comparable(f'known.k{place}', kind)}"
-        for place, (name, kind) in enumerate(zip(key, kinds, strict=True))
-    )
-    return rows.alias("row").join(keys.alias("known"), on=F.expr(" AND ".join(same)), how="left_semi")
-
-
-def compare_with_join(workspace: Workspace, bound: BoundJoin, found: DataFrame) -> Compared:
+def compare_with_join(
+    workspace: Workspace, bound: BoundJoin, found: DataFrame, subset: Subset | None = None
+) -> Compared:
     """
     Compare rows with the meaning of a join at the pinned versions by checksums; the wide rows of neither are shuffled.
 
@@ -191,27 +160,14 @@ def compare_with_join(workspace: Workspace, bound: BoundJoin, found: DataFrame) 
         workspace: Where the sources are.
         bound: The join.
         found: The rows, with the columns of the result in its types.
-    """
-    return compare_checksums(*_hashed(workspace, bound, found, None), bound.join.key)
-
-
-def _hashed(
-    workspace: Workspace, bound: BoundJoin, found: DataFrame, subset: Subset | None
-) -> tuple[DataFrame, DataFrame]:
-    """
-    Return the meaning of a join at the pinned versions, and rows found, with hashes in place of wide columns.
-
-    Args:
-        workspace: Where the sources are.
-        bound: The join.
-        found: The rows, with the columns of the result in its types.
         subset: The part of the result from which the rows are; None for all of it.
     """
+    columns, key = list(bound.columns), bound.join.key
     expected = hashed_meaning(_whole_inputs(workspace, bound), bound.join, bound.columns)
     if subset is not None:
         expected = subset.rows(expected)
-    found = found.withColumn(NEW_HASH, F.expr(row_hash(list(bound.columns))))
-    return expected, hashed_rows(found, bound.join, bound.columns)
+    found = hashed_rows(found.withColumn(NEW_HASH, F.expr(row_hash(columns))), bound.join, bound.columns)
+    return compare_checksums(expected, found, key)
 
 
 def checksum_at(workspace: Workspace, bound: BoundJoin, version: int | None) -> Checksum | None:

@@ -1,4 +1,4 @@
-"""A backfill of a large result leaves out rows with equal hashes; it stages and refuses what it would otherwise."""
+"""A backfill of a large result leaves out what has equal checksums; it stages and refuses what it would otherwise."""
 
 import pytest
 
@@ -13,9 +13,7 @@ def _large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SMALL_BYTES", 0)
 
 
-@pytest.mark.parametrize("fetched", [limits.FETCHED_KEYS, 0])
-def test_a_backfill_finds_what_differs_and_no_more(loaded: Lake, fetched: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FETCHED_KEYS", fetched)
+def test_a_backfill_finds_what_differs_and_no_more(loaded: Lake) -> None:
     before = loaded.version()
     report = only(loaded.pipeline().backfill(loaded.spark))
     assert [report.counts[kind] for kind in ("inserted", "updated", "deleted")] == [0, 0, 0]
@@ -33,7 +31,5 @@ def test_a_backfill_finds_what_differs_and_no_more(loaded: Lake, fetched: int, m
 
 def test_a_key_that_the_result_has_twice_with_equal_rows_shows(loaded: Lake) -> None:
     loaded.sql("INSERT INTO {result} SELECT * FROM {result} WHERE k = 2")
-    loaded.sql("DELETE FROM {result} WHERE k = 3")  # as many rows as the join has, and another row to insert
-    with pytest.raises(DuplicateKey, match="the result holds a key more than once") as raised:
+    with pytest.raises(DuplicateKey, match="the result holds a key more than once"):
         loaded.pipeline().backfill(loaded.spark)
-    assert raised.value.found == "k=2 (2 rows)"
