@@ -81,6 +81,21 @@ LOOKED_UP_BY_BOTH = _looked_up(
     "f.x = r.x AND f.y <=> r.y",
     lambda f, r: equal(f.x, r.x) and f.y == r.y,
 )
+LOOKED_UP_BY_TWO = _reading(
+    "looked-up-by-two",
+    (("left", "left"), ("left", "inner")),
+    "SELECT f.fid, r.v, g.g FROM f {0} JOIN g ON f.x = g.gid AND g.g = 'p' {1} JOIN r ON r.x <=> g.gid AND r.y = f.y",
+    (
+        lambda f, g: equal(f.x, g.gid) and g.g == "p",
+        lambda f, g, r: r.x == g.gid and equal(r.y, f.y),
+    ),
+    inputs=("f", "g", "r"),
+    key=lambda f, g, r: (f.fid,),
+    row=lambda f, g, r: (r.v, g.g),
+    outputs=("v", "g"),
+    key_outputs=("fid",),
+)
+"""A row of `g` that does not satisfy ON counts as none: `<=>` takes its columns as nulls."""
 ROOT = replace(
     LOOKED_UP_WITH_NULLS,
     name="root",
@@ -192,6 +207,7 @@ READING = (
     LOOKED_UP,
     LOOKED_UP_WITH_NULLS,
     LOOKED_UP_BY_BOTH,
+    LOOKED_UP_BY_TWO,
     ROOT,
     WHOLE,
     WHOLE_RIGHT,
