@@ -1,4 +1,4 @@
-"""The explanation of a join from the pipeline file unmatched, without Spark and without reading a table."""
+"""The explanation of a join from the pipeline file alone, without Spark and without reading a table."""
 
 from collections.abc import Iterator
 from textwrap import dedent
@@ -268,17 +268,16 @@ def _change_of_many(statement: Statement, pairing: Pairing, place: int) -> str:
 
 
 def _change_of_referenced(statement: Statement, place: int) -> str:
-    name, how = statement.sides[place].source, _how_joined(statement, place)
+    side, how, pairing = statement.sides[place], _how_joined(statement, place), statement.keys.pairing
     rows = f"every result row that refers to it by {_reference(statement, place)}"
-    pairing = statement.keys.pairing
-    if pairing is not None and place == pairing.over:
+    if pairing is not None and (place == pairing.over or statement.steps[pairing.right - 1].names(side)):
         left, right = (_called(statement, side) for side in (pairing.left, pairing.right))
         return f"alters {rows}, and which rows of {right} those rows of {left} match"
     if statement.kind in ("star", "many-to-many"):
         return f"alters {rows}"
     if how == "inner":
         return f"inserts, updates or deletes {rows}"
-    return f"updates {rows}: sets the columns of {name}, to nulls after a delete"
+    return f"updates {rows}: sets the columns of {side.source}, to nulls after a delete"
 
 
 def _how_joined(statement: Statement, place: int) -> How:

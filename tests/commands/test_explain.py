@@ -303,6 +303,24 @@ def test_a_join_of_many_rows_says_which_looked_up_rows_decide_what_matches(tmp_p
     assert found.notes[0].startswith("ON also requires `r.since <= o.day`: pairs that do not satisfy it do not match")
 
 
+def test_another_table_of_on_decides_what_matches_too(tmp_path: Path) -> None:
+    content = {
+        "pipeline": "test",
+        "storage": {"path": "./lake"},
+        "sources": {"orders": {"key": "nr"}, "customers": {"key": "id"}, "shops": {"key": "id"}, "rates": {"key": "r"}},
+        "joins": {
+            "all": {
+                "sql": "SELECT o.nr, r.r, s.name FROM orders o JOIN customers c ON o.customer = c.id "
+                "JOIN shops s ON o.shop = s.id JOIN rates r ON r.day = o.day AND r.region = c.region",
+            }
+        },
+    }
+    (tmp_path / "lakejoin.yml").write_text(yaml.safe_dump(content))
+    customers, shops = explain(load(tmp_path / "lakejoin.yml"), "all").sources[1:3]
+    assert customers.change.endswith(", and which rows of rates those rows of orders match")
+    assert shops.change == "alters every result row that refers to it by `o.shop`"
+
+
 def test_a_join_that_reads_another_one_says_so_and_with_which_key(tmp_path: Path) -> None:
     """The key of the other is inferred; where it lies, how it is read and what its change does are told."""
     file = tmp_path / "lakejoin.yml"

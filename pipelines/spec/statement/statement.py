@@ -65,6 +65,10 @@ class Step:
     on: exp.Expr
     further: tuple[exp.Expr, ...]
 
+    def names(self, side: Side) -> bool:
+        """Return whether ON has a column of an input before it, written with its alias."""
+        return any(column.table.lower() == side.alias.lower() for column in self.on.find_all(exp.Column))
+
 
 def absent_after(hows: Iterable[How]) -> frozenset[int]:
     """Return the places of the inputs that may have no row in a joined row, after JOINs of some types."""
