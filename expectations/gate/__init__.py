@@ -11,7 +11,8 @@ from expectations.gate.changes import PrefetchedRows, gate_change_set, prefetch_
 from expectations.gate.loaded import gate_loaded
 from expectations.gate.looked_up import LookedUp, gate_looked_up
 from expectations.gate.met import Clock, Meeting, gate_met
-from expectations.gate.pairs import Paired, gate_loaded_pairs, gate_pairs
+from expectations.gate.paired import Paired
+from expectations.gate.pairs import gate_loaded_pairs, gate_pairs
 from expectations.gate.sources import Reference, Rows, Sources
 from expectations.gate.statement import Statement
 

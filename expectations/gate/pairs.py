@@ -14,7 +14,7 @@ hidden match had another value before is not. The gate shares no code with the j
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,11 +25,12 @@ from expectations.gate.by_key import NO_LITERALS, ReadsDiffer, driver_copy, trus
 from expectations.gate.changes import RULES, SOURCE_RULES
 from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged, suspects
 from expectations.gate.loaded import LOADED_RULES
+from expectations.gate.paired import Paired
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
-from lakehouse.changes import all_or_any_null, key_struct, wrong_key
+from lakehouse.changes import all_or_any_null, key_struct
 from lakehouse.pruning import Pruning, null_safe_predicate
 from lakehouse.sqltext import numbered, quote, row_struct
 from lakehouse.tables import read
@@ -40,49 +41,6 @@ CHECKED, STAGED, VALUE, WANTED = (f"_lakejoin_{name}" for name in ("checked", "s
 
 KNOWN = ("_lakejoin_known_0", "_lakejoin_known_1")
 """Working columns: the key to check that a row has on the left and on the right side."""
-
-
-@dataclass(frozen=True)
-class Paired:
-    """
-    The two inputs whose rows match in any number.
-
-    Args:
-        places: The indexes in FROM of the left and of the right input.
-        over: For each of them the index in FROM of the input whose columns give its rows their values: itself, or for
-            the left input one that it looks up before.
-        values: For each of them the Spark SQL of what the equalities of ON compare, over the aliases.
-        types: The types in which these are compared.
-        keys: For each of them the names of its key in the result.
-        outer: For each of them whether its unmatched rows are in the result, with nulls for the key of the other one.
-        may_be_absent: For each of them whether parts of the key of a row may be null, but not all of them.
-    """
-
-    places: tuple[int, int]
-    over: tuple[int, int]
-    values: tuple[tuple[str, ...], tuple[str, ...]]
-    types: tuple[DataType, ...]
-    keys: tuple[tuple[str, ...], tuple[str, ...]]
-    outer: tuple[bool, bool]
-    may_be_absent: tuple[bool, bool] = (False, False)
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The names of the key of the result."""
-        return self.keys[0] + self.keys[1]
-
-    @property
-    def keyless(self) -> str:
-        """The SQL condition of a line with a wrong key: half of one side, neither side, or a side that may not lack."""
-        parts = [f"key.k{place}" for place in range(len(self.key))]
-        first = len(self.keys[0])
-        sides = [parts[:first], parts[first:]]
-        lacking = [
-            all_or_any_null(side, are_all=True)
-            for side, may_lack in zip(sides, self.outer[::-1], strict=True)
-            if not may_lack
-        ]
-        return " OR ".join([wrong_key(sides, self.may_be_absent), *lacking])
 
 
 Keys = tuple[DataFrame, DataFrame]
