@@ -3,8 +3,8 @@ How long lakejoin takes beside what people do without it, in one session.
 
     python -m tests.benchmarks NAME [--rows N --changes C --shape recent|uniform|skewed --width narrow|wide --repeat K]
 
-NAME is table_table, foreign_key, star, versions, backfill, overhead, changelog, gate, stream_table or stream_stream.
-Prints one JSON line.
+NAME is table_table, foreign_key, star, many, versions, backfill, reconcile, overhead, changelog, gate, stream_table or
+stream_stream. Prints one JSON line.
 """
 
 import argparse
@@ -29,6 +29,7 @@ MEMORY_OF_OTHERS = "4g"
 SINGLE: dict[str, Callable[..., dict[str, Any]]] = {
     "versions": single.versions,
     "backfill": single.backfill,
+    "reconcile": single.reconcile,
     "overhead": single.overhead,
     "changelog": single.changelog,
     "gate": single.gate,
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--width", choices=get_args(Width), default="narrow")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--ways", default=",".join(WAYS), help="what to compare; lakejoin must be among them")
+    parser.add_argument("--join", choices=[*JOINS], default="table_table", help="what a benchmark of its own joins")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         events = Path(folder) / "events"
@@ -62,9 +64,9 @@ def main() -> None:
             workload = JOINS[options.name](options.rows, options.changes, options.shape, options.width)
             found = compare(meter, lake, workload, options.ways.split(","), options.repeat)
         else:
-            workload = JOINS["table_table"](options.rows, options.changes, options.shape, options.width)
+            workload = JOINS[options.join](options.rows, options.changes, options.shape, options.width)
             found = SINGLE[options.name](meter, lake, workload, options.repeat)
-        settings = {name: getattr(options, name) for name in ("name", "rows", "changes", "shape", "width")}
+        settings = {name: getattr(options, name) for name in ("name", "join", "rows", "changes", "shape", "width")}
         print(json.dumps({**settings, **found}), flush=True)
         spark.stop()
 

@@ -44,6 +44,11 @@ GROUPS: dict[str, list[list[str]]] = {
     "cases": [
         ["backfill", "--rows", "4000000", "--width", "wide", "--repeat", "2"],
         ["backfill", "--rows", "16000000", "--repeat", "2"],
+        ["backfill", "--join", "foreign_key", "--rows", "4000000", "--repeat", "1"],
+        ["backfill", "--join", "star", "--rows", "2000000", "--repeat", "1"],
+        ["reconcile", "--rows", "2000000", "--changes", "20000", "--repeat", "2"],
+        ["reconcile", "--rows", "2000000", "--changes", "400000", "--repeat", "1"],
+        ["many", "--rows", "4000000", "--changes", "1000", "--ways", "full,lakejoin", "--repeat", "1"],
         ["overhead", "--rows", "1000000"],
         ["versions", "--rows", "1000000", "--changes", "40", "--repeat", "1"],
         ["changelog", "--rows", "1000000", "--changes", "1000", "--shape", "recent", "--repeat", "3"],
@@ -210,6 +215,8 @@ def _words(line: dict[str, Any]) -> str:
 def _single(line: dict[str, Any]) -> list[list[str]]:
     """Give the rows of a benchmark that does not compare every way."""
     rows, name = f"{line['rows']:,} rows, {line['width']}", line["name"]
+    if line.get("join", "table_table") != "table_table":
+        rows += f", {line['join']}"
     if name == "backfill":
         return [
             [
@@ -231,6 +238,15 @@ def _single(line: dict[str, Any]) -> list[list[str]]:
                 for way, words in (("verify", "verify"), ("reconcile", "backfill of a result in which nothing differs"))
             ),
         ]
+    if name == "reconcile":
+        words = f"backfill after {line['changes']:,} changes / INSERT OVERWRITE of the changed tables, {rows}"
+        return [[words, f"{line['lakejoin_s']:.1f} / {line['overwrite_s']:.1f}", f"{line['ratio_overwrite']:.2f}"]]
+    if name == "many":
+        words = (
+            f"{line['changes']:,} changed orders and {line['changes'] // 5:,} customers, LEFT JOIN from the customers"
+        )
+        seconds = f"{line['full_s']:.1f} / {line['lakejoin_s']:.1f}"
+        return [[f"{words}, {rows}: full recompute / lakejoin", seconds, f"{line['ratio_full']:.2f}"]]
     if name == "overhead":
         return [
             [

@@ -58,6 +58,25 @@ def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
     }
 
 
+def reconcile(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
+    """Backfill a result after changes of its sources, beside INSERT OVERWRITE of the join of the same sources."""
+    workload.fill(lake)
+    pipeline = pipeline_of(lake, workload)
+    only(pipeline.run(lake.spark))
+    rivals.create(lake, workload, "ctas")
+    seconds: dict[str, list[float]] = {"overwrite": [], "lakejoin": []}
+    for turn in range(repeat + 1):
+        workload.change(lake, turn)
+        full, _ = meter.measure(lake.spark, lambda: rivals.overwrite(lake, workload, "ctas"))
+        cost, report = meter.measure(lake.spark, lambda: only(pipeline.backfill(lake.spark)))
+        if turn:
+            seconds["overwrite"].append(full.seconds)
+            seconds["lakejoin"].append(cost.seconds)
+    must_be_equal(lake, "result", "ctas")
+    middle = medians(seconds)
+    return {**middle, "ratio_overwrite": ratio(middle, "lakejoin", "overwrite"), **account(cost, report)}
+
+
 def overhead(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
     """Take runs with nothing to do, one after the other, then one with one change beside a bare MERGE of that row."""
     workload.fill(lake)
