@@ -151,8 +151,7 @@ def change_sets(
     scope: Sequence[str],
 ) -> DataFrame:
     """Compute what each epoch changes in the result, all epochs at once; the arguments are those of `Epochs`."""
-    is_staged = join.pairing is not None and join.pairing.over != join.pairing.left
-    sources = (StagedEpochs if is_staged else Epochs)(join, types, feeds, rows, scope)
+    sources = (StagedEpochs if join.pairing else Epochs)(join, types, feeds, rows, scope)
     if join.pairing is not None:
         found = change_set_of_pairs(join, types, sources, scope)
         assert found is not None

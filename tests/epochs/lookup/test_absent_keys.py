@@ -39,7 +39,7 @@ JOINS = {
     "by_equal": SELECT + "JOIN every r ON s.aid = r.aid AND r.bid = s.bid",
 }
 FEWER = ("by_both", "from_both")
-OTHERS = ("by_null_safe", "by_equal")
+OTHERS = ("by_both", "by_null_safe", "by_equal")
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -165,7 +165,7 @@ def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("joins", "epochs", "seed", "way"),
     [
-        pytest.param(FEWER, 1, 1, lambda patch: through_stage(patch, True), id="through the driver"),
+        pytest.param(FEWER[1:], 1, 1, lambda patch: through_stage(patch, True), id="through the driver"),
         pytest.param(tuple(JOINS), 2, 2, lambda patch: None, id="all of small tables", marks=pytest.mark.slow),
         pytest.param(OTHERS, 1, 3, lambda patch: through_stage(patch, True), id="others", marks=pytest.mark.slow),
         pytest.param(FEWER, 1, 4, lambda patch: through_stage(patch, False), id="by stage", marks=pytest.mark.slow),
