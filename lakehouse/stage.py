@@ -142,12 +142,11 @@ class Stage:
         files = sorted(Path(self.path, part).glob("*.parquet"))
         if not files:
             return self.get(spark, part), False
-        footers = [pyarrow.parquet.read_metadata(file) for file in files]
-        schema = StructType.fromJson(json.loads(footers[0].metadata[SCHEMA_IN_FOOTER]))
-        is_large = sum(file.stat().st_size for file in files) > limits.STAGED_BYTES
+        footer = pyarrow.parquet.read_metadata(files[0]).metadata
+        schema = StructType.fromJson(json.loads(footer[SCHEMA_IN_FOOTER]))
+        is_small = sum(file.stat().st_size for file in files) <= limits.STAGED_BYTES and carried(schema)
         # A million rows of few different values may be a file of 1 MiB.
-        is_large = is_large or sum(footer.num_rows for footer in footers) > limits.ROWS_ON_DRIVER
-        if is_large or not carried(schema):
+        if not is_small or sum(pyarrow.parquet.read_metadata(file).num_rows for file in files) > limits.ROWS_ON_DRIVER:
             return self.get(spark, part, schema), False
         rows = pyarrow.concat_tables(pyarrow.parquet.read_table(file, partitioning=None) for file in files)
         return spark.createDataFrame(rows, schema=schema), True

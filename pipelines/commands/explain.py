@@ -270,7 +270,7 @@ def _change_of_many(statement: Statement, pairing: Pairing, place: int) -> str:
 def _change_of_referenced(statement: Statement, place: int) -> str:
     side, how, pairing = statement.sides[place], _how_joined(statement, place), statement.keys.pairing
     rows = f"every result row that refers to it by {_reference(statement, place)}"
-    if pairing is not None and (place == pairing.over or statement.steps[pairing.right - 1].names(side)):
+    if pairing is not None and (place == pairing.over or statement.steps[pairing.right - 1].uses(side)):
         left, right = (_called(statement, side) for side in (pairing.left, pairing.right))
         return f"alters {rows}, and which rows of {right} those rows of {left} match"
     if statement.kind in ("star", "many-to-many"):

@@ -65,8 +65,8 @@ def main() -> None:
             found = compare(meter, lake, workload, options.ways.split(","), options.repeat)
         else:
             workload = JOINS[options.join](options.rows, options.changes, options.shape, options.width)
-            found = SINGLE[options.name](meter, lake, workload, options.repeat)
-        settings = {name: getattr(options, name) for name in ("name", "join", "rows", "changes", "shape", "width")}
+            found = {"join": options.join, **SINGLE[options.name](meter, lake, workload, options.repeat)}
+        settings = {name: getattr(options, name) for name in ("name", "rows", "changes", "shape", "width")}
         print(json.dumps({**settings, **found}), flush=True)
         spark.stop()
 

@@ -93,7 +93,7 @@ FAULTS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-OFTEN = [("table-table, full", "small"), ("star", "large"), ("table-table, full", "hashed")]
+OFTEN = [("table-table, full", "small"), ("star", "large"), ("star", "whole"), ("table-table, full", "hashed")]
 CASES = [(kind, size) for kind in KINDS for size in ("small", "between", "large", "hashed")] + [("star", "whole")]
 
 

@@ -120,13 +120,15 @@ BEFORE = _pair(
     outputs=("g", "w"),
 )
 
+RIGHT_WITH_TEXT = table("bid", bid=INT, city=STRING, w=INT, t=STRING)
+
 ON_LOOKED_UP = _pair(
     "on-looked-up",
     tuple((first, how) for first in ("left", "inner") for (how,) in EVERY),
     "SELECT a.aid, b.bid, g.g, b.w FROM a {0} JOIN g ON a.v = g.gid {1} JOIN b ON a.city = b.city "
     "AND coalesce(g.g, 'p') = b.t",
     (lambda a, g: equal(a.v, g.gid), lambda a, g, b: equal(a.city, b.city, first(g.g, "p"), b.t)),
-    tables={"a": LEFT_TABLE, "b": table("bid", bid=INT, city=STRING, w=INT, t=STRING), "g": GRANDS},
+    tables={"a": LEFT_TABLE, "b": RIGHT_WITH_TEXT, "g": GRANDS},
     domain=DOMAIN | {"t": ["p", "p", "q", None], "v": [1, 1, 2, None]},
     inputs=("a", "g", "b"),
     key=lambda a, g, b: (a.aid, b.bid),
@@ -134,7 +136,6 @@ ON_LOOKED_UP = _pair(
     outputs=("g", "w"),
 )
 
-RIGHT_WITH_TEXT = table("bid", bid=INT, city=STRING, w=INT, t=STRING)
 OF_TEXT = DOMAIN | {"t": ["p", "p", "q", None], "v": [1, 1, 2, 3, None]}
 
 THROUGH = _pair(

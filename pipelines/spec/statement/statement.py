@@ -65,8 +65,8 @@ class Step:
     on: exp.Expr
     further: tuple[exp.Expr, ...]
 
-    def names(self, side: Side) -> bool:
-        """Return whether ON has a column of an input before it, written with its alias."""
+    def uses(self, side: Side) -> bool:
+        """Return whether ON has a column of an input, written with its alias."""
         return any(column.table.lower() == side.alias.lower() for column in self.on.find_all(exp.Column))
 
 

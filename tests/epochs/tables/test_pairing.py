@@ -142,7 +142,7 @@ def changed(before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]], k
     [
         pytest.param(True, FEWER, 2, id="through the driver"),
         pytest.param(True, ("both_sides",), 1, id="parts from both sides, through the driver", marks=pytest.mark.slow),
-        pytest.param(False, ("many_full", "through"), 1, id="through the stage"),
+        pytest.param(False, ("many_full", "narrowed", "through"), 1, id="through the stage"),
         pytest.param(True, tuple(JOINS), 4, id="all through the driver", marks=pytest.mark.slow),
         pytest.param(False, tuple(JOINS), 3, id="all through the stage", marks=pytest.mark.slow),
     ],
