@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from threading import Lock
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -53,6 +53,20 @@ def _context() -> "AbstractDataContext":
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]
     return context
+
+
+def prepare() -> None:
+    """Import Great Expectations in the background, which takes some seconds, while Spark computes what it validates."""
+
+    def imported() -> None:
+        with _one_at_a_time:
+            _context()
+            import great_expectations.expectations  # noqa: F401
+
+            import expectations.own  # noqa: F401
+
+    if not _context.cache_info().currsize:
+        Thread(target=imported, name="great-expectations", daemon=True).start()
 
 
 def validated(

@@ -1,6 +1,7 @@
 """The gate of a first load: checks the keys of the loaded result, and a sample of whole rows against the sources."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
@@ -57,16 +58,19 @@ def gate_loaded(
     batch = suspects(numbered_keys, key, KEY_RULES if absent else (), may_be_absent=absent)
     rules = {} if sources is None else LOADED_RULES
     rules = KEY_RULES | rules if absent else rules
+    plain = is_alike_in_pandas(kinds)
+    batch = batch.limit(limits.JUDGED_IN_PROCESS) if plain else batch
     if sources is not None:
-        try:
-            batch = batch.unionByName(_with_wrong_rows(loaded, key, sources, salt), allowMissingColumns=True)
-        except ReadsDiffer as found:
-            return Verdict((str(found),))
+        with ThreadPoolExecutor(max_workers=1) as pool:  # one reads all keys, the other few rows by many small queries
+            searching = pool.submit(driver_copy, batch)
+            try:
+                wrong = driver_copy(_with_wrong_rows(loaded, key, sources, salt))
+            except ReadsDiffer as found:
+                return Verdict((str(found),))
+            batch = searching.result().unionByName(wrong, allowMissingColumns=True)
     batch = batch.select(
         *(f"key_{place}" for place in range(len(key))), *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules)
     )
-    plain = is_alike_in_pandas(kinds)
-    batch = batch.limit(limits.JUDGED_IN_PROCESS) if plain else batch
     return judged(batch, key, rules, in_process=plain, may_be_absent=absent)
 
 
@@ -92,9 +96,12 @@ def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: Sources, sa
     sample = driver_copy(reduce(DataFrame.unionAll, samples).distinct())
     known = None if sources.are_small else sources.pruning(sample)
     values = (F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in row)
-    made = sources.joined(sample, known).select(F.struct(*values).alias("made"))
     held = with_keys(loaded, key, own, sample, known or NO_LITERALS)
     held = held.select(F.struct(*(F.col(quote(field.name)) for field in row)).alias("held"))
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        holding = pool.submit(driver_copy, held)
+        made = sources.joined(sample, known).select(F.struct(*values).alias("made"))
+        held = holding.result()
     lines, equal = sample, "<=>" if absent else "="
     for rows, name in ((made, "made"), (held, "held")):
         same_key = " AND ".join(f"key.k{place} {equal} {quote(name, part)}" for place, part in enumerate(key))

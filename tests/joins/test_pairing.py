@@ -98,3 +98,11 @@ def test_histories_hold_what_outer_joins_should_try(computed, star, how):
                 others = [other for other in epoch if None not in other and other[present] == key[present]]
                 seen[change.op] += any(epoch[other].op != change.op for other in others)
     assert all(seen[op] >= 3 for op in ("insert", "delete")), seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("star", "how"), [kind.values for kind in KINDS], ids=[kind.id for kind in KINDS])
+def test_three_hundred_histories_of_each_kind(spark, star, how):
+    of = compute(spark, star, how, 300)
+    claims.results_follow(of, lambda state: oracle(star, how, state))
+    claims.changes_are_differences(of, lambda state: oracle(star, how, state))

@@ -1,5 +1,6 @@
 """All rows of a join in the order of its key, for files whose key ranges do not overlap."""
 
+from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -13,7 +14,7 @@ from lakehouse.tables import read_rows
 from lakehouse.values import type_sql
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.tables.reconcile import expected_rows
+from pipelines.epochs.tables.reconcile import expected_rows, whole_inputs
 from pipelines.joins.meaning import meaning
 from pipelines.spec.statement.added_columns import PREFIX
 
@@ -25,40 +26,61 @@ def rows_in_key_order(workspace: Workspace, bound: BoundJoin) -> DataFrame:
     """
     Return the meaning of a join at the pinned versions, one partition for each range of the key, sorted within it.
 
-    Two tables that are joined on their keys are cut into ranges before they are joined: each goes through one exchange,
-    and the result through none. The rows of any other join are exchanged once more after it.
+    Rows are cut into ranges where they are narrowest. Two tables that are joined on their keys are cut before they are
+    joined: each goes through one exchange, and the result through none. So is a table that only refers to tables that
+    are small enough to be broadcast. The rows of any other join are exchanged once more after it.
     """
     files = 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_FILE
     keys = [F.col(quote(name)) for name in bound.join.key]
-    rows = _joined_by_ranges(workspace, bound, files) if 1 < files <= limits.LOAD_RANGES else None
-    if rows is not None:
-        return rows.sortWithinPartitions(RANGE, *keys).drop(RANGE)
-    return expected_rows(workspace, bound).repartitionByRange(files, *keys).sortWithinPartitions(*keys)
+    bounds = _bounds(workspace, bound, files) if 1 < files <= limits.LOAD_RANGES else None
+    if not bounds:
+        return expected_rows(workspace, bound).repartitionByRange(files, *keys).sortWithinPartitions(*keys)
+    columns = [F.col(quote(name)) for name in bound.columns.fieldNames()]
+    if len(bound.join.members) == len(bound.join.inputs) == 2:
+        cut = [_cut(rows, bound, place, bounds) for place, rows in enumerate(whole_inputs(workspace, bound))]
+        joined = meaning(cut, bound.join, [RANGE]).select(RANGE, *columns)
+        return joined.sortWithinPartitions(RANGE, *keys).drop(RANGE)
+    if _looks_up_small_tables(bound):
+        tables = [
+            _cut(rows, bound, place, bounds).drop(RANGE) if place in bound.join.members else F.broadcast(rows)
+            for place, rows in enumerate(whole_inputs(workspace, bound))
+        ]
+        return meaning(tables, bound.join).select(*columns).sortWithinPartitions(*keys)
+    rows = _in_ranges(expected_rows(workspace, bound), bound, bound.join.key, bounds)
+    return rows.sortWithinPartitions(*keys).drop(RANGE)
 
 
-def _joined_by_ranges(workspace: Workspace, bound: BoundJoin, number: int) -> DataFrame | None:
-    """Return the rows with their range, if two tables are joined on keys of types that have literals in order."""
+def _bounds(workspace: Workspace, bound: BoundJoin, number: int) -> list[str] | None:
+    """Return the bounds between ranges of the result's key, if its rows can be cut by literals."""
     join = bound.join
-    # A FULL JOIN of three tables would be shuffled once more, by whichever of the keys is present.
-    is_of_one_key = not join.links and len(join.inputs) == 2 and join.pairing is None
-    has_order = not join.has_absent_keys  # a key with a null is in no range
-    if not is_of_one_key or not has_order or not hasattr(DataFrame, "repartitionById"):  # Spark 4.1
+    has_order = join.pairing is None and not join.has_absent_keys  # a key with a null is in no range
+    if not has_order or not hasattr(DataFrame, "repartitionById"):  # Spark 4.1
         return None
-    tables, keys, whole = [], [], 0
-    for place, item in enumerate(join.inputs):
-        table = bound.table(place)
+    keys, whole = [], 0
+    for place in join.members:
+        item, table = join.inputs[place], bound.table(place)
         rows = rows_of(workspace, item, table, table.version).where(f"NOT {null_key(item.key)}")
-        tables.append(rows)
         keys.append(rows.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")))
         whole += read_rows(workspace.spark, table, table.version).count()
-    bounds = bounds_of(reduce(DataFrame.unionAll, keys), whole, number)
-    if not bounds:
-        return None
-    cut = []
-    for place, (rows, item) in enumerate(zip(tables, join.inputs, strict=True)):
-        parts = zip(item.key, bound.types[place], strict=True)
-        key = compared([f"CAST({quote(name)} AS {type_sql(kind)})" for name, kind in parts])
-        ranged = rows.withColumn(RANGE, F.expr(range_of(key, bounds)))
-        cut.append(ranged.repartitionById(len(bounds) + 1, F.col(RANGE)))
-    columns = (F.col(quote(name)) for name in (RANGE, *bound.columns.fieldNames()))
-    return meaning(cut, join, [RANGE]).select(*columns)
+    return bounds_of(reduce(DataFrame.unionAll, keys), whole, number)
+
+
+def _looks_up_small_tables(bound: BoundJoin) -> bool:
+    """Whether one table keys the result, and those that it looks up are small enough to be broadcast to its rows."""
+    members, places = bound.join.members, range(len(bound.join.inputs))
+    sizes = (bound.table(place).size for place in places if place not in members)
+    return len(members) == 1 and sum(sizes) <= limits.BROADCAST_BYTES
+
+
+def _cut(rows: DataFrame, bound: BoundJoin, place: int, bounds: Sequence[str]) -> DataFrame:
+    """Cut the rows of an input that keys the result; rows without a key take no part."""
+    key = bound.join.inputs[place].key
+    return _in_ranges(rows.where(f"NOT {null_key(key)}"), bound, key, bounds)
+
+
+def _in_ranges(rows: DataFrame, bound: BoundJoin, key: Sequence[str], bounds: Sequence[str]) -> DataFrame:
+    """Add the range of the key to rows, each range in a partition of its own."""
+    types = bound.types[bound.join.members[0]]  # all members have the same
+    parts = [f"CAST({quote(name)} AS {type_sql(kind)})" for name, kind in zip(key, types, strict=True)]
+    ranged = rows.withColumn(RANGE, F.expr(range_of(compared(parts), bounds)))
+    return ranged.repartitionById(len(bounds) + 1, F.col(RANGE))

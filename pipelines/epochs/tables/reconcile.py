@@ -163,7 +163,7 @@ def compare_with_join(
         subset: The part of the result from which the rows are; None for all of it.
     """
     columns, key = list(bound.columns), bound.join.key
-    expected = hashed_meaning(_whole_inputs(workspace, bound), bound.join, bound.columns)
+    expected = hashed_meaning(whole_inputs(workspace, bound), bound.join, bound.columns)
     if subset is not None:
         expected = subset.rows(expected)
     found = hashed_rows(found.withColumn(NEW_HASH, F.expr(row_hash(columns))), bound.join, bound.columns)
@@ -200,11 +200,11 @@ def changelog_before(workspace: Workspace, changelog: TargetVersions, join: str,
 
 def expected_rows(workspace: Workspace, bound: BoundJoin) -> DataFrame:
     """Return the meaning of the join at the pinned versions: the columns of the result, the key first."""
-    rows = meaning(_whole_inputs(workspace, bound), bound.join)
+    rows = meaning(whole_inputs(workspace, bound), bound.join)
     return rows.select(*(F.col(quote(name)) for name in bound.columns.fieldNames()))
 
 
-def _whole_inputs(workspace: Workspace, bound: BoundJoin) -> list[DataFrame]:
+def whole_inputs(workspace: Workspace, bound: BoundJoin) -> list[DataFrame]:
     """Return the rows of each input of a join at the pinned versions, with the columns that the join uses."""
     inputs = [(item, bound.table(place)) for place, item in enumerate(bound.join.inputs)]
     return [rows_of(workspace, item, table, table.version) for item, table in inputs]

@@ -72,6 +72,27 @@ def test_files_of_a_load_have_separate_key_ranges(
     assert all(last <= first for (_, last), (first, _) in pairwise(ranges))  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("broadcast", [True, False], ids=["small", "large"])
+def test_a_foreign_key_join_has_separate_key_ranges(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, *, broadcast: bool
+) -> None:
+    """Before it meets small tables, after it meets large ones, a row is exchanged once, to the range of its key."""
+    monkeypatch.setattr(limits, "BYTES_PER_FILE", 3000)
+    if broadcast:
+        monkeypatch.delattr(in_key_order, "expected_rows")
+    else:
+        monkeypatch.setattr(limits, "BROADCAST_BYTES", 0)
+    kind = "small" if broadcast else "large"
+    lake.create(f"texts_{kind}", "s STRING, w STRING")
+    lake.sql(f"INSERT INTO {{texts_{kind}}} SELECT s, concat('w', s) FROM {{left}} WHERE i < 300", f"texts_{kind}")
+    sql = f"SELECT l.i, l.v, t.w FROM left l LEFT JOIN texts_{kind} t ON l.s = t.s WHERE l.i > 10"
+    lake.pipeline(sql, {"left": "i", f"texts_{kind}": "s"}, f"referring_{kind}").run(lake.spark)
+    assert held(lake, f"referring_{kind}") == plain(lake, sql)
+    ranges = key_ranges(lake, f"referring_{kind}", "i")
+    assert len(ranges) > 1
+    assert all(last < first for (_, last), (first, _) in pairwise(ranges))  # type: ignore[operator]
+
+
 def test_three_tables_are_sorted_after_the_join(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BYTES_PER_FILE", 3000)
     sql = "SELECT coalesce(l.i, r.i, m.i) AS i, l.v, r.v AS w, m.s FROM left l FULL JOIN right r ON l.i = r.i "
