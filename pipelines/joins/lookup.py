@@ -76,7 +76,7 @@ def look_up(
     Join each row with the row of one table at its position.
 
     Args:
-        rows: The result of `as_rows` or of an earlier look-up.
+        rows: The result of `as_rows` or of an earlier look-up, `without_unmatched` for this reference.
         link: The reference to the table.
         join: The join.
         types: The types in which keys are compared.
@@ -121,15 +121,10 @@ def look_up(
     )
     joined = flat.join(F.broadcast(found) if broadcast else found, on=F.expr(f"{together} AND {during}"), how="left")
     whole_row = struct({name: column for column, name in apart.items()})
-    found_rows = joined.select(
+    return joined.select(
         *(F.expr(whole_row).alias(name) if name == first else F.col(quote(name)) for name in rows.columns),
         F.col(quote(alias)),
     )
-    step, later = join.steps[link.input - 1], (other for other in join.links if other.input > link.input)
-    if step.how != "left" or not any(other.null_safe for other in later):
-        return found_rows
-    # For a later reference by `<=>`, a row that does not satisfy ON is one of nulls.
-    return found_rows.withColumn(alias, F.expr(f"IF(coalesce({step.on}, FALSE), {quote(alias)}, NULL)"))
 
 
 def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> DataFrame:
@@ -147,13 +142,19 @@ def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> 
         each input from which it is taken has a row.
     """
     inner = [link for link in join.links if join.steps[link.input - 1].how == "inner"]
-    exists = [f"{quote(item.alias)} IS NOT NULL" for item in join.inputs]
-    known = [" AND ".join(exists[place] for place in sorted(link.places)) for link in inner]
+    known = [" AND ".join(_has_row(place, join) for place in sorted(link.places)) for link in inner]
     nulls = (f"({each} AND {null_reference(link)})" for each, link in zip(known, inner, strict=True))
     missing = " OR ".join(nulls) or "FALSE"
-    return meaning_of_matched(rows.withColumn(NULL_KEY, F.expr(missing)), join).select(
+    return meaning_of_matched(rows, join).select(
         *(F.col(quote(name)) for name in scope),
         F.col(POSITION).alias("position"),
         F.col(ROW).alias("row"),
-        F.expr(f"{ROW} IS NULL AND {NULL_KEY}").alias("null_key"),
+        F.expr(f"{ROW} IS NULL AND ({missing})").alias("null_key"),
     )
+
+
+def _has_row(place: int, join: ResolvedQuery) -> str:
+    """Return the SQL condition that an input has a row that satisfies ON, over the columns of `meaning_of_matched`."""
+    exists = f"{quote(join.inputs[place].alias)} IS NOT NULL"
+    is_inner = place and join.steps[place - 1].how == "inner"
+    return f"{exists} AND coalesce({join.steps[place - 1].on}, FALSE)" if is_inner else exists

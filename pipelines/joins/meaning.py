@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.changes import null_key
 from lakehouse.sqltext import quote, struct
-from pipelines.spec import ResolvedQuery
+from pipelines.spec import Link, Output, ResolvedQuery
 from pipelines.spec.statement.added_columns import MATCHED, PREFIX
 
 PRESENT, ROW = (f"{PREFIX}{name}" for name in ("present", "row"))
@@ -102,6 +102,27 @@ def meaning_of_matched(found: DataFrame, join: ResolvedQuery) -> DataFrame:
         state = state.withColumn(PRESENT, F.expr(f"IF({PRESENT}, coalesce({join.where}, FALSE), FALSE)"))
     row = struct({output.name: output.expression for output in join.outputs})
     return state.withColumn(ROW, F.expr(f"IF({PRESENT}, {row}, NULL)"))
+
+
+def without_unmatched(found: DataFrame, link: Link, join: ResolvedQuery) -> DataFrame:
+    """
+    Set the rows of outer look-ups to null where they do not satisfy ON, if a reference may take these nulls as values.
+
+    That is a reference by `<=>` with parts from several inputs. Any other reference from such a row finds at most a row
+    that `meaning_of_matched` leaves out.
+
+    Args:
+        found: For each input before the referenced one a struct, as `meaning_of_matched` takes it, and other columns.
+        link: The reference to look up next.
+        join: The join.
+
+    Returns:
+        The same columns.
+    """
+    if not (link.overs and link.null_safe):
+        return found
+    before = join.up_to(link.input, (Output("kept", "TRUE"),))
+    return meaning_of_matched(found, before).select(*(F.col(quote(name)) for name in found.columns))
 
 
 def _null_unless(state: DataFrame, condition: str, aliases: Sequence[str]) -> DataFrame:

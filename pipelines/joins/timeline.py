@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from lakehouse.changes import all_or_any_null
 from lakehouse.sqltext import quote
 from pipelines.joins.kernel import KeyTypes, Sources, levels, refers_to
-from pipelines.joins.meaning import ROW, meaning_of_matched
+from pipelines.joins.meaning import ROW, meaning_of_matched, without_unmatched
 from pipelines.joins.versions import BEGINNING, NEVER, versions
-from pipelines.spec import Output, ResolvedQuery
+from pipelines.spec import ResolvedQuery
 from pipelines.spec.statement.added_columns import PREFIX
 
 KEY, START, END, CAUSE = (f"{PREFIX}{name}" for name in ("key", "start", "end", "cause"))
@@ -78,7 +78,7 @@ def with_look_ups(
     """
     for level, ready in enumerate(levels(join)):
         for link in ready:
-            found = _without_unmatched(found, link.input, join) if link.overs and link.null_safe else found
+            found = without_unmatched(found, link, join)
         found = commits.materialize(f"{name}_{level}", found)
         keys = {link.input: F.expr(refers_to(link, types)) for link in ready}
         wanted = {
@@ -86,17 +86,6 @@ def with_look_ups(
         }
         found = _cut_by(found, wanted, keys, join, types, commits, scope)
     return found
-
-
-def _without_unmatched(found: DataFrame, place: int, join: ResolvedQuery) -> DataFrame:
-    """
-    Set the rows of the inputs before one to null where they do not satisfy ON.
-
-    `<=>` then takes their nulls as values. Other references to such a row find at most a row that `meaning_of_matched`
-    leaves out.
-    """
-    before = join.up_to(place, (Output("kept", "TRUE"),))
-    return meaning_of_matched(found, before).select(*(F.col(quote(name)) for name in found.columns))
 
 
 def _cut_by(

@@ -7,6 +7,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pipelines.joins.kernel import KeyTypes
 from pipelines.joins.lookup import as_rows, emitted, ignores_null_values, look_up
+from pipelines.joins.meaning import without_unmatched
 from pipelines.joins.versions import versions
 from pipelines.spec import ResolvedQuery, Semantics
 from pipelines.spec.statement.added_columns import POSITION
@@ -133,5 +134,5 @@ def stream_rows(
     """
     rows = as_rows(stream, join.inputs[0], scope)
     for link in join.links:
-        rows = look_up(rows, link, join, types, tables[link.input], scope)
+        rows = look_up(without_unmatched(rows, link, join), link, join, types, tables[link.input], scope)
     return emitted(rows, join, scope)

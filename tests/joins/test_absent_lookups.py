@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from lakehouse.session import settings
 from pipelines.joins.lookup import as_rows, emitted, look_up, whole
 from pipelines.spec.statement.added_columns import POSITION
+from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
 from tests.joins.lookup_histories import Step, compared
+from tests.joins.streams import stream_rows
 
 
 def _integers(*names: str) -> StructType:
@@ -165,3 +167,24 @@ def test_references_of_nulls_are_spread_and_nulls_that_are_values_are_not(
     assert sum(sizes) == NULLS
     assert tuple(counts) == (null_keys, NULLS - null_keys, NULLS // 4 * values)
     assert broadcast or max(sizes) < 2 * sorted(sizes)[4]
+
+
+@pytest.mark.parametrize(("how", "null_keys"), [("LEFT", [2]), ("INNER", [2, 4])])
+def test_a_null_of_a_row_that_does_not_satisfy_on_is_no_null_key(
+    spark: SparkSession, how: str, null_keys: list[int]
+) -> None:
+    """Row 1 finds a null in a row of `u` that ON leaves out, row 2 in another, row 3 finds none, row 4 has a null."""
+    sql = f"SELECT s.n, r.v FROM s {how} JOIN u ON s.a = u.id AND u.z > 0 JOIN r ON r.p = u.x AND r.q = s.b"
+    join = bound(sql, KEYS, SCHEMAS, {"s": "stream"}, results=("r",))
+    types = key_types(join, SCHEMAS)
+    columns = StructType([*SCHEMAS["s"], StructField(POSITION, LongType())])
+    stream = literal(spark, [(1, 1, 1, 1), (2, 2, 1, 2), (3, 3, 1, 3), (4, None, 1, 4)], columns)
+    tables = {"u": [(1, None, 0), (2, None, 1)], "r": [(1, 1, 5)]}
+    versions = {
+        place: whole(literal(spark, tables[item.source], SCHEMAS[item.source]), item, types[place])
+        for place, item in enumerate(join.inputs)
+        if place
+    }
+    rows = stream_rows(stream, join, types, versions).collect()
+    assert sorted(row["position"] for row in rows if row["null_key"]) == null_keys
+    assert all(row["row"] is None for row in rows)

@@ -31,7 +31,7 @@ from pipelines.epochs.scratch import Scratch, via_driver_or_stage
 from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.epochs.tables.reading import check_looked_up
 from pipelines.joins.lookup import NULL_KEY, as_rows, emitted, look_up
-from pipelines.joins.meaning import PRESENT
+from pipelines.joins.meaning import PRESENT, without_unmatched
 from pipelines.joins.watermarks import as_number
 from pipelines.plan.values import APPENDED, Computed
 from pipelines.spec import STREAM_COLUMNS
@@ -109,6 +109,7 @@ class Lookups:
             self.new_rows.facts()
         rows = as_rows(new_rows, bound.join.inputs[0])
         for number, link in enumerate(bound.join.links):
+            rows = without_unmatched(rows, link, bound.join)
             if number and link.over and not sources.is_met_whole(link.input):
                 rows = sources.materialize(f"met_{number}", rows)
             to_all = sources.is_sent_to_all(link.input)
