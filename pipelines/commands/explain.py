@@ -5,12 +5,12 @@ from textwrap import dedent
 
 from expectations.catalogue import described, each, of_rows, of_whole
 from lakehouse.entries import CHANGELOG, STATE
+from pipelines.commands.explained_changes import OUTER_SIDES, called, change_of, reference
 from pipelines.plan.sharing import optimized, topology
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.spec import (
     ROW_COLUMNS,
     STREAM_COLUMNS,
-    How,
     PipelineFile,
     Statement,
     is_ordered_by_column,
@@ -21,16 +21,8 @@ from pipelines.spec import (
 from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.lengths import spelled_out
 from pipelines.spec.statement.bounds import Bound
-from pipelines.spec.statement.statement import Pairing, Side
+from pipelines.spec.statement.statement import Pairing
 from pipelines.spec.statement.windows import bounds_of
-
-OUTER_SIDES: dict[How, tuple[bool, bool]] = {
-    "inner": (False, False),
-    "left": (True, False),
-    "right": (False, True),
-    "full": (True, True),
-}
-"""Whether unmatched rows of the left side, and of the right side, are in the result."""
 
 REFRESH = {
     "auto": "refresh auto: an epoch reads the change feeds of its sources; if a feed has a gap, the epoch computes the "
@@ -107,24 +99,24 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
                 else "as of the row's time"
             )
             yield (
-                f"{_reference(statement, link.side)} looks up {side.source} by its whole key, ({', '.join(side.key)}), "
+                f"{reference(statement, link.side)} looks up {side.source} by its whole key, ({', '.join(side.key)}), "
                 f"{as_of}"
             )
             continue
         yield (
-            f"{_reference(statement, link.side)} is a reference to {side.source} by its whole key, "
+            f"{reference(statement, link.side)} is a reference to {side.source} by its whole key, "
             f"({', '.join(side.key)}): many rows may refer to one"
         )
 
 
 def _why_paired(statement: Statement, pairing: Pairing) -> Iterator[str]:
     """Explain that rows match in any number, and which rows are in the result without a match."""
-    left, right = (_called(statement, place) for place in (pairing.left, pairing.right))
+    left, right = (called(statement, place) for place in (pairing.left, pairing.right))
     values = [(as_written(one.left), as_written(one.right)) for one in pairing.equalities]
     compared = " and ".join(f"`{one}` with `{other}`" for one, other in values)
     yield f"ON compares {compared}: a row of {left} may match many rows of {right}, and a row of {right} many of {left}"
     if pairing.over != pairing.left:
-        yield f"a row of {left} matches by the row of {_called(statement, pairing.over)} that it looks up"
+        yield f"a row of {left} matches by the row of {called(statement, pairing.over)} that it looks up"
     yield f"the result has a row for each pair, with the keys of {left} and {right}"
     for name, is_outer in zip((left, right), OUTER_SIDES[pairing.how], strict=True):
         if is_outer:
@@ -191,7 +183,7 @@ def _source(file: PipelineFile, statement: Statement, place: int) -> SourceExpla
         kind=source.kind if source else "join",
         key=side.key,
         address=given or _stored(file, side.source),
-        change=_change(statement, place),
+        change=change_of(statement, place),
     )
 
 
@@ -200,96 +192,6 @@ def _stored(file: PipelineFile, name: str) -> str:
     if storage.schema_name is not None:
         return f"{storage.schema_name}.{name}"
     return f"{(storage.path or '.').rstrip('/')}/{name}"
-
-
-def _change(statement: Statement, place: int) -> str:
-    if statement.reads_stream:
-        return _change_with_stream(statement, place)
-    before = "" if statement.where is None else "before WHERE: "
-    if place not in statement.keys.members:
-        return before + _change_of_referenced(statement, place)
-    if statement.keys.pairing is not None:
-        return before + _change_of_many(statement, statement.keys.pairing, place)
-    if statement.kind == "table-table":
-        side, other = statement.sides[place], statement.sides[1 - place]
-        outer = OUTER_SIDES[statement.steps[0].how]
-        return before + _change_of_pair(side, other, outer[place], outer[1 - place])
-    return f"{before}inserts, updates or deletes the result row of its key"
-
-
-def _change_with_stream(statement: Statement, place: int) -> str:
-    if statement.is_windowed:
-        outer = OUTER_SIDES[statement.steps[0].how][place]
-        unmatched = "; an unmatched row is added with nulls once no other row can match it" if outer else ""
-        return f"adds a row to the result for each matching row of the other stream{unmatched}"
-    if place:
-        return "adds nothing to the result: later rows of the stream look up the changed row"
-    adds_each = all(step.how == "left" for step in statement.steps) and statement.where is None
-    adds = f"adds {'one row' if adds_each else 'at most one row'} to the result for each new row"
-    if statement.sides[0].is_result:
-        return adds
-    return f"{adds}; updates and deletes are refused, unless `ignore_changes` skips them"
-
-
-def _change_of_pair(side: Side, other: Side, outer: bool, other_outer: bool) -> str:
-    """
-    Describe the effect of a change of one side of a table-table join.
-
-    Args:
-        side: The side that changes.
-        other: The other side.
-        outer: Whether this side is an outer side, whose unmatched rows are in the result.
-        other_outer: Whether the other side is one.
-    """
-    mine, theirs = side.source, other.source
-    if outer and other_outer:
-        return (
-            f"inserts or updates the result row of its key, with nulls for {theirs} while it lacks the key; a delete "
-            f"leaves nulls for {mine} while {theirs} has the key, else it deletes the row"
-        )
-    if outer:
-        return f"inserts, updates or deletes the result row of its key, with nulls for {theirs} while it lacks the key"
-    if other_outer:
-        return (
-            f"updates the result row of its key, if {theirs} has the key: sets the columns of {mine}, to nulls after a "
-            f"delete"
-        )
-    return f"inserts, updates or deletes the result row of its key, if {theirs} has the key; else it changes nothing"
-
-
-def _change_of_many(statement: Statement, pairing: Pairing, place: int) -> str:
-    """Describe the effect of a change of one side of a join in which rows match in any number."""
-    is_left = place == pairing.left
-    other = _called(statement, pairing.right if is_left else pairing.left)
-    outer = OUTER_SIDES[pairing.how] if is_left else OUTER_SIDES[pairing.how][::-1]
-    own = f", or one row with nulls for {other} if it matches none" if outer[0] else ""
-    theirs = f"; a row of {other} that loses its last match keeps a row with nulls" if outer[1] else ""
-    return f"inserts, updates or deletes a result row for each row of {other} that it matches{own}{theirs}"
-
-
-def _change_of_referenced(statement: Statement, place: int) -> str:
-    side, how, pairing = statement.sides[place], _how_joined(statement, place), statement.keys.pairing
-    rows = f"every result row that refers to it by {_reference(statement, place)}"
-    if pairing is not None and (place == pairing.over or statement.steps[pairing.right - 1].uses(side)):
-        left, right = (_called(statement, side) for side in (pairing.left, pairing.right))
-        return f"alters {rows}, and which rows of {right} those rows of {left} match"
-    if statement.kind in ("star", "many-to-many"):
-        return f"alters {rows}"
-    if how == "inner":
-        return f"inserts, updates or deletes {rows}"
-    return f"updates {rows}: sets the columns of {side.source}, to nulls after a delete"
-
-
-def _how_joined(statement: Statement, place: int) -> How:
-    """Return the type of join between the input that refers (left) and the referenced input (right)."""
-    how = statement.steps[max(place, 1) - 1].how
-    return "left" if how in ("left", "right") else "inner"
-
-
-def _reference(statement: Statement, place: int) -> str:
-    link = next(link for link in statement.keys.links if link.side == place)
-    written = [f"`{as_written(expression)}`" for expression in link.expressions]
-    return written[0] if len(written) == 1 else f"({', '.join(written)})"
 
 
 def _ktables(file: PipelineFile, statement: Statement) -> Iterator[str]:
@@ -364,7 +266,7 @@ def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
         listed = ", ".join(f"{name}.{file.sources[name].order_by}" for name in timed)
         yield f"rows and changes are ordered by their own time: {listed}"
     else:
-        first = f"{_called(statement, 0)} comes" if statement.is_windowed else "a table's change comes"
+        first = f"{called(statement, 0)} comes" if statement.is_windowed else "a table's change comes"
         yield f"rows and changes are ordered by the time of their commits; at the same time {first} first"
     yield f"the result also has {' and '.join(STREAM_COLUMNS)}: the epoch that added a row, and its position"
     if statement.is_windowed:
@@ -387,14 +289,8 @@ def _unmet(statement: Statement, place: int) -> str:
         return "pairs that do not satisfy it are not in the result"
     if how == "full":
         return "pairs that do not satisfy it do not match; an unmatched row has nulls for the other side"
-    other = _called(statement, place)
-    outer = _called(statement, 0) if place == 1 else "the inputs before it"
+    other = called(statement, place)
+    outer = called(statement, 0) if place == 1 else "the inputs before it"
     if how == "right":
         outer, other = other, outer
     return f"pairs that do not satisfy it do not match; an unmatched row of {outer} has nulls for {other}"
-
-
-def _called(statement: Statement, place: int) -> str:
-    """Name an input by its source, or by its alias if several inputs have the same source."""
-    side = statement.sides[place]
-    return side.source if [other.source for other in statement.sides].count(side.source) == 1 else side.alias

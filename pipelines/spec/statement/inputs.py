@@ -141,6 +141,27 @@ def is_self_join(sides: Sequence[Side], sources: Mapping[str, Source | None]) ->
     return _rows_of(left) == _rows_of(right)
 
 
+def misplaced(inputs: Inputs) -> Objection | None:
+    """Return an objection to a stream that is not the first input, or to a global table that no stream looks up."""
+    first, *others = inputs.sides
+    for side in others:
+        if side.kind == "stream" and first.kind == "stream":
+            if len(inputs.sides) > 2:
+                problem = "FROM: a join of streams has two inputs; longer ones are split when a file is loaded"
+                return Objection(problem, about="FROM")
+            continue
+        if side.kind == "stream":
+            hint = f"write it first: FROM {side.source} JOIN {first.source} ON ..."
+            return Objection(f"FROM: `{side.source}` is a stream, which cannot be looked up", hint, "FROM")
+    for side in inputs.sides:
+        if side.kind == "global_table" and first.kind != "stream":
+            problem = (
+                f"FROM: `{side.source}` is a global table: its changes trigger no epoch, so only a stream can join it"
+            )
+            return Objection(problem, "give the source `kind: table`", "FROM")
+    return None
+
+
 def _rows_of(stream: Source) -> tuple[object, ...]:
     """Return the options that determine the rows of a stream with an address, and how they are read."""
     late = tuple(stream.watermarks.items())

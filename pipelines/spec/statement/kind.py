@@ -20,7 +20,7 @@ from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.objection import Objection
 from pipelines.spec.statement.columns import ambiguous, coalesced, conjuncts, is_null_without, place_of
 from pipelines.spec.statement.definition import How
-from pipelines.spec.statement.inputs import Inputs
+from pipelines.spec.statement.inputs import Inputs, misplaced
 from pipelines.spec.statement.pairing import paired
 from pipelines.spec.statement.statement import Inferred, Keys, Link, Side, Step, absent_after
 from pipelines.spec.statement.windows import windowed
@@ -40,9 +40,9 @@ def infer(
     Returns:
         The inferred join, or None if it has objections; and the objections. The first JOIN that fails ends the search.
     """
-    misplaced = _misplaced(inputs)
-    if misplaced is not None:
-        return None, [misplaced]
+    objection = misplaced(inputs)
+    if objection is not None:
+        return None, [objection]
     if inputs.sides[1].kind == "stream":
         return windowed(inputs, conditions[0], where)
     found = Inferred(inputs.sides[:1], (), Keys((0,), frozenset({frozenset({0})}), ()))
@@ -327,24 +327,3 @@ class _Clause:
 
     def _place(self, node: exp.Expr) -> int | None:
         return place_of(node, self.sides)
-
-
-def _misplaced(inputs: Inputs) -> Objection | None:
-    """Return an objection to a stream that is not the first input, or to a global table that no stream looks up."""
-    first, *others = inputs.sides
-    for side in others:
-        if side.kind == "stream" and first.kind == "stream":
-            if len(inputs.sides) > 2:
-                problem = "FROM: a join of streams has two inputs; longer ones are split when a file is loaded"
-                return Objection(problem, about="FROM")
-            continue
-        if side.kind == "stream":
-            hint = f"write it first: FROM {side.source} JOIN {first.source} ON ..."
-            return Objection(f"FROM: `{side.source}` is a stream, which cannot be looked up", hint, "FROM")
-    for side in inputs.sides:
-        if side.kind == "global_table" and first.kind != "stream":
-            problem = (
-                f"FROM: `{side.source}` is a global table: its changes trigger no epoch, so only a stream can join it"
-            )
-            return Objection(problem, "give the source `kind: table`", "FROM")
-    return None
