@@ -1,10 +1,15 @@
 """A small pipeline of each kind over Spark Connect: SPARK_REMOTE names the server, the argument an empty folder."""
 
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from lakehouse.session import local_session
+from lakehouse.tasks import RunningTasks
 from pipelines import Pipeline
 from pipelines.report import JoinReport
 from tests.lake import JOIN, Lake
@@ -44,9 +49,32 @@ def tell(reports: list[JoinReport], *outcomes: str) -> None:
     assert {report.outcome for report in reports} <= set(outcomes), outcomes
 
 
+def seen(spark: SparkSession, tasks: RunningTasks) -> set[tuple[int, int]]:
+    """Look at the running tasks while a query with three tasks of a second each runs, two of them at once."""
+    query = spark.range(0, 3, 1, 3).selectExpr("java_method('java.lang.Thread', 'sleep', 1000 + 0 * id)")
+    found = set()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(query.collect)
+        while not running.done():
+            found.add(tasks.now())
+            time.sleep(0.02)
+    return found
+
+
+def follow_tasks(spark: SparkSession) -> None:
+    """Follow the tasks of the session's queries, until it ends."""
+    tasks = RunningTasks(spark)
+    found = seen(spark, tasks)
+    assert {(0, 0), (0, 3), (2, 3)} <= found <= {(done, 3) for done in range(4)} | {(0, 0)}, found
+    assert tasks.now() == (0, 0)
+    tasks.stop()
+    assert seen(spark, tasks) == {(0, 0)}
+
+
 def main() -> None:
     spark = local_session()
     assert "connect" in type(spark).__module__, type(spark)
+    follow_tasks(spark)
     lake = Lake(spark, Path(sys.argv[1]))
     pipeline = prepare(lake)
     tell(pipeline.run(spark), "done")

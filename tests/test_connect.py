@@ -26,6 +26,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     home = Path(pyspark.__file__).parent
     given = {**LOCAL_SETTINGS, **FOR_TINY_DATA, "spark.connect.grpc.binding.port": str(port)}
+    given |= {"spark.connect.progress.reportInterval": "100ms"}
     given |= {"spark.driver.extraClassPath": f"{JARS}/*", "spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
     settings = [part for name, value in given.items() for part in ("--conf", f"{name}={value}")]
     name = "org.apache.spark.sql.connect.service.SparkConnectServer"
