@@ -11,13 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.errors import GateFailed, PipelineFileError
+from lakehouse.errors import DuplicateKey, GateFailed, PipelineFileError
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins
 from pipelines.commands.version_ranges import read_range
-from pipelines.epochs.lookup import compute
+from pipelines.epochs.lookup import compute, reading
 from pipelines.epochs.lookup.reading import StreamSources
+from pipelines.epochs.tables import lookups
 from pipelines.plan.values import EpochPlan
 from pipelines.report import JoinReport
 from pipelines.spec import Link
@@ -244,6 +245,39 @@ def test_the_gate_finds_what_a_look_up_of_nulls_misses(
     assert loaded.version("by_both") == before
     loaded.run()
     assert loaded.found("by_both")[3:] == [(4, 6, None), (5, 5, 7), (6, None, None)]
+
+
+def doubled(read: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+    """Find the rows of the result that lack `b` twice, as after a write by somebody else."""
+
+    def found(*given: Any) -> DataFrame:
+        rows = read(*given)
+        return rows.unionAll(rows.where("bid IS NULL"))
+
+    return found
+
+
+@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_key_with_a_null_that_a_result_holds_twice_stops_the_epoch(
+    loaded: Readers, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    """It is found by the rows that meet both, and, where versions of a changed key would hide one, by its key."""
+    version = loaded.version("by_both")
+
+    def is_refused() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(EpochPlan, "via_driver", few)
+            for module, name in ((lookups, "rows_of"), (reading, "rows_of"), (compute, "read_rows")):
+                patch.setattr(module, name, doubled(getattr(module, name)))
+            with pytest.raises(DuplicateKey) as told:
+                loaded.load().run(loaded.spark, select=["by_both"])
+            assert "aid=2, bid=None (2 rows)" in told.value.found
+
+    is_refused()
+    loaded.sql("UPDATE {a} SET v = 9 WHERE aid = 2", "a")
+    loaded.load().run(loaded.spark, select=["every"])
+    is_refused()
+    assert loaded.version("by_both") == version
 
 
 @pytest.mark.slow
