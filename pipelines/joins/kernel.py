@@ -171,7 +171,7 @@ def add_looked_up(
     Add to the known rows, level by level, those that they look up, in both images.
 
     Args:
-        state: The rows of the inputs that key the result, by input.
+        state: The rows of the inputs that key the result, by input, and of others that are known already.
         join: The join.
         types: The types in which keys are compared.
         sources: The inputs of the epoch.
@@ -180,7 +180,9 @@ def add_looked_up(
     """
     for ready in levels(join):
         wanted = {
-            link.input: partial(referenced, link, join, types, state, sources, scope, name=name) for link in ready
+            link.input: partial(referenced, link, join, types, state, sources, scope, name=name)
+            for link in ready
+            if link.input not in state
         }
         for place, rows in sources.rows(wanted).items():
             state[place] = images(sources.changes(place), rows, join.inputs[place], types[place], scope)

@@ -61,6 +61,9 @@ class _Pairs(Partners):
         rows = self._rows(partners)
         beside = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
         state = {place: self._side(place, own, beside) for place in places}
+        left = self._pairing.left
+        known = self._state(own[left]) if left in own and left not in beside else None
+        state = {**(known or {}), **state}  # rows that the touched rows of the left side have looked up
         add_looked_up(state, join, self._types, self._sources, self._scope)
         inputs = [state[place] for place in range(len(join.inputs))]
         meant = meaning(inputs, join, [*self._scope, IMAGE], of_touched=True)

@@ -45,6 +45,7 @@ class Partners:
     ) -> None:
         self._join, self._pairing, self._types = join, pairing, types
         self._sources, self._touched, self._scope = sources, touched, scope
+        self._looked_up: list[dict[int, DataFrame]] = []
 
     def _rows(self, keys: Mapping[int, DataFrame]) -> Mapping[int, DataFrame]:
         """Read rows of the sides with some keys at the end of the epoch; others, too, if that is cheaper."""
@@ -107,18 +108,25 @@ class Partners:
             own = F.expr(row_struct(item.columns, "")).alias(item.alias)
             found = known.select(*(F.col(quote(one)) for one in scope), own)
         else:
-            found = self._looked_up(known, f"{name}_of_{self._pairing.side(place)}")
+            found = self._joined(known, f"{name}_of_{self._pairing.side(place)}")
         return found if IMAGE in rows.columns else found.drop(IMAGE)
 
-    def _looked_up(self, rows: DataFrame, name: str) -> DataFrame:
+    def _joined(self, rows: DataFrame, name: str) -> DataFrame:
         """Join rows of the left side, in images, with what they look up before the pairing."""
         inputs, scope = self._join.inputs, [*self._scope, IMAGE]
         needed = (inputs[place] for place in (self._pairing.left, *self._pairing.looked_up))
         structs = (Output(one.alias, row_struct(one.columns, f"{quote(one.alias)}.")) for one in needed)
         before = self._join.up_to(self._pairing.right, tuple(structs))
-        state = {self._pairing.left: rows}
-        add_looked_up(state, before, self._types, self._sources, self._scope, name)
+        state = self._state(rows)
+        if state is None:
+            state = {self._pairing.left: rows}
+            add_looked_up(state, before, self._types, self._sources, self._scope, name)
+            self._looked_up.append(state)
         return meaning([state[place] for place in range(len(before.inputs))], before, scope)
+
+    def _state(self, rows: DataFrame) -> dict[int, DataFrame] | None:
+        """Return rows of the left side and those that they have looked up, by input; None if they have not yet."""
+        return next((state for state in self._looked_up if state[self._pairing.left] is rows), None)
 
     def _met(
         self, place: int, rows: DataFrame, other: int, others: DataFrame, name: str, also: Sequence[str] = ()

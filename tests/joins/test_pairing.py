@@ -9,9 +9,14 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
+from pyspark.sql.functions import lit
+from pyspark.sql.types import StructType
+
+from pipelines.joins.pairing import change_set_of_pairs
 
 from . import claims
 from .claims import Computed
+from .epochs import Epochs, bound, key_types
 from .pair_shapes import (
     BEFORE,
     BOTH_SIDES,
@@ -106,3 +111,33 @@ def test_three_hundred_histories_of_each_kind(spark, star, how):
     of = compute(spark, star, how, 300)
     claims.results_follow(of, lambda state: oracle(star, how, state))
     claims.changes_are_differences(of, lambda state: oracle(star, how, state))
+
+
+class LookingUp(Epochs):
+    """Epochs in which only the table that others look up has changes; `asked` holds whose rows were looked up."""
+
+    asked: list[int]
+
+    def changes(self, place):
+        return super().changes(place) if self.join.inputs[place].source == "g" else None
+
+    def changed_keys(self, place):
+        return super().changed_keys(place) if self.join.inputs[place].source == "g" else None
+
+    def rows(self, wanted):
+        self.asked += wanted
+        return super().rows(wanted)
+
+
+@pytest.mark.parametrize(("how", "asked"), [("LEFT", "agb"), ("FULL", "agbag")])
+def test_touched_rows_look_up_once(spark, how, asked):
+    """Only other rows that may have the same partner look up in addition. This reads nothing."""
+    schemas = {name: StructType.fromDDL(f"{name}id INT, n INT, x STRING") for name in "agb"}
+    sql = f"SELECT a.aid, b.bid, g.x FROM a LEFT JOIN g ON a.n = g.gid {how} JOIN b ON g.x = b.x"
+    join = bound(sql, {name: [f"{name}id"] for name in "agb"}, schemas)
+    rows = {name: spark.createDataFrame([], schema) for name, schema in schemas.items()}
+    feeds = {name: frame.withColumn("_change_type", lit("insert")) for name, frame in rows.items()}
+    sources = LookingUp(join, key_types(join, schemas), feeds, rows, [])
+    sources.asked = []
+    change_set_of_pairs(join, sources.types, sources)
+    assert [join.inputs[place].alias for place in sources.asked] == list(asked)
