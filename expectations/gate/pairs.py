@@ -8,8 +8,8 @@ with a value are those that refer, step by step, to a row with it.
 
 For a row to check, the gate has every row of the other side with its value, so that the plain statement finds every
 match of it. That shows a pair that does not match, a match that is missing, and an unmatched row beside a match. Where
-WHERE or an inner look-up may hide a pair, some further rows that share a value are checked, too; a row whose only
-hidden match had another value before is not. The gate shares no code with the joins.
+WHERE or an inner look-up may hide a pair, some further rows are checked, too: those of outer sides with a value that a
+row to check has, or had in the epoch. The gate shares no code with the joins.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from expectations.gate.changes import RULES, SOURCE_RULES
 from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged, suspects
 from expectations.gate.loaded import LOADED_RULES
 from expectations.gate.paired import Paired
-from expectations.gate.sources import Sources
+from expectations.gate.sources import Rows, Sources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
@@ -185,11 +185,12 @@ class _Gate:
         return statement.where is not None or any(how == "inner" for how, _ in statement.steps[right:])
 
     def _with_partners(self, keys: Keys) -> Keys:
-        """Add some rows of outer sides that share a value with rows to check: they may match such a row unseen."""
+        """Add some rows of outer sides with a value that rows to check have or had: WHERE may hide their matches."""
         found = list(keys)
         for side, place in enumerate(self.paired.places):
             if self.paired.outer[side]:
-                partners = self._with_value(side, self._with_key(1 - side, keys[1 - side])).select(self._key(place))
+                values = self._values_ever(1 - side, keys[1 - side])
+                partners = self._with_value(side, values).select(self._key(place))
                 some = partners.orderBy(F.xxhash64("key", F.lit(self._sources.salt))).limit(limits.LOADED_KEYS)
                 found[side] = driver_copy(keys[side].unionAll(some).distinct())
         return found[0], found[1]
@@ -316,12 +317,22 @@ class _Gate:
         known = NO_LITERALS if self._sources.size <= limits.LITERAL_BYTES else self._trusted(side, keys)
         return with_keys(item.keyed, item.key, key_struct(item.key, item.types), keys, known)
 
-    def _values(self, side: int, rows: DataFrame) -> DataFrame:
-        """Return the distinct values of some rows of one side, as WANTED."""
+    def _values_ever(self, side: int, keys: DataFrame) -> DataFrame:
+        """Return the distinct values that the rows of one side with the keys have, or had in the epoch, as WANTED."""
+        item = self._sources.inputs[self.paired.places[side]]
+        rows = self._with_key(side, keys)
+        if item.images is not None:
+            own = key_struct(item.key, item.types)
+            rows = rows.unionByName(with_keys(item.images(), item.key, own, keys, NO_LITERALS))
+        return self._values(side, rows, ever=True)
+
+    def _values(self, side: int, rows: DataFrame, *, ever: bool = False) -> DataFrame:
+        """Return the distinct values of some rows of one side, as WANTED; `ever` by the old rows of look-ups, too."""
         place, over = self.paired.places[side], self.paired.over[side]
         if over != place:
             statement, (_, right) = self._sources.statement, self.paired.places
-            tables = [item.keyed for item in self._sources.inputs[:right]]
+            inputs = self._sources.inputs[:right]
+            tables = [_ever_keyed(item) if ever else item.keyed for item in inputs]
             tables[place] = rows
             row = row_struct(self._sources.inputs[over].rows.columns, f"{quote(statement.aliases[over])}.")
             rows = statement.up_to(right, row).over(tables).select("key.*")
@@ -347,14 +358,14 @@ class _Gate:
         place = self.paired.places[side]
         checked = F.broadcast(keys.select(F.col("key").alias(STAGED)))
         same_key = F.expr(f"{self._key_sql(place)} = {STAGED}")
-        others = self._with_value(side, own[1 - side]).join(checked, on=same_key, how="left_anti")
+        values = self._values(1 - side, own[1 - side])
+        others = self._with_value(side, values).join(checked, on=same_key, how="left_anti")
         partners = driver_copy(others).withColumn(CHECKED, F.lit(False))
         return own[side].withColumn(CHECKED, F.lit(True)).unionByName(partners)
 
-    def _with_value(self, side: int, others: DataFrame) -> DataFrame:
-        """Return the rows of one side that have a value of some rows of the other side, and maybe others."""
+    def _with_value(self, side: int, values: DataFrame) -> DataFrame:
+        """Return the rows of one side that have one of the values, and maybe others."""
         place, over = self.paired.places[side], self.paired.over[side]
-        values = self._values(1 - side, others)
         alias = quote(self._sources.statement.aliases[over])
         rows = self._sources.inputs[over].keyed
         columns = {f"{alias}.{quote(name)}": name for name in rows.columns}
@@ -380,3 +391,8 @@ class _Gate:
     def _key_sql(self, place: int) -> str:
         item = self._sources.inputs[place]
         return key_struct(item.key, item.types)
+
+
+def _ever_keyed(item: Rows) -> DataFrame:
+    """Return the rows of an input that have a key, and those of its feed, in any image."""
+    return item.keyed if item.images is None else item.keyed.unionByName(item.images())

@@ -6,7 +6,7 @@ The sources of a join of tables as an epoch pinned them: evaluates the join agai
 It evaluates the plain statement over only the rows that the keys need. It relies on no other property of joins.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -46,6 +46,7 @@ class Rows:
         feeds: Its change feed by Spark and without Spark, to be compared; None if `changed` is read by Spark.
         size: The size of its table in bytes.
         may_be_absent: Whether parts of a key may be null, but not all of them: a row may lack a side of a join.
+        images: Reads the rows of its feed that have a key, in any image, with the columns of `rows`; None for no feed.
     """
 
     rows: DataFrame
@@ -55,6 +56,7 @@ class Rows:
     feeds: tuple[DataFrame, DataFrame] | None = None
     size: int = 0
     may_be_absent: bool = False
+    images: Callable[[], DataFrame] | None = None
 
     @property
     def keyed(self) -> DataFrame:

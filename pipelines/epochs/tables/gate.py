@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,6 +27,7 @@ from lakehouse.direct_rows import read_directly, why_spark
 from lakehouse.entries import Entry
 from lakehouse.pruning import Pruning
 from lakehouse.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings, small_query_settings
+from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, get
 from lakehouse.values import contains
@@ -61,7 +63,8 @@ def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Sources:
         table = bound.table(place)
         rows = rows_of(workspace, item, table, table.version)
         changed = _changed(workspace, epoch, place)
-        inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size, item.may_be_absent))
+        images = None if changed[0] is None else partial(_images, workspace, epoch, place)
+        inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size, item.may_be_absent, images))
     references = tuple(
         Reference(link.input, link.over, link.expressions, link.null_safe, link.followed.parts) for link in join.links
     )
@@ -233,6 +236,15 @@ def _changed(
     changed = (by_spark if direct is None else direct).where(f"NOT {keyless}")
     keys = changed.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")).distinct()
     return keys, None if direct is None else (by_spark, direct)
+
+
+def _images(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame:
+    """Read the rows of the feed of an input that have a key, in any image."""
+    item, table = epoch.bound.join.inputs[place], epoch.bound.table(place)
+    (versions,) = (part for part in epoch.plan.sources if part.name == item.source)
+    feed = workspace.feeds.read(item.source, table, versions.read_after, versions.to_version, item.columns)
+    keyless = null_key(item.key, may_be_absent=item.may_be_absent)
+    return feed.where(f"NOT {keyless}").selectExpr(*map(quote, item.columns))
 
 
 def _wrong_key(join: ResolvedQuery) -> str | None:

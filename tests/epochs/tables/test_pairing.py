@@ -351,6 +351,37 @@ def test_the_gate_follows_keys_with_parts_from_both_sides(
             lake.joins(joins).run(spark)
 
 
+WITHOUT = "SELECT a.aid, b.bid, a.v FROM a LEFT JOIN b ON a.city = b.city WHERE b.bid IS NULL"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM {b} WHERE bid = 60",
+        pytest.param("UPDATE {b} SET city = 'x' WHERE bid = 60", marks=pytest.mark.slow),
+    ],
+)
+def test_the_gate_finds_rows_whose_old_matches_where_hides(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Only rows without a match are in the result: one that loses its only match appears."""
+    lake, joins = Pairs(spark, tmp_path), {"result": WITHOUT}
+    for table, columns, rows in (
+        ("a", A, "(50, 'lonely', 2), (51, 'pair', 1)"),
+        ("b", B, "(60, 'pair', 1, 1), (61, 'nobody', 1, 1)"),
+    ):
+        lake.create(table, columns, rows)
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)
+    lake.joins(joins).run(spark)
+    lake.sql(change, "b")
+    with monkeypatch.context() as patch:
+        without_old_values(lake, patch)
+        with pytest.raises(GateFailed, match="the result changes wherever"):
+            lake.joins(joins).run(spark)
+    assert only(lake.joins(joins).run(spark)).changed == 1
+    only(lake.joins(joins).verify(spark))
+
+
 THROUGH = "SELECT a.aid, b.bid, g.g, b.w FROM a LEFT JOIN g ON a.v = g.gid FULL JOIN b ON g.g = b.city"
 
 
