@@ -35,10 +35,16 @@ FOR_TINY_DATA = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
+    # Spark writes each plan as text for its UI, which is off.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "1000",
 }
 """
 Many plans over few rows: compiling them costs more than running them. Nothing here changes a result.
 """
+
+SHORT_LIVED = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+"""The environment of a process with a JVM of its own that lives for a minute: it never gains what C2 costs."""
 
 
 @pytest.fixture(scope="session")

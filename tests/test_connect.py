@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 from lakehouse.session import JARS, JAVA, LOCAL_SETTINGS
-from tests.conftest import FOR_TINY_DATA
+from tests.conftest import FOR_TINY_DATA, SHORT_LIVED
 
 HERE = Path(__file__).parent.parent
 
@@ -31,7 +31,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     settings = [part for name, value in given.items() for part in ("--conf", f"{name}={value}")]
     name = "org.apache.spark.sql.connect.service.SparkConnectServer"
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--class", name, *settings, "spark-internal"]
-    environment = {**os.environ, "SPARK_HOME": str(home)}
+    environment = {**os.environ, **SHORT_LIVED, "SPARK_HOME": str(home)}
     if JAVA.exists():
         environment["JAVA_HOME"] = str(JAVA)
     log = tmp_path / "server.log"

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import Pipeline
+from tests.conftest import SHORT_LIVED
 from tests.exact import held, plain
 from tests.lake import JOIN, KEYED, Lake
 
@@ -71,7 +72,12 @@ def killed_when(lake: Lake, happened: Callable[[], bool]) -> None:
     """Run the pipeline in a process of its own, and kill it with all that it started as soon as something happened."""
     command = [sys.executable, "-c", "from pipelines.cli import main; main()", "run", "-f", str(lake.file)]
     process = subprocess.Popen(
-        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        env={**os.environ, **SHORT_LIVED},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     try:
         while not happened() and process.poll() is None:

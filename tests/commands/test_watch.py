@@ -1,5 +1,6 @@
 """Watching: rounds at their times, back-off, what ends it, and what it leaves behind."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pipelines.cli import main
 from pipelines.commands import watch
 from pipelines.commands.watch import watch_joins
 from pipelines.report import JoinReport
+from tests.conftest import SHORT_LIVED
 from tests.lake import Lake, only
 
 BUSY, FINAL = AnotherRun("result", "busy"), GateFailed("result", "two rows for a key")
@@ -123,7 +125,11 @@ def test_a_watch_on_the_command_line_says_a_line_a_run_and_stops_clean(loaded: L
     """SIGTERM lets the run at work finish; the exit code is 0 then."""
     lake, log = loaded, tmp_path / "log"
     command = [Path(sys.executable).with_name("lakejoin"), "run", "--watch", "500ms", "-f", lake.file]
-    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process:
+    environment = {**os.environ, **SHORT_LIVED}
+    with (
+        log.open("w") as out,
+        subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT) as process,
+    ):
         try:
             wait_for(log, "result nothing to do")
             lake.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
