@@ -1,5 +1,6 @@
 """A run killed before or after any of its writes, and started again, ends in the same tables as one that was not."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 
 from lakehouse import writing
 from lakehouse.engine import READER
@@ -88,27 +89,53 @@ def writes_of(action: Callable[[], object]) -> list[str]:
     return writes
 
 
-def die_at(lake: Lake, number: int, moment: str) -> None:
-    gateway = lake.spark.sparkContext._gateway
-    assert gateway is not None
-    environment = {
-        **os.environ,
-        "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
-        "PYSPARK_GATEWAY_SECRET": str(gateway.gateway_parameters.auth_token),
-    }
-    child = [sys.executable, "-m", "tests.crash_child", str(lake.file), str(number), moment]
-    first = _next_object(gateway)
-    done = subprocess.run(child, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    # What the JVM kept for a process that is no more: its heap would fill up with plans.
-    for of_the_dead in range(first, _next_object(gateway)):
-        gateway._gateway_client.garbage_collect_object(f"o{of_the_dead}", enqueue=False)
-    lake.spark.catalog.clearCache()
-    assert done.returncode == -9, f"the process was to die at write {number}: {done.stderr[-2000:]}"
+class Dying:
+    """
+    Runs in processes of their own, on the JVM of the test session, each of which dies at a write.
 
+    Args:
+        spark: The session of the tests.
+        log: The file for what these processes write to stderr.
+    """
 
-def _next_object(gateway: Any) -> int:
-    """Tell the number of the next object that the JVM hands out, which is that of this one."""
-    return int(gateway.jvm.java.lang.Object()._target_id.removeprefix("o"))
+    def __init__(self, spark: SparkSession, log: Path) -> None:
+        self._spark, self._log = spark, log
+        self._gateway: Any = spark.sparkContext._gateway
+
+    def __enter__(self) -> "Dying":
+        parameters = self._gateway.gateway_parameters
+        environment = {
+            **os.environ,
+            "PYSPARK_GATEWAY_PORT": str(parameters.port),
+            "PYSPARK_GATEWAY_SECRET": str(parameters.auth_token),
+        }
+        child = [sys.executable, "-m", "tests.crash_child"]
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                child, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def die_at(self, lake: Lake, number: int, moment: str) -> None:
+        """Run the pipeline of the lake, in a process that dies before or after a write."""
+        first = self._next_object()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([str(lake.file), number, moment]), file=self._process.stdin, flush=True)
+        ended = self._process.stdout.readline().strip()
+        # What the JVM kept for a process that is no more: its heap would fill up with plans.
+        for of_the_dead in range(first, self._next_object()):
+            self._gateway._gateway_client.garbage_collect_object(f"o{of_the_dead}", enqueue=False)
+        self._spark.catalog.clearCache()
+        assert ended == "-9", f"the process was to die at write {number}: {self._log.read_text()[-2000:]}"
+
+    def _next_object(self) -> int:
+        """Tell the number of the next object that the JVM hands out, which is that of this one."""
+        return int(self._gateway.jvm.java.lang.Object()._target_id.removeprefix("o"))
 
 
 def before_an_epoch_with_a_changelog(standard: Lake, loaded: Lake) -> Lake:
@@ -268,13 +295,14 @@ def killed_at_every_write(standard: Lake, loaded: Lake, tmp_path: Path, prepare:
     expected = outcome(straight)
     assert len(writes) >= 5
     points = [("before", number) for number in range(1, len(writes) + 1)] + [("after", len(writes))]
-    for moment, number in points:  # between two writes nothing happens: after one is before the next
-        lake = start.copy(tmp_path / f"{number}-{moment}")
-        die_at(lake, number, moment)
-        resumed = pipeline_of(lake).run(lake.spark)
-        told = "; ".join(report.text() for report in resumed)
-        assert outcome(lake) == expected, f"killed {moment} write {number} ({writes[number - 1]}), then {told}"
-        shutil.rmtree(lake.folder)
+    with Dying(start.spark, tmp_path / "log") as dying:
+        for moment, number in points:  # between two writes nothing happens: after one is before the next
+            lake = start.copy(tmp_path / f"{number}-{moment}")
+            dying.die_at(lake, number, moment)
+            resumed = pipeline_of(lake).run(lake.spark)
+            told = "; ".join(report.text() for report in resumed)
+            assert outcome(lake) == expected, f"killed {moment} write {number} ({writes[number - 1]}), then {told}"
+            shutil.rmtree(lake.folder)
     return summary(prepare.__name__, len(writes), len(points), expected["rows"])
 
 
