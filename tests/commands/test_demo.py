@@ -23,7 +23,7 @@ from pipelines.commands.examples import example
 from pipelines.spec import fingerprint, load
 
 FEBRUARY = 2
-"""The tour of the test has the flights of this month alone: its rounds change no others."""
+"""The tour of the test has the flights of this month alone."""
 
 SHORT = [
     ([769, 829], "829 inserted, 769 updated, 0 deleted"),
