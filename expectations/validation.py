@@ -1,6 +1,7 @@
 """Run Great Expectations: one suite at a time over one frame, with one context for the process."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock, Thread
@@ -55,18 +56,22 @@ def _context() -> "AbstractDataContext":
     return context
 
 
-def prepare() -> None:
-    """Import Great Expectations in the background, which takes some seconds, while Spark computes what it validates."""
+def import_in_background() -> None:
+    """
+    Import Great Expectations, which takes some seconds, while Spark computes the rows to validate.
+
+    An import that fails raises its error in `validated`.
+    """
 
     def imported() -> None:
-        with _one_at_a_time:
+        with _one_at_a_time, suppress(Exception):
             _context()
             import great_expectations.expectations  # noqa: F401
 
             import expectations.own  # noqa: F401
 
     if not _context.cache_info().currsize:
-        Thread(target=imported, name="great-expectations", daemon=True).start()
+        Thread(target=imported, name="great-expectations").start()
 
 
 def validated(

@@ -71,7 +71,10 @@ on the key. A table of 117 MiB with 3 million keys took 1 s, in parallel with th
 """
 
 BROADCAST_BYTES = 8 * 2**20
-"""Bytes. A table of up to this size is broadcast to the rows of a stream; a larger table and the rows are shuffled."""
+"""
+Bytes. A table of up to this size is broadcast to the rows of a stream; a larger table and the rows are shuffled. Tables
+of up to this size together are broadcast to the rows of a load that look them up.
+"""
 
 BROADCAST_CHANGES = 100_000
 """Rows. Up to this many changes are broadcast with their table; with more, neither is broadcast. By judgement."""

@@ -35,9 +35,6 @@ FOR_TINY_DATA = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
-    # Spark writes each plan as text for its UI, which is off.
-    "spark.sql.ui.explainMode": "simple",
-    "spark.sql.maxPlanStringLength": "1000",
 }
 """
 Many plans over few rows: compiling them costs more than running them. Nothing here changes a result.

@@ -46,6 +46,7 @@ def die(path: str, number: int, moment: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     writing.observers.append(observe)
+    signal.alarm(300)
     Pipeline.load(path).run(attach())
 
 

@@ -9,7 +9,7 @@ with a value are those that refer, step by step, to a row with it.
 For a row to check, the gate has every row of the other side with its value, so that the plain statement finds every
 match of it. That shows a pair that does not match, a match that is missing, and an unmatched row beside a match. Where
 WHERE or an inner look-up may hide a pair, some further rows are checked, too: those of outer sides with a value that a
-row to check has, or had in the epoch. The gate shares no code with the joins.
+row to check has, or had before the epoch. The gate shares no code with the joins.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from expectations.gate.by_key import NO_LITERALS, ReadsDiffer, driver_copy, trusted, with_keys
+from expectations.gate.by_key import KEY, NO_LITERALS, ReadsDiffer, driver_copy, trusted, with_keys
 from expectations.gate.changes import RULES, SOURCE_RULES
 from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged, suspects
 from expectations.gate.loaded import LOADED_RULES
@@ -318,24 +318,22 @@ class _Gate:
         return with_keys(item.keyed, item.key, key_struct(item.key, item.types), keys, known)
 
     def _values_ever(self, side: int, keys: DataFrame) -> DataFrame:
-        """Return the distinct values that the rows of one side with the keys have, or had in the epoch, as WANTED."""
-        item = self._sources.inputs[self.paired.places[side]]
+        """Return the distinct values that the rows of one side with the keys have, or had before, as WANTED."""
+        item, inputs = self._sources.inputs[self.paired.places[side]], self._sources.inputs
         rows = self._with_key(side, keys)
-        if item.images is not None:
-            own = key_struct(item.key, item.types)
-            rows = rows.unionByName(with_keys(item.images(), item.key, own, keys, NO_LITERALS))
-        return self._values(side, rows, ever=True)
+        now = self._values(side, rows, [one.keyed for one in inputs])
+        own = key_struct(item.key, item.types)
+        old_rows = with_keys(_before(item, rows), item.key, own, keys, NO_LITERALS)
+        return now.unionAll(self._values(side, old_rows, [_before(one, one.keyed) for one in inputs])).distinct()
 
-    def _values(self, side: int, rows: DataFrame, *, ever: bool = False) -> DataFrame:
-        """Return the distinct values of some rows of one side, as WANTED; `ever` by the old rows of look-ups, too."""
+    def _values(self, side: int, rows: DataFrame, tables: Sequence[DataFrame]) -> DataFrame:
+        """Return the distinct values of some rows of one side, as WANTED; the tables are those that they look up."""
         place, over = self.paired.places[side], self.paired.over[side]
         if over != place:
             statement, (_, right) = self._sources.statement, self.paired.places
-            inputs = self._sources.inputs[:right]
-            tables = [_ever_keyed(item) if ever else item.keyed for item in inputs]
-            tables[place] = rows
+            known = [rows if number == place else table for number, table in enumerate(tables[:right])]
             row = row_struct(self._sources.inputs[over].rows.columns, f"{quote(statement.aliases[over])}.")
-            rows = statement.up_to(right, row).over(tables).select("key.*")
+            rows = statement.up_to(right, row).over(known).select("key.*")
         return driver_copy(self._valued(side, rows).select(F.col(VALUE).alias(WANTED)).distinct())
 
     def _valued(self, side: int, rows: DataFrame) -> DataFrame:
@@ -358,7 +356,7 @@ class _Gate:
         place = self.paired.places[side]
         checked = F.broadcast(keys.select(F.col("key").alias(STAGED)))
         same_key = F.expr(f"{self._key_sql(place)} = {STAGED}")
-        values = self._values(1 - side, own[1 - side])
+        values = self._values(1 - side, own[1 - side], [item.keyed for item in self._sources.inputs])
         others = self._with_value(side, values).join(checked, on=same_key, how="left_anti")
         partners = driver_copy(others).withColumn(CHECKED, F.lit(False))
         return own[side].withColumn(CHECKED, F.lit(True)).unionByName(partners)
@@ -393,6 +391,10 @@ class _Gate:
         return key_struct(item.key, item.types)
 
 
-def _ever_keyed(item: Rows) -> DataFrame:
-    """Return the rows of an input that have a key, and those of its feed, in any image."""
-    return item.keyed if item.images is None else item.keyed.unionByName(item.images())
+def _before(item: Rows, rows: DataFrame) -> DataFrame:
+    """Return rows of an input as they were before the epoch: those that did not change, and all old ones of others."""
+    if item.changed is None or item.old is None:
+        return rows
+    changed = item.changed.select(F.col("key").alias(KEY))
+    own = F.expr(key_struct(item.key, item.types))
+    return rows.withColumn(KEY, own).join(changed, on=KEY, how="left_anti").drop(KEY).unionByName(item.old())

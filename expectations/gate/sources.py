@@ -46,7 +46,7 @@ class Rows:
         feeds: Its change feed by Spark and without Spark, to be compared; None if `changed` is read by Spark.
         size: The size of its table in bytes.
         may_be_absent: Whether parts of a key may be null, but not all of them: a row may lack a side of a join.
-        images: Reads the rows of its feed that have a key, in any image, with the columns of `rows`; None for no feed.
+        old: Reads the rows of the changed keys as they were before the epoch; None without a feed.
     """
 
     rows: DataFrame
@@ -56,7 +56,7 @@ class Rows:
     feeds: tuple[DataFrame, DataFrame] | None = None
     size: int = 0
     may_be_absent: bool = False
-    images: Callable[[], DataFrame] | None = None
+    old: Callable[[], DataFrame] | None = None
 
     @property
     def keyed(self) -> DataFrame:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from expectations.validation import prepare
+from expectations.validation import import_in_background
 from lakehouse import limits
 from lakehouse.conditions import reading
 from lakehouse.entries import REJECTED, Entry
@@ -42,7 +42,7 @@ def run_epoch(kind: Kind[Any], epoch: Epoch[Any], watch: Stopwatch) -> JoinRepor
     """
     workspace, plan, run_id = kind.workspace, epoch.plan, uuid.uuid4().hex
     stage = workspace.stage(plan.join, plan.epoch, run_id)
-    prepare()
+    import_in_background()
     with ThreadPoolExecutor(max_workers=1) as executor:
         prefetched, repairs = executor.submit(kind.prefetch, epoch), workspace.feeds.repairs
         try:

@@ -141,10 +141,7 @@ def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> 
         row has no result row) and `null_key`: whether that is because a key of an inner join is null (KIP-962) although
         each input from which it is taken has a row.
     """
-    inner = [link for link in join.links if join.steps[link.input - 1].how == "inner"]
-    known = [" AND ".join(_has_row(place, join) for place in sorted(link.places)) for link in inner]
-    nulls = (f"({each} AND {null_reference(link)})" for each, link in zip(known, inner, strict=True))
-    missing = " OR ".join(nulls) or "FALSE"
+    missing = " OR ".join(_null_keys(join)) or "FALSE"
     return meaning_of_matched(rows, join).select(
         *(F.col(quote(name)) for name in scope),
         F.col(POSITION).alias("position"),
@@ -153,8 +150,14 @@ def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> 
     )
 
 
-def _has_row(place: int, join: ResolvedQuery) -> str:
-    """Return the SQL condition that an input has a row that satisfies ON, over the columns of `meaning_of_matched`."""
-    exists = f"{quote(join.inputs[place].alias)} IS NOT NULL"
-    is_inner = place and join.steps[place - 1].how == "inner"
-    return f"{exists} AND coalesce({join.steps[place - 1].on}, FALSE)" if is_inner else exists
+def _null_keys(join: ResolvedQuery) -> list[str]:
+    """Write for each inner look-up whether a key is null of a row that all inner look-ups before it have kept."""
+    found, kept = [], "TRUE"
+    for link in sorted(join.links, key=lambda link: link.input):
+        step = join.steps[link.input - 1]
+        if step.how == "inner":
+            known = " AND ".join(f"{quote(join.inputs[place].alias)} IS NOT NULL" for place in sorted(link.places))
+            found.append(f"({kept} AND {known} AND {null_reference(link)})")
+            exists = f"{quote(join.inputs[link.input].alias)} IS NOT NULL"
+            kept = f"IF({kept} AND {exists}, coalesce({step.on}, FALSE), FALSE)"
+    return found

@@ -27,7 +27,7 @@ from lakehouse.direct_rows import read_directly, why_spark
 from lakehouse.entries import Entry
 from lakehouse.pruning import Pruning
 from lakehouse.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings, small_query_settings
-from lakehouse.sqltext import quote
+from lakehouse.sqltext import row_struct
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, get
 from lakehouse.values import contains
@@ -63,8 +63,8 @@ def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Sources:
         table = bound.table(place)
         rows = rows_of(workspace, item, table, table.version)
         changed = _changed(workspace, epoch, place)
-        images = None if changed[0] is None else partial(_images, workspace, epoch, place)
-        inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size, item.may_be_absent, images))
+        old = None if changed[0] is None else partial(_old_rows, workspace, epoch, place)
+        inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size, item.may_be_absent, old))
     references = tuple(
         Reference(link.input, link.over, link.expressions, link.null_safe, link.followed.parts) for link in join.links
     )
@@ -238,13 +238,19 @@ def _changed(
     return keys, None if direct is None else (by_spark, direct)
 
 
-def _images(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame:
-    """Read the rows of the feed of an input that have a key, in any image."""
-    item, table = epoch.bound.join.inputs[place], epoch.bound.table(place)
+def _old_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame:
+    """Read the rows of an input that changed in an epoch as they were before it: the first images of their keys."""
+    bound, item = epoch.bound, epoch.bound.join.inputs[place]
     (versions,) = (part for part in epoch.plan.sources if part.name == item.source)
-    feed = workspace.feeds.read(item.source, table, versions.read_after, versions.to_version, item.columns)
-    keyless = null_key(item.key, may_be_absent=item.may_be_absent)
-    return feed.where(f"NOT {keyless}").selectExpr(*map(quote, item.columns))
+    feed = workspace.feeds.read(item.source, bound.table(place), versions.read_after, versions.to_version, item.columns)
+    is_old = "_change_type IN ('delete', 'update_preimage')"
+    first = feed.where(f"NOT {null_key(item.key, may_be_absent=item.may_be_absent)}")
+    first = first.groupBy(F.expr(key_struct(item.key, bound.types[place]))).agg(
+        F.expr(f"min_by({row_struct(item.columns, '')}, _commit_version) FILTER (WHERE {is_old}) AS old"),
+        F.expr(f"min(_commit_version) FILTER (WHERE {is_old}) AS replaced"),
+        F.expr(f"min(_commit_version) FILTER (WHERE NOT {is_old}) AS inserted"),
+    )
+    return first.where("replaced <= coalesce(inserted, replaced)").select("old.*")
 
 
 def _wrong_key(join: ResolvedQuery) -> str | None:

@@ -26,9 +26,9 @@ def rows_in_key_order(workspace: Workspace, bound: BoundJoin) -> DataFrame:
     """
     Return the meaning of a join at the pinned versions, one partition for each range of the key, sorted within it.
 
-    Rows are cut into ranges where they are narrowest. Two tables that are joined on their keys are cut before they are
-    joined: each goes through one exchange, and the result through none. So is a table that only refers to tables that
-    are small enough to be broadcast. The rows of any other join are exchanged once more after it.
+    Two tables that are joined on their keys are cut into ranges before they are joined: each goes through one exchange,
+    and the result through none. So is a table with outer look-ups in tables that are small enough to be broadcast. The
+    rows of any other join are exchanged once more after it.
     """
     files = 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_FILE
     keys = [F.col(quote(name)) for name in bound.join.key]
@@ -66,10 +66,16 @@ def _bounds(workspace: Workspace, bound: BoundJoin, number: int) -> list[str] | 
 
 
 def _looks_up_small_tables(bound: BoundJoin) -> bool:
-    """Whether one table keys the result, and those that it looks up are small enough to be broadcast to its rows."""
-    members, places = bound.join.members, range(len(bound.join.inputs))
-    sizes = (bound.table(place).size for place in places if place not in members)
-    return len(members) == 1 and sum(sizes) <= limits.BROADCAST_BYTES
+    """
+    Whether one of the first two tables keys the result, and the others fill columns and are small enough to broadcast.
+
+    A third one would meet the join of those before it, which Spark may not broadcast. An inner look-up may leave out
+    most rows, so that they are better exchanged after it.
+    """
+    join = bound.join
+    fills = len(join.members) == 1 and join.members[0] <= 1 and all(step.how != "inner" for step in join.steps)
+    others = (bound.table(place).size for place in range(len(join.inputs)) if place not in join.members)
+    return fills and sum(others) <= limits.BROADCAST_BYTES
 
 
 def _cut(rows: DataFrame, bound: BoundJoin, place: int, bounds: Sequence[str]) -> DataFrame:

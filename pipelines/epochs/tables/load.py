@@ -14,7 +14,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 
 from expectations.gate import gate_loaded, gate_loaded_pairs
-from expectations.validation import Verdict, prepare
+from expectations.validation import Verdict, import_in_background
 from lakehouse.checksums import Watched, has_checksum
 from lakehouse.conditions import reading
 from lakehouse.creation import create, drop
@@ -54,7 +54,7 @@ def load(workspace: Workspace, epoch: Epoch[BoundJoin], watch: Stopwatch) -> Ent
         GateFailed: The loaded table did not pass its gate and was dropped.
     """
     bound, plan = epoch.bound, epoch.plan
-    prepare()
+    import_in_background()
     with watch.step("check"), reading(plan.join):
         counts = {"null_keys": check_sources(workspace, bound)}
     entry = publishing_entry(epoch, uuid.uuid4().hex, "", Computed(counts, plan.writes))

@@ -76,7 +76,7 @@ def test_files_of_a_load_have_separate_key_ranges(
 def test_a_foreign_key_join_has_separate_key_ranges(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, *, broadcast: bool
 ) -> None:
-    """Before it meets small tables, after it meets large ones, a row is exchanged once, to the range of its key."""
+    """Rows are cut into ranges before they look up small tables, and after they look up large ones."""
     monkeypatch.setattr(limits, "BYTES_PER_FILE", 3000)
     if broadcast:
         monkeypatch.delattr(in_key_order, "expected_rows")
