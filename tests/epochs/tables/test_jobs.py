@@ -46,8 +46,8 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 def warm_epoch(lake: Lake, pipeline: Pipeline, change: Callable[[int], object]) -> int:
-    """Give the jobs of the second of two epochs."""
-    for number in range(2):
+    """Give the jobs of the third of three epochs."""
+    for number in range(3):
         change(number)
         jobs = jobs_of(lake, lambda: only(pipeline.run(lake.spark)))
     return jobs
