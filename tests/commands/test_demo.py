@@ -2,16 +2,14 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.errors import LakejoinError
-from pipelines.commands.demo import run_demo, run_tour, tour
+from pipelines.commands.demo import run_demo, run_tour
 from pipelines.commands.demo.airline import KEY
 from pipelines.commands.demo.data import read_flights, read_table
 from pipelines.commands.demo.folder import MARKER, prepare_folder
@@ -39,27 +37,8 @@ WRITTEN_AND_CHANGED = [
 ]
 """For each round the source rows written, counted in the flights themselves, and the result rows that they alter."""
 
-
-class Flown(NamedTuple):
-    """
-    What a tour shows of the flights that it has.
-
-    Args:
-        around: The same for the rounds of the star: weather of two days, seats of a model, planes registered late.
-        turnarounds: Departures up to Thursday that one of the same aircraft followed within 3 hours.
-        rows: The rows of the results that hold all flights, as printed.
-    """
-
-    around: list[tuple[int, int]]
-    turnarounds: int
-    rows: str
-
-
-TOURS = {
-    2: Flown([(144, 1_614), (80, 430), (3, 15)], 8, "9,455"),
-    None: Flown([(144, 1_614), (80, 2_107), (3, 96)], 25, "36,459"),
-}
-"""By month the tour of its flights; None for all flights."""
+AROUND = [(144, 1_614), (80, 2_107), (3, 96)]
+"""The same for the rounds of the star: weather of two days, seats of a model, planes registered late."""
 
 BOTH_STREAMS = ["1,805", "945", "716", "1"]
 """Of the round of two streams: the rows written, added and waiting, and those that came late."""
@@ -67,15 +46,13 @@ BOTH_STREAMS = ["1,805", "945", "716", "1"]
 BACK, AWAY = 319, 637
 """Tuesday's arrivals: the aircraft that left New York again within 12 hours, and the others."""
 
+TURNAROUNDS = 25
+"""Departures up to Thursday that one of the same aircraft followed within 3 hours."""
+
 KEYS = {"planes": ["tailnum"], "airlines": ["carrier"], "airports": ["faa"], "weather": ["origin", "time_hour"]}
 
 FLOWN = "flight_date <= DATE '2013-02-09' AND NOT cancelled"
 """The flights that are in operations when the planes change."""
-
-
-def of_month(flights: DataFrame, month: int | None) -> DataFrame:
-    """Return the flights of a month, or all of them."""
-    return flights if month is None else flights.where(f"month = {month}")
 
 
 def no_spark(_: Mapping[str, str]) -> SparkSession:
@@ -117,29 +94,21 @@ def test_both_demos_keep_the_same_first_join(tmp_path: Path) -> None:
     assert fingerprint(short, "flight_status") == fingerprint(tour, "flight_status")
 
 
-@pytest.mark.parametrize("month", [2, pytest.param(None, marks=pytest.mark.slow)])
-def test_the_tour_keeps_its_joins_and_proves_them(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, month: int | None
-) -> None:
+def test_the_tour_keeps_its_joins_and_proves_them(spark: SparkSession, tmp_path: Path) -> None:
     """Each round changes the rows that it touches and no others; the last run finds nothing; the result is right."""
-    monkeypatch.setattr(tour, "read_flights", partial(read_flights, month=month))
-    flown = TOURS[month]
     said: list[str] = []
     run_tour(lambda _: spark, tmp_path / "demo", said.append, days=42)
     rounds = [line.split() for line in said if line.startswith(("Fri", "Sat", "Sun", "Mon"))]
     written_and_changed = [(int(words[-5].replace(",", "")), int(words[-4].replace(",", ""))) for words in rounds]
-    assert written_and_changed == WRITTEN_AND_CHANGED + flown.around
-    updated = flown.around[1][1]
-    assert f"\nThe fleet update changed 80 planes, and lakejoin updated {updated:,} flights." in said
+    assert written_and_changed == WRITTEN_AND_CHANGED + AROUND
+    assert "\nThe fleet update changed 80 planes, and lakejoin updated 2,107 flights." in said
     both = [line.split() for line in said if line.startswith("Wed")]
     assert [words[-6:-2] for words in both] == [BOTH_STREAMS]
     assert [line.split()[0] for line in said if ", such as N" in line] == [str(BACK), str(AWAY)]
     thursdays = [line.split()[-6:-2] for line in said if line.startswith("Thu ")]
     assert thursdays == [["381", "1", "231", "0"], ["570", "0", "94", "0"]]
-    assert f"the same {flown.turnarounds} rows" in next(
-        line for line in said if line.startswith("Verified: turnarounds")
-    )
-    verified = [line.split()[1] for line in said if line.startswith("Verified: ") and f" {flown.rows} rows " in line]
+    assert f"the same {TURNAROUNDS} rows" in next(line for line in said if line.startswith("Verified: turnarounds"))
+    verified = [line.split()[1] for line in said if line.startswith("Verified: ") and " 36,459 rows " in line]
     assert verified == ["flight_status,", "flights_enriched,"], said
 
 
@@ -172,22 +141,20 @@ def test_many_flights_name_a_plane_that_is_missing_and_some_name_none(spark: Spa
     assert (missing.count(), flights.where("tailnum IS NULL").count(), hours.count()) == (50_094, 2_512, 1_556)
 
 
-@pytest.mark.parametrize("month", list(TOURS))
 def test_what_the_changes_around_the_flights_alter_is_in_the_flights_themselves(
-    spark: SparkSession, flights: DataFrame, month: int | None
+    spark: SparkSession, flights: DataFrame
 ) -> None:
     """Counted with nothing of lakejoin: the rows that each change writes, and the flights that refer to one of them."""
     two_days = read_table(spark, "weather").where("month = 2 AND day IN (8, 9)").select(*KEYS["weather"])
     planes = read_table(spark, "planes")
     model = planes.where(planes["model"] == EMBRAER_190).select("tailnum", "seats")
-    flights = of_month(flights, month)
     flown = flights.where(FLOWN)
     altered = [
         (two_days.count(), flights.join(two_days, on=KEYS["weather"], how="left_semi").count()),
         (model.where("seats != 100").count(), flown.join(model, on="tailnum", how="left_semi").count()),
         (len(UNREGISTERED), flown.where(flown["tailnum"].isin(*UNREGISTERED)).count()),
     ]
-    assert altered == TOURS[month].around
+    assert altered == AROUND
     assert planes.where(planes["tailnum"].isin(*UNREGISTERED, SISTER)).count() == 1
 
 
@@ -211,17 +178,13 @@ def test_who_came_back_is_in_the_flights_themselves(spark: SparkSession, flights
     assert tuple(each.agg(F.count_if("back"), F.count_if(~F.col("back"))).collect()[0]) == (BACK, AWAY)
 
 
-@pytest.mark.parametrize("month", list(TOURS))
-def test_who_left_twice_is_in_the_flights_themselves(
-    spark: SparkSession, flights: DataFrame, month: int | None
-) -> None:
+def test_who_left_twice_is_in_the_flights_themselves(spark: SparkSession, flights: DataFrame) -> None:
     """Counted by a plain join of the departures with themselves."""
-    flown = timed(spark, of_month(flights, month))
-    moved = flown.where(F.col("departed_at") < clock(THURSDAY, 24)).select("tailnum", "departed_at")
+    moved = timed(spark, flights).where(F.col("departed_at") < clock(THURSDAY, 24)).select("tailnum", "departed_at")
     again = (
         "a.tailnum = b.tailnum AND a.departed_at < b.departed_at AND b.departed_at <= a.departed_at + INTERVAL 3 HOURS"
     )
-    assert moved.alias("a").join(moved.alias("b"), on=F.expr(again)).count() == TOURS[month].turnarounds
+    assert moved.alias("a").join(moved.alias("b"), on=F.expr(again)).count() == TURNAROUNDS
 
 
 def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
