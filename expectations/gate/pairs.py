@@ -17,27 +17,28 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from expectations.gate.by_key import KEY, NO_LITERALS, ReadsDiffer, driver_copy, trusted, with_keys
+from expectations.gate.by_key import ReadsDiffer, driver_copy
 from expectations.gate.changes import RULES, SOURCE_RULES
 from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged, suspects
 from expectations.gate.loaded import LOADED_RULES
 from expectations.gate.paired import Paired
-from expectations.gate.sources import Rows, Sources
+from expectations.gate.sides import Sides
+from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
-from lakehouse.changes import all_or_any_null, key_struct
-from lakehouse.pruning import Pruning, null_safe_predicate
+from lakehouse.changes import all_or_any_null
+from lakehouse.pruning import null_safe_predicate
 from lakehouse.sqltext import numbered, quote, row_struct
 from lakehouse.tables import read
 from lakehouse.values import comparable, identical, same, type_sql
 
-CHECKED, STAGED, VALUE, WANTED = (f"_lakejoin_{name}" for name in ("checked", "staged", "value", "wanted"))
-"""Working columns: whether the join is computed again for a row, the key of a staged line, and values of a side."""
+CHECKED, STAGED = (f"_lakejoin_{name}" for name in ("checked", "staged"))
+"""Working columns: whether the join is computed again for a row, and the key of a staged line."""
 
 KNOWN = ("_lakejoin_known_0", "_lakejoin_known_1")
 """Working columns: the key to check that a row has on the left and on the right side."""
@@ -154,6 +155,7 @@ class _Gate:
     def __init__(self, sources: Sources, paired: Paired, row: DataType) -> None:
         assert isinstance(row, StructType)
         self._sources, self.paired, self._row = sources, paired, row
+        self._sides = Sides(sources, paired)
 
     def to_check(self, lines: DataFrame, rows: int, *, is_incremental: bool) -> Keys:
         """Return the keys of each side to check: of staged rows and of changed rows, or of a share of them."""
@@ -189,8 +191,8 @@ class _Gate:
         found = list(keys)
         for side, place in enumerate(self.paired.places):
             if self.paired.outer[side]:
-                values = self._values_ever(1 - side, keys[1 - side])
-                partners = self._with_value(side, values).select(self._key(place))
+                values = self._sides.values_ever(1 - side, keys[1 - side])
+                partners = self._sides.with_value(side, values).select(self._sides.key(place))
                 some = partners.orderBy(F.xxhash64("key", F.lit(self._sources.salt))).limit(limits.LOADED_KEYS)
                 found[side] = driver_copy(keys[side].unionAll(some).distinct())
         return found[0], found[1]
@@ -200,7 +202,7 @@ class _Gate:
         reached = {}
         for place in self.paired.places:
             item = self._sources.inputs[place]
-            keys = item.keyed.select(self._key(place))
+            keys = item.keyed.select(self._sides.key(place))
             reached[place] = keys.orderBy(F.xxhash64("key", F.lit(salt))).limit(limits.LOADED_KEYS)
         return self._keys(sample, reached)
 
@@ -225,7 +227,7 @@ class _Gate:
         """
         tables = [item.keyed for item in self._sources.inputs]
         with ThreadPoolExecutor() as pool:
-            own = list(pool.map(lambda side: driver_copy(self._with_key(side, keys[side])), (0, 1)))
+            own = list(pool.map(lambda side: driver_copy(self._sides.with_key(side, keys[side])), (0, 1)))
             groups = pool.map(lambda side: self._group(side, own, keys[side]), (0, 1))
             for place, group in zip(self.paired.places, groups, strict=True):
                 tables[place] = group
@@ -246,7 +248,7 @@ class _Gate:
         """Return the rows of the result with one of the keys on its side, or with the key of a line."""
         predicates = [null_safe_predicate(lines.select("key"), self.paired.key)]
         for side, names in enumerate(self.paired.keys):
-            known = self._trusted(side, keys[side])
+            known = self._sides.trusted(side, keys[side])
             predicates.append("false" if known.keys == 0 else known.predicate(names))
         rows = rows if None in predicates else rows.where(" OR ".join(f"({one or 'false'})" for one in predicates))
         parts, staged = [quote(name) for name in self.paired.key], lines.select(F.col("key").alias(STAGED)).distinct()
@@ -311,39 +313,6 @@ class _Gate:
         plain = is_alike_in_pandas(kinds)
         return judged(found, self.paired.key, rules, in_process=plain, may_be_absent=True)
 
-    def _with_key(self, side: int, keys: DataFrame) -> DataFrame:
-        """Return the rows of one side with one of the keys."""
-        item = self._sources.inputs[self.paired.places[side]]
-        known = NO_LITERALS if self._sources.size <= limits.LITERAL_BYTES else self._trusted(side, keys)
-        return with_keys(item.keyed, item.key, key_struct(item.key, item.types), keys, known)
-
-    def _values_ever(self, side: int, keys: DataFrame) -> DataFrame:
-        """Return the distinct values that the rows of one side with the keys have, or had before, as WANTED."""
-        item, inputs = self._sources.inputs[self.paired.places[side]], self._sources.inputs
-        rows = self._with_key(side, keys)
-        now = self._values(side, rows, [one.keyed for one in inputs])
-        own = key_struct(item.key, item.types)
-        old_rows = with_keys(_before(item, rows), item.key, own, keys, NO_LITERALS)
-        return now.unionAll(self._values(side, old_rows, [_before(one, one.keyed) for one in inputs])).distinct()
-
-    def _values(self, side: int, rows: DataFrame, tables: Sequence[DataFrame]) -> DataFrame:
-        """Return the distinct values of some rows of one side, as WANTED; the tables are those that they look up."""
-        place, over = self.paired.places[side], self.paired.over[side]
-        if over != place:
-            statement, (_, right) = self._sources.statement, self.paired.places
-            known = [rows if number == place else table for number, table in enumerate(tables[:right])]
-            row = row_struct(self._sources.inputs[over].rows.columns, f"{quote(statement.aliases[over])}.")
-            rows = statement.up_to(right, row).over(known).select("key.*")
-        return driver_copy(self._valued(side, rows).select(F.col(VALUE).alias(WANTED)).distinct())
-
-    def _valued(self, side: int, rows: DataFrame) -> DataFrame:
-        """Add their VALUE to the rows that give one side its values; leave out rows without one."""
-        parts = self.paired.values[side]
-        alias = self._sources.statement.aliases[self.paired.over[side]]
-        cast = (f"CAST({sql} AS {type_sql(kind)})" for sql, kind in zip(parts, self.paired.types, strict=True))
-        named = rows.alias(alias).where("NOT (" + " OR ".join(f"({sql}) IS NULL" for sql in parts) + ")")
-        return named.withColumn(VALUE, F.expr(numbered(cast)))
-
     def _group(self, side: int, own: Sequence[DataFrame], keys: DataFrame) -> DataFrame:
         """
         Return the rows of one side that can match rows to check, and those to check themselves, with CHECKED.
@@ -355,46 +324,8 @@ class _Gate:
         """
         place = self.paired.places[side]
         checked = F.broadcast(keys.select(F.col("key").alias(STAGED)))
-        same_key = F.expr(f"{self._key_sql(place)} = {STAGED}")
-        values = self._values(1 - side, own[1 - side], [item.keyed for item in self._sources.inputs])
-        others = self._with_value(side, values).join(checked, on=same_key, how="left_anti")
+        same_key = F.expr(f"{self._sides.key_sql(place)} = {STAGED}")
+        values = self._sides.values(1 - side, own[1 - side], [item.keyed for item in self._sources.inputs])
+        others = self._sides.with_value(side, values).join(checked, on=same_key, how="left_anti")
         partners = driver_copy(others).withColumn(CHECKED, F.lit(False))
         return own[side].withColumn(CHECKED, F.lit(True)).unionByName(partners)
-
-    def _with_value(self, side: int, values: DataFrame) -> DataFrame:
-        """Return the rows of one side that have one of the values, and maybe others."""
-        place, over = self.paired.places[side], self.paired.over[side]
-        alias = quote(self._sources.statement.aliases[over])
-        rows = self._sources.inputs[over].keyed
-        columns = {f"{alias}.{quote(name)}": name for name in rows.columns}
-        named = [columns.get(sql) for sql in self.paired.values[side]]
-        if None not in named and self._sources.size > limits.LITERAL_BYTES:  # columns, whose literals skip files
-            predicate = trusted(values.select(F.col(WANTED).alias("key"))).predicate([name or "" for name in named])
-            rows = rows if predicate is None else rows.where(predicate)
-        valued = self._valued(side, rows)
-        found = valued.join(F.broadcast(values), on=F.expr(f"{VALUE} = {WANTED}"), how="left_semi").drop(VALUE)
-        if over == place:
-            return found
-        keys = self._sources.referring_to(over, found.select(self._key(over)))
-        return self._with_key(side, driver_copy(keys.distinct()))
-
-    def _trusted(self, side: int, keys: DataFrame) -> Pruning:
-        """Return the pruning of keys of rows of one side."""
-        return trusted(keys, may_be_absent=self._sources.inputs[self.paired.places[side]].may_be_absent)
-
-    def _key(self, place: int) -> Column:
-        """Return the key of a row of an input."""
-        return F.expr(self._key_sql(place)).alias("key")
-
-    def _key_sql(self, place: int) -> str:
-        item = self._sources.inputs[place]
-        return key_struct(item.key, item.types)
-
-
-def _before(item: Rows, rows: DataFrame) -> DataFrame:
-    """Return rows of an input as they were before the epoch: those that did not change, and all old ones of others."""
-    if item.changed is None or item.old is None:
-        return rows
-    changed = item.changed.select(F.col("key").alias(KEY))
-    own = F.expr(key_struct(item.key, item.types))
-    return rows.withColumn(KEY, own).join(changed, on=KEY, how="left_anti").drop(KEY).unionByName(item.old())

@@ -72,20 +72,28 @@ def test_files_of_a_load_have_separate_key_ranges(
     assert all(last <= first for (_, last), (first, _) in pairwise(ranges))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("broadcast", [True, False], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("kind", "joined"),
+    [
+        ("small", "left l LEFT JOIN texts_small t ON l.s = t.s"),
+        ("second", "texts_second t RIGHT JOIN left l ON l.s = t.s"),
+        ("large", "left l LEFT JOIN texts_large t ON l.s = t.s"),
+        ("inner", "left l JOIN texts_inner t ON l.s = t.s"),
+    ],
+)
 def test_a_foreign_key_join_has_separate_key_ranges(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, *, broadcast: bool
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, joined: str
 ) -> None:
-    """Rows are cut into ranges before they look up small tables, and after they look up large ones."""
+    """Rows are cut into ranges before outer look-ups in small tables, else after the look-ups."""
     monkeypatch.setattr(limits, "BYTES_PER_FILE", 3000)
-    if broadcast:
+    if kind in ("small", "second"):
         monkeypatch.delattr(in_key_order, "expected_rows")
-    else:
+    if kind == "large":
         monkeypatch.setattr(limits, "BROADCAST_BYTES", 0)
-    kind = "small" if broadcast else "large"
     lake.create(f"texts_{kind}", "s STRING, w STRING")
-    lake.sql(f"INSERT INTO {{texts_{kind}}} SELECT s, concat('w', s) FROM {{left}} WHERE i < 300", f"texts_{kind}")
-    sql = f"SELECT l.i, l.v, t.w FROM left l LEFT JOIN texts_{kind} t ON l.s = t.s WHERE l.i > 10"
+    rows = "SELECT s, concat('w', s) FROM {left} WHERE i < 300"
+    lake.sql(f"INSERT INTO {{texts_{kind}}} {rows}", f"texts_{kind}")
+    sql = f"SELECT l.i, l.v, t.w FROM {joined} WHERE l.i > 10"
     lake.pipeline(sql, {"left": "i", f"texts_{kind}": "s"}, f"referring_{kind}").run(lake.spark)
     assert held(lake, f"referring_{kind}") == plain(lake, sql)
     ranges = key_ranges(lake, f"referring_{kind}", "i")
