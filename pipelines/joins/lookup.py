@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType
 from lakehouse import limits
 from lakehouse.changes import key_struct, null_key
 from lakehouse.sqltext import quote, row_struct, struct
-from lakehouse.values import hash_of
+from lakehouse.values import hash_of, is_exact
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
 from pipelines.joins.meaning import ROW, meaning_of_matched
 from pipelines.joins.versions import NEVER
@@ -26,7 +26,11 @@ from pipelines.spec.statement.added_columns import POSITION, PREFIX
 from pipelines.spec.statement.semantics import ALWAYS
 
 KEY, NULL_KEY, START, END = (f"{PREFIX}{name}" for name in ("looked_up", "null_key", "start", "end"))
-SPREAD_FROM, SPREAD_TO = (f"{PREFIX}{name}" for name in ("spread_from", "spread_to"))
+REFERENCE_HASH, KEY_HASH = (f"{PREFIX}{name}" for name in ("reference_hash", "key_hash"))
+
+
+CONSTANT = "CAST(pmod(hash(key), 1) AS BIGINT)"
+"""SQL that is always 0, but not a constant for Spark, which would leave a constant out of the hash of the shuffle."""
 
 
 def ignores_null_values(join: ResolvedQuery, semantics: Semantics) -> bool:
@@ -93,24 +97,24 @@ def look_up(
     keyed = rows.withColumn(KEY, F.expr(refers_to(link, types)))
     parts = {f"{KEY}.k{part}": f"{PREFIX}key_{part}" for part in range(len(link.expressions))}
     other = {name: f"{PREFIX}other_{number}" for number, name in enumerate(scope)}
+    of_reference, of_key = _hashes(keyed, versions, first)
     found = versions.select(
         *(F.col(quote(name)).alias(column) for name, column in other.items()),
         *(F.col(f"key.k{part}").alias(column) for part, column in enumerate(parts.values())),
-        # Always 0, but not a constant for Spark, which would leave a constant out of the hash of the shuffle.
-        F.expr("pmod(hash(key), 1)").alias(SPREAD_TO),
+        F.expr(of_key or CONSTANT).alias(KEY_HASH),
         F.col("start").alias(START),
         F.col("end").alias(END),
         F.col("row").alias(alias),
     )
-    same = [f"{quote(name)} = {column}" for name, column in other.items()]
-    for part, (one, another) in enumerate(parts.items()):
-        same.append(f"{one} {'<=>' if part in link.null_safe else '='} {another}")
-    together = " AND ".join(same)
+    same = " AND ".join(
+        f"{one} {'<=>' if part in link.null_safe else '='} {another}"
+        for part, (one, another) in enumerate(parts.items())
+    )
     if not broadcast:
-        # A null reference matches no row. The number beside it keeps all of them from going to one task.
-        spread = f"pmod({hash_of(quote(first), keyed.schema[first].dataType)}, {limits.NULL_KEY_SPREAD})"
-        keyed = keyed.withColumn(SPREAD_FROM, F.expr(f"IF({KEY} IS NULL, 1 + {spread}, 0)"))
-        together = f"{together} AND CAST({SPREAD_FROM} AS INT) = {SPREAD_TO}"
+        keyed = keyed.withColumn(REFERENCE_HASH, F.expr(of_reference))
+        # Spark sorts one number several times faster than a key. It would sort by what it sees to be equalities, too.
+        same = f"{REFERENCE_HASH} = {KEY_HASH} AND " + (f"coalesce({same}, FALSE)" if of_key else same)
+    together = " AND ".join([*(f"{quote(name)} = {column}" for name, column in other.items()), same])
     during = f"{START} <= {POSITION} AND {POSITION} < {END}"
     # The row of the stream passes the join column by column: Spark would build and copy a struct for each row.
     fields = keyed.schema[first].dataType.fieldNames()  # type: ignore[attr-defined]
@@ -125,6 +129,27 @@ def look_up(
         *(F.expr(whole_row).alias(name) if name == first else F.col(quote(name)) for name in rows.columns),
         F.col(quote(alias)),
     )
+
+
+def _hashes(keyed: DataFrame, versions: DataFrame, first: str) -> tuple[str, str | None]:
+    """
+    Write the numbers by which rows of the stream and versions are shuffled and sorted, as SQL of bigints.
+
+    Args:
+        keyed: Rows of the stream with KEY.
+        versions: The versions of a table's rows.
+        first: The alias of the stream.
+
+    Returns:
+        That of a row of the stream: the hash of its reference or, for a null reference, which matches no version, one
+        of `NULL_KEY_SPREAD` numbers, which keep these rows from going to one task. That of a version: the hash of its
+        key; None if equal keys may have different hashes: then the number of each reference is 0.
+    """
+    wanted, held = keyed.schema[KEY].dataType, versions.schema["key"].dataType
+    is_hashed = is_exact(held) and wanted.simpleString() == held.simpleString()
+    spread = f"1 + pmod({hash_of(quote(first), keyed.schema[first].dataType)}, {limits.NULL_KEY_SPREAD})"
+    number = hash_of(KEY, wanted) if is_hashed else "0"
+    return f"CAST(IF({KEY} IS NULL, {spread}, {number}) AS BIGINT)", hash_of("key", held) if is_hashed else None
 
 
 def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> DataFrame:
