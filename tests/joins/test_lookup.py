@@ -114,3 +114,48 @@ def test_half_of_the_keys_null_leave_no_task_with_all_of_them(spark: SparkSessio
     assert matched == 10_000
     assert len(sizes) == 8
     assert max(sizes) < 2 * sorted(sizes)[4]
+
+
+@pytest.mark.parametrize(
+    ("kind", "held", "sought", "by_number"),
+    [
+        ("BIGINT", ["1", "2"], ["1", "2", "3"], True),
+        ("STRING", ["'a'", "'b'"], ["'a'", "'b'", "'A'"], True),
+        ("DECIMAL(9, 2)", ["1.10", "2"], ["1.1", "2.00", "3"], True),
+        ("STRING COLLATE UTF8_LCASE", ["'a'", "'b'"], ["'A'", "'b'", "'c'"], False),
+        ("DOUBLE", ["0.0", "'NaN'"], ["-0.0", "'NaN'", "1.0"], False),
+    ],
+)
+def test_rows_meet_by_a_key_of_any_type_and_are_sorted_by_one_number_where_equal_keys_are_identical(
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    held: list[str],
+    sought: list[str],
+    by_number: bool,
+) -> None:
+    """Both sides are shuffled; two of three rows meet a row of the table, under a key of two parts."""
+    to_kind = f"CAST({{}} AS {kind})" if "COLLATE" not in kind else "{} COLLATE UTF8_LCASE"
+    rows = " UNION ALL ".join(f"SELECT {to_kind.format(key)} AS k, 1 AS part, {v} AS v" for v, key in enumerate(held))
+    items = spark.sql(rows)
+    events = spark.sql(
+        " UNION ALL ".join(
+            f"SELECT {n} AS n, {to_kind.format(key)} AS a, 1 AS b, {n}L AS {POSITION}" for n, key in enumerate(sought)
+        )
+    )
+    schemas = {"events": events.drop(POSITION).schema, "items": items.schema}
+    sql = "SELECT e.n, i.v FROM events e LEFT JOIN items i ON e.a = i.k AND e.b = i.part"
+    join = bound(sql, {"events": ("n",), "items": ("k", "part")}, schemas, {"events": "stream"})
+    types = [(), (items.schema["k"].dataType, IntegerType())]
+    with settings(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
+        met = look_up(
+            as_rows(events, join.inputs[0]), join.links[0], join, types, whole(items, join.inputs[1], types[1])
+        )
+        assert sorted((row["e"]["n"], row["i"] and row["i"]["v"]) for row in met.collect()) == [
+            (0, 0),
+            (1, 1),
+            (2, None),
+        ]
+        met.explain()
+    sorted_by = capsys.readouterr().out.partition("SortMergeJoin [")[2].partition("]")[0]
+    assert len(sorted_by.split(", ")) == (1 if by_number else 3), sorted_by

@@ -9,7 +9,6 @@ The first epoch reads the stream's snapshot, which meets the tables as they are 
 """
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -90,10 +89,7 @@ class Lookups:
             return
         facts = stream_facts(self._plan.epoch, *STREAM_COLUMNS)
         of_present = {f"present_{name}": f"{sql} FILTER (WHERE {PRESENT})" for name, sql in facts.items()}
-        with ThreadPoolExecutor(max_workers=1) as executor:
-            counted = executor.submit(self.new_rows.facts)
-            looked = found.agg(*_aggregates(MADE | of_present)).collect()[0].asDict()
-            counted.result()
+        looked = found.agg(*_aggregates(MADE | of_present)).collect()[0].asDict()
         self._made = {name: looked[name] for name in MADE}
         stage.deferred["result"] = Deferred(_present(found), facts, {name: looked[f"present_{name}"] for name in facts})
 
