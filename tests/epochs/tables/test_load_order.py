@@ -77,6 +77,7 @@ def test_files_of_a_load_have_separate_key_ranges(
     [
         ("small", "left l LEFT JOIN texts_small t ON l.s = t.s"),
         ("second", "texts_second t RIGHT JOIN left l ON l.s = t.s"),
+        ("third", "texts_third t LEFT JOIN texts_third u ON u.s = t.w RIGHT JOIN left l ON l.s = t.s"),
         ("large", "left l LEFT JOIN texts_large t ON l.s = t.s"),
         ("inner", "left l JOIN texts_inner t ON l.s = t.s"),
     ],
