@@ -73,7 +73,7 @@ class Tasks:
     Args:
         done: The number of finished tasks.
         total: The number of tasks, from 1.
-        left: The estimated seconds until the last of these tasks ends; None until one has ended.
+        left: The estimated seconds until the last of these tasks ends; None until one was seen to end.
     """
 
     done: int
@@ -90,19 +90,20 @@ class Pace:
     """Estimates how long running tasks still take, from the time that the finished ones took."""
 
     def __init__(self) -> None:
-        self._total, self._since = 0, 0.0
+        self._total, self._first, self._since = 0, 0, 0.0
 
     def at(self, done: int, total: int, now: float) -> Tasks | None:
         """
         Return how far the tasks are at a time in seconds; None if none is running.
 
-        Other tasks than before begin a new estimate.
+        Other tasks than before begin a new estimate, in which those that had already finished do not count.
         """
         if total != self._total:
-            self._total, self._since = total, now
+            self._total, self._first, self._since = total, done, now
         if not total:
             return None
-        return Tasks(done, total, (now - self._since) / done * (total - done) if done else None)
+        finished = done - self._first
+        return Tasks(done, total, (now - self._since) / finished * (total - done) if finished > 0 else None)
 
 
 class Progress:

@@ -74,7 +74,8 @@ def test_a_long_step_shows_rows_share_and_time_left(capsys: pytest.CaptureFixtur
     assert str(pace.at(0, 40, 10.0)) == "0 of 40 tasks, 0%"
     at = pace.at(10, 40, 20.0)
     assert at == Tasks(10, 40, 30.0)
-    assert pace.at(1, 7, 21.0) == Tasks(1, 7, 0.0), "other tasks: another estimate"
+    assert pace.at(1, 7, 21.0) == Tasks(1, 7, None), "other tasks: another estimate, without those that ended before"
+    assert pace.at(3, 7, 25.0) == Tasks(3, 7, 8.0)
     with _display(terminal()) as display:
         bars, lines = Bars(display), Lines()
         for listener in (bars, lines):
