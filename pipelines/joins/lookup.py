@@ -9,10 +9,11 @@ rows (KIP-77).
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from lakehouse import limits
 from lakehouse.changes import key_struct, null_key
@@ -26,11 +27,7 @@ from pipelines.spec.statement.added_columns import POSITION, PREFIX
 from pipelines.spec.statement.semantics import ALWAYS
 
 KEY, NULL_KEY, START, END = (f"{PREFIX}{name}" for name in ("looked_up", "null_key", "start", "end"))
-REFERENCE_HASH, KEY_HASH = (f"{PREFIX}{name}" for name in ("reference_hash", "key_hash"))
-
-
-CONSTANT = "CAST(pmod(hash(key), 1) AS BIGINT)"
-"""SQL that is always 0, but not a constant for Spark, which would leave a constant out of the hash of the shuffle."""
+REFERENCE_NUMBER, KEY_NUMBER = (f"{PREFIX}{name}" for name in ("reference_number", "key_number"))
 
 
 def ignores_null_values(join: ResolvedQuery, semantics: Semantics) -> bool:
@@ -97,11 +94,11 @@ def look_up(
     keyed = rows.withColumn(KEY, F.expr(refers_to(link, types)))
     parts = {f"{KEY}.k{part}": f"{PREFIX}key_{part}" for part in range(len(link.expressions))}
     other = {name: f"{PREFIX}other_{number}" for number, name in enumerate(scope)}
-    of_reference, of_key = _hashes(keyed, versions, first)
+    numbers = None if broadcast else _numbers(types[link.input], first, keyed.schema[first].dataType)
     found = versions.select(
         *(F.col(quote(name)).alias(column) for name, column in other.items()),
         *(F.col(f"key.k{part}").alias(column) for part, column in enumerate(parts.values())),
-        F.expr(of_key or CONSTANT).alias(KEY_HASH),
+        *([] if numbers is None else [F.expr(numbers.of_key).alias(KEY_NUMBER)]),
         F.col("start").alias(START),
         F.col("end").alias(END),
         F.col("row").alias(alias),
@@ -110,10 +107,11 @@ def look_up(
         f"{one} {'<=>' if part in link.null_safe else '='} {another}"
         for part, (one, another) in enumerate(parts.items())
     )
-    if not broadcast:
-        keyed = keyed.withColumn(REFERENCE_HASH, F.expr(of_reference))
-        # Spark sorts one number several times faster than a key. It would sort by what it sees to be equalities, too.
-        same = f"{REFERENCE_HASH} = {KEY_HASH} AND " + (f"coalesce({same}, FALSE)" if of_key else same)
+    if numbers is not None:
+        keyed = keyed.withColumn(REFERENCE_NUMBER, F.expr(numbers.of_reference))
+        # Spark sorts one number several times faster than a key, and would sort by any other equality that it sees.
+        hidden = f"coalesce({same}, FALSE)" if numbers.are_hashes else same
+        same = f"{REFERENCE_NUMBER} = {KEY_NUMBER} AND {hidden}"
     together = " AND ".join([*(f"{quote(name)} = {column}" for name, column in other.items()), same])
     during = f"{START} <= {POSITION} AND {POSITION} < {END}"
     # The row of the stream passes the join column by column: Spark would build and copy a struct for each row.
@@ -131,25 +129,31 @@ def look_up(
     )
 
 
-def _hashes(keyed: DataFrame, versions: DataFrame, first: str) -> tuple[str, str | None]:
+class _Numbers(NamedTuple):
     """
-    Write the numbers by which rows of the stream and versions are shuffled and sorted, as SQL of bigints.
+    The numbers by which rows of a stream and versions of a table's rows are shuffled and sorted, as SQL of bigints.
 
     Args:
-        keyed: Rows of the stream with KEY.
-        versions: The versions of a table's rows.
-        first: The alias of the stream.
-
-    Returns:
-        That of a row of the stream: the hash of its reference or, for a null reference, which matches no version, one
-        of `NULL_KEY_SPREAD` numbers, which keep these rows from going to one task. That of a version: the hash of its
-        key; None if equal keys may have different hashes: then the number of each reference is 0.
+        of_reference: The number of a row of the stream. If its reference is null, which matches no version, it is one
+            of `NULL_KEY_SPREAD` numbers, which keep these rows from going to one task.
+        of_key: The number of a version.
+        are_hashes: Whether these are hashes of the key; otherwise they are 0.
     """
-    wanted, held = keyed.schema[KEY].dataType, versions.schema["key"].dataType
-    is_hashed = is_exact(held) and wanted.simpleString() == held.simpleString()
-    spread = f"1 + pmod({hash_of(quote(first), keyed.schema[first].dataType)}, {limits.NULL_KEY_SPREAD})"
-    number = hash_of(KEY, wanted) if is_hashed else "0"
-    return f"CAST(IF({KEY} IS NULL, {spread}, {number}) AS BIGINT)", hash_of("key", held) if is_hashed else None
+
+    of_reference: str
+    of_key: str
+    are_hashes: bool
+
+
+def _numbers(types: Sequence[DataType], stream: str, row: DataType) -> _Numbers:
+    """Write the numbers for keys of these types, which are hashes unless equal keys may have different ones."""
+    key = StructType([StructField(f"k{part}", kind) for part, kind in enumerate(types)])
+    spread = f"1 + pmod({hash_of(quote(stream), row)}, {limits.NULL_KEY_SPREAD})"
+    are_hashes = is_exact(key)
+    # Always 0, but not a constant for Spark, which would leave a constant out of the hash of the shuffle.
+    of_key = hash_of("key", key) if are_hashes else "CAST(pmod(hash(key), 1) AS BIGINT)"
+    of_reference = hash_of(KEY, key) if are_hashes else "0"
+    return _Numbers(f"CAST(IF({KEY} IS NULL, {spread}, {of_reference}) AS BIGINT)", of_key, are_hashes)
 
 
 def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> DataFrame:
