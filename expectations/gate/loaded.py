@@ -15,9 +15,10 @@ from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.address import Address
 from lakehouse.changes import all_or_any_null, key_struct, null_key
+from lakehouse.checksums import checksum_of
 from lakehouse.sqltext import numbered, quote
 from lakehouse.tables import read
-from lakehouse.values import comparable, identical
+from lakehouse.values import comparable, identical, is_exact
 
 LOADED_RULES = {
     "missing": "the result has every row that the join computes from its sources",
@@ -36,6 +37,8 @@ def gate_loaded(
 ) -> Verdict:
     """
     Check a loaded result: keys are present and unique, and a sample of rows equals what the join computes.
+
+    Where each row of the first table makes one row of the result, all keys are those of the table.
 
     Args:
         spark: Our session.
@@ -60,18 +63,51 @@ def gate_loaded(
     rules = KEY_RULES | rules if absent else rules
     plain = is_alike_in_pandas(kinds)
     batch = batch.limit(limits.JUDGED_IN_PROCESS) if plain else batch
+    other_rows: tuple[str, ...] = ()
     if sources is not None:
         with ThreadPoolExecutor(max_workers=1) as pool:  # one reads all keys, the other few rows by many small queries
-            searching = pool.submit(driver_copy, batch)
+            counting = pool.submit(_other_rows, loaded, key, sources)
             try:
                 wrong = driver_copy(_with_wrong_rows(loaded, key, sources, salt))
             except ReadsDiffer as found:
                 return Verdict((str(found),))
-            batch = searching.result().unionByName(wrong, allowMissingColumns=True)
+            difference = counting.result()
+        other_rows = (difference,) if difference else ()
+        batch = batch.where("FALSE") if difference == "" else driver_copy(batch)
+        batch = batch.unionByName(wrong, allowMissingColumns=True)
     batch = batch.select(
         *(f"key_{place}" for place in range(len(key))), *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules)
     )
-    return judged(batch, key, rules, in_process=plain, may_be_absent=absent)
+    verdict = judged(batch, key, rules, in_process=plain, may_be_absent=absent)
+    return Verdict(verdict.findings + other_rows)
+
+
+def _other_rows(loaded: DataFrame, key: Sequence[str], sources: Sources) -> str | None:
+    """
+    Compare all keys of the result with those of the first table, if each of its rows makes one row of the result.
+
+    Their numbers and the sums of their hashes take two scans and no shuffle. If they are equal, no key of the result
+    occurs twice, because the load has checked that none of the table does.
+
+    Returns:
+        How they differ; empty if they do not; None if the rows of the result are not those of the first table.
+    """
+    kinds = [loaded.schema[name].dataType for name in key]
+    statement = sources.statement
+    keeps_rows = statement.where is None and all(how == "left" for how, _ in statement.steps)
+    if not keeps_rows or 0 not in sources.members or sources.may_be_absent or not all(map(is_exact, kinds)):
+        return None
+    first = sources.inputs[0]
+    numbered_key = StructType([StructField(f"k{place}", kind) for place, kind in enumerate(kinds)])
+    wanted = first.keyed.select(F.expr(key_struct(first.key, first.types)).cast(numbered_key).alias("key"))
+    held, made = (
+        checksum_of(_numbered(loaded, key, kinds)),
+        checksum_of(_numbered(wanted.select("key.*"), numbered_key.names, kinds)),
+    )
+    if held == made:
+        return ""
+    same = " with other keys" if held.rows == made.rows else ""
+    return f"the result has a row for each row of the first table: {held.rows} rows for {made.rows}{same}"
 
 
 def _numbered(loaded: DataFrame, key: Sequence[str], kinds: Sequence[DataType]) -> DataFrame:

@@ -109,3 +109,28 @@ def test_another_load_is_looked_at_elsewhere(unloaded: Lake, monkeypatch: pytest
             with pytest.raises(GateFailed):
                 pipeline.run(lake.spark)
     assert len(seen) > 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "finding"),
+    [
+        ("IF(k = 25, array(), array(k))", "32 rows for 33$"),
+        ("IF(k = 25, array(99), array(k))", "33 rows for 33 with other keys$"),
+        ("IF(k = 25, array(k, k), array(k))", r"one change per key: k \(2 rows\).*34 rows for 33$"),
+    ],
+    ids=["lost", "under another key", "twice"],
+)
+def test_no_row_of_a_left_join_may_be_lost_or_added_outside_the_sample(
+    unloaded: Lake, monkeypatch: pytest.MonkeyPatch, fault: str, finding: str
+) -> None:
+    """The keys of the whole result are those of the first table; the sample sees none of these rows."""
+    sampled = loaded._with_wrong_rows
+    monkeypatch.setattr(loaded, "_with_wrong_rows", lambda *given: sampled(*given).where("FALSE"))
+    lake = unloaded
+    lake.sql("INSERT INTO {left} SELECT id, id, NULL FROM range(10, 40)")
+    pipeline: Pipeline = lake.pipeline(KINDS["foreign-key"], KEYED)
+    with monkeypatch.context() as planted:
+        _loading(planted, lambda rows: rows.withColumn("k", F.explode(F.expr(fault))))
+        with pytest.raises(GateFailed, match=finding):
+            pipeline.run(lake.spark)
+    assert only(pipeline.run(lake.spark)).counts["inserted"] == 33
