@@ -98,12 +98,8 @@ def _other_rows(loaded: DataFrame, key: Sequence[str], sources: Sources) -> str 
     if not keeps_rows or 0 not in sources.members or sources.may_be_absent or not all(map(is_exact, kinds)):
         return None
     first = sources.inputs[0]
-    numbered_key = StructType([StructField(f"k{place}", kind) for place, kind in enumerate(kinds)])
-    wanted = first.keyed.select(F.expr(key_struct(first.key, first.types)).cast(numbered_key).alias("key"))
-    held, made = (
-        checksum_of(_numbered(loaded, key, kinds)),
-        checksum_of(_numbered(wanted.select("key.*"), numbered_key.names, kinds)),
-    )
+    wanted = first.keyed.select(*(F.col(quote(name)).cast(kind) for name, kind in zip(first.key, kinds, strict=True)))
+    held, made = checksum_of(_numbered(loaded, key, kinds)), checksum_of(_numbered(wanted, first.key, kinds))
     if held == made:
         return ""
     same = " with other keys" if held.rows == made.rows else ""
