@@ -63,23 +63,31 @@ def gate_loaded(
     rules = KEY_RULES | rules if absent else rules
     plain = is_alike_in_pandas(kinds)
     batch = batch.limit(limits.JUDGED_IN_PROCESS) if plain else batch
-    other_rows: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     if sources is not None:
         with ThreadPoolExecutor(max_workers=1) as pool:  # one reads all keys, the other few rows by many small queries
-            counting = pool.submit(_other_rows, loaded, key, sources)
+            searching = pool.submit(_suspects_and_others, batch, loaded, key, sources)
             try:
                 wrong = driver_copy(_with_wrong_rows(loaded, key, sources, salt))
             except ReadsDiffer as found:
                 return Verdict((str(found),))
-            difference = counting.result()
-        other_rows = (difference,) if difference else ()
-        batch = batch.where("FALSE") if difference == "" else driver_copy(batch)
+            batch, others = searching.result()
         batch = batch.unionByName(wrong, allowMissingColumns=True)
     batch = batch.select(
         *(f"key_{place}" for place in range(len(key))), *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules)
     )
     verdict = judged(batch, key, rules, in_process=plain, may_be_absent=absent)
-    return Verdict(verdict.findings + other_rows)
+    return Verdict(verdict.findings + others)
+
+
+def _suspects_and_others(
+    batch: DataFrame, loaded: DataFrame, key: Sequence[str], sources: Sources
+) -> tuple[DataFrame, tuple[str, ...]]:
+    """Return the suspects, which are looked for only if the keys may not be right, and what is wrong with all keys."""
+    difference = _other_rows(loaded, key, sources)
+    if difference == "":
+        return batch.where("FALSE"), ()
+    return driver_copy(batch), () if difference is None else (difference,)
 
 
 def _other_rows(loaded: DataFrame, key: Sequence[str], sources: Sources) -> str | None:
@@ -98,8 +106,9 @@ def _other_rows(loaded: DataFrame, key: Sequence[str], sources: Sources) -> str 
     if not keeps_rows or 0 not in sources.members or sources.may_be_absent or not all(map(is_exact, kinds)):
         return None
     first = sources.inputs[0]
-    wanted = first.keyed.select(*(F.col(quote(name)).cast(kind) for name, kind in zip(first.key, kinds, strict=True)))
-    held, made = checksum_of(_numbered(loaded, key, kinds)), checksum_of(_numbered(wanted, first.key, kinds))
+    cast = (F.col(quote(name)).cast(kind).alias(name) for name, kind in zip(first.key, kinds, strict=True))
+    wanted = _numbered(first.keyed.select(*cast), first.key, kinds)
+    held, made = checksum_of(_numbered(loaded, key, kinds)), checksum_of(wanted)
     if held == made:
         return ""
     same = " with other keys" if held.rows == made.rows else ""
