@@ -63,56 +63,60 @@ def gate_loaded(
     rules = KEY_RULES | rules if absent else rules
     plain = is_alike_in_pandas(kinds)
     batch = batch.limit(limits.JUDGED_IN_PROCESS) if plain else batch
-    others: tuple[str, ...] = ()
+    of_all: tuple[str, ...] = ()
     if sources is not None:
         with ThreadPoolExecutor(max_workers=1) as pool:  # one reads all keys, the other few rows by many small queries
-            searching = pool.submit(_suspects_and_others, batch, loaded, key, sources)
+            searching = pool.submit(_check_all_keys, numbered_keys, kinds, batch, sources)
             try:
                 wrong = driver_copy(_with_wrong_rows(loaded, key, sources, salt))
             except ReadsDiffer as found:
                 return Verdict((str(found),))
-            batch, others = searching.result()
+            batch, of_all = searching.result()
         batch = batch.unionByName(wrong, allowMissingColumns=True)
     batch = batch.select(
         *(f"key_{place}" for place in range(len(key))), *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules)
     )
     verdict = judged(batch, key, rules, in_process=plain, may_be_absent=absent)
-    return Verdict(verdict.findings + others)
+    return Verdict(verdict.findings + of_all)
 
 
-def _suspects_and_others(
-    batch: DataFrame, loaded: DataFrame, key: Sequence[str], sources: Sources
+def _check_all_keys(
+    keys: DataFrame, kinds: Sequence[DataType], batch: DataFrame, sources: Sources
 ) -> tuple[DataFrame, tuple[str, ...]]:
-    """Return the suspects, which are looked for only if the keys may not be right, and what is wrong with all keys."""
-    difference = _other_rows(loaded, key, sources)
-    if difference == "":
-        return batch.where("FALSE"), ()
-    return driver_copy(batch), () if difference is None else (difference,)
-
-
-def _other_rows(loaded: DataFrame, key: Sequence[str], sources: Sources) -> str | None:
     """
     Compare all keys of the result with those of the first table, if each of its rows makes one row of the result.
 
     Their numbers and the sums of their hashes take two scans and no shuffle. If they are equal, no key of the result
     occurs twice, because the load has checked that none of the table does.
 
+    Args:
+        keys: The keys of the result as `key_0` and so on.
+        kinds: Their types.
+        batch: What is wrong with single keys, to be searched for unless all keys are those of the table.
+        sources: The sources of the join.
+
     Returns:
-        How they differ; empty if they do not; None if the rows of the result are not those of the first table.
+        The rows of the batch, and what is wrong with all keys.
     """
-    kinds = [loaded.schema[name].dataType for name in key]
-    statement = sources.statement
+    expected = _keys_of_first(sources, kinds)
+    if expected is None:
+        return driver_copy(batch), ()
+    held, made = checksum_of(keys), checksum_of(expected)
+    if held == made:
+        return batch.where("FALSE"), ()
+    same = " with other keys" if held.rows == made.rows else ""
+    rows = f"{held.rows} rows for {made.rows}{same}"
+    return driver_copy(batch), (f"the result has a row for each row of the first table: {rows}",)
+
+
+def _keys_of_first(sources: Sources, kinds: Sequence[DataType]) -> DataFrame | None:
+    """Return the keys of the first table as `key_0` and so on; None if the result may have other keys, or hashes."""
+    statement, first = sources.statement, sources.inputs[0]
     keeps_rows = statement.where is None and all(how == "left" for how, _ in statement.steps)
     if not keeps_rows or 0 not in sources.members or sources.may_be_absent or not all(map(is_exact, kinds)):
         return None
-    first = sources.inputs[0]
-    cast = (F.col(quote(name)).cast(kind).alias(name) for name, kind in zip(first.key, kinds, strict=True))
-    wanted = _numbered(first.keyed.select(*cast), first.key, kinds)
-    held, made = checksum_of(_numbered(loaded, key, kinds)), checksum_of(wanted)
-    if held == made:
-        return ""
-    same = " with other keys" if held.rows == made.rows else ""
-    return f"the result has a row for each row of the first table: {held.rows} rows for {made.rows}{same}"
+    parts = enumerate(zip(first.key, kinds, strict=True))
+    return first.keyed.select(*(F.col(quote(name)).cast(kind).alias(f"key_{n}") for n, (name, kind) in parts))
 
 
 def _numbered(loaded: DataFrame, key: Sequence[str], kinds: Sequence[DataType]) -> DataFrame:

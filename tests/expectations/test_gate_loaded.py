@@ -134,3 +134,11 @@ def test_no_row_of_a_left_join_may_be_lost_or_added_outside_the_sample(
         with pytest.raises(GateFailed, match=finding):
             pipeline.run(lake.spark)
     assert only(pipeline.run(lake.spark)).counts["inserted"] == 33
+
+
+def test_keys_are_compared_part_by_part_whatever_their_order_in_the_statement(lake: Lake) -> None:
+    """Parts of two types, named and selected in another order than in the key, one of them padded text."""
+    lake.create("left", "a INT, b CHAR(3), c BIGINT", "(1, 'x', 1), (2, 'y', NULL), (NULL, 'z', 1)")
+    lake.create("right", "k BIGINT, w STRING", "(1, 'A')")
+    sql = "SELECT l.a AS z, l.b AS y, r.w FROM left l LEFT JOIN right r ON l.c = r.k"
+    assert only(lake.pipeline(sql, {"left": ["b", "a"], "right": "k"}).run(lake.spark)).counts["inserted"] == 2
