@@ -1,10 +1,11 @@
 # `make demo` and `make test` set up what they need; `.ci/setup` says what that is.
-.PHONY: setup demo test test-fast test-all check benchmarks lock clean
+.PHONY: setup demo test test-fast test-deep test-all check benchmarks lock clean
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
 # The Java that set-up found and tried.
 WITH_JAVA := JAVA_HOME=$(CURDIR)/.venv/share/lakejoin/java
+PYTEST := $(WITH_JAVA) $(BIN)/pytest -n 2 --dist worksteal
 
 setup: $(STAMP)
 
@@ -17,16 +18,21 @@ $(STAMP): pyproject.toml constraints.txt .ci/setup .ci/packages .ci/fetch_jars.p
 demo: $(STAMP)
 	$(WITH_JAVA) $(BIN)/lakejoin demo
 
+# A full path of every kind of join, every rule and every exit code.
 test: $(STAMP)
-	$(WITH_JAVA) $(BIN)/pytest -n 2 --dist worksteal
+	$(PYTEST)
 
 # Between commits, in less than four minutes: the tests without Spark, and one whole path of each kind of join.
 test-fast: $(STAMP)
-	$(WITH_JAVA) $(BIN)/pytest -n 2 --dist worksteal -m "fast and not slow"
+	$(PYTEST) -m "fast and not deep and not slow"
 
-# Everything, also the slow tests: whole matrices, both readers. Takes hours.
+# What `make test` leaves out: rules on every way, the tour, Spark Connect, alterations, kills, writers of all kinds.
+test-deep: $(STAMP)
+	$(PYTEST) -m "deep and not slow"
+
+# Everything, also the slow tests: whole matrices. Takes hours.
 test-all: $(STAMP)
-	$(WITH_JAVA) $(BIN)/pytest -n 2 --dist worksteal -m ""
+	$(PYTEST) -m ""
 
 # Measure, and write the figures of README.md and tests/README.md with their plot: about an hour.
 benchmarks: $(STAMP)

@@ -5,19 +5,22 @@ A Spark query costs about half a second on a small machine, also for one row. de
 needs no JVM, so Spark starts only when something needs it.
 """
 
-import importlib.util
-import os
+import logging
 from collections.abc import Callable
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
 
+from packaging.specifiers import SpecifierSet
 from pyspark.sql import SparkSession
 
 from lakehouse.address import Address, local_path
 from lakehouse.session import deviations, is_over_connect
 
-READER = "LAKEJOIN_READER"
-"""The environment variable that makes Spark read every log and every ledger, if its value is `spark`."""
+log = logging.getLogger(__name__)
+
+DELTA_RS_VERSIONS = SpecifierSet(">=1.6.6,<1.7")
+"""The versions of the package `deltalake` that read logs as Spark does; pyproject.toml names the same range."""
 
 
 class Engine:
@@ -63,8 +66,19 @@ class Engine:
 
     @cached_property
     def _why_spark(self) -> str:
-        if os.environ.get(READER, "").lower() == "spark":
-            return f"{READER} is spark"
-        if importlib.util.find_spec("deltalake") is None:
-            return "deltalake is not installed"
+        why = why_not_delta_rs()
+        if why:
+            return why
         return "Spark Connect" if not self.is_embedded and is_over_connect(self.spark) else ""
+
+
+def why_not_delta_rs() -> str:
+    """Return why the package `deltalake` cannot be used, in a few words; empty if it can."""
+    try:
+        installed = version("deltalake")
+    except PackageNotFoundError:
+        return "deltalake is not installed"
+    if installed in DELTA_RS_VERSIONS:
+        return ""
+    log.warning("deltalake %s is installed, but lakejoin needs %s: Spark reads all logs", installed, DELTA_RS_VERSIONS)
+    return f"deltalake {installed} is not {DELTA_RS_VERSIONS}"

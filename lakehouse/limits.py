@@ -52,15 +52,6 @@ Bytes. A small table of up to this size to which others refer is copied to the d
 its keys need not be computed first. A star with four such tables took 14.2 s, and 16.5 s with each of them by key.
 """
 
-DIRECT_BYTES = 2**30
-"""Bytes of files that may hold a wanted key. Up to this size delta-rs reads the rows, not Spark. By judgement."""
-
-DIRECT_FEED_BYTES = 64 * 2**20
-"""Bytes of files with the rows of a change feed. Up to this size the driver reads them, not Spark. By judgement."""
-
-DIRECT_COMMIT_BYTES = 4 * 2**20
-"""Bytes. Spark reads the feed of a commit whose file in the log is larger, since it names many files. By judgement."""
-
 LITERAL_BYTES = 32 * 2**20
 """Bytes. For larger sources the gate writes keys as literals, which skip files; plans without them run faster."""
 
@@ -125,9 +116,6 @@ Ranges. A predicate that covers keys has at most this many ranges. With 30 a sca
 
 KEY_BUCKETS = 2_000
 """Buckets. Keys are grouped into this many buckets to find the widest gaps between them. By judgement."""
-
-APPENDED_COMMITS = 50
-"""Commits. Appended files of more commits than these are read by the change feed, in one plan. By judgement."""
 
 BYTES_PER_FILE = 32 * 2**20
 """

@@ -42,19 +42,17 @@ class DriverRows:
     Args:
         rows: The rows.
         frame: The rows as a frame.
-        read: The frame from which Spark collected them; None if it did not.
-        found: The files from which something else read them.
+        read: The frame from which they were collected.
     """
 
     rows: "pyarrow.Table"
     frame: DataFrame
-    read: DataFrame | None
-    found: Sequence[str] = ()
+    read: DataFrame
 
     @property
     def files(self) -> Sequence[str]:
         """The files that were read. The executed plan knows them; a new plan would have to list them again."""
-        return self.found if self.read is None else self.read.inputFiles()
+        return self.read.inputFiles()
 
     def distinct(self, columns: Sequence[str]) -> int | None:
         """Count the distinct values of some columns; None if Arrow and Spark distinguish their values differently."""

@@ -42,7 +42,6 @@ class Table:
         where: A Spark SQL predicate for the rows that exist for a reader; empty for all rows.
         location: Its folder, as a URI.
         reader: What read its log: `delta-rs`, or `spark` with the reason.
-        features: The features that a reader needs, if delta-rs read its log.
         rows: About how many rows its files hold, if their statistics say it and delta-rs read its log.
     """
 
@@ -56,7 +55,6 @@ class Table:
     where: str = ""
     location: str = ""
     reader: str = ""
-    features: frozenset[str] = frozenset()
     rows: int | None = None
 
     @property
@@ -98,7 +96,6 @@ def _of_log(address: Address, log: Log) -> Table:
         log.size,
         location=log.location,
         reader=DELTA_RS,
-        features=log.features,
         rows=log.rows,
     )
 

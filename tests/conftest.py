@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from lakehouse import writing
-from lakehouse.engine import READER
 from lakehouse.session import LOCAL_SETTINGS, local_session
-from tests.gates import GATES
 from tests.lake import Lake
+from tests.log_readers import without_delta_rs
 from tests.printed import PRINTED
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
@@ -85,10 +83,11 @@ def loaded(_loaded: Lake, tmp_path: Path) -> Lake:
     return _loaded.copy(tmp_path / "loaded")
 
 
-@pytest.fixture(params=["delta-rs", pytest.param("spark", marks=pytest.mark.slow)])
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(params=["delta-rs", "spark"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """Let delta-rs, or Spark alone, read logs and ledgers, in processes that the test starts too."""
-    monkeypatch.setenv(READER, request.param)
+    if request.param == "spark":
+        without_delta_rs(monkeypatch, tmp_path)
     return str(request.param)
 
 
@@ -102,24 +101,6 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _gates() -> Iterator[None]:
-    with GATES.installed():
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _gated_module(request: pytest.FixtureRequest) -> Iterator[None]:
-    with GATES.judging() if request.node.get_closest_marker("gated") else nullcontext():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _gated(request: pytest.FixtureRequest) -> Iterator[None]:
-    with GATES.judging() if request.node.get_closest_marker("gated") else nullcontext():
-        yield
-
-
 @pytest.fixture(autouse=True)
 def _no_observers() -> Iterator[None]:
     yield
@@ -127,10 +108,21 @@ def _no_observers() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test `fast` that starts no Spark, neither here nor in a process of its own."""
+    """
+    Sort the tests into rings.
+
+    A test that starts no Spark, neither here nor in a process of its own, is `fast`. Of the cases of any other test all
+    but the first are `deep`, unless the test has the marker `every_case`.
+    """
+    seen = set[str]()
     for item in items:
         if "spark" not in getattr(item, "fixturenames", ()) and not item.get_closest_marker("own_process"):
             item.add_marker("fast")
+        elif not item.get_closest_marker("slow"):
+            function = item.nodeid.partition("[")[0]
+            if function in seen and not item.get_closest_marker("every_case"):
+                item.add_marker("deep")
+            seen.add(function)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

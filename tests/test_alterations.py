@@ -279,6 +279,7 @@ def altered(kind: type[Altered], lake: Lake, table: str, alterations: list[str],
         pipeline.check()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("is_open", "alterations"),
     [

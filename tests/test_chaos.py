@@ -5,9 +5,8 @@ import pytest
 from tests.chaos import chaos, prepare
 from tests.lake import Lake
 
-pytestmark = pytest.mark.gated
 
-
+@pytest.mark.deep
 @pytest.mark.usefixtures("reader")
 def test_whatever_comes_the_results_are_the_joins_and_no_row_was_written_twice(lake: Lake) -> None:
     prepare(lake)

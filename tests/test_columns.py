@@ -150,6 +150,7 @@ def test_a_changed_column_is_reconciled_under_auto_and_refused_under_incremental
     right_afterwards(lake, pipeline)
 
 
+@pytest.mark.deep
 def test_the_backfill_that_the_refusal_names_leads_on(tables: Lake) -> None:
     lake, pipeline = tables, tables.pipeline(SQL, refresh="incremental")
     alter(lake, REPLACED)
@@ -160,6 +161,7 @@ def test_the_backfill_that_the_refusal_names_leads_on(tables: Lake) -> None:
     right_afterwards(lake, pipeline)
 
 
+@pytest.mark.deep
 def test_a_column_changed_between_two_commits_with_data_is_reconciled(tables: Lake) -> None:
     lake, pipeline = tables, tables.pipeline(SQL)
     alter(lake, (UPDATE, *REPLACED, "UPDATE {left} SET w = 'back' WHERE k = 2"))
@@ -169,6 +171,7 @@ def test_a_column_changed_between_two_commits_with_data_is_reconciled(tables: La
 
 
 @pytest.mark.parametrize("keeps", [pytest.param(True, id="changelog"), pytest.param(False, id="after the backfill")])
+@pytest.mark.deep
 def test_a_restore_brings_back_columns_too(tables: Lake, keeps: bool) -> None:
     """Columns of before the last epoch come back as others; those of the last epoch, dropped since, as themselves."""
     lake, pipeline = tables, tables.pipeline(SQL, changelog=keeps)
@@ -188,6 +191,7 @@ def test_a_restore_brings_back_columns_too(tables: Lake, keeps: bool) -> None:
     right_afterwards(lake, pipeline)
 
 
+@pytest.mark.deep
 def test_a_column_renamed_there_and_back_is_the_same_column(tables: Lake) -> None:
     lake, pipeline = tables, tables.pipeline(SQL)
     alter(lake, ("ALTER TABLE {left} RENAME COLUMN w TO y", "ALTER TABLE {left} RENAME COLUMN y TO w"))
@@ -214,6 +218,7 @@ def test_a_column_that_the_join_does_not_use_changes_freely(tables: Lake) -> Non
     ["DROP COLUMN unused", "RENAME COLUMN unused TO u", "ALTER COLUMN unused TYPE BIGINT"],
     ids=["dropped", "renamed", "widened"],
 )
+@pytest.mark.deep
 def test_a_feed_is_read_before_and_after_a_change_of_an_unused_column(tables: Lake, change: str) -> None:
     """Delta reads the feed on either side of such a change only."""
     lake = tables
@@ -248,6 +253,7 @@ def test_a_join_with_a_stream_waits_for_a_person_and_begins_anew(stream: Lake, c
     assert only(pipeline.run(lake.spark)).outcome == "nothing"
 
 
+@pytest.mark.deep
 def test_a_stream_whose_columns_were_renamed_there_and_back_runs_on(stream: Lake) -> None:
     lake, pipeline = stream, stream.pipeline(SQL, BY_STREAM)
     alter(lake, ("ALTER TABLE {left} RENAME COLUMN w TO y", "ALTER TABLE {left} RENAME COLUMN y TO w"))
@@ -276,6 +282,7 @@ def test_the_table_kept_of_a_changelog_source_is_reconciled(lake: Lake) -> None:
     assert [report.outcome for report in pipeline.run(lake.spark)] == ["nothing", "nothing"]
 
 
+@pytest.mark.deep
 def test_a_ledger_that_recorded_no_columns_is_read_compared_with_nothing_and_appended_to(tables: Lake) -> None:
     """Of a column changed before the first epoch that recorded columns nothing tells; from then on all is compared."""
     lake, pipeline = tables, tables.pipeline(SQL)

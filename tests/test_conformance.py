@@ -15,8 +15,6 @@ from tests.joins.statements import SIDES
 from tests.joins.streams import KINDS
 from tests.joins.vectors import Case, FeedRow, Output, apply, result_after, strict_changes
 
-pytestmark = pytest.mark.gated
-
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "kafka"
 NAMES = ("table_table-inner", "table_table-left", "table_table-outer", "foreign_key-inner", "foreign_key-left")
 FILES = [VECTORS / f"{name}.jsonl" for name in NAMES]
@@ -115,6 +113,7 @@ def test_printed_tables_and_edge_cases_are_met(spark, capsys, tmp_path):
 
 
 @recorded
+@pytest.mark.deep
 def test_recorded_self_joins_are_met(spark, capsys):
     """In order of time as recorded, out of order by the definition; whole and cut, and damage is seen."""
     path = str(VECTORS / "self_join.jsonl")
@@ -127,6 +126,7 @@ def test_recorded_self_joins_are_met(spark, capsys):
 
 
 @recorded
+@pytest.mark.deep
 def test_recorded_changelogs_are_met_to_the_letter(spark, capsys, tmp_path):
     """Recorded mode gives the whole output sequence of Kafka Streams, before KIP-77 too, however it is cut."""
     seeds = of_tables(tmp_path, "seeds.jsonl", "seeds-0.10.1.jsonl")
@@ -138,6 +138,7 @@ def test_recorded_changelogs_are_met_to_the_letter(spark, capsys, tmp_path):
 
 @recorded
 @pytest.mark.parametrize("mode", ["strict", "recorded"])
+@pytest.mark.deep
 def test_recorded_streams_are_met_to_the_letter(spark, capsys, mode):
     """What each record of a stream emits, whole and cut; a left join with a global table keeps null keys, as 4.2.0."""
     assert main(["--mode", mode, *map(str, STREAMS)], spark) == 0
@@ -147,6 +148,7 @@ def test_recorded_streams_are_met_to_the_letter(spark, capsys, mode):
 
 @recorded
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.deep
 def test_damaged_streams_are_noticed(spark, capsys, damage):
     """Each kind of damage turns every file red."""
     assert main(["--mutate", damage, *map(str, STREAMS)], spark) == 1
@@ -155,6 +157,7 @@ def test_damaged_streams_are_noticed(spark, capsys, damage):
 
 @recorded
 @pytest.mark.parametrize("files", [FEW_WINDOWS, pytest.param(WINDOWS, marks=pytest.mark.slow)], ids=["few", "all"])
+@pytest.mark.deep
 def test_recorded_joins_of_two_streams_differ_by_name_only(spark, capsys, files):
     """Whole and cut they are what was recorded, but for differences that have names, as often as ever."""
     assert main(list(map(str, files)), spark) == 0
@@ -165,6 +168,7 @@ def test_recorded_joins_of_two_streams_differ_by_name_only(spark, capsys, files)
 @recorded
 @pytest.mark.parametrize("files", [FEW_WINDOWS, pytest.param(WINDOWS, marks=pytest.mark.slow)], ids=["few", "all"])
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.deep
 def test_damaged_joins_of_two_streams_are_noticed(spark, capsys, damage, files):
     """Each kind of damage turns every file red."""
     assert main(["--mutate", damage, *map(str, files)], spark) == 1
@@ -198,6 +202,7 @@ def test_show_points_at_the_first_difference(spark, capsys):
 
 
 @recorded
+@pytest.mark.deep
 def test_show_lays_out_joins_of_two_streams(spark, capsys):
     """What a record, a watermark and a restart were, what must come of each, and how the record differs."""
     case = "hz/design/restart_late_row_lower_watermark_no_match/left"

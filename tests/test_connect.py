@@ -52,6 +52,7 @@ def _answers(port: int) -> bool:
         return client.connect_ex(("localhost", port)) == 0
 
 
+@pytest.mark.deep
 @pytest.mark.own_process
 @pytest.mark.skipif(not any(JARS.glob("*.jar")), reason="Delta's jars are not where set-up puts them")
 def test_a_pipeline_of_each_kind_runs_over_connect(server: str, tmp_path: Path) -> None:

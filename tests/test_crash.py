@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from lakehouse import writing
-from lakehouse.engine import READER
 from pipelines import Pipeline
 from tests.lake import JOIN, Lake
+from tests.log_readers import without_delta_rs
 from tests.printed import PRINTED
 
 LEFT_OUT = {
@@ -244,6 +244,7 @@ def is_slow(prepare: Callable[[Lake, Lake], Lake]) -> Any:
     return pytest.param(prepare, marks=pytest.mark.slow)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "prepare",
     [
@@ -283,7 +284,7 @@ def test_killed_at_every_write_with_spark_as_the_only_reader(
     prepare: Callable[[Lake, Lake], Lake],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(READER, "spark")
+    without_delta_rs(monkeypatch, tmp_path)
     killed_at_every_write(standard, loaded, tmp_path, prepare)
 
 

@@ -245,10 +245,6 @@ def test_figures_on_the_pages_are_the_limits() -> None:
         ],
         LAKEHOUSE: [
             f"two for each commit, up to {limits.DISTORTED_COMMITS}",
-            f"at most {limits.LISTED_KEYS:,} keys are looked up, and the files that may hold one have at most "
-            f"{limits.DIRECT_BYTES // 2**30} GiB",
-            f"files have at most {limits.DIRECT_FEED_BYTES // mib} MiB, and they hold at most "
-            f"{limits.ROWS_ON_DRIVER:,} rows",
         ],
         PIPELINES: [
             f"Up to {limits.CHANGES_VIA_DRIVER:,} changes",
@@ -269,6 +265,7 @@ def test_the_published_schema_of_reports_is_that_of_the_code() -> None:
     assert (ROOT / "conf" / "report.schema.json").read_text() == report_schema()
 
 
+@pytest.mark.deep
 def test_what_the_pages_say_to_type_works(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ def feed_elsewhere(lake: Lake, name: str, after: int) -> list[tuple[str, tuple[A
     return sorted(((row["_change_type"], tuple(row[c] for c in columns)) for row in rows.to_pylist()), key=repr)
 
 
+@pytest.mark.deep
 def test_what_delta_rs_does_to_a_source_reaches_the_result(written: Lake) -> None:
     """Append, update, delete, merge, overwrite, restore, and upkeep, one run after each."""
     lake, join = written, written.pipeline()
@@ -71,6 +72,7 @@ def test_what_delta_rs_does_to_a_source_reaches_the_result(written: Lake) -> Non
         assert lake.rows() == meaning(lake.spark, lake), what
 
 
+@pytest.mark.deep
 def test_results_and_feeds_are_the_same_for_other_readers(loaded: Lake) -> None:
     """With deletion vectors, and of a changelog too."""
     lake, join = loaded, loaded.pipeline(JOIN, changelog=True)

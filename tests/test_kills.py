@@ -88,6 +88,7 @@ def killed_when(lake: Lake, happened: Callable[[], bool]) -> None:
         process.wait()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("kind", "table", "moment"),
     [

@@ -93,6 +93,7 @@ def test_a_source_that_was_put_back_from_a_copy_is_another_one(loaded: Lake, tmp
     is_right(loaded)
 
 
+@pytest.mark.deep
 def test_a_copied_lake_goes_on_though_the_times_of_its_files_are_others(loaded: Lake, tmp_path: Path) -> None:
     shutil.copytree(loaded.folder, tmp_path / "copied", copy_function=shutil.copyfile)
     copied = Lake(loaded.spark, tmp_path / "copied")
@@ -138,6 +139,7 @@ def test_an_epoch_is_not_published_without_its_change_feed(loaded: Lake) -> None
 # Copied lakes
 
 
+@pytest.mark.deep
 def test_a_copied_lake_finishes_its_open_epoch_in_its_own_tables(loaded: Lake, tmp_path: Path) -> None:
     change(loaded)
     left_open(loaded)
@@ -170,6 +172,7 @@ def test_an_open_epoch_whose_tables_lie_elsewhere_is_let_go_by_a_backfill(loaded
     is_right(loaded)
 
 
+@pytest.mark.deep
 def test_an_open_epoch_of_a_version_that_recorded_no_writes_is_finished(loaded: Lake) -> None:
     change(loaded)
     left_open(loaded)
@@ -197,6 +200,7 @@ def test_a_stage_that_is_gone_half_way_is_let_go_by_a_backfill(loaded: Lake) -> 
     is_right(loaded)
 
 
+@pytest.mark.deep
 def test_lakes_that_share_a_folder_of_stages_leave_each_other_s_alone(loaded: Lake, standard: Lake) -> None:
     """`maintain` removed an open epoch's stage of another pipeline with a join of the same name."""
     stages = str(loaded.folder / "stages")
@@ -223,6 +227,7 @@ def test_lakes_that_share_a_folder_of_stages_leave_each_other_s_alone(loaded: La
 # Right epochs that were called broken
 
 
+@pytest.mark.deep
 def test_auto_compaction_of_the_result_is_upkeep(loaded: Lake) -> None:
     """Its OPTIMIZE carries the mark of the MERGE before it."""
     loaded.sql("ALTER TABLE {result} SET TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true')")
@@ -263,6 +268,7 @@ def rows_deleted(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(("forget", "error"), [(restored, ForeignWriter), (rows_deleted, NotLoaded)])
+@pytest.mark.deep
 def test_a_ledger_that_lost_rows_goes_on_above_the_numbers_that_delta_knows(
     loaded: Lake, forget: Callable[[Lake], None], error: type[CannotContinue]
 ) -> None:
@@ -298,6 +304,7 @@ def test_a_ledger_that_lost_a_closing_row_goes_on(loaded: Lake) -> None:
     is_right(loaded)
 
 
+@pytest.mark.deep
 def test_a_ledger_restored_to_an_open_load_goes_on(loaded: Lake) -> None:
     """The run that finishes the load writes what Delta takes for written: its history shows the row that is gone."""
     loaded.sql(f"RESTORE TABLE {{{LEDGER}}} TO VERSION AS OF 1", LEDGER)
@@ -338,6 +345,7 @@ def test_a_constraint_that_a_row_violates_is_named_with_an_example(loaded: Lake)
     is_right(loaded)
 
 
+@pytest.mark.deep
 def test_a_result_that_only_takes_appends_is_named(loaded: Lake) -> None:
     alter(loaded, "result", appendOnly="true")
     change(loaded)
@@ -351,6 +359,7 @@ def test_a_result_that_only_takes_appends_is_named(loaded: Lake) -> None:
 # First loads and KTables
 
 
+@pytest.mark.deep
 def test_a_first_load_that_somebody_wrote_to_is_reconciled_by_a_backfill(standard: Lake) -> None:
     left_open(standard, at="load result", when="after")
     standard.sql("DELETE FROM {result} WHERE k = 1")
@@ -386,6 +395,7 @@ def is_recreated(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("happens", [breaks, changes_rows, pytest.param(is_recreated, marks=pytest.mark.slow)])
+@pytest.mark.deep
 def test_a_backfill_reconciles_a_ktable_that_cannot_go_on(standard: Lake, happens: Callable[[Lake], None]) -> None:
     standard.pipeline(sources=OF_CHANGELOG).run(standard.spark)
     happens(standard)
@@ -413,6 +423,7 @@ def test_a_ktable_that_takes_no_changes_is_named_by_a_backfill_too(standard: Lak
     assert held(standard) == plain(standard, JOIN.replace("FROM left", f"FROM {LATEST}"))
 
 
+@pytest.mark.deep
 def test_a_join_that_follows_every_row_goes_on_after_its_ktable_was_reconciled(standard: Lake) -> None:
     """What was deleted of the source is no row that came."""
 
@@ -429,6 +440,7 @@ def test_a_join_that_follows_every_row_goes_on_after_its_ktable_was_reconciled(s
     pipeline().verify(standard.spark)
 
 
+@pytest.mark.deep
 def test_a_broken_epoch_of_a_ktable_is_not_left_to_a_manual_drop(standard: Lake) -> None:
     standard.pipeline(sources=OF_CHANGELOG).run(standard.spark)
     breaks(standard)

@@ -41,8 +41,6 @@ from pipelines.epochs.tables.reading import EpochSources
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 
-pytestmark = pytest.mark.gated
-
 MERGE_APP = "spark.databricks.delta.write.txnAppId"
 CHANGES = "op STRING, key STRUCT<k: INT>, before STRUCT<k: INT, v: STRING>, after STRUCT<k: INT, v: STRING>"
 
@@ -97,6 +95,7 @@ def test_pitfall_03_a_result_that_forgets_transactions_is_refused(loaded: Lake) 
         loaded.pipeline().run(loaded.spark)
 
 
+@pytest.mark.deep
 def test_pitfall_05_progress_survives_without_user_metadata(loaded: Lake) -> None:
     """The ledger alone says where to go on: its row names the versions."""
     (committed,) = [row for row in loaded.ledger() if row["step"] == "committed"]
@@ -151,6 +150,7 @@ def test_pitfall_08_both_ends_are_pinned(loaded: Lake, monkeypatch: pytest.Monke
     assert loaded.rows()[:2] == [(1, "two", None), (2, "two", "one")]
 
 
+@pytest.mark.deep
 def test_pitfall_48_the_merge_compares_only_columns_that_tell_updates(lake: Lake) -> None:
     """One where one differs in every update, else all that differ in some; run again it makes no commit."""
     schema = "op STRING, key STRUCT<k: INT>, before STRUCT<k: INT, v: STRING, w: INT, x: INT>, after " + (
@@ -199,6 +199,7 @@ def test_pitfall_11_pruning_comes_from_the_staged_keys_themselves(target: Lake) 
     assert [row[0] for row in target.sql(f"SELECT k FROM {{t}} WHERE {predicate} ORDER BY k", "t")] == wanted
 
 
+@pytest.mark.deep
 def test_pitfall_12_a_cached_source_does_not_unpin_a_read(loaded: Lake) -> None:
     loaded.spark.sql(f"CACHE TABLE held AS SELECT * FROM {loaded.at('left')}")
     try:
@@ -257,6 +258,7 @@ def test_pitfall_17_a_feed_that_was_off_names_the_statement_that_turns_it_on(loa
     assert loaded.rows()[0] == (1, "unseen", None)
 
 
+@pytest.mark.deep
 def test_pitfall_18_an_added_column_reads_as_null_before_and_a_dropped_one_is_read_around(lake: Lake) -> None:
     lake.create("left", "k INT, v STRING, extra STRING", "(1, 'a', 'e')", **{"columnMapping.mode": "name"})
     lake.create("right", "k INT, w STRING", "(1, 'x')")
@@ -287,6 +289,7 @@ def test_pitfall_22_an_empty_change_set_makes_no_commit(loaded: Lake) -> None:
     assert loaded.version() == version
 
 
+@pytest.mark.deep
 def test_pitfall_24_a_merge_beside_optimize_is_repeated(loaded: Lake) -> None:
     """A conflict with OPTIMIZE repeats the same staged set; the result has it once."""
     loaded.sql("UPDATE {left} SET v = 'one' WHERE k = 1")
@@ -307,6 +310,7 @@ def test_pitfall_24_a_merge_beside_optimize_is_repeated(loaded: Lake) -> None:
     only(loaded.pipeline().verify(loaded.spark))
 
 
+@pytest.mark.deep
 def test_pitfall_26_a_long_range_is_read_in_chunks_and_is_the_same_feed(lake: Lake) -> None:
     lake.create("left", "k INT, v STRING", "(0, 'a')")
     for value in range(12):
@@ -341,6 +345,7 @@ def test_pitfall_28_names_that_delta_reserves_are_faults_of_the_file_and_path_is
     assert only(pipeline.run(lake.spark)).counts["updated"] == 2
 
 
+@pytest.mark.deep
 def test_pitfall_31_progress_never_depends_on_commit_times(loaded: Lake) -> None:
     """A log whose files were touched (copied, restored from a backup) is continued by its versions."""
     import os
@@ -362,6 +367,7 @@ def test_pitfall_33_a_gate_that_errs_is_not_a_gate_that_failed(target: Lake, in_
     assert gate_loaded(target.spark, Address("t", target.path("t")), 1, ["k"]).passed
 
 
+@pytest.mark.deep
 def test_pitfall_37_50_the_gate_leaves_nothing_cached(loaded: Lake) -> None:
     loaded.spark.catalog.clearCache()
     loaded.sql("UPDATE {left} SET v = 'one' WHERE k = 1")
@@ -376,6 +382,7 @@ def test_pitfall_40_an_append_of_one_epoch_lands_once(lake: Lake) -> None:
     assert lake.rows("t") == [(1,)]
 
 
+@pytest.mark.deep
 def test_pitfall_41_maps_join_compare_and_change_by_their_entries(lake: Lake) -> None:
     """The same entries in another order are no change; a changed entry is one."""
     lake.create(

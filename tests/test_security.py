@@ -195,6 +195,7 @@ def test_a_secret_stands_in_no_log_no_report_and_no_file_of_the_lake(
     assert any("write ledger: publishing" in text for _, text in told), "writes were logged"
 
 
+@pytest.mark.deep
 def test_no_file_is_open_to_more_than_the_umask_allows(standard: Lake) -> None:
     umask = os.umask(0)
     os.umask(umask)
@@ -207,6 +208,7 @@ def test_no_file_is_open_to_more_than_the_umask_allows(standard: Lake) -> None:
     assert (standard.folder / "expectations").exists()
 
 
+@pytest.mark.deep
 def test_all_that_is_written_lies_below_the_storage(loaded: Lake) -> None:
     """The sources lie elsewhere, and nothing is written there."""
     lake, elsewhere = loaded, loaded.folder / "elsewhere"

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.lake import Lake
 
-pytestmark = [pytest.mark.slow, pytest.mark.gated]
+pytestmark = pytest.mark.slow
 
 SCALE = 0.1
 CUSTOMERS, ORDERS, PARTS, SUPPLIERS = (int(SCALE * rows) for rows in (150_000, 1_500_000, 200_000, 10_000))

@@ -29,6 +29,7 @@ VALUES = {
 }
 
 
+@pytest.mark.deep
 def test_no_type_makes_a_spurious_row(lake: Lake) -> None:
     """Nulls, NaN, -0.0 and nested values: an overwrite with equal rows changes nothing, a real change one row."""
     columns = [f"c{n}" for n in range(len(VALUES))]
@@ -91,6 +92,7 @@ def test_composite_keys_of_mixed_types(lake: Lake) -> None:
     only(pipeline.verify(lake.spark))
 
 
+@pytest.mark.deep
 def test_values_that_are_equal_but_not_identical_are_seen_by_expressions(lake: Lake) -> None:
     """0.0 equals -0.0, and a map its entries in another order; their text and their keys differ, and follow."""
     lake.create("left", "k INT, x DOUBLE, m MAP<STRING, INT>", "(1, 0.0, map('a', 1, 'b', 2)), (2, 1.0, NULL)")

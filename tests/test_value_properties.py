@@ -19,8 +19,6 @@ from lakehouse.sqltext import quote, text
 from tests.exact import WAYS, application, held, plain
 from tests.lake import Lake, only
 
-pytestmark = pytest.mark.gated
-
 BAD = "CAST(X'{}' AS STRING)"
 TEXTS = [
     *map(text, ("", " ", "a", "ab", "${name}", "${env:HOME}", "x\\y", "\\u0041", "it's", '"', "`", "$", "%_", "é😀")),
@@ -225,6 +223,7 @@ def holds(
     assert held(lake, without=wanted.own) == plain(lake, wanted.plain)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("join", "way", "part"),
     [
@@ -339,6 +338,7 @@ def follows(lake: Lake, first: Mapping[str, str], second: Mapping[str, str]) -> 
     assert held(lake) == plain(lake, SENSITIVE)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_two_runs_under_two_applications_give_the_result_of_one(sensitive: Lake, tmp_path: Path, number: int) -> None:
     """All settings at once, but for those that exclude each other."""

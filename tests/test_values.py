@@ -84,6 +84,7 @@ def test_char_columns_are_padded_text_on_every_way(padded: Lake, sql: str, way: 
     only(pipeline.verify(padded.spark))
 
 
+@pytest.mark.deep
 def test_char_columns_are_padded_text_in_a_join_with_a_stream(padded: Lake) -> None:
     sql = "SELECT l.k, l.c, l.v, r.w FROM left l LEFT JOIN right r ON l.r = r.k"
     pipeline = padded.pipeline(sql, STREAM)
@@ -124,6 +125,7 @@ def test_comparisons_that_pad_char_columns_are_refused_before_anything_is_writte
     assert padded.versions() == before
 
 
+@pytest.mark.deep
 def test_a_refused_comparison_runs_as_the_message_says(padded: Lake) -> None:
     """`rtrim(c)` finds what plain Spark SQL finds by `c`."""
     refused = "SELECT l.k, l.c, r.w FROM left l LEFT JOIN right r ON l.k = r.k WHERE l.c = 'ab'"
@@ -137,6 +139,7 @@ def test_a_refused_comparison_runs_as_the_message_says(padded: Lake) -> None:
     assert held(padded) == plain(padded, refused)
 
 
+@pytest.mark.deep
 def test_a_changelog_source_with_a_char_column_is_refused_with_what_helps(fresh: Lake) -> None:
     fresh.create("left", "k INT, op CHAR(3), seq INT", "(1, 'u', 1), (2, 'd', 2)")
     fresh.create("right", "k INT, w STRING", "(1, 'x')")
@@ -190,6 +193,7 @@ def test_keys_with_dollars_and_backslashes_are_looked_up_as_they_are(
         only(pipeline.verify(fresh.spark))
 
 
+@pytest.mark.deep
 def test_a_changelog_source_keeps_keys_with_dollars_once(fresh: Lake) -> None:
     fresh.create("left", "k STRING, v STRING, seq INT")
     fresh.create("right", "k STRING, w STRING")
@@ -299,6 +303,7 @@ def test_values_that_the_feed_distorts_come_from_the_table(fresh: Lake, join: st
     only(pipeline.verify(fresh.spark))
 
 
+@pytest.mark.deep
 def test_a_stream_shows_values_that_the_feed_distorts_as_they_are(fresh: Lake, way: str) -> None:
     row = damaged(fresh)
     sql = f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.r = r.k"
@@ -338,6 +343,7 @@ def test_too_many_distorted_commits_of_a_table_begin_the_result_anew(
     assert held(fresh, without=POSITIONS) == plain(fresh, sql)
 
 
+@pytest.mark.deep
 def test_a_changelog_source_keeps_values_that_the_feed_distorts(fresh: Lake) -> None:
     row = damaged(fresh)
     sources = {"left": {"key": "t", "kind": "changelog", "order_by": "r"}, "right": "k"}
@@ -363,6 +369,7 @@ def test_two_joins_read_one_changelog_source_as_the_table_that_is_kept_of_it(fre
     assert fresh.rows("result") == fresh.rows("other") == [(1, "a", "x")]
 
 
+@pytest.mark.deep
 def test_a_distorted_event_that_changes_later_is_added_once_as_it_came(fresh: Lake) -> None:
     """`ignore_changes` passes over the later row, whatever its values; one that came in the same run is not lost."""
     fresh.create("left", "k INT, m MAP<STRING, INT>, x INT", f"(1, {BIG.format('u')}, 1)")
@@ -439,6 +446,7 @@ def test_two_streams_show_values_that_the_feed_distorts_as_they_are(fresh: Lake)
     ],
     ids=lambda settings: next(iter(settings)),
 )
+@pytest.mark.deep
 def test_a_setting_of_the_application_changes_no_value(fresh: Lake, inherited: dict[str, str]) -> None:
     columns = "k INT, s STRUCT<a: INT, b: INT>, at TIMESTAMP"
     fresh.create("left", columns, "(1, named_struct('a', NULL, 'b', NULL), TIMESTAMP'2026-01-01 00:00:00.123456')")

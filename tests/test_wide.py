@@ -22,6 +22,7 @@ def assigned(statement: str) -> list[str]:
     return re.findall(r"t\.`(\w+)` = s\.after", statement.partition("UPDATE SET")[2].partition("WHEN")[0])
 
 
+@pytest.mark.deep
 def test_an_update_assigns_only_the_columns_that_may_differ(lake: Lake) -> None:
     """Columns that differ in some update, and those of types in which equal values may be written differently."""
     row = "STRUCT<k: INT, v: STRING, w: INT, d: DOUBLE, m: MAP<STRING, INT>>"

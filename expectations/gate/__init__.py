@@ -5,7 +5,6 @@ It shares no code with the joins, so that the gate does not repeat a mistake of 
 """
 
 from expectations.gate.appended import gate_stream, stream_facts
-from expectations.gate.by_key import Reader
 from expectations.gate.changelog import gate_changelog
 from expectations.gate.changes import PrefetchedRows, gate_change_set, prefetch_rows
 from expectations.gate.loaded import gate_loaded
@@ -22,7 +21,6 @@ __all__ = [
     "Meeting",
     "Paired",
     "PrefetchedRows",
-    "Reader",
     "Reference",
     "Rows",
     "Sources",

@@ -23,12 +23,9 @@ KEY = "_lakejoin_key"
 
 NO_LITERALS = Pruning((), None)
 
-Reader = Callable[[Pruning], DataFrame | None]
-"""Reads the rows of a table with some keys without Spark, maybe also others; returns None if only Spark can do it."""
-
 
 class ReadsDiffer(Exception):
-    """Two ways to read a table or its change feed find different rows; the text is the finding."""
+    """Two ways to read a table find different rows; the text is the finding."""
 
 
 def trusted(keys: DataFrame, *, may_be_absent: bool = False) -> Pruning:
@@ -134,11 +131,6 @@ def with_keys(rows: DataFrame, key: Sequence[str], own: str, keys: DataFrame, kn
     kind = found.select(F.expr(own)).schema[0].dataType
     wanted = keys.select(F.col("key").cast(kind).alias(KEY))
     return found.withColumn(KEY, F.expr(own)).join(F.broadcast(wanted), on=KEY, how="left_semi").drop(KEY)
-
-
-def found_directly(rows: DataFrame, own: str, keys: DataFrame, known: Pruning) -> DataFrame:
-    """Filter rows that a `Reader` returned to the given keys; the arguments are those of `with_keys`."""
-    return rows if known.exact else with_keys(rows, (), own, keys, NO_LITERALS)
 
 
 def driver_copy(rows: DataFrame) -> DataFrame:

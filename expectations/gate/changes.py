@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from expectations.gate.by_key import Reader, ReadsDiffer, driver_copy, found_directly, trusted, with_keys
+from expectations.gate.by_key import ReadsDiffer, driver_copy, trusted, with_keys
 from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged, suspects
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
@@ -57,12 +57,7 @@ class PrefetchedRows:
 
 
 def prefetch_rows(
-    spark: SparkSession,
-    kind: StructType,
-    result: Address,
-    base_version: int,
-    sources: Sources,
-    reader: Reader | None = None,
+    spark: SparkSession, kind: StructType, result: Address, base_version: int, sources: Sources
 ) -> PrefetchedRows | None:
     """
     Read the rows against which a small change set will be checked, while the change set is computed.
@@ -73,7 +68,6 @@ def prefetch_rows(
         result: The result table.
         base_version: Its version.
         sources: The sources of the join as the epoch pinned them.
-        reader: Reads rows of the result at this version without Spark; None if only Spark can read them.
 
     Returns:
         The rows; if the sources have so many changes that the gate checks only a share of the rows, their keys alone.
@@ -82,7 +76,7 @@ def prefetch_rows(
     touched = None if sources.are_small else sources.touched()
     if touched is None:
         return None
-    staged = _Staged(spark.createDataFrame([], kind), 0, sources, reader=reader)
+    staged = _Staged(spark.createDataFrame([], kind), 0, sources)
     keys = touched.select(F.col("key").cast(staged.numbered_key))
     if len(touched.take(sources.share)) == sources.share:
         return PrefetchedRows(keys)
@@ -102,7 +96,8 @@ def gate_change_set(
     base_version: int,
     sources: Sources | None = None,
     prefetched: PrefetchedRows | None = None,
-    reader: Reader | None = None,
+    *,
+    are_on_driver: bool = False,
 ) -> Verdict:
     """
     Check a staged change set against the result at the version that it was computed against, and the sources.
@@ -116,12 +111,12 @@ def gate_change_set(
         sources: The sources of the join as the epoch pinned them. Without them, the rows after the change are checked
             only for their keys.
         prefetched: The rows that were already read.
-        reader: Reads rows of the result at this version without Spark; None if only Spark can read them.
+        are_on_driver: Whether the change set is on the driver already.
 
     Returns:
         The verdict. A gate that cannot be evaluated raises an error; it never passes.
     """
-    staged = _Staged(changes, rows, sources, prefetched, reader)
+    staged = _Staged(changes, rows, sources, prefetched, are_on_driver=are_on_driver)
     try:
         lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
     except ReadsDiffer as found:
@@ -150,14 +145,14 @@ class _Staged:
         rows: The number of rows.
         sources: The sources of the join; None if they are not checked.
         prefetched: The rows that were already read.
-        reader: Reads rows of the result without Spark; None if only Spark can read them.
+        are_on_driver: Whether the change set is on the driver already.
     """
 
     changes: DataFrame
     rows: int
     sources: Sources | None
     prefetched: PrefetchedRows | None = None
-    reader: Reader | None = None
+    are_on_driver: bool = False
 
     @property
     def key(self) -> StructType:
@@ -214,7 +209,8 @@ class _Staged:
         with ThreadPoolExecutor() as pool:
             touching = pool.submit(self._touched)
             own = numbered(quote("key", name) for name in self.names)
-            lines = self._collected(self.changes).selectExpr(f"{own} AS key", "op", "before", "after", "TRUE AS staged")
+            changes = self.changes if self.are_on_driver else self._collected(self.changes)
+            lines = changes.selectExpr(f"{own} AS key", "op", "before", "after", "TRUE AS staged")
             touched = touching.result()
         if touched is None:
             return lines
@@ -271,7 +267,7 @@ class _Staged:
             The published rows, and the computed rows; None instead of the computed rows if no sources are checked.
 
         Raises:
-            ReadsDiffer: The literals do not find the rows with the keys, or two readers find different feeds.
+            ReadsDiffer: The literals do not find the rows with the keys.
         """
         known = None
         if self.sources is None or not self.sources.are_small:
@@ -290,13 +286,7 @@ class _Staged:
         """Return the published rows with the keys; `known` is the pruning of those chosen, None for small sources."""
         rows = published
         if known is not None and self.share == 1:
-            own = numbered(map(quote, self.names))
-            # A row that this reader misreads is compared with one that does not come from it, and stops the epoch.
-            found = self.reader(known) if self.reader and known.wanted else None
-            if found is None:
-                rows = with_keys(published, self.names, own, chosen, known)
-            else:
-                rows = found_directly(found, own, chosen, known)
+            rows = with_keys(published, self.names, numbered(map(quote, self.names)), chosen, known)
         elif known is not None:
             predicate = trusted(keys, may_be_absent=self.may_be_absent).predicate(self.names)
             rows = published if predicate is None else published.where(predicate)

@@ -18,7 +18,6 @@ from pyspark.sql.types import DataType
 from expectations.gate.by_key import (
     NO_LITERALS,
     Lookup,
-    ReadsDiffer,
     check_rows,
     driver_copies,
     trusted,
@@ -29,7 +28,7 @@ from lakehouse import limits
 from lakehouse.changes import key_struct, no_reference, null_key
 from lakehouse.pruning import Pruning
 from lakehouse.small import TooLarge, to_driver
-from lakehouse.sqltext import numbered, quote
+from lakehouse.sqltext import numbered
 from lakehouse.values import is_collated, type_sql
 
 
@@ -43,7 +42,6 @@ class Rows:
         key: Its key columns.
         types: The types in which the key columns are compared.
         changed: The keys that changed in the epoch, as `key` (struct<k0, …>); None without changes.
-        feeds: Its change feed by Spark and without Spark, to be compared; None if `changed` is read by Spark.
         size: The size of its table in bytes.
         may_be_absent: Whether parts of a key may be null, but not all of them: a row may lack a side of a join.
         old: Reads the rows of the changed keys as they were before the epoch; None without a feed.
@@ -53,7 +51,6 @@ class Rows:
     key: tuple[str, ...]
     types: tuple[DataType, ...]
     changed: DataFrame | None = None
-    feeds: tuple[DataFrame, DataFrame] | None = None
     size: int = 0
     may_be_absent: bool = False
     old: Callable[[], DataFrame] | None = None
@@ -149,7 +146,7 @@ class Sources:
             The columns of SELECT for the rows with these keys; for small sources all rows.
 
         Raises:
-            ReadsDiffer: The literals do not find the rows with the keys, or two readers find different feeds.
+            ReadsDiffer: The literals do not find the rows with the keys.
         """
         if known is None:
             return self.statement.over([item.keyed for item in self.inputs])
@@ -157,7 +154,7 @@ class Sources:
         rows = {place: self.inputs[place].rows for place in self._read_whole()}
         wanted = {place: (keys, self._literals(place, keys, known)) for place in self.members}
         with ThreadPoolExecutor() as pool:
-            checks = [pool.submit(self._check_feeds)]
+            checks = []
             while wanted:
                 checks.append(pool.submit(self._check, wanted))
                 rows |= {place: self._rows(place, *some) for place, some in wanted.items()}
@@ -253,15 +250,14 @@ class Sources:
 
     def check_reads(self, wanted: Mapping[int, DataFrame]) -> None:
         """
-        Check that change feeds, and the rows of inputs with some keys, are what another way to read them finds.
+        Check that the literals of some keys find the same rows of inputs as a join on the key.
 
         Args:
             wanted: Distinct keys by input, as `key` (struct<k0, …>).
 
         Raises:
-            ReadsDiffer: Two ways to read find different rows.
+            ReadsDiffer: They find different rows.
         """
-        self._check_feeds()
         self._check({place: (keys, self._literals(place, keys)) for place, keys in wanted.items()})
 
     def _collected(self, *frames: DataFrame) -> list[DataFrame]:
@@ -301,21 +297,6 @@ class Sources:
                 joined = partial(_with_keys, key=item.key, own=own)
                 lookups.append(Lookup(name, item.rows, item.key, keys, known, joined))
         check_rows(lookups, self.salt)
-
-    def _check_feeds(self) -> None:
-        """Check that Spark reads the same change feeds, by the number of rows and the sum of their hashes."""
-        hashed = [
-            _hashed(feed).selectExpr(f"{place} AS place", f"{times} AS times", f"{times} * hash AS hash")
-            for place, item in enumerate(self.inputs)
-            for feed, times in zip(item.feeds or (), (1, -1), strict=False)
-        ]
-        if not hashed:
-            return
-        sums = (
-            reduce(DataFrame.unionAll, hashed).groupBy("place").agg(F.sum("times").alias("n"), F.sum("hash").alias("h"))
-        )
-        for found in sums.where("n <> 0 OR h <> 0").collect():
-            raise ReadsDiffer(f"two ways to read the change feed of {self.statement.aliases[found.place]} differ")
 
     def _rows(self, place: int, keys: DataFrame, known: Pruning) -> DataFrame:
         """Read the rows of an input that have one of the keys."""
@@ -386,13 +367,6 @@ class Sources:
 def _own_key(reference: Reference) -> str:
     """Return the SQL of what `_own_sql` refers to, over the keys of the referenced input."""
     return numbered(f"key.k{part}" for part in reference.own) if reference.own else "key"
-
-
-def _hashed(rows: DataFrame) -> DataFrame:
-    """Return `hash` for each row, over its values and over which of them are null, since a hash skips nulls."""
-    columns = [quote(name) for name in rows.columns]
-    parts = (*columns, *(f"{name} IS NULL" for name in columns))
-    return rows.selectExpr(f"CAST(xxhash64({', '.join(parts)}) AS DECIMAL(20, 0)) AS hash")
 
 
 def _with_keys(rows: DataFrame, keys: DataFrame, key: Sequence[str], own: str) -> DataFrame:

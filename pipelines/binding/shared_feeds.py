@@ -10,8 +10,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.address import Address
-from lakehouse.appended_files import read_appended
-from lakehouse.direct_feed import read_feed_directly
 from lakehouse.distorted import Repair, distortion
 from lakehouse.engine import Engine
 from lakehouse.feed import FEED_COLUMNS
@@ -65,8 +63,6 @@ class Feeds:
         to: int,
         columns: Sequence[str],
         rows: Rows = "netted",
-        *,
-        directly: bool = False,
     ) -> DataFrame:
         """
         Read the feed of versions (after, to], as `read_changes` does, and repair it if it is known to be distorted.
@@ -78,11 +74,7 @@ class Feeds:
             to: The last version to read.
             columns: The columns to read.
             rows: How the rows are used: netted over all commits, netted within each commit, or as inserted rows.
-            directly: Whether the feed may be read without Spark; the gate must then have Spark read it.
         """
-        direct = self.directly(table, after, to, columns) if directly else None
-        if direct is not None:
-            return direct
         feed = self._read(source, table, after, to, columns)
         if (table.address, after, to) not in self._distorted:
             return feed
@@ -90,26 +82,6 @@ class Feeds:
         if rows == "inserted":
             return repair.inserted()
         return repair.netted() if rows == "netted" else repair.commit_by_commit()
-
-    def directly(self, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
-        """Read the feed of versions (after, to] without Spark; return None if only Spark can read it."""
-        if (table.address, after, to) in self._distorted:
-            return None
-        parts = []
-        for part in feed_ranges(self._engine, table, after, to):
-            rows = read_feed_directly(self._engine, table, *part, columns)
-            if rows is None:
-                return None
-            parts.append(rows)
-        return reduce(DataFrame.unionAll, parts)
-
-    def appended(self, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
-        """Read the rows of commits (after, to] that only append from their files; None if the feed has to be read."""
-        parts = [
-            read_appended(self._engine, table, *part, columns) for part in feed_ranges(self._engine, table, after, to)
-        ]
-        known = [part for part in parts if part is not None]
-        return reduce(DataFrame.unionAll, known) if known and len(known) == len(parts) else None
 
     def refuse_distorted(self, table: Table, after: int, to: int, number: int) -> None:
         """

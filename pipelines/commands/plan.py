@@ -4,9 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from lakehouse.conditions import reading
-from lakehouse.direct_rows import why_spark
 from lakehouse.errors import FeedUnavailable, SchemaBroken
-from lakehouse.tables import DELTA_RS
 from pipelines.binding.bound import BoundJoin, notes_on
 from pipelines.binding.input_tables import NotYetRun
 from pipelines.binding.workspace import Workspace
@@ -50,17 +48,9 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
 
 
 def _readers(prepared: Prepared[Any]) -> dict[str, str]:
-    """Return what reads the log of each source of a join, and the rows of few keys if that is not the same."""
+    """Return what reads the log of each source of a join."""
     bound = prepared.bound
-    if bound is None:
-        return {}
-    readers = {table.address.label: table.reader for table in bound.sources}
-    if isinstance(bound, BoundJoin) and not bound.streams and prepared.plan.via_driver:
-        for table in bound.sources:
-            name = table.address.label
-            why = why_spark(table, bound.used(name)) if table.reader == DELTA_RS else ""
-            readers[name] += f", rows by spark ({why})" if why else ""
-    return readers
+    return {} if bound is None else {table.address.label: table.reader for table in bound.sources}
 
 
 def _readable(kind: Kind[Any], prepared: Prepared[Any]) -> Prepared[Any]:

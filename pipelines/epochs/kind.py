@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Generic
 
-from expectations.gate import PrefetchedRows, Reader, Sources
+from expectations.gate import PrefetchedRows, Sources
 from expectations.suites import Suite
 from expectations.validation import Verdict
 from lakehouse.entries import Entry
@@ -33,12 +33,10 @@ class Prefetched:
     Args:
         sources: The sources at the versions that the epoch pinned.
         rows: The rows of the sources and of the result that are already read.
-        reader: Reads further rows of the result without Spark; None if Spark has to read them.
     """
 
     sources: Sources
     rows: PrefetchedRows | None = None
-    reader: Reader | None = None
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def _gate(
                 with settings(workspace.spark, NOT_ADAPTIVE | WITHOUT_BROADCASTS if plan.via_driver else {}):
                     read = prefetched.result()
                 verdict, warned, hint = gated(kind, epoch, stage, entry, read)
-        except (FeedUnavailable, SchemaBroken):  # the epoch has read a feed that Spark refuses to read
+        except (FeedUnavailable, SchemaBroken):  # files of a feed may be removed after the epoch has read them
             stage.delete()
             raise
     if not verdict.passed:

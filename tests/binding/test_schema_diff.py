@@ -36,6 +36,7 @@ def planned(lake: Lake, pipeline: Pipeline) -> PlanReport:
 
 
 @pytest.mark.parametrize("sql", [pytest.param(STAR, marks=pytest.mark.slow), ALL], ids=["of one input", "of both"])
+@pytest.mark.deep
 def test_a_star_stays_what_it_was_at_the_first_run(evolving: Lake, sql: str) -> None:
     """A new column is named by plan and run and changes nothing, until the result is dropped and loaded anew."""
     lake, pipeline = evolving, evolving.pipeline(sql)
@@ -60,6 +61,7 @@ def test_a_star_stays_what_it_was_at_the_first_run(evolving: Lake, sql: str) -> 
     assert planned(lake, pipeline).details == ()
 
 
+@pytest.mark.deep
 def test_a_new_column_called_as_another_output_is_not_taken_for_it(evolving: Lake) -> None:
     lake, pipeline = evolving, evolving.pipeline(STAR, changelog=True)
     pipeline.run(lake.spark)
@@ -104,6 +106,7 @@ def test_a_star_over_a_stream_stays_what_it_was_too(evolving: Lake) -> None:
     ids=["dropped", "renamed", "widened"],
 )
 @pytest.mark.parametrize("sources", [KEYED, pytest.param(BY_STREAM, marks=pytest.mark.slow)], ids=["tables", "stream"])
+@pytest.mark.deep
 def test_a_column_of_a_star_that_is_another_waits_for_a_person(
     evolving: Lake, sources: Mapping[str, Any], change: str, found: str, hint: str
 ) -> None:
@@ -132,6 +135,7 @@ def test_a_column_of_a_star_that_is_another_waits_for_a_person(
     ],
     ids=["renamed", "widened"],
 )
+@pytest.mark.deep
 def test_a_select_list_that_makes_the_columns_as_they_are_keeps_the_result(
     evolving: Lake, change: str, items: str, new: str
 ) -> None:

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from expectations.validation import Verdict
-from lakehouse.engine import READER
 from lakehouse.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.cli import main
@@ -24,6 +23,7 @@ from pipelines.epochs.tables.kind import TablesKind
 from pipelines.plan.values import Computed
 from pipelines.report import report_schema
 from tests.lake import Lake
+from tests.log_readers import without_delta_rs
 
 
 def test_help_is_there_in_under_half_a_second_and_starts_no_spark() -> None:
@@ -52,12 +52,14 @@ def test_status_history_and_docs_start_no_spark(loaded: Lake, command: str) -> N
     assert {"status": "result: current", "history": "committed  load", "docs": "index.html"}[command] in done.stdout
 
 
+@pytest.mark.deep
 def test_with_spark_as_the_reader_status_says_the_same(
     loaded: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
     for reader in ("delta-rs", "spark"):
-        monkeypatch.setenv(READER, reader)
+        if reader == "spark":
+            without_delta_rs(monkeypatch, loaded.folder)
         for command in ("status", "history"):
             assert main([command, "-f", str(loaded.file), "--output", "json"]) == 0
             told.append(json.loads(capsys.readouterr().out))
@@ -69,6 +71,7 @@ def without_ages(reports: list[dict[str, Any]]) -> Any:
     return json.loads(re.sub(r'"seconds_behind": [0-9.]+', '"seconds_behind": 0', json.dumps(reports)))
 
 
+@pytest.mark.deep
 def test_the_commands_tell_the_same_story(standard: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     lake = standard
     file = str(lake.file)

@@ -26,6 +26,7 @@ def test_a_run_tells_each_epoch_and_each_outcome(loaded: Lake, capsys: pytest.Ca
     assert abs(datetime.fromisoformat(begun["at"]) - datetime.now(UTC)) < timedelta(minutes=5)
 
 
+@pytest.mark.deep
 def test_writes_are_records_too_where_they_are_asked_for(loaded: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     loaded.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
     assert main(["-v", "--log-format", "json", "run", "-f", str(loaded.file)]) == 0
@@ -40,6 +41,7 @@ def test_an_error_is_a_record_with_its_code(standard: Lake, capsys: pytest.Captu
     assert (out, record["level"], record["code"], record["exit_code"]) == ("", "error", "BAD_PIPELINE_FILE", 2)
 
 
+@pytest.mark.deep
 def test_an_error_of_a_join_is_told_with_its_traceback(standard: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     standard.sql("INSERT INTO {right} VALUES (2, 'twice')")
     assert main(["--log-format", "json", "run", "-f", str(standard.file)]) == 1
@@ -49,6 +51,7 @@ def test_an_error_of_a_join_is_told_with_its_traceback(standard: Lake, capsys: p
     assert records[-1]["outcome"] == "failed"
 
 
+@pytest.mark.deep
 def test_without_it_logs_are_lines(loaded: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "-f", str(loaded.file)]) == 0
     assert capsys.readouterr().err == ""

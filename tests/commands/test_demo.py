@@ -94,6 +94,7 @@ def test_both_demos_keep_the_same_first_join(tmp_path: Path) -> None:
     assert fingerprint(short, "flight_status") == fingerprint(tour, "flight_status")
 
 
+@pytest.mark.deep
 def test_the_tour_keeps_its_joins_and_proves_them(spark: SparkSession, tmp_path: Path) -> None:
     """Each round changes the rows that it touches and no others; the last run finds nothing; the result is right."""
     said: list[str] = []
@@ -123,6 +124,7 @@ def test_the_data_are_all_flights_of_the_year(flights: DataFrame) -> None:
     assert tuple(found) == (336_776, 336_776, 8_255, 0)
 
 
+@pytest.mark.deep
 def test_the_tables_around_the_flights_have_unique_keys_without_nulls(spark: SparkSession) -> None:
     """A count of distinct keys leaves out those that hold a null."""
     found = {}
@@ -133,6 +135,7 @@ def test_the_tables_around_the_flights_have_unique_keys_without_nulls(spark: Spa
     assert found == {name: (count, count) for name, count in rows.items()}
 
 
+@pytest.mark.deep
 def test_many_flights_name_a_plane_that_is_missing_and_some_name_none(spark: SparkSession, flights: DataFrame) -> None:
     """The star keeps both, with nulls for the plane; weather is kept by the same hours as the timetable."""
     named = flights.where("tailnum IS NOT NULL")
@@ -158,6 +161,7 @@ def test_what_the_changes_around_the_flights_alter_is_in_the_flights_themselves(
     assert planes.where(planes["tailnum"].isin(*UNREGISTERED, SISTER)).count() == 1
 
 
+@pytest.mark.deep
 def test_flights_arrive_after_the_time_in_the_air_and_some_on_the_ground(
     spark: SparkSession, flights: DataFrame
 ) -> None:
@@ -178,6 +182,7 @@ def test_who_came_back_is_in_the_flights_themselves(spark: SparkSession, flights
     assert tuple(each.agg(F.count_if("back"), F.count_if(~F.col("back"))).collect()[0]) == (BACK, AWAY)
 
 
+@pytest.mark.deep
 def test_who_left_twice_is_in_the_flights_themselves(spark: SparkSession, flights: DataFrame) -> None:
     """Counted by a plain join of the departures with themselves."""
     moved = timed(spark, flights).where(F.col("departed_at") < clock(THURSDAY, 24)).select("tailnum", "departed_at")

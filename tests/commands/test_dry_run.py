@@ -22,6 +22,7 @@ def files(lake: Lake) -> set[Path]:
 
 
 @pytest.mark.parametrize("changelog", [False, True])
+@pytest.mark.deep
 def test_of_a_result_that_drifted_it_tells_what_a_backfill_then_does(loaded: Lake, changelog: bool) -> None:
     """Also where the changelog is yet to be begun."""
     lake, join = loaded, loaded.pipeline(JOIN, changelog=changelog)
@@ -44,6 +45,7 @@ def test_before_the_first_load_it_tells_how_many_rows_there_will_be(standard: La
     assert files(standard) == before
 
 
+@pytest.mark.deep
 def test_of_a_stream_it_tells_what_would_be_appended(lake: Lake) -> None:
     """Before its load the rows of its snapshot, later those that recorded epochs lack."""
     lake.create("clicks", "id INT, k INT", "(1, 1), (2, 2), (3, 3)")

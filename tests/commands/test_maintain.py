@@ -26,6 +26,7 @@ def files(lake: Lake, name: str) -> int:
     return int(lake.spark.sql(f"DESCRIBE DETAIL {lake.at(name)}").collect()[0]["numFiles"])
 
 
+@pytest.mark.deep
 def test_files_become_few_rows_stay_and_joins_go_on(loaded: Lake) -> None:
     """A join that reads the result sees no change in it; neither does its own next run."""
     lake, joins = loaded, chain(loaded)
@@ -63,7 +64,6 @@ def test_old_files_stay_while_a_join_has_yet_to_read_their_changes(
     assert [report.outcome for report in joins.run(lake.spark)] == ["nothing", "nothing"]
 
 
-@pytest.mark.gated
 def test_stages_that_no_epoch_needs_are_deleted(loaded: Lake) -> None:
     """Those of closed epochs, and after a day those of attempts that came to nothing; not what a gate rejected."""
     lake = loaded
@@ -79,6 +79,7 @@ def test_stages_that_no_epoch_needs_are_deleted(loaded: Lake) -> None:
     assert "2 stages deleted" in report.text()
 
 
+@pytest.mark.deep
 def test_a_lake_that_was_copied_is_maintained_and_not_the_one_it_was_copied_from(loaded: Lake, tmp_path: Path) -> None:
     """The ledger names tables as they lie in its own storage."""
     assert loaded.ledger()[-1]["targets"][-1]["path"] == "result"

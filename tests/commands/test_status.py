@@ -159,7 +159,6 @@ def test_the_text_has_a_line_for_each_fact_and_the_warnings_last() -> None:
     ]
 
 
-@pytest.mark.gated
 @pytest.mark.usefixtures("elsewhere")
 def test_a_lake_is_followed_from_not_loaded_to_unreadable(
     standard: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -178,6 +178,7 @@ def test_a_backfill_that_was_killed_goes_on_with_the_slices_that_are_left(drifte
     Pipeline.load(lake.file).verify(lake.spark)
 
 
+@pytest.mark.deep
 def test_a_part_of_a_result_goes_slice_by_slice_as_well(drifted: Lake) -> None:
     """Rows that do not meet the condition stay as they are; where it was stopped it goes on, about the same rows."""
     lake = drifted
@@ -259,7 +260,6 @@ def test_somebody_else_writes_meanwhile_and_the_next_backfill_begins_anew(drifte
     assert lake.rows() == RIGHT
 
 
-@pytest.mark.gated
 @pytest.mark.slow
 def test_a_slice_that_does_not_pass_its_gate_ends_the_backfill(drifted: Lake) -> None:
     lake = drifted
@@ -272,6 +272,7 @@ def test_a_slice_that_does_not_pass_its_gate_ends_the_backfill(drifted: Lake) ->
     assert lake.rows() == RIGHT
 
 
+@pytest.mark.deep
 def test_duplicates_are_refused_before_it_begins(drifted: Lake) -> None:
     lake, ledger = drifted, len(drifted.ledger())
     lake.sql("INSERT INTO {right} VALUES (6, 'twice')")

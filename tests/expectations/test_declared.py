@@ -15,8 +15,6 @@ from pipelines.commands.explain import explain
 from pipelines.commands.status import last_gate
 from tests.lake import Lake, only
 
-pytestmark = pytest.mark.gated
-
 BETWEEN = {"expect_column_values_to_be_between": {"column": "v", "min_value": 0}}
 STREAMS = {name: {"key": "id", "kind": "stream", "watermarks": {"t": "1 minute"}} for name in ("left", "right")}
 WINDOWED = "SELECT l.id, r.id AS r, l.v FROM left l LEFT JOIN right r ON r.t BETWEEN l.t AND l.t + INTERVAL 1 MINUTE"
@@ -98,6 +96,7 @@ def test_what_somebody_else_wrote_is_found_by_validate(priced: Lake) -> None:
         join.validate(priced.spark)
 
 
+@pytest.mark.deep
 def test_check_tells_which_gate_and_which_are_for_validate(priced: Lake) -> None:
     unique = {"expect_column_values_to_be_unique": {"column": "v"}}
     told = explain(declared(priced, BETWEEN, unique).file, "result")

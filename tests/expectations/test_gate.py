@@ -10,8 +10,6 @@ from lakehouse import limits
 from lakehouse.address import Address
 from tests.lake import Lake
 
-pytestmark = pytest.mark.gated
-
 CHANGES = "op STRING, key STRUCT<k: INT>, before STRUCT<k: INT, v: STRING>, after STRUCT<k: INT, v: STRING>"
 GOOD = [
     ("insert", (3,), None, (3, "c")),
@@ -41,6 +39,7 @@ def published(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("finding", FAULTS)
+@pytest.mark.every_case
 def test_each_rule_finds_what_breaks_it(published: Lake, finding: str) -> None:
     """A good change set passes; with one fault more it fails, and the finding names the rule."""
     _judge(published, finding, len(GOOD))
@@ -49,6 +48,7 @@ def test_each_rule_finds_what_breaks_it(published: Lake, finding: str) -> None:
 @pytest.mark.parametrize(
     "finding", ["", pytest.param("no unnecessary tombstone", marks=pytest.mark.slow), "one change per key"]
 )
+@pytest.mark.deep
 def test_a_large_change_set_is_judged_by_spark_and_alike(published: Lake, finding: str) -> None:
     _judge(published, finding, limits.JUDGED_IN_PROCESS + 1)
 

@@ -17,8 +17,6 @@ from pipelines import Pipeline
 from tests.epochs.lookup.clicks import JOIN, Clicks, begin, commit_at
 from tests.lake import KEYED, Lake, only
 
-pytestmark = pytest.mark.gated
-
 HOLDS = "the literal predicate misses the key"
 FINDS = "and a join on the key find different rows"
 
@@ -79,6 +77,7 @@ def test_tables_a_row_that_literals_miss_is_found(
     assert lake.rows() == [(1, "@name", "A"), (2, "y", "C")]
 
 
+@pytest.mark.deep
 def test_a_large_table_is_not_scanned_to_check_literals(
     tables: tuple[Lake, Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +89,7 @@ def test_a_large_table_is_not_scanned_to_check_literals(
 
 
 @pytest.mark.parametrize(("fault", "finding"), [(_altered, HOLDS), (_blind, FINDS)])
+@pytest.mark.deep
 def test_a_stream_a_row_that_literals_miss_is_found(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any, finding: str
 ) -> None:
@@ -145,6 +145,7 @@ def test_several_frames_are_copied_by_one_job(spark: SparkSession) -> None:
         assert [*map(str, copy.collect())] == [*map(str, frame.collect())]
 
 
+@pytest.mark.deep
 def test_the_keys_looked_up_without_literals_are_others_in_each_run(spark: SparkSession) -> None:
     """A fault that a sample misses is found by a later run."""
     keys = by_key.driver_copy(spark.range(1000).selectExpr("named_struct('k0', id) AS key"))

@@ -14,8 +14,6 @@ from pipelines import Pipeline
 from pipelines.epochs.tables import load
 from tests.lake import KEYED, Lake, only
 
-pytestmark = pytest.mark.gated
-
 MISSING, SURPLUS, DIFFERS = "has every row", "does not compute", "a row of the result equals"
 FAULTS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "a wrong value": (lambda rows: rows.withColumn("w", F.expr("IF(k = 2, 'wrong', w)")), DIFFERS),
@@ -88,6 +86,7 @@ def test_what_is_right_passes(
     assert only(pipeline.run(unloaded.spark)).outcome == "done"
 
 
+@pytest.mark.deep
 def test_another_load_is_looked_at_elsewhere(unloaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample is of the run: a fault in one row of many is found sooner or later."""
     monkeypatch.setattr(limits, "LOADED_KEYS", 1)
@@ -136,6 +135,7 @@ def test_no_row_of_a_left_join_may_be_lost_or_added_outside_the_sample(
     assert only(pipeline.run(lake.spark)).counts["inserted"] == 33
 
 
+@pytest.mark.deep
 def test_keys_are_compared_part_by_part_whatever_their_order_in_the_statement(lake: Lake) -> None:
     """Parts of two types, named and selected in another order than in the key, one of them padded text."""
     lake.create("left", "a INT, b CHAR(3), c BIGINT", "(1, 'x', 1), (2, 'y', NULL), (NULL, 'z', 1)")

@@ -14,8 +14,6 @@ from tests.epochs.lookup.clicks import JOIN, Clicks, begin, commit_at
 from tests.lake import only
 from tests.planted import planted
 
-pytestmark = pytest.mark.gated
-
 MISSING, SURPLUS = "the partner that it had at its position", "every row of the result has a cause"
 
 
@@ -85,6 +83,7 @@ def test_a_planted_fault_is_found_before_anything_is_published(
     assert clicks.found()[-2:] == [(4, 1, "Ann"), (5, 3, "cy")]
 
 
+@pytest.mark.deep
 def test_a_map_that_is_handed_on_in_another_order_is_found(spark: SparkSession, tmp_path: Path) -> None:
     lake = Clicks(spark, tmp_path / "lake")
     lake.create("clicks", "id INT, user INT, m MAP<STRING, INT>", "(1, 1, map('a', 1, 'b', 2))")

@@ -17,8 +17,6 @@ from tests.epochs.window.test_windows import JOIN, Streams, _streams, at, stream
 from tests.lake import Lake, only
 from tests.planted import planted
 
-pytestmark = pytest.mark.gated
-
 __all__ = ["_streams", "streams"]
 
 Fault = Callable[[DataFrame], DataFrame]
@@ -137,6 +135,7 @@ def test_a_planted_fault_is_found_and_nothing_is_published(histories: dict[str, 
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
+@pytest.mark.deep
 def test_what_is_right_passes(histories: dict[str, Streams], how: str) -> None:
     lake = histories[how]
     lake = Streams(lake.spark, lake.copy(lake.folder.parent / "right").folder)
@@ -145,6 +144,7 @@ def test_what_is_right_passes(histories: dict[str, Streams], how: str) -> None:
     assert {(1, 11), (2, 12), (4, 16)} <= set(lake.found())
 
 
+@pytest.mark.deep
 def test_a_map_that_is_handed_on_in_another_order_is_found(lake: Lake) -> None:
     options = {"key": "id", "kind": "stream", "watermarks": {"n": 1}}
     for name in ("ls", "rs"):

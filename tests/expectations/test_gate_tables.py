@@ -23,8 +23,6 @@ from pipelines.epochs.tables.kind import TablesKind
 from tests.lake import KEYED, Lake, only
 from tests.planted import planted
 
-pytestmark = pytest.mark.gated
-
 
 class Kind(NamedTuple):
     """A kind of join, by its statement and the keys of its sources."""
@@ -146,6 +144,7 @@ VALUES = "k INT, m MAP<STRING, INT>, d DOUBLE"
 @pytest.mark.parametrize(
     ("column", "value"), [("m", REVERSED.format("after.m")), ("d", "-after.d")], ids=["a map", "a zero"]
 )
+@pytest.mark.deep
 def test_a_staged_value_that_only_an_expression_tells_apart_is_found(lake: Lake, column: str, value: str) -> None:
     """A map in another order and 0.0 for -0.0 compare as equal, and are other values to a cast."""
     lake.create("left", VALUES, "(1, map('a', 1, 'b', 2), 0.0D)")
@@ -161,6 +160,7 @@ def test_a_staged_value_that_only_an_expression_tells_apart_is_found(lake: Lake,
     assert only(pipeline.run(lake.spark)).outcome == "done"
 
 
+@pytest.mark.deep
 def test_a_published_value_may_differ_from_the_source_by_the_order_of_a_map(lake: Lake) -> None:
     """A change that only reorders a map or signs a zero is none of the result, and the next one of the row passes."""
     lake.create("left", VALUES, "(1, map('a', 1, 'b', 2), 0.0D)")
@@ -194,6 +194,7 @@ def test_a_source_with_many_changes_does_not_crowd_out_another(
     assert (sum(k < 50 for k in found), sum(k >= 90 for k in found)) == (3, 3)
 
 
+@pytest.mark.deep
 def test_a_reference_under_a_collation_is_found(spark: SparkSession) -> None:
     """Spark's hashes of equal texts differ there."""
     statement = Statement(("l", "r"), (("left", "l.f = r.k"),), None, (("k", "l.k"),))

@@ -13,13 +13,12 @@ from tests.exact import held, plain
 from tests.lake import Lake, only
 from tests.planted import planted
 
-pytestmark = pytest.mark.gated
-
 BIG = "map('z', 1, 'y', 2, 'x', 3, 'w', 4, 'v', 5, 'u', 6)"
 LEGACY = {"spark.sql.legacy.castComplexTypesToString.enabled": "true"}
 STREAM = {"left": {"key": "k", "kind": "stream"}, "right": "k"}
 
 
+@pytest.mark.deep
 def test_char_columns_that_lose_their_padding_are_found(lake: Lake) -> None:
     lake.create("left", "k INT, c CHAR(5)", "(1, 'ab')")
     lake.create("right", "k INT, w STRING", "(1, 'x')")
@@ -36,6 +35,7 @@ def test_char_columns_that_lose_their_padding_are_found(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("kind", ["table", "stream"])
+@pytest.mark.deep
 def test_values_that_a_feed_distorts_are_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     lake.create("left", "k INT, m MAP<STRING, INT>", f"(1, {BIG})")
     lake.create("right", "k INT, w STRING", "(1, 'x')")
@@ -51,6 +51,7 @@ def test_values_that_a_feed_distorts_are_found(lake: Lake, monkeypatch: pytest.M
     assert held(lake, without=("_epoch", "_position")) == plain(lake, sql)
 
 
+@pytest.mark.deep
 def test_a_setting_that_changes_values_of_the_joins_alone_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.create("left", "k INT, s STRUCT<a: INT, b: INT>", "(1, NULL)")
     lake.create("right", "k INT, w STRING", "(1, 'x')")

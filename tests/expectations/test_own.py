@@ -30,8 +30,6 @@ from expectations.own.base import RowsExpectation
 from tests.expectations import own_rules
 from tests.expectations.own_rules import COLUMNS, SCHEMA, Rule, random_rows
 
-pytestmark = pytest.mark.gated
-
 KEY = ["case", "k.1", "k `2`"]
 SIDES = {"key_columns": [*KEY[1:], "p1", "p.2"], "left_columns": KEY[1:], "right_columns": ["p1", "p.2"]}
 CHANGE = {"key_columns": KEY, "operation_column": "op"}
@@ -201,6 +199,7 @@ SHOWN = [
 
 
 @pytest.mark.parametrize(("engine", "expectation", "good", "bad"), SHOWN)
+@pytest.mark.every_case
 def test_each_passes_and_fails(
     judge: Judge, engine: str, expectation: RowsExpectation, good: list[dict[str, Any]], bad: list[dict[str, Any]]
 ) -> None:
@@ -214,6 +213,7 @@ def test_each_passes_and_fails(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.deep
 def test_an_empty_table_passes(judge: Judge, engine: str) -> None:
     expectations = [expectation for expectation, _, _ in EXAMPLES if _known(engine, type(expectation))]
     results = judge.judge(engine, judge.frame(engine, []), expectations, "BOOLEAN_ONLY")
@@ -236,6 +236,7 @@ def test_oracle_pandas(judge: Judge, rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.deep
 def test_oracle_many_cases(judge: Judge, engine: str) -> None:
     """The same, for many cases in one frame on either engine."""
     _compare(judge, engine, random_rows(random.Random(7), cases=200, size=10))
@@ -248,6 +249,7 @@ def _compare(judge: Judge, engine: str, rows: list[dict[str, Any]]) -> None:
         assert broken == _wrong(rule, rows, arguments), (kind.__name__, arguments)
 
 
+@pytest.mark.deep
 def test_nan_is_a_value_in_spark(judge: Judge) -> None:
     """NaN equals NaN and no null; as a key it is present."""
     nan = float("nan")
@@ -275,6 +277,7 @@ def test_a_missing_column_is_an_error(judge: Judge, engine: str) -> None:
         assert "the column 'no.such' does not exist" in _raised(result)[0]
 
 
+@pytest.mark.deep
 def test_two_columns_of_one_name_are_an_error(judge: Judge) -> None:
     frame = pd.DataFrame([[1, 2]], columns=["k", "k"])
     (result,) = judge.judge("pandas", frame, [ExpectKeyToBePresent(key_columns=["k"])], "BOOLEAN_ONLY")

@@ -17,8 +17,6 @@ from pipelines import Pipeline
 from pipelines.cli import main
 from tests.lake import Lake
 
-pytestmark = pytest.mark.gated
-
 TABLES = ("result", "result__changelog")
 
 
@@ -60,6 +58,7 @@ def _judged(content: dict[str, Any], frame: Any) -> Any:
     return batch.validate(gx.ExpectationSuite(**content))
 
 
+@pytest.mark.deep
 def test_pages_say_what_was_found_and_refer_to_nothing_elsewhere(
     logged: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +90,7 @@ def test_pages_say_what_was_found_and_refer_to_nothing_elsewhere(
     assert 'href="data_docs/index.html"' in (site / "index.html").read_text()
 
 
+@pytest.mark.deep
 def test_a_join_that_cannot_be_validated_is_listed_with_the_reason(standard: Lake) -> None:
     site = standard.folder / "site"
     assert main(["validate", "-f", str(standard.file), "--docs", str(site)]) == 4

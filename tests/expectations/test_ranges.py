@@ -14,8 +14,6 @@ from pipelines.commands.version_ranges import BadRange, RequestedRange, read_ran
 from tests.expectations.conftest import NOT_NULL
 from tests.lake import Lake, only
 
-pytestmark = pytest.mark.gated
-
 
 @pytest.mark.parametrize(
     ("given", "span"),
@@ -68,6 +66,7 @@ def test_what_somebody_else_wrote_is_found_in_its_version(logged: Lake) -> None:
     assert only(join.validate(lake.spark, epochs="2..")).counts["rows"] == 3, "it is in no epoch"
 
 
+@pytest.mark.deep
 def test_a_restore_lists_rows_that_it_does_not_change(logged: Lake) -> None:
     lake, join = logged, Pipeline.load(logged.file)
     before = lake.version()
@@ -114,6 +113,7 @@ def test_the_rows_of_a_stream_are_those_of_the_epochs(lake: Lake) -> None:
     assert "1 of 2 rows" in caught.value.found
 
 
+@pytest.mark.deep
 def test_ranges_that_are_not_there(loaded: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 2 where there is no such range, exit 4 where what was published is no longer readable."""
     join = loaded.pipeline()
@@ -136,6 +136,7 @@ def test_ranges_that_are_not_there(loaded: Lake, capsys: pytest.CaptureFixture[s
     assert "`3..1` is not a range of epochs" in capsys.readouterr().err
 
 
+@pytest.mark.deep
 def test_a_change_of_a_map_alone_is_no_repeated_value(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path)
     lake.create("maps", "k INT, m MAP<STRING, INT>, n STRING", "(1, map('a', 1), 'n')")

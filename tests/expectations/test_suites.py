@@ -12,8 +12,6 @@ from pipelines.spec import ROW_COLUMNS, Semantics
 from tests.lake import Lake, only
 from tests.test_documents import TYPES, UNNECESSARY, of_the_one_key
 
-pytestmark = pytest.mark.gated
-
 LOGGED = "k STRING, v STRING, op STRING, position INT"
 WINDOWED = "SELECT l.id, r.id AS r FROM left l LEFT JOIN right r ON r.k = l.k AND r.t BETWEEN l.t AND l.t + 5"
 

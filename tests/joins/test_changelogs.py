@@ -216,6 +216,7 @@ def test_oracle_a_row_for_every_commit_that_changes_the_result(computed, subject
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
+@pytest.mark.deep
 def test_oracle_cuts_change_nothing(computed, subject):
     """The same histories as one epoch each have the same changelog."""
     histories, found = computed(subject)

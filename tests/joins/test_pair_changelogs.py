@@ -66,6 +66,7 @@ def test_the_changelog_of_an_epoch_nets_to_its_change_set(computed, star, how):
 
 
 @pytest.mark.parametrize(("star", "how"), [kind for kind in KINDS if of_pairs(*kind.values)])
+@pytest.mark.deep
 def test_histories_hold_what_changelogs_should_try(computed, star, how):
     """Rows find a first match and lose a last one, at one position each; and rows go and come back within an epoch."""
     histories, found = computed(star, how)

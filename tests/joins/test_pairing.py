@@ -92,6 +92,7 @@ def keeps_lone_rows(star: Star, how: How) -> bool:
 
 
 @pytest.mark.parametrize(("star", "how"), [kind for kind in KINDS if keeps_lone_rows(*kind.values)])
+@pytest.mark.deep
 def test_histories_hold_what_outer_joins_should_try(computed, star, how):
     """Rows lose their last match and find a first one: a row with an absent side replaces a pair, and the reverse."""
     of = computed(star, how)

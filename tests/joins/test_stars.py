@@ -143,18 +143,21 @@ def test_oracle_change_set_is_the_difference(computed, star, how):
 
 
 @pytest.mark.parametrize(("star", "how"), KINDS)
+@pytest.mark.deep
 def test_differential_change_set_is_the_difference_of_meanings(computed, star, how):
     """A change set is the difference of the plain query over the tables before and after: no row more, no row less."""
     claims.changes_are_differences(computed(star, how))
 
 
 @pytest.mark.parametrize(("star", "how"), KINDS)
+@pytest.mark.deep
 def test_histories_hold_what_they_should_try(computed, star, how):
     """Each combination sees inserts, updates and deletes, and epochs with changes that net to nothing."""
     claims.enough_is_tried(computed(star, how))
 
 
 @pytest.mark.parametrize(("star", "how"), REFERRING)
+@pytest.mark.deep
 def test_histories_hold_what_foreign_keys_should_try(computed, star, how):
     """
     Each combination sees rows that move to another parent, refer to nothing or to what is not there, and parents that

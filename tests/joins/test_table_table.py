@@ -84,6 +84,7 @@ def cells_of(shape: Shape, key, row) -> Row | None:
 
 
 @pytest.mark.parametrize(("shape", "how"), KINDS)
+@pytest.mark.every_case
 def test_oracle_result_after_every_epoch(computed, shape, how):
     """The change sets, applied one after the other, add up to the join as plain Python evaluates it."""
     claims.results_follow(computed(shape, how), lambda state: oracle(shape, how, *state))
@@ -96,12 +97,14 @@ def test_oracle_change_set_is_the_difference(computed, shape, how):
 
 
 @pytest.mark.parametrize(("shape", "how"), KINDS)
+@pytest.mark.deep
 def test_differential_change_set_is_the_difference_of_meanings(computed, shape, how):
     """A change set is the difference of the plain query over the tables before and after: no row more, no row less."""
     claims.changes_are_differences(computed(shape, how))
 
 
 @pytest.mark.parametrize(("shape", "how"), KINDS)
+@pytest.mark.deep
 def test_histories_hold_what_they_should_try(computed, shape, how):
     """Each shape sees inserts, updates and deletes, and epochs with changes that net to nothing."""
     claims.enough_is_tried(computed(shape, how))

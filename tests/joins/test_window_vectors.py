@@ -52,6 +52,7 @@ def ran(spark: SparkSession, case: hazelcast.Case) -> Compared:
     return compared(case, window_conformance.run(spark, definition, [case])[0])
 
 
+@pytest.mark.deep
 def test_a_full_join_and_null_times_are_run_where_the_engine_fails(spark: SparkSession) -> None:
     case = made_up(left(1, 5), right(1, None), right(2, 6, None), right(3, 9), mark("l.t", 20), how="full")
     problems, differences, expected, _ = ran(spark, case)
@@ -70,6 +71,7 @@ def test_the_record_limit_is_met_at_the_recorded_step(spark: SparkSession) -> No
     assert ran(spark, case).problems == []
 
 
+@pytest.mark.deep
 def test_merged_states_go_on(spark: SparkSession) -> None:
     other = [left(7, 9), mark("l.t", 9), right(7, 12)]
     merge = {"action": "restore_merged", "other_steps": [{"seq": seq, **step} for seq, step in enumerate(other, 1)]}

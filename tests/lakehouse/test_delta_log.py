@@ -2,23 +2,28 @@
 
 import os
 import time
+import tomllib
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from packaging.requirements import Requirement
 from pyspark.sql import SparkSession
 
+from lakehouse import engine as engines
 from lakehouse.address import Address
 from lakehouse.delta_log import open_log
-from lakehouse.engine import READER, Engine
+from lakehouse.engine import DELTA_RS_VERSIONS, Engine
 from lakehouse.errors import FeedUnavailable
 from lakehouse.feed import read_feed
 from lakehouse.tables import DELTA_RS, Table, commits_since, find, history, refresh
 from lakehouse.times import utc
 from lakehouse.values import char_type
 from tests.lake import Lake
+from tests.log_readers import TOO_OLD, without_delta_rs
 
 TABLES = {
     "many types": (
@@ -39,11 +44,11 @@ TABLES = {
 
 def as_spark_sees_it(engine: Engine, address: Address, monkeypatch: pytest.MonkeyPatch) -> Table:
     """Look a table up by Spark alone."""
-    monkeypatch.setenv(READER, "spark")
-    found = find(Engine.of(engine.spark), address)
-    monkeypatch.delenv(READER)
+    with monkeypatch.context() as patch:
+        without_delta_rs(patch, Path(address.path).parent)
+        found = find(Engine.of(engine.spark), address)
     assert found is not None
-    assert found.reader == f"spark ({READER} is spark)"
+    assert found.reader == f"spark (deltalake {TOO_OLD} is not {DELTA_RS_VERSIONS})"
     return found
 
 
@@ -117,7 +122,8 @@ def test_the_times_of_commits_are_those_of_the_change_feed(lake: Lake, monkeypat
     assert times(lake) == feed_times(lake, 13)
     assert times(lake)[1] == datetime.fromtimestamp(start + 5, UTC)
     for reader in (DELTA_RS, "spark"):  # whoever reads, and from whichever commit on
-        monkeypatch.setenv(READER, reader)
+        if reader == "spark":
+            without_delta_rs(monkeypatch, lake.folder)
         assert times(lake, 7) == {version: at for version, at in feed_times(lake, 13).items() if version > 5}
 
 
@@ -180,13 +186,36 @@ def test_a_folder_that_is_no_table_is_missing_for_an_embedded_engine_and_a_quest
     assert find(Engine.of(lake.spark), Address("t", str(tmp_path / "none"))) is None
 
 
-def test_tables_that_delta_rs_does_not_reach_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_delta_rs_does_not_reach_say_why() -> None:
     engine = Engine(never, is_embedded=True)
     assert engine.why_spark(Address.by_name("t", "main.sales.t")) == "catalog table"
     assert engine.why_spark(Address("t", "s3a://bucket/t")) == "not a local path"
     assert engine.why_spark(Address("t", "file:///lake/t")) == ""
-    monkeypatch.setenv(READER, "spark")
-    assert Engine(never, is_embedded=True).why_spark(Address("t", "/lake/t")) == f"{READER} is spark"
+
+
+@pytest.mark.parametrize(("installed", "says"), [("1.6.3", 1), ("1.6.6", 0), ("1.6.9", 0), ("1.7.0", 1)])
+def test_a_deltalake_outside_the_range_is_as_if_it_were_absent_with_a_note(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, installed: str, says: int
+) -> None:
+    monkeypatch.setattr(engines, "version", lambda _: installed)
+    why = Engine(never, is_embedded=True).why_spark(Address("t", "/lake/t"))
+    assert why == (f"deltalake {installed} is not {DELTA_RS_VERSIONS}" if says else "")
+    assert len(caplog.records) == says
+
+
+def test_the_range_of_deltalake_is_the_one_of_the_project() -> None:
+    extras = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for extra in ("local", "fast"):
+        (named,) = (Requirement(line) for line in extras[extra] if line.startswith("deltalake"))
+        assert named.specifier == DELTA_RS_VERSIONS
+
+
+def test_without_deltalake_spark_reads_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> str:
+        raise PackageNotFoundError
+
+    monkeypatch.setattr(engines, "version", missing)
+    assert Engine(never, is_embedded=True).why_spark(Address("t", "/lake/t")) == "deltalake is not installed"
 
 
 @pytest.mark.slow

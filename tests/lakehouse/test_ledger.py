@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lakehouse import limits
 from lakehouse.address import Address
-from lakehouse.engine import READER, Engine
+from lakehouse.engine import Engine
 from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, SLICE, Entry, JoinHistory
 from lakehouse.errors import AnotherRun
 from lakehouse.ledger import NAME, Ledger
@@ -20,10 +20,9 @@ from tests.lake import Lake
 from tests.ledgers import entry
 
 
-@pytest.mark.parametrize("reader", ["delta-rs", "spark"])
-def test_its_files_stay_few_and_every_step_is_read(lake: Lake, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
+@pytest.mark.usefixtures("reader")
+def test_its_files_stay_few_and_every_step_is_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     spark = own_session(lake.spark, "UTC")
-    monkeypatch.setenv(READER, reader)
     monkeypatch.setattr(limits, "LEDGER_FILES", 3)
     spark.conf.set("spark.databricks.delta.autoCompact.minNumFiles", "4")  # of 50
     kept = Ledger(Engine.of(spark), Address(NAME, lake.path(NAME)))
@@ -95,12 +94,9 @@ def test_a_look_at_a_join_reads_its_newest_rows_alone(lake: Lake, monkeypatch: p
     assert [one.epoch for one in kept.of("result").recent] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("reader", ["delta-rs", "spark"])
-def test_pitfall_63_a_step_under_a_used_transaction_is_not_written_again(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, reader: str
-) -> None:
+@pytest.mark.usefixtures("reader")
+def test_pitfall_63_a_step_under_a_used_transaction_is_not_written_again(lake: Lake) -> None:
     """Neither by the run that took it, which may resume, nor by another one, which is told so."""
-    monkeypatch.setenv(READER, reader)
     kept = Ledger(Engine.of(own_session(lake.spark, "UTC")), Address(NAME, lake.path(NAME)))
     for _ in range(2):
         kept.append(entry(1, PUBLISHING))

@@ -12,11 +12,12 @@ from filelock import FileLock
 
 from lakehouse import limits, writing
 from lakehouse.address import Address
-from lakehouse.engine import READER, Engine
+from lakehouse.engine import Engine
 from lakehouse.ledger import NAME, Ledger
 from lakehouse.session import own_session
 from tests.lake import Lake
 from tests.ledgers import entry
+from tests.log_readers import without_delta_rs
 
 APPENDING = """
 import sys, time
@@ -25,6 +26,7 @@ from lakehouse.engine import Engine
 from lakehouse.ledger import NAME, Ledger
 from dataclasses import replace
 from tests.ledgers import entry
+from tests.log_readers import without_delta_rs
 
 def never():
     raise SystemExit("Spark was started")
@@ -61,15 +63,17 @@ def appended(process: subprocess.Popen[str]) -> int:
 
 @pytest.mark.parametrize("seconds", [3.0, pytest.param(30.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("here", ["spark", "delta-rs"])
+@pytest.mark.deep
 def test_processes_that_append_to_one_ledger_lose_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, here: str, seconds: float
 ) -> None:
     """One of them without Spark, one with the reader that is given; both compact the ledger now and then."""
     spark = own_session(lake.spark, "UTC")
-    monkeypatch.setenv(READER, here)
     kept = Ledger(Engine.of(spark), Address(NAME, lake.path(NAME)))
-    kept.append(entry(1))
-    monkeypatch.delenv(READER)
+    with monkeypatch.context() as patch:
+        if here == "spark":
+            without_delta_rs(patch, lake.folder)
+        kept.append(entry(1))  # an engine decides once who reads and writes
     with appending(lake, "other", seconds) as process:
         assert process.stdin is not None
         process.stdin.write("go\n")

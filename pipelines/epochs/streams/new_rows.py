@@ -7,7 +7,6 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType
 
-from lakehouse import limits
 from lakehouse.commits import Commit
 from lakehouse.distorted import distortion
 from lakehouse.errors import CannotContinue
@@ -56,8 +55,8 @@ class NewRows:
         self.table: Table = bound.table(place)
         self.upstream = self._upstream()
         self.ignored = 0
-        self._reads_feed = plan.strategy == "incremental"
-        rows = self._feed() if plan.strategy == "incremental" else self._snapshot()
+        reads_feed = plan.strategy == "incremental"
+        rows = self._feed() if reads_feed else self._snapshot()
         beside = [] if bound.is_self_join else [name for name in bound.join.sources if name != self.source]
         others = [plan.stream.clocks[name] for name in beside if name in plan.stream.clocks]
         cut = max(others, default=ALWAYS)
@@ -76,7 +75,7 @@ class NewRows:
             "untimed": f"count_if({takes_part} AND {POSITION} IS NULL)",
             "reached": f"max(IF({takes_part}, {POSITION}, NULL))",
             "altered": "min(IF(_change_type = 'insert', NULL, _commit_version))",
-            "distorted": f"count_if({distortion(self._kinds) if self._reads_feed else 'FALSE'})",
+            "distorted": f"count_if({distortion(self._kinds) if reads_feed else 'FALSE'})",
         }
         aggregates = [F.expr(sql).alias(name) for name, sql in facts.items()]
         self._counted = None if is_observed else rows.agg(*aggregates)
@@ -178,11 +177,8 @@ class NewRows:
                 )
             )
         else:
-            feeds, at = self._workspace.feeds, (versions.read_after, versions.to_version)
-            is_large = self._plan.stream.new_bytes > limits.STAGED_STREAM_BYTES
-            appended = feeds.appended(self.table, *at, names) if is_large else None
-            self._reads_feed = appended is None
-            rows = feeds.read(self.source, self.table, *at, names, "inserted") if appended is None else appended
+            at = (versions.read_after, versions.to_version)
+            rows = self._workspace.feeds.read(self.source, self.table, *at, names, "inserted")
         skipped = self._skipped(rows, versions.read_after) if self._stream.ignore_changes else {}
         if skipped:
             self.ignored = sum(skipped.values())

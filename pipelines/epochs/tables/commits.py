@@ -36,8 +36,6 @@ class CommitSources(EpochSources):
 
     _use = "commit by commit"
 
-    _reads_feeds_directly = False  # no gate checks each row of a changelog or of a stream against the feeds
-
     def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
         super().__init__(workspace, epoch, scratch)
         self._commits: dict[str, DataFrame] = {}

@@ -1,16 +1,14 @@
 """Validate an epoch of a join of tables: describe its sources as plain values that do not depend on `joins/`."""
 
 import uuid
-from collections.abc import Sequence
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from expectations.gate import (
     Paired,
-    Reader,
     Reference,
     Rows,
     Sources,
@@ -23,13 +21,10 @@ from expectations.gate import (
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.changes import all_or_any_null, key_struct, null_key
-from lakehouse.direct_rows import read_directly, why_spark
 from lakehouse.entries import Entry
-from lakehouse.pruning import Pruning
 from lakehouse.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings, small_query_settings
 from lakehouse.sqltext import row_struct
 from lakehouse.stage import Stage
-from lakehouse.tables import Table, get
 from lakehouse.values import contains
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
@@ -63,8 +58,8 @@ def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Sources:
         table = bound.table(place)
         rows = rows_of(workspace, item, table, table.version)
         changed = _changed(workspace, epoch, place)
-        old = None if changed[0] is None else partial(_old_rows, workspace, epoch, place)
-        inputs.append(Rows(rows, item.key, bound.types[place], *changed, table.size, item.may_be_absent, old))
+        old = None if changed is None else partial(_old_rows, workspace, epoch, place)
+        inputs.append(Rows(rows, item.key, bound.types[place], changed, table.size, item.may_be_absent, old))
     references = tuple(
         Reference(link.input, link.over, link.expressions, link.null_safe, link.followed.parts) for link in join.links
     )
@@ -84,20 +79,6 @@ def paired_of(bound: BoundJoin) -> Paired | None:
     return Paired(join.pairing.places, over, values, kinds, join.keys_of_sides, join.pairing.outer, (one, other))
 
 
-def reader_of(
-    spark: SparkSession, table: Table, version: int, columns: Sequence[str], key: Sequence[str]
-) -> Reader | None:
-    """Return what reads rows of a table by keys without Spark; None if only Spark can read them."""
-    if why_spark(table, columns):
-        return None
-
-    def read(keys: Pruning) -> DataFrame | None:
-        found = read_directly(spark, table, version, columns, [(keys, key)])
-        return None if found is None else found.frame
-
-    return read
-
-
 def prefetch(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched | None:
     """Read what the gate needs while the epoch is computed; read rows only for a small epoch."""
     if epoch.bound.join.pairing is not None:
@@ -105,10 +86,8 @@ def prefetch(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched | None
     sources, plan = sources_of(workspace, epoch), epoch.plan
     if not plan.via_driver:
         return Prefetched(sources)
-    kind, reader = _change_set_schema(epoch.bound), _reader_of_result(workspace, epoch)
-    result = plan.result
-    rows = prefetch_rows(workspace.spark, kind, result.address, result.base_version, sources, reader)
-    return Prefetched(sources, rows, reader)
+    kind, result = _change_set_schema(epoch.bound), plan.result
+    return Prefetched(sources, prefetch_rows(workspace.spark, kind, result.address, result.base_version, sources))
 
 
 def gate_tables(
@@ -141,13 +120,13 @@ def gate_tables(
     via_driver = (small_query_settings(0) if sources.are_small else NOT_ADAPTIVE) | WITHOUT_BROADCASTS
     with settings(spark, via_driver if is_small_epoch else {}):
         # An empty change set is validated, too.
-        changes = stage.rows(spark, "result")[0] if rows else spark.createDataFrame([], kind)
+        changes, held = stage.rows(spark, "result") if rows else (spark.createDataFrame([], kind), True)
         for field in kind:
             staged, expected = changes.schema[field.name].dataType.simpleString(), field.dataType.simpleString()
             if staged != expected:
                 return Verdict((f"the stage has {field.name} as {staged}, where the result has {expected}",))
-        read = (prefetched.rows, prefetched.reader if is_small_epoch else None)
-        verdict = gate_change_set(spark, changes, rows, bound.result, base, sources, *read)
+        read = (sources, prefetched.rows)
+        verdict = gate_change_set(spark, changes, rows, bound.result, base, *read, are_on_driver=held)
         findings = verdict.findings
         if (rows or logged) and bound.changelog is not None and is_incremental:
             log, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small
@@ -177,14 +156,6 @@ def _gate_pairs(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, ent
     return Verdict(verdict.findings + of_log.findings)
 
 
-def _reader_of_result(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Reader | None:
-    bound, result = epoch.bound, epoch.plan.result
-    if workspace.engine.why_spark(bound.result):  # looking at the table would cost queries
-        return None
-    table = get(workspace.engine, bound.result)
-    return reader_of(workspace.spark, table, result.base_version, bound.columns.fieldNames(), bound.join.key)
-
-
 def _change_set_schema(bound: BoundJoin) -> StructType:
     """Return the schema of a staged change set."""
     key = StructType([bound.columns[name] for name in bound.join.key])
@@ -209,33 +180,16 @@ def inspect_maps(workspace: Workspace, epoch: Epoch[BoundJoin]) -> None:
             workspace.feeds.inspect(name, table, part.read_after, part.to_version, names)
 
 
-def _changed(
-    workspace: Workspace, epoch: Epoch[BoundJoin], place: int
-) -> tuple[DataFrame | None, tuple[DataFrame, DataFrame] | None]:
-    """
-    Read the distinct keys of the feed of an input, in any image.
-
-    Returns:
-        The keys; None if the epoch reads no feed of the input. If they are read without Spark, as the epoch has read
-        the feed, also the feed by Spark and without Spark, with the columns that the join uses; else None.
-    """
+def _changed(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame | None:
+    """Read the distinct keys of the feed of an input, in any image; None if the epoch reads no feed of the input."""
     bound, plan = epoch.bound, epoch.plan
     item, table = bound.join.inputs[place], bound.table(place)
     (versions,) = (part for part in plan.sources if part.name == item.source)
     if plan.strategy != "incremental" or not versions.has_changes:
-        return None, None
-    at, names = (versions.read_after, versions.to_version), list(bound.used(item.source))
-    # If the sources are small, Spark evaluates the join for all of them, and finds whatever the epoch has misread. The
-    # changelog of an epoch is computed from feeds that Spark has read.
-    are_small = sum(table.size for table in bound.sources) <= limits.SMALL_BYTES
-    may_be_direct = plan.via_driver and bound.changelog is None and not are_small
-    direct = workspace.feeds.directly(table, *at, names) if may_be_direct else None
-    columns = item.key if direct is None else names
-    by_spark = workspace.feeds.read(item.source, table, *at, columns)
-    keyless = null_key(item.key, may_be_absent=item.may_be_absent)
-    changed = (by_spark if direct is None else direct).where(f"NOT {keyless}")
-    keys = changed.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")).distinct()
-    return keys, None if direct is None else (by_spark, direct)
+        return None
+    feed = workspace.feeds.read(item.source, table, versions.read_after, versions.to_version, item.key)
+    changed = feed.where(f"NOT {null_key(item.key, may_be_absent=item.may_be_absent)}")
+    return changed.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")).distinct()
 
 
 def _old_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame:

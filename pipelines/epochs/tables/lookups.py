@@ -1,7 +1,8 @@
 """
 Look up rows of the sources of an incremental epoch: those with some keys, and those that refer to some keys.
 
-Literals of the keys skip files. If the rows pass through the driver, delta-rs reads them where it may.
+Literals of the keys skip files. Where the keys of an input and the references from it can be listed, one scan reads all
+its touched rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,6 @@ from pyspark.sql import functions as F
 
 from lakehouse import limits
 from lakehouse.changes import key_struct, null_key
-from lakehouse.direct_rows import Selection, read_directly
 from lakehouse.pruning import Pruning, null_safe_pruning, pruning
 from lakehouse.small import DriverRows, TooLarge, to_driver
 from lakehouse.sqltext import quote
@@ -82,7 +82,7 @@ class LookUps:
         """
         Return the keys of the rows of an input that refer to one of the keys, at the pinned version.
 
-        One query finds them; all references by one column with few keys share one scan.
+        All references by one column with few keys share one scan. If these are all, that scan may read whole rows.
 
         Args:
             place: The input.
@@ -90,32 +90,31 @@ class LookUps:
             changed: The keys of the input that changed; None if none did.
         """
         item, key = self._bound.join.inputs[place], self._key(place)
-        listed, others = list[Selection](), list[tuple[Link, DataFrame, str | None]]()
-        predicates = list[str]()
+        exact, others = list[str](), list[tuple[Link, DataFrame, str | None]]()
         for link, keys in wanted:
             known, columns = self.pruning(keys, link.input), _plain_columns(link, item)
             predicate = known.predicate(columns) if columns else None
             if known.keys == 0:
                 continue
-            if columns and predicate is not None and known.exact:
-                listed.append((known, columns))
-                predicates.append(f"({predicate})")
+            if predicate is not None and known.exact:
+                exact.append(f"({predicate})")
             else:
                 others.append((link, keys, predicate))
-        direct = self._referring_directly(place, listed, changed, are_all=not others) if listed else None
-        parts = [] if direct is None else [direct.frame.select(key)]
-        if parts and not others:
-            return parts[0]
         rows = self._rows_with_key(place).alias(item.alias)
-        scans = list[DataFrame]()
+        if exact and not others and self._is_read_in_one_pass(place, changed):
+            own = [] if changed is None else [self.pruning(changed, place).predicate(item.key)]
+            touched = to_driver(rows.where(" OR ".join(filter(None, [*exact, *own]))))
+            self._whole[place] = self._kept(place, touched)
+            return touched.frame.select(key)
+        parts, scans = list[DataFrame](), list[DataFrame]()
         for link, keys, predicate in others:
             pruned = rows.where(f"NOT {null_reference(link)}")
             scans.append(pruned if predicate is None else pruned.where(predicate))
             key_of_row = reference(link, self._bound.types[link.input])
             of_keys = self._with_one_of(scans[-1], key_of_row, keys, self.pruning(keys, link.input))
             parts.append(of_keys.select(key))
-        if listed and direct is None:
-            scans.append(rows.where(" OR ".join(predicates)))
+        if exact:
+            scans.append(rows.where(" OR ".join(exact)))
             parts.append(scans[-1].select(key))
         if not parts:
             return rows.where(F.lit(False)).select(key)
@@ -177,13 +176,18 @@ class LookUps:
             known = self._of_keys[place, id(wanted)] = (wanted, self._with_keys(place, wanted))
         return known[1]
 
+    def _is_read_in_one_pass(self, place: int, changed: DataFrame | None) -> bool:
+        """
+        Return whether the rows that refer to changed rows, and those that changed, are all that an epoch needs here.
+
+        They are if no other input has the key of the result. The changelog of an epoch needs more: the rows with keys
+        whose changes cancel out. Keys of several parts would select further rows.
+        """
+        is_keyed = tuple(self._bound.join.members) == (place,) and self._bound.changelog is None
+        return self._via_driver and is_keyed and (changed is None or self.pruning(changed, place).exact)
+
     def _with_keys(self, place: int, wanted: DataFrame) -> Found:
         item = self._bound.join.inputs[place]
-        known = self.pruning(wanted, place)
-        direct = self._read_directly(place, item.columns, [(known, item.key)])
-        if direct is not None:
-            exactly = direct if known.exact else self._exactly_of(place, direct, wanted)
-            return self._kept(place, exactly, direct.files)
         pruned = self._pruned(self._rows_with_key(place), place, wanted)
         if self._via_driver:
             return self._kept(place, to_driver(self._exactly(pruned, place, wanted)))
@@ -206,55 +210,13 @@ class LookUps:
 
     def _copied(self, place: int) -> Found:
         """Copy a table to the driver, without computing first which of its keys are needed."""
-        item = self._bound.join.inputs[place]
-        # The reader leaves out each row with a null in its key.
-        direct = None if item.may_be_absent else self._read_directly(place, item.columns, [(None, item.key)])
-        return self._kept(place, direct or to_driver(self._rows_with_key(place)))
+        return self._kept(place, to_driver(self._rows_with_key(place)))
 
-    def _kept(self, place: int, rows: DriverRows, files: Sequence[str] = ()) -> Found:
+    def _kept(self, place: int, rows: DriverRows) -> Found:
         """Return rows on the driver as what a look-up found."""
-        files = files or rows.files
         if rows.distinct(self._bound.join.inputs[place].key) == rows.rows.num_rows:
-            return Found(place, rows.frame, rows.rows.num_rows, files)
-        return Found(place, rows.frame, files=files, unchecked=rows.frame.select(self._key(place)))
-
-    def _referring_directly(
-        self, place: int, listed: Sequence[Selection], changed: DataFrame | None, *, are_all: bool
-    ) -> DriverRows | None:
-        """
-        Read the rows of an input that have one of the listed references without Spark.
-
-        If the references are all, and no other input has the key of the result, the epoch needs these rows and those
-        whose keys changed, and no others of this input: one pass reads all of them. The changelog of an epoch needs
-        more, those with keys whose changes cancel out. Keys of several parts would select further rows.
-        """
-        join = self._bound.join
-        item = join.inputs[place]
-        is_keyed = tuple(join.members) == (place,) and (changed is None or self.pruning(changed, place).exact)
-        is_one_pass = are_all and is_keyed and self._bound.changelog is None
-        own = [(self.pruning(changed, place), item.key)] if is_one_pass and changed is not None else []
-        direct = self._read_directly(place, item.columns if is_one_pass else item.key, [*listed, *own])
-        if direct is None:
-            return None
-        rows = direct
-        if any(direct.rows.column(name).null_count for name in item.key):
-            rows = to_driver(direct.frame.where(f"NOT {self._keyless(place)}"))
-        if is_one_pass:
-            self._whole[place] = self._kept(place, rows, direct.files)
-        else:
-            self.found.append(Found(place, rows.frame, files=direct.files))
-        return rows
-
-    def _read_directly(self, place: int, columns: Sequence[str], selections: Sequence[Selection]) -> DriverRows | None:
-        """Read rows of an input by keys without Spark, if delta-rs can read them and they pass through the driver."""
-        table = self._bound.table(place)
-        if not self._via_driver:
-            return None
-        return read_directly(self._workspace.spark, table, table.version, columns, selections)
-
-    def _exactly_of(self, place: int, rows: DriverRows, keys: DataFrame) -> DriverRows:
-        """Filter rows that were read to exactly those with one of the keys."""
-        return to_driver(self._exactly(rows.frame.where(f"NOT {self._keyless(place)}"), place, keys))
+            return Found(place, rows.frame, rows.rows.num_rows, rows.files)
+        return Found(place, rows.frame, files=rows.files, unchecked=rows.frame.select(self._key(place)))
 
     def _keyless(self, place: int) -> str:
         """Return the SQL predicate for rows of an input without a key."""

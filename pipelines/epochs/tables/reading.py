@@ -38,7 +38,6 @@ class EpochSources:
 
     _use: Rows = "netted"
     _copies_tables = True
-    _reads_feeds_directly = True
 
     def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
         self._workspace = workspace
@@ -132,8 +131,7 @@ class EpochSources:
         table, versions, item = self._table(source), self._ranges[source], self._input_of(source)
         after, to = versions.read_after, versions.to_version
         kinds, keyless = self._kinds(source), null_key(item.key, may_be_absent=item.may_be_absent)
-        directly = self._via_driver and self._reads_feeds_directly
-        feed = self._workspace.feeds.read(source, table, after, to, list(kinds), self._use, directly=directly)
+        feed = self._workspace.feeds.read(source, table, after, to, list(kinds), self._use)
         seen = Observation()
         feed = feed.observe(
             seen,

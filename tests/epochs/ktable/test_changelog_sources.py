@@ -164,6 +164,7 @@ def test_a_tombstone_of_an_absent_key_is_kept_and_changes_nothing(followed: Lake
     assert (20, None, None, None, None, True, 7) in lake.rows(STATE)
 
 
+@pytest.mark.deep
 def test_one_of_two_rows_of_equal_order_in_one_commit_is_taken_and_the_other_counted(followed: Lake) -> None:
     lake = followed
     land(lake, "(10, 1, 1, 'u', 7)", "(10, 2, 3, 'u', 7)", "(10, 2, 2, 'u', 7)")
@@ -370,6 +371,7 @@ def test_columns_that_change_and_another_definition_wait_for_a_person(followed: 
     assert broken.value.exit_code == 4
 
 
+@pytest.mark.deep
 def test_somebody_elses_write_to_the_ktable_is_noticed(followed: Lake) -> None:
     lake = followed
     lake.sql(f"DELETE FROM {{{STATE}}} WHERE order_id = 12", STATE)
@@ -399,6 +401,7 @@ def test_before_the_first_run_plan_and_status_say_what_is_not_loaded_yet(
     assert set(lake.versions()) == {"customers", "orders_raw"}, "nothing was written"
 
 
+@pytest.mark.deep
 def test_plan_status_and_history_show_the_ktable_before_its_joins(
     followed: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:

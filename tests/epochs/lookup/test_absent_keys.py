@@ -26,8 +26,6 @@ from tests.epochs.lookup.clicks import begin, commit_at
 from tests.lake import Lake
 from tests.planted import planted
 
-pytestmark = pytest.mark.gated
-
 Row = tuple[Any, ...]
 SOURCES = {"a": "aid", "b": "bid", "s": {"kind": "stream", "key": "sid"}}
 EVERY = {"every": "SELECT a.aid, b.bid, a.v, b.w FROM a FULL JOIN b ON a.city = b.city"}
@@ -163,6 +161,7 @@ def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", -1)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("joins", "epochs", "seed", "way"),
     [
@@ -229,6 +228,7 @@ def as_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("by_literals", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.deep
 def test_the_gate_finds_what_a_look_up_of_nulls_misses(
     loaded: Readers, monkeypatch: pytest.MonkeyPatch, by_literals: bool
 ) -> None:
@@ -258,6 +258,7 @@ def doubled(read: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
 
 
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.deep
 def test_a_key_with_a_null_that_a_result_holds_twice_stops_the_epoch(
     loaded: Readers, monkeypatch: pytest.MonkeyPatch, few: bool
 ) -> None:

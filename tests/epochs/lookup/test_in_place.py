@@ -51,6 +51,7 @@ def written(lake: Clicks) -> list[tuple[str, str]]:
         test_streams.test_several_tables_and_a_global_one_in_one_statement,
     ],
 )
+@pytest.mark.deep
 def test_rows_are_those_of_a_staged_epoch(claim: Callable[[Clicks], None], clicks: Clicks) -> None:
     claim(clicks)
     assert {mode for _, mode in written(clicks)} == {"append in place"}
@@ -63,13 +64,13 @@ def test_rows_are_those_of_a_staged_epoch(claim: Callable[[Clicks], None], click
         test_streams.test_bounded_epochs_go_on_until_the_sources_are_reached,
     ],
 )
+@pytest.mark.deep
 def test_refusals_and_limits_are_those_of_a_staged_epoch(
     claim: Callable[[Clicks], None], loaded_clicks: Clicks
 ) -> None:
     claim(loaded_clicks)
 
 
-@pytest.mark.gated
 def test_nothing_of_the_result_is_staged(loaded_clicks: Clicks) -> None:
     lake, done = loaded_clicks, list[str]()
     later(lake)
@@ -132,6 +133,7 @@ def test_a_killed_epoch_is_finished_or_computed_again(
     assert only(lake.stream().run(lake.spark)).counts["appended"] == 1
 
 
+@pytest.mark.deep
 def test_a_killed_first_load_is_computed_again(clicks: Clicks) -> None:
     """The result exists and is empty; the commit that fences the dead run off is not taken for rows of somebody."""
     kill("before", "load result")
@@ -166,7 +168,7 @@ def test_a_run_that_was_taken_for_dead_appends_nothing_any_more(
     assert only(lake.stream().run(lake.spark)).counts["appended"] == 1
 
 
-@pytest.mark.gated
+@pytest.mark.deep
 def test_rows_that_are_not_those_of_the_gate_break_the_epoch(
     loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +185,6 @@ def test_rows_that_are_not_those_of_the_gate_break_the_epoch(
     assert "'unplaced': 4" in lake.ledger()[-1]["message"]
 
 
-@pytest.mark.gated
 def test_what_does_not_pass_the_gate_is_not_appended(loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, real, version = loaded_clicks, Lookups._all_rows, loaded_clicks.version()
     later(lake)
@@ -198,6 +199,7 @@ def test_what_does_not_pass_the_gate_is_not_appended(loaded_clicks: Clicks, monk
     assert lake.version() == version
 
 
+@pytest.mark.deep
 def test_expectations_of_a_join_keep_its_rows_in_the_stage(loaded_clicks: Clicks, tmp_path: Path) -> None:
     lake = loaded_clicks
     later(lake)

@@ -279,6 +279,7 @@ def test_a_replay_that_differs_is_drift(loaded_clicks: Clicks, column: str, valu
         pipeline.verify(lake.spark)
 
 
+@pytest.mark.deep
 def test_epochs_are_replayed_as_one_where_their_cuts_allow_it(
     loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +303,7 @@ def test_epochs_are_replayed_as_one_where_their_cuts_allow_it(
     assert replayed == [5, 4, 1]
 
 
+@pytest.mark.deep
 def test_a_duplicate_key_of_a_table_stops_the_epoch(loaded_clicks: Clicks) -> None:
     lake, pipeline = loaded_clicks, loaded_clicks.stream()
     lake.sql("INSERT INTO {users} VALUES (1, 'other', 'no')", "users")
@@ -374,6 +376,7 @@ def test_commands_know_streams(clicks: Clicks) -> None:
     assert "replay of epochs 1 to 2" in said("verify")
 
 
+@pytest.mark.deep
 def test_a_result_that_was_created_and_not_loaded_is_loaded(clicks: Clicks) -> None:
     """A run that was killed after it made the empty table leaves nothing that the next one minds."""
     pipeline = clicks.stream()
@@ -404,6 +407,7 @@ def test_names_of_the_users_are_the_users(clicks: Clicks) -> None:
     assert clicks.found() == [(1, "top", 1, 5), (2, "top", 2, 6), (3, None, 3, None)]
 
 
+@pytest.mark.deep
 def test_another_select_list_needs_another_table(loaded_clicks: Clicks) -> None:
     """Nothing is written, and no epoch is left open; without the table a backfill loads it again."""
     other = loaded_clicks.stream(JOIN.replace("u.name", "u.name, u.country"))

@@ -20,8 +20,6 @@ from pipelines.plan.values import EpochPlan
 from tests.epochs.tables.test_pairing import Pairs, changed
 from tests.lake import Lake, only
 
-pytestmark = pytest.mark.gated
-
 SOURCES = {"a": "aid", "b": "bid", "g": "gid", "f": "fid"}
 PARTS = [1, 2, 3, 4, "NULL"]
 UPSTREAM = {
@@ -111,6 +109,7 @@ def fresh(filled: Readers, tmp_path: Path) -> Readers:
     return Readers(filled.spark, filled.copy(tmp_path / "lake").folder)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("few", "small", "joins", "epochs", "seed"),
     [
@@ -187,6 +186,7 @@ def as_if_never_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "net", lambda *given, may_be_absent: net(*given))
 
 
+@pytest.mark.deep
 def test_the_gate_finds_rows_that_were_skipped(
     filled: Readers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +223,7 @@ def test_messages_say_what_to_write(lake: Lake, sql: str, told: str) -> None:
         lake.pipeline(sql, SOURCES, further=UPSTREAM)
 
 
+@pytest.mark.deep
 def test_changelogs_over_rows_that_may_lack_a_side(spark: SparkSession, tmp_path: Path) -> None:
     """The changelog of the join before is kept without being asked for, and its steps lead to those of this one."""
     lake, script = Readers(spark, tmp_path), random.Random(5)

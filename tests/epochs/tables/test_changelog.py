@@ -100,6 +100,7 @@ def test_times_are_those_of_the_commits(kept: Lake) -> None:
     assert abs(only(rows)["_at"] - committed) < timedelta(milliseconds=1)
 
 
+@pytest.mark.deep
 def test_switched_on_later(loaded: Lake) -> None:
     """A result without a changelog is not simply continued with one; a backfill begins it."""
     with pytest.raises(NotLoaded, match="backfill"):
@@ -132,6 +133,7 @@ def test_backfill_appends_each_real_difference(kept: Lake) -> None:
     assert len(logged(kept)) == number, "on a correct result it changes nothing"
 
 
+@pytest.mark.deep
 def test_a_foreign_row_is_noticed(kept: Lake) -> None:
     """Rows that somebody else appends stop the next epoch; a backfill mends what they say."""
     kept.sql(f"INSERT INTO {kept.at(CHANGELOG)} VALUES (1, 'z', NULL, 'upsert', 'left', 1, 1, current_timestamp())")
@@ -187,7 +189,6 @@ def test_verify_replays_the_changelog(kept: Lake) -> None:
         kept.pipeline(changelog=True).verify(kept.spark)
 
 
-@pytest.mark.gated
 @pytest.mark.slow
 def test_a_key_twice_for_a_moment_is_refused(kept: Lake) -> None:
     """A key that two commits held twice makes no timeline: the gate stops the epoch, and a backfill goes on."""

@@ -13,6 +13,7 @@ def _large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SMALL_BYTES", 0)
 
 
+@pytest.mark.deep
 def test_a_backfill_finds_what_differs_and_no_more(loaded: Lake) -> None:
     before = loaded.version()
     report = only(loaded.pipeline().backfill(loaded.spark))

@@ -44,6 +44,7 @@ def test_a_gap_is_named_where_it_is_and_the_command_of_the_message_closes_it(gap
     assert only(pipeline.run(gap.spark)).outcome == "nothing"
 
 
+@pytest.mark.deep
 def test_status_reports_a_gap_that_the_next_run_stops_at(gap: Lake) -> None:
     pipeline = gap.pipeline(refresh="incremental")
     told = status_of(Workspace.open(gap.spark, pipeline.file, pipeline.folder), "result")
@@ -52,6 +53,7 @@ def test_status_reports_a_gap_that_the_next_run_stops_at(gap: Lake) -> None:
     assert "`lakejoin backfill --select result`" in told.note
 
 
+@pytest.mark.deep
 def test_a_gap_that_is_planned_around_is_blamed_on_its_source_in_plan_report_and_ledger(gap: Lake) -> None:
     pipeline = gap.pipeline()
     plan = planned(gap, pipeline)
@@ -61,6 +63,7 @@ def test_a_gap_that_is_planned_around_is_blamed_on_its_source_in_plan_report_and
     only(pipeline.verify(gap.spark))
 
 
+@pytest.mark.deep
 def test_a_feed_that_was_off_where_nothing_changed_is_read(loaded: Lake) -> None:
     loaded.sql("UPDATE {right} SET w = 'before' WHERE k = 2")
     loaded.sql(FEED % "false")
@@ -93,6 +96,7 @@ def test_a_file_of_a_feed_that_is_gone_is_said_of_its_source(loaded: Lake) -> No
     only(pipeline.verify(loaded.spark))
 
 
+@pytest.mark.deep
 def test_a_shallow_clone_whose_origin_was_vacuumed_is_unreadable_for_a_backfill_too(lake: Lake) -> None:
     lake.create("origin", "k INT, v STRING", "(1, 'a'), (2, 'b')")
     lake.create("right", "k INT, w STRING", "(1, 'x')")

@@ -11,13 +11,12 @@ from pipelines import Pipeline
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake
 
-pytestmark = pytest.mark.gated
-
 TYPES = {"inner_join": "JOIN", "left_join": "LEFT JOIN", "right_join": "RIGHT JOIN", "full_join": "FULL JOIN"}
 HISTORIES, EPOCHS, SEED = 10, 1, 7
 TABLES = ("left", "right")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "few",
     [pytest.param(True, id="through the driver"), pytest.param(False, id="through the stage", marks=pytest.mark.slow)],

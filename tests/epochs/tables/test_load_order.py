@@ -82,6 +82,7 @@ def test_files_of_a_load_have_separate_key_ranges(
         ("inner", "left l JOIN texts_inner t ON l.s = t.s"),
     ],
 )
+@pytest.mark.deep
 def test_a_foreign_key_join_has_separate_key_ranges(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, joined: str
 ) -> None:
@@ -114,6 +115,7 @@ def test_three_tables_are_sorted_after_the_join(lake: Lake, monkeypatch: pytest.
     assert all(last < first for (_, last), (first, _) in pairwise(ranges))  # type: ignore[operator]
 
 
+@pytest.mark.deep
 def test_ranges_hold_about_equal_numbers_of_keys_in_order(spark: SparkSession) -> None:
     keys = spark.sql("SELECT named_struct('k0', concat('k', id % 50), 'k1', id) AS key FROM range(5000)")
     bounds = bounds_of(keys, 5000, 8)
@@ -131,6 +133,7 @@ def test_ranges_hold_about_equal_numbers_of_keys_in_order(spark: SparkSession) -
     assert spark.sql(f"SELECT {in_order}").collect()[0][0]
 
 
+@pytest.mark.deep
 def test_a_key_that_occurs_often_is_in_one_range_and_unordered_types_have_none(spark: SparkSession) -> None:
     same = spark.sql("SELECT named_struct('k0', IF(id < 90, 5, id)) AS key FROM range(100)")
     bounds = bounds_of(same, 100, 4)

@@ -23,8 +23,6 @@ from tests.lake import only
 
 from .test_pairing import JOINS, A, B, G, Pairs, changed
 
-pytestmark = pytest.mark.gated
-
 SEED = 5
 
 
@@ -55,6 +53,7 @@ def steps(before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]]) -> 
     return sorted([*tombstones, *(("upsert", *row) for row in new.values())], key=repr)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("few", "names", "epochs"),
     [
@@ -183,6 +182,7 @@ def without_keys(patch: pytest.MonkeyPatch) -> None:
         pytest.param(without_keys, "a part of the key is present", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.deep
 def test_the_gate_finds_planted_faults(
     loaded: Logged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any, told: str
 ) -> None:
@@ -196,6 +196,7 @@ def test_the_gate_finds_planted_faults(
     assert lake.logged("result", 1) == []
 
 
+@pytest.mark.deep
 def test_a_backfill_appends_each_real_difference(loaded: Logged, tmp_path: Path) -> None:
     """Whatever the changelog lacks comes as one row for each key, also where parts of a key are null."""
     lake = fresh(loaded, tmp_path)

@@ -23,8 +23,6 @@ from pipelines.joins import kernel, pairing, partners
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 
-pytestmark = pytest.mark.gated
-
 A, B, G = "aid INT, city STRING, v INT", "bid INT, city STRING, w INT, gref INT", "gid INT, g STRING"
 P = "x INT, y INT, p STRING"
 SOURCES = {"a": "aid", "b": "bid", "g": "gid", "p": ["x", "y"]}
@@ -137,6 +135,7 @@ def changed(before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]], k
     return sorted(expected, key=repr)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("few", "names", "epochs"),
     [
@@ -177,6 +176,38 @@ def test_results_and_feeds_of_random_histories(
         assert [report.outcome for report in reports] == ["done"] * len(joins)
 
 
+@pytest.mark.fast
+def test_a_recorded_history_of_customers_and_their_orders(lake: Lake) -> None:
+    """A first and a last match, a moved one, a changed and a deleted customer: rows and feed after each epoch."""
+    lake.create("customers", "cid INT, name STRING", "(1, 'Ann'), (2, 'Bo'), (3, 'Cy'), (NULL, 'none')")
+    lake.create("orders", "oid INT, cust INT, amount INT", "(10, 1, 5), (11, 1, 6), (12, 9, 7), (14, NULL, 9)")
+    sql = "SELECT c.cid, o.oid, c.name, o.amount FROM customers c LEFT JOIN orders o ON c.cid = o.cust"
+    pipeline = lake.pipeline(sql, {"customers": "cid", "orders": "oid"})
+    assert only(pipeline.run(lake.spark)).counts["inserted"] == 4
+    ann, bo, cy, alone = (1, 10, "Ann", 5), (2, None, "Bo", None), (3, None, "Cy", None), (1, None, "Ann", None)
+    assert lake.rows() == sorted([ann, (1, 11, "Ann", 6), bo, cy], key=repr)
+    first = lake.version()
+    lake.sql("INSERT INTO {orders} VALUES (13, 2, 8)", "orders")
+    lake.sql("DELETE FROM {orders} WHERE oid IN (10, 11)", "orders")
+    assert only(pipeline.run(lake.spark)).counts["deleted"] == 3
+    deleted = [("delete", row) for row in (ann, (1, 11, "Ann", 6), bo)]
+    assert lake.feed(first) == sorted([*deleted, ("insert", alone), ("insert", (2, 13, "Bo", 8))], key=repr)
+    second = lake.version()
+    lake.sql("UPDATE {orders} SET cust = 3 WHERE oid = 13", "orders")
+    lake.sql("UPDATE {customers} SET name = 'Cyd' WHERE cid = 3", "customers")
+    lake.sql("DELETE FROM {customers} WHERE cid = 2", "customers")
+    lake.sql("INSERT INTO {customers} VALUES (9, 'Di')", "customers")
+    pipeline.run(lake.spark)
+    deleted = [("delete", row) for row in ((2, 13, "Bo", 8), cy)]
+    inserted = [("insert", row) for row in ((3, 13, "Cyd", 8), (9, 12, "Di", 7))]
+    assert lake.feed(second) == sorted([*deleted, *inserted], key=repr)
+    third = lake.version()
+    lake.sql("UPDATE {customers} SET name = 'Dia' WHERE cid = 9", "customers")
+    assert only(pipeline.run(lake.spark)).counts["updated"] == 1
+    assert [kind for kind, _ in lake.feed(third)] == ["update_postimage", "update_preimage"]
+    assert lake.rows() == sorted([alone, (3, 13, "Cyd", 8), (9, 12, "Dia", 7)], key=repr)
+
+
 @pytest.fixture(scope="module")
 def loaded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     lake = Pairs(spark, tmp_path_factory.mktemp("pairs"))
@@ -210,6 +241,7 @@ def test_a_backfill_reconciles_keys_with_nulls(loaded: Pairs, tmp_path: Path) ->
         only(full(lake).verify(lake.spark, quick=True))
 
 
+@pytest.mark.deep
 def test_one_changed_order_of_a_customer_with_many_makes_one_pair(
     loaded: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +340,7 @@ def test_the_gate_finds_planted_faults(
     assert lake.version() == version
 
 
+@pytest.mark.deep
 def test_the_gate_finds_a_pair_that_each_row_lacks_by_a_sample(
     loaded: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +366,7 @@ def test_the_gate_finds_a_pair_that_each_row_lacks_by_a_sample(
     assert only(full(lake).run(lake.spark)).counts["inserted"] == 64
 
 
+@pytest.mark.deep
 def test_the_gate_follows_keys_with_parts_from_both_sides(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +395,7 @@ WITHOUT = "SELECT a.aid, b.bid, a.v FROM a LEFT JOIN b ON a.city = b.city WHERE 
         pytest.param("UPDATE {b} SET city = 'x' WHERE bid = 60", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.deep
 def test_the_gate_finds_rows_whose_old_matches_where_hides(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
@@ -413,6 +448,7 @@ def no_row_refers(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
         pytest.param(without_old_values, "UPDATE {g} SET g = 'new' WHERE gid = 1", "g", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.deep
 def test_the_gate_finds_rows_by_what_they_look_up(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any, change: str, name: str
 ) -> None:
@@ -449,6 +485,7 @@ def test_a_pattern_of_nulls_that_merge_leaves_out_breaks_the_epoch(
         full(lake).run(lake.spark)
 
 
+@pytest.mark.deep
 def test_the_gate_of_a_load_finds_a_wrong_row(loaded: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = fresh(loaded, tmp_path)
     joins = {"again": MANY.format("left")}
@@ -482,6 +519,7 @@ def test_messages_say_what_to_write(lake: Lake, sql: str, told: str) -> None:
         lake.pipeline(sql, SOURCES)
 
 
+@pytest.mark.deep
 def test_columns_may_have_the_names_of_working_columns(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path)
     for name in ("left", "right"):

@@ -53,6 +53,7 @@ def test_rows_that_meet_the_condition_are_mended_and_no_others(loaded: Lake) -> 
     join.verify(lake.spark)
 
 
+@pytest.mark.deep
 def test_what_somebody_else_wrote_is_mended_where_all_of_it_meets_the_condition(loaded: Lake) -> None:
     lake, join = loaded, loaded.pipeline()
     right = lake.rows()
@@ -80,6 +81,7 @@ def test_the_changelog_is_compared_for_the_same_part(loaded: Lake) -> None:
         assert [row[:5] for row in lake.rows("result__changelog") if row not in before] == logged
 
 
+@pytest.mark.deep
 def test_the_command_takes_a_condition(loaded: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     lake, right = loaded, loaded.rows()
     lake.sql(DRIFT[0])
@@ -88,6 +90,7 @@ def test_the_command_takes_a_condition(loaded: Lake, capsys: pytest.CaptureFixtu
     assert lake.rows() == right
 
 
+@pytest.mark.deep
 def test_an_epoch_that_was_killed_is_finished_before(loaded: Lake) -> None:
     lake, join = loaded, loaded.pipeline()
     lake.sql("INSERT INTO {left} VALUES (9, 'nine')")
@@ -137,6 +140,7 @@ def test_what_is_no_condition_on_the_result_is_refused(loaded: Lake) -> None:
     assert loaded.version() == version
 
 
+@pytest.mark.deep
 def test_only_a_result_at_known_versions_has_parts(loaded: Lake) -> None:
     lake = loaded
     with pytest.raises(DefinitionChanged):
@@ -146,6 +150,7 @@ def test_only_a_result_at_known_versions_has_parts(loaded: Lake) -> None:
         lake.pipeline().backfill(lake.spark, where="k = 1")
 
 
+@pytest.mark.deep
 def test_a_join_with_a_stream_has_no_parts_and_a_condition_is_about_one_join(lake: Lake) -> None:
     lake.create("clicks", "id INT, k INT", "(1, 1)")
     lake.create("right", "k INT, w STRING", "(2, 'x')")

@@ -82,6 +82,7 @@ def test_every_epoch_moves_the_checksum_by_its_change_set(loaded: Lake, tmp_path
 
 
 @pytest.mark.parametrize("few_bytes", [True, False], ids=["rows", "checksums"])
+@pytest.mark.deep
 def test_backfills_take_the_checksum_anew(
     loaded: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_bytes: bool
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_change_that_the_log_does_not_betray_shows(loaded: Lake, tmp_path: Pat
         pipeline(lake).verify(lake.spark, quick=True)
 
 
+@pytest.mark.deep
 def test_upkeep_keeps_the_checksum_and_a_success_is_recorded(loaded: Lake, tmp_path: Path) -> None:
     lake = loaded.copy(tmp_path / "lake")
     lake.sql("OPTIMIZE {result} FULL")
@@ -149,6 +151,7 @@ def test_upkeep_keeps_the_checksum_and_a_success_is_recorded(loaded: Lake, tmp_p
     assert only(pipeline(lake).run(lake.spark)).epoch == 2
 
 
+@pytest.mark.deep
 def test_a_result_without_a_recorded_checksum_says_what_helps(loaded: Lake, tmp_path: Path) -> None:
     lake = loaded.copy(tmp_path / "lake")
     lake.spark.sql(f"UPDATE {lake.at('lakejoin_ledger')} SET checksum = NULL")
@@ -173,6 +176,7 @@ def test_the_documented_statement_computes_the_checksum(loaded: Lake) -> None:
     assert Checksum(**row.asDict()) == checksum_of(named)
 
 
+@pytest.mark.deep
 def test_a_join_that_has_not_run_has_no_checksum(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path)
     lake.create("left", COLUMNS)
@@ -181,6 +185,7 @@ def test_a_join_that_has_not_run_has_no_checksum(spark: SparkSession, tmp_path: 
         pipeline(lake).verify(spark, quick=True)
 
 
+@pytest.mark.deep
 def test_a_load_that_another_run_finishes_meanwhile_has_its_checksum(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +204,7 @@ def test_a_load_that_another_run_finishes_meanwhile_has_its_checksum(
     agrees(lake)
 
 
+@pytest.mark.deep
 def test_an_epoch_that_is_published_meanwhile_is_not_taken_for_a_fault(
     loaded: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def test_overwrites_and_restores_that_change_no_row_leave_no_row_in_the_results_
     assert lake.feed(start) == [("update_postimage", (2, "b", "x")), ("update_preimage", (2, "b", "new"))]
 
 
+@pytest.mark.deep
 def test_a_changed_column_that_the_join_does_not_use_is_no_change(lake: Lake) -> None:
     lake.create("left", "k INT, v STRING, unused STRING", "(1, 'a', 'u')")
     lake.create("right", "k INT, w STRING", "(1, 'x')")
@@ -197,7 +198,6 @@ def test_refresh_full_writes_only_what_differs(standard: Lake) -> None:
     assert lake.feed(start) == [("update_postimage", (2, "n", "x")), ("update_preimage", (2, "b", "x"))]
 
 
-@pytest.mark.gated
 def test_a_failed_gate_publishes_nothing_and_uses_up_no_number(loaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake, pipeline = loaded, loaded.pipeline()
     version = lake.version()
@@ -224,6 +224,7 @@ def test_a_failed_gate_publishes_nothing_and_uses_up_no_number(loaded: Lake, mon
     only(pipeline.verify(lake.spark))
 
 
+@pytest.mark.deep
 def test_the_callers_session_is_not_touched(standard: Lake) -> None:
     lake, pipeline = standard, standard.pipeline()
     with settings(lake.spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):

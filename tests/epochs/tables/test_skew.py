@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakehouse import limits
 from tests.lake import Lake, only
 
-pytestmark = [pytest.mark.slow, pytest.mark.gated]
+pytestmark = pytest.mark.slow
 
 SQL = "SELECT a.aid, b.bid, a.v, b.w FROM a FULL JOIN b ON a.city = b.city AND a.v <> b.w"
 HOT = 1_000

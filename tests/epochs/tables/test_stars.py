@@ -92,6 +92,7 @@ def test_a_parent_that_is_there_twice_stops_the_epoch(star: Lake, monkeypatch: p
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
+@pytest.mark.deep
 def test_a_changed_parent_that_is_there_twice_is_found_though_nothing_refers_to_it(
     star: Lake, monkeypatch: pytest.MonkeyPatch, few: bool
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_reference_of_another_type_than_the_key_is_a_fault(star: Lake) -> None
         Pipeline.load(star.file).run(star.spark)
 
 
+@pytest.mark.deep
 def test_no_expression_is_evaluated_over_rows_that_never_were(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small table beside a large one is not read whole: its other rows would lack their partners, and divide by 0."""
     lake.create("left", "k INT, v INT", "(1, 10), (2, 20), (3, 30)")
@@ -128,6 +130,7 @@ def test_no_expression_is_evaluated_over_rows_that_never_were(lake: Lake, monkey
     assert lake.rows()[0] == (1, 20.0)
 
 
+@pytest.mark.deep
 def test_a_table_with_too_many_rows_for_the_driver_is_read_by_key(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small file may hold many rows; the epoch need not pass through the stage because of them."""
     lake.create("left", "k INT, f INT", "(1, 1), (2, 2)")

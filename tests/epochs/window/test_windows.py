@@ -176,6 +176,7 @@ def large_ways(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("is_in_order", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.deep
 def test_a_first_load_is_the_history_row_by_row_in_the_order_of_its_times(
     streams: Streams, is_in_order: bool, few: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +283,7 @@ def test_equal_rows_are_rows_of_their_own(streams: Streams, few: bool, monkeypat
     assert streams.found() == [(1, 9), (1, 9), (2, None), (2, None)]
 
 
+@pytest.mark.deep
 def test_rows_of_a_commit_that_differ_by_where_a_null_lies_are_rows_of_their_own(streams: Streams) -> None:
     """One of the two rows meets its partner and leaves the buffer matched; the other one leaves it null-padded."""
     sources = {name: {"key": "id", "kind": "stream", "watermarks": {"n": 0}} for name in ("ls", "rs")}
@@ -379,6 +381,7 @@ def test_what_is_seen_of_one_stream_is_seen_although_the_other_one_is_empty(
     assert only(join.verify(spark)).counts["missing"] == 0
 
 
+@pytest.mark.deep
 def test_dates_where_filters_and_rows_without_a_value(streams: Streams) -> None:
     """WHERE drops rows of the result and not that they have met; a row without a value moves its watermark."""
     for name in ("ls", "rs"):
@@ -552,6 +555,7 @@ def test_clocks_that_change_do_not_move_times_without_a_zone(streams: Streams) -
     assert streams.found() == [(1, 1)]
 
 
+@pytest.mark.deep
 def test_soak(streams: Streams) -> None:
     """The short form of `python -m tests.soak`: what waits is the oracle's after each epoch, killed runs or not."""
     from tests.soak import soak
@@ -561,6 +565,7 @@ def test_soak(streams: Streams) -> None:
     assert found["epochs"] > 1
 
 
+@pytest.mark.deep
 def test_a_star_goes_on_without_a_new_column_and_what_waits_is_found_again(streams: Streams) -> None:
     """Rows of before and after it meet, and the column is read of neither."""
     spark, join = (

@@ -1,0 +1,47 @@
+"""The rings of tests: `make test`, `make test-deep` and `make test-all` leave nothing out, and the page names them."""
+
+import ast
+import re
+import tomllib
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MARKERS = ("deep", "slow")
+"""The markers that decide in which ring a test is."""
+
+
+def rings() -> dict[str, str]:
+    """Return the expression with which each target of `make` selects tests."""
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"]
+    (default,) = re.findall(r"-m '([^']*)'", options)
+    targets = re.findall(r"^(test[\w-]*):.*\n\t\$\(PYTEST\)(?: -m \"(.*)\")?$", (ROOT / "Makefile").read_text(), re.M)
+    return {target: given if target != "test" else default for target, given in targets}
+
+
+def is_selected(expression: str, markers: dict[str, bool]) -> bool:
+    """Return whether an expression selects a test with some markers."""
+    return not expression or bool(eval(expression, {}, markers))
+
+
+@pytest.mark.parametrize("has", list(product((False, True), repeat=len(MARKERS))))
+def test_every_test_is_in_one_ring_and_all_are_in_the_last(has: tuple[bool, ...]) -> None:
+    markers = dict(zip(MARKERS, has, strict=True))
+    selecting = [ring for ring in ("test", "test-deep") if is_selected(rings()[ring], markers)]
+    assert len(selecting) == (0 if markers["slow"] else 1)
+    assert is_selected(rings()["test-all"], markers)
+    assert not is_selected(rings()["test-fast"], {**markers, "fast": True}) or selecting == ["test"]
+
+
+def test_the_page_has_a_row_for_each_ring() -> None:
+    page = (ROOT / "tests" / "README.md").read_text()
+    assert [ring for ring in rings() if f"| `make {ring}` |" not in page] == []
+    assert "make test-deep" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_no_test_stands_in_a_file_that_is_not_collected() -> None:
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        names = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+        assert path.name.startswith("test_") or not any(name.startswith("test_") for name in names), path
