@@ -66,19 +66,12 @@ class Engine:
 
     @cached_property
     def _why_spark(self) -> str:
-        why = why_not_delta_rs()
-        if why:
-            return why
+        try:
+            installed = version("deltalake")
+        except PackageNotFoundError:
+            return "deltalake is not installed"
+        if installed not in DELTA_RS_VERSIONS:
+            message = "deltalake %s is installed, and lakejoin needs %s: Spark reads logs and the ledger, more slowly"
+            log.warning(message, installed, DELTA_RS_VERSIONS)
+            return f"deltalake {installed} is not {DELTA_RS_VERSIONS}"
         return "Spark Connect" if not self.is_embedded and is_over_connect(self.spark) else ""
-
-
-def why_not_delta_rs() -> str:
-    """Return why the package `deltalake` cannot be used, in a few words; empty if it can."""
-    try:
-        installed = version("deltalake")
-    except PackageNotFoundError:
-        return "deltalake is not installed"
-    if installed in DELTA_RS_VERSIONS:
-        return ""
-    log.warning("deltalake %s is installed, but lakejoin needs %s: Spark reads all logs", installed, DELTA_RS_VERSIONS)
-    return f"deltalake {installed} is not {DELTA_RS_VERSIONS}"

@@ -6,9 +6,9 @@ does not look at application transactions by itself, the look at the transaction
 and a commit that meets another one fails instead of moving behind it.
 """
 
-import importlib.util
 import json
 import logging
+import sys
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -232,7 +232,7 @@ def _compact(table: Any) -> None:
 
 def is_of_delta_rs(error: Exception) -> bool:
     """Return whether delta-rs raised an error."""
-    if importlib.util.find_spec("deltalake") is None:
+    if "deltalake" not in sys.modules:
         return False
     from deltalake.exceptions import DeltaError
 

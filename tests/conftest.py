@@ -111,18 +111,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     Sort the tests into rings.
 
-    A test that starts no Spark, neither here nor in a process of its own, is `fast`. Of the cases of any other test all
-    but the first are `deep`, unless the test has the marker `every_case`.
+    A test that starts no Spark, neither here nor in a process of its own, is `fast`. Of the cases of any other test the
+    first is in the ring of the test, and the others are in the next one, unless the test has the marker `every_case`.
     """
     seen = set[str]()
     for item in items:
+        function = item.nodeid.partition("[")[0]
         if "spark" not in getattr(item, "fixturenames", ()) and not item.get_closest_marker("own_process"):
             item.add_marker("fast")
-        elif not item.get_closest_marker("slow"):
-            function = item.nodeid.partition("[")[0]
-            if function in seen and not item.get_closest_marker("every_case"):
-                item.add_marker("deep")
-            seen.add(function)
+        elif item.get_closest_marker("slow"):
+            continue
+        elif function in seen and not item.get_closest_marker("every_case"):
+            item.add_marker("slow" if item.get_closest_marker("deep") else "deep")
+        seen.add(function)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

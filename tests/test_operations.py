@@ -329,6 +329,7 @@ def test_a_ledger_that_would_forget_is_refused(loaded: Lake) -> None:
 # Constraints and properties of the result
 
 
+@pytest.mark.deep
 def test_a_constraint_that_a_row_violates_is_named_with_an_example(loaded: Lake) -> None:
     loaded.sql("ALTER TABLE {result} ADD CONSTRAINT short CHECK (length(v) < 2)")
     with pytest.raises(ForeignWriter):

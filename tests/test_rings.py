@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import pytest_collection_modifyitems
+
 ROOT = Path(__file__).parents[1]
 MARKERS = ("deep", "slow")
 """The markers that decide in which ring a test is."""
@@ -33,6 +35,32 @@ def test_every_test_is_in_one_ring_and_all_are_in_the_last(has: tuple[bool, ...]
     assert len(selecting) == (0 if markers["slow"] else 1)
     assert is_selected(rings()["test-all"], markers)
     assert not is_selected(rings()["test-fast"], {**markers, "fast": True}) or selecting == ["test"]
+
+
+class Case:
+    """A collected case of a test that starts Spark."""
+
+    fixturenames = ("spark",)
+
+    def __init__(self, nodeid: str, *markers: str) -> None:
+        self.nodeid, self.markers = nodeid, [*markers]
+
+    def get_closest_marker(self, name: str) -> bool:
+        return name in self.markers
+
+    def add_marker(self, name: str) -> None:
+        self.markers.append(name)
+
+
+def test_the_first_case_of_a_test_is_in_its_ring_and_the_others_in_the_next() -> None:
+    cases = [Case("t[0]", "slow"), *(Case(f"t[{n}]") for n in (1, 2)), *(Case(f"d[{n}]", "deep") for n in (1, 2))]
+    cases += [Case(f"e[{n}]", "every_case") for n in (1, 2)]
+    pytest_collection_modifyitems(cases)  # type: ignore[arg-type]
+    assert [case.markers for case in cases] == [
+        *(["slow"], [], ["deep"]),
+        *(["deep"], ["deep", "slow"]),
+        *(["every_case"], ["every_case"]),
+    ]
 
 
 def test_the_page_has_a_row_for_each_ring() -> None:

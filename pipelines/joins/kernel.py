@@ -43,6 +43,8 @@ class Sources(Protocol):
         """
         Return the keys of the rows of an input that refer to a wanted key at the end of the epoch.
 
+        The keys of rows that changed may be among them.
+
         Args:
             place: The input.
             wanted: References from this input, each with the wanted keys: the scope columns and `key`.

@@ -178,8 +178,7 @@ class PlanReport(Facts):
     after: tuple[str, ...] = ()
     """The joins that it reads and that run first. The plan is based on the epochs that they have committed so far."""
     readers: Mapping[str, str] = {}
-    """What reads the log of each source, and the rows of few keys if that differs: delta-rs, or spark with the reason;
-    empty if no source is read."""
+    """What reads the log of each source: delta-rs, or spark with the reason; empty if no source is read."""
     details: tuple[str, ...] = ()
     """Further lines for the reader."""
 

@@ -85,6 +85,7 @@ def test_the_demo_shows_three_rounds_and_verifies_the_result(spark: SparkSession
     assert max(len(line) for line in printed.splitlines() if str(tmp_path) not in line) <= 120
 
 
+@pytest.mark.deep
 def test_both_demos_keep_the_same_first_join(tmp_path: Path) -> None:
     """The short demo has a pipeline file of its own, with the first join of the tour."""
     for name in (PIPELINE_FILE, TOUR_FILE):

@@ -26,7 +26,6 @@ from lakehouse.engine import Engine
 from lakehouse.ledger import NAME, Ledger
 from dataclasses import replace
 from tests.ledgers import entry
-from tests.log_readers import without_delta_rs
 
 def never():
     raise SystemExit("Spark was started")

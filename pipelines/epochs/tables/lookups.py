@@ -80,9 +80,10 @@ class LookUps:
 
     def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]], changed: DataFrame | None) -> DataFrame:
         """
-        Return the keys of the rows of an input that refer to one of the keys, at the pinned version.
+        Return the keys of the rows of an input that refer to one of the keys, and maybe of rows that changed.
 
-        All references by one column with few keys share one scan. If these are all, that scan may read whole rows.
+        All references by one column with few keys share one scan at the pinned version. If no other scan of the input
+        is needed, it reads whole rows, which `rows` then returns.
 
         Args:
             place: The input.
@@ -101,9 +102,9 @@ class LookUps:
             else:
                 others.append((link, keys, predicate))
         rows = self._rows_with_key(place).alias(item.alias)
-        if exact and not others and self._is_read_in_one_pass(place, changed):
-            own = [] if changed is None else [self.pruning(changed, place).predicate(item.key)]
-            touched = to_driver(rows.where(" OR ".join(filter(None, [*exact, *own]))))
+        own = self._own_predicates(place, changed) if exact and not others else None
+        if own is not None:
+            touched = to_driver(rows.where(" OR ".join([*exact, *own])))
             self._whole[place] = self._kept(place, touched)
             return touched.frame.select(key)
         parts, scans = list[DataFrame](), list[DataFrame]()
@@ -176,15 +177,23 @@ class LookUps:
             known = self._of_keys[place, id(wanted)] = (wanted, self._with_keys(place, wanted))
         return known[1]
 
-    def _is_read_in_one_pass(self, place: int, changed: DataFrame | None) -> bool:
+    def _own_predicates(self, place: int, changed: DataFrame | None) -> list[str] | None:
         """
-        Return whether the rows that refer to changed rows, and those that changed, are all that an epoch needs here.
+        Return the predicates of the changed rows of an input, if they and the rows that refer are all that is needed.
 
         They are if no other input has the key of the result. The changelog of an epoch needs more: the rows with keys
         whose changes cancel out. Keys of several parts would select further rows.
+
+        Returns:
+            None if the input has to be scanned again.
         """
-        is_keyed = tuple(self._bound.join.members) == (place,) and self._bound.changelog is None
-        return self._via_driver and is_keyed and (changed is None or self.pruning(changed, place).exact)
+        if not self._via_driver or self._bound.changelog is not None or tuple(self._bound.join.members) != (place,):
+            return None
+        if changed is None:
+            return []
+        known = self.pruning(changed, place)
+        predicate = known.predicate(self._bound.join.inputs[place].key)
+        return [f"({predicate})"] if predicate is not None and known.exact else None
 
     def _with_keys(self, place: int, wanted: DataFrame) -> Found:
         item = self._bound.join.inputs[place]
@@ -218,11 +227,6 @@ class LookUps:
             return Found(place, rows.frame, rows.rows.num_rows, rows.files)
         return Found(place, rows.frame, files=rows.files, unchecked=rows.frame.select(self._key(place)))
 
-    def _keyless(self, place: int) -> str:
-        """Return the SQL predicate for rows of an input without a key."""
-        item = self._bound.join.inputs[place]
-        return null_key(item.key, may_be_absent=item.may_be_absent)
-
     def _key(self, place: int) -> Column:
         """Return the key of an input's row, in the form that both sides of a join use."""
         return F.expr(key_struct(self._bound.join.inputs[place].key, self._bound.types[place])).alias("key")
@@ -230,7 +234,8 @@ class LookUps:
     def _rows_with_key(self, place: int) -> DataFrame:
         """Read the rows of an input that have a key, at the pinned version."""
         item, table = self._bound.join.inputs[place], self._bound.table(place)
-        return rows_of(self._workspace, item, table, table.version).where(f"NOT {self._keyless(place)}")
+        keyless = null_key(item.key, may_be_absent=item.may_be_absent)
+        return rows_of(self._workspace, item, table, table.version).where(f"NOT {keyless}")
 
     def _pruned(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
         """Filter rows by literals of the keys, which skip files; some rows without one of the keys may remain."""

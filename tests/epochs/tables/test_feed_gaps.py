@@ -6,9 +6,12 @@ import pytest
 
 from lakehouse.errors import CannotContinue, FeedUnavailable
 from pipelines import Pipeline
+from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview
 from pipelines.commands.status import status_of
+from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.tables import gate
 from pipelines.report import PlanReport
 from tests.lake import Lake, only
 
@@ -117,3 +120,20 @@ def test_a_shallow_clone_whose_origin_was_vacuumed_is_unreadable_for_a_backfill_
         kept.rename(file)
     only(pipeline.backfill(lake.spark))
     assert lake.rows() == [(1, "a", "x"), (2, "b", "y")]
+
+
+@pytest.mark.deep
+def test_a_feed_that_goes_before_the_gate_reads_it_leads_to_a_reconciliation(
+    loaded: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of a feed may be removed, or grow too old, after the epoch has read them."""
+    loaded.sql("UPDATE {left} SET v = 'n'")
+
+    def gone(_: object, epoch: Epoch[BoundJoin], __: int) -> None:
+        if epoch.plan.strategy == "incremental":
+            raise RuntimeError("[DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION] too old")
+
+    monkeypatch.setattr(gate, "_changed", gone)
+    report = only(loaded.pipeline().run(loaded.spark))
+    assert (report.strategy, report.counts["updated"]) == ("reconcile", 3)
+    assert [path for path in loaded.folder.rglob("*.parquet") if "stage" in str(path)] == []

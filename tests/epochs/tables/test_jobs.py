@@ -44,11 +44,8 @@ def warm_epoch(lake: Lake, pipeline: Pipeline, change: Callable[[int], object]) 
     return jobs
 
 
-@pytest.mark.parametrize("reader", ["delta-rs", pytest.param("spark", marks=pytest.mark.deep)])
 def test_an_epoch_of_one_change_takes_few_jobs(loaded: Lake, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
     monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # the tables stand for larger ones, of which few rows are read
-    if reader == "spark":
-        without_delta_rs(monkeypatch, loaded.folder)
     jobs = warm_epoch(
         loaded, loaded.pipeline(), lambda number: loaded.sql(f"UPDATE {{left}} SET v = 'n{number}' WHERE k = 2")
     )
@@ -56,6 +53,7 @@ def test_an_epoch_of_one_change_takes_few_jobs(loaded: Lake, monkeypatch: pytest
     assert jobs_of(loaded, lambda: loaded.pipeline().run(loaded.spark)) <= (0 if reader == "delta-rs" else 20)
 
 
+@pytest.mark.deep
 def test_an_epoch_of_a_star_takes_few_jobs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SMALL_BYTES", "LITERAL_BYTES"):
         monkeypatch.setattr(limits, name, 0)  # the tables stand for larger ones

@@ -122,6 +122,7 @@ def fresh(loaded: Logged, tmp_path: Path) -> Logged:
     return Logged(loaded.spark, loaded.copy(tmp_path / "lake").folder)
 
 
+@pytest.mark.deep
 def test_rows_of_an_epoch_of_several_commits(loaded: Logged, tmp_path: Path) -> None:
     """
     A first order replaces the row without one at the same position, and a last one is followed by it.

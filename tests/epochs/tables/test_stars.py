@@ -1,10 +1,12 @@
 """Foreign keys and stars through real Delta tables: one change set, one MERGE, and nothing written besides."""
 
 import pytest
+from pyspark.sql import DataFrame
 
 from lakehouse import limits
 from lakehouse.errors import DuplicateKey, PipelineFileError
 from pipelines import Pipeline
+from pipelines.epochs.tables.lookups import Found, LookUps
 from pipelines.plan.values import EpochPlan
 from tests.lake import KEYED, Lake, only
 
@@ -89,6 +91,38 @@ def test_a_parent_that_is_there_twice_stops_the_epoch(star: Lake, monkeypatch: p
     with pytest.raises(DuplicateKey, match="N1"):
         pipeline.run(star.spark)
     assert star.version() == version
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("changelog", "looked_up_again"), [(False, False), (True, True)])
+def test_one_scan_reads_what_changed_and_what_refers_to_it(
+    star: Lake, monkeypatch: pytest.MonkeyPatch, changelog: bool, looked_up_again: bool
+) -> None:
+    """A changed flight, one whose plane changed, one of both, null references and keys; a changelog needs more rows."""
+    monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # so that rows are looked up as those of large tables are
+    looked_up, real = list[int](), LookUps._with_keys
+
+    def counted(self: LookUps, place: int, keys: DataFrame) -> Found:
+        looked_up.append(place)
+        return real(self, place, keys)
+
+    monkeypatch.setattr(LookUps, "_with_keys", counted)
+    sql = "SELECT f.id, f.dest, p.seats, a.city FROM flights f LEFT JOIN planes p ON f.tail = p.tail "
+    sql += "LEFT JOIN ports a ON f.origin = a.code"
+    star.sql("INSERT INTO {flights} VALUES (NULL, 'N2', 'JFK', 'X', NULL)", "flights")
+    pipeline = star.pipeline(sql, KEYS, changelog=changelog)
+    pipeline.run(star.spark)
+    star.sql("UPDATE {planes} SET seats = 91 WHERE tail = 'N2'", "planes")
+    star.sql("UPDATE {ports} SET city = 'L. A.' WHERE code = 'LAX'", "ports")
+    star.sql("UPDATE {flights} SET dest = 'SFO' WHERE id IN (1, 2, 4)", "flights")
+    assert only(pipeline.run(star.spark)).counts["updated"] == 4
+    assert (0 in looked_up) == looked_up_again
+    assert star.rows() == [
+        (1, "SFO", 180, "New York"),
+        (2, "SFO", 180, "L. A."),
+        (3, "BOS", 91, "New York"),
+        (4, "SFO", None, None),
+    ]
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
