@@ -203,6 +203,7 @@ def test_a_column_renamed_there_and_back_is_the_same_column(tables: Lake) -> Non
     right_afterwards(lake, pipeline)
 
 
+@pytest.mark.deep
 def test_a_column_that_the_join_does_not_use_changes_freely(tables: Lake) -> None:
     lake, pipeline = tables, tables.pipeline(SQL, refresh="incremental")
     alter(lake, ("ALTER TABLE {left} DROP COLUMN unused", "ALTER TABLE {left} ADD COLUMNS (unused INT, more INT)"))
@@ -231,6 +232,7 @@ def test_a_feed_is_read_before_and_after_a_change_of_an_unused_column(tables: La
 
 
 @pytest.mark.parametrize("change", ["replaced", "widened"])
+@pytest.mark.deep
 def test_a_join_with_a_stream_waits_for_a_person_and_begins_anew(stream: Lake, change: str) -> None:
     """A column of the stream, and one of the table that it meets."""
     lake, pipeline = stream, stream.pipeline(SQL, BY_STREAM)
@@ -261,6 +263,7 @@ def test_a_stream_whose_columns_were_renamed_there_and_back_runs_on(stream: Lake
     assert only(pipeline.run(lake.spark)).counts["appended"] == 1
 
 
+@pytest.mark.deep
 def test_the_table_kept_of_a_changelog_source_is_reconciled(lake: Lake) -> None:
     """Its rows are upserts of before; nothing but the source as it is now tells what they would be."""
     lake.create("left", "k INT, w STRING, x STRING, seq INT", "(1, 'w1', 'x1', 1), (2, 'w2', 'x2', 2)", **EVOLVING)

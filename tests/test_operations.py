@@ -102,6 +102,7 @@ def test_a_copied_lake_goes_on_though_the_times_of_its_files_are_others(loaded: 
     is_right(copied)
 
 
+@pytest.mark.deep
 def test_where_no_transaction_is_known_the_time_of_a_commit_tells_it_from_another_one(
     loaded: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_copied_lake_finishes_its_open_epoch_in_its_own_tables(loaded: Lake, t
     is_right(loaded)
 
 
+@pytest.mark.deep
 def test_an_open_epoch_whose_tables_lie_elsewhere_is_let_go_by_a_backfill(loaded: Lake, tmp_path: Path) -> None:
     """As of a lake of an earlier version of lakejoin, which recorded whole paths."""
     change(loaded)
@@ -181,6 +183,7 @@ def test_an_open_epoch_of_a_version_that_recorded_no_writes_is_finished(loaded: 
     is_right(loaded)
 
 
+@pytest.mark.deep
 def test_a_stage_that_is_gone_before_anything_was_written_is_planned_anew(loaded: Lake) -> None:
     change(loaded)
     left_open(loaded)
@@ -243,6 +246,7 @@ def test_auto_compaction_of_the_result_is_upkeep(loaded: Lake) -> None:
     is_right(loaded)
 
 
+@pytest.mark.deep
 def test_without_metrics_the_feed_tells_what_a_commit_changed(loaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a platform that keeps `delta.history.metricsEnabled` off."""
     monkeypatch.delitem(sessions.FIXED, "spark.databricks.delta.history.metricsEnabled")
@@ -285,6 +289,7 @@ def test_a_ledger_that_lost_rows_goes_on_above_the_numbers_that_delta_knows(
     is_right(loaded)
 
 
+@pytest.mark.deep
 def test_a_result_is_begun_anew_where_its_rows_in_the_ledger_were_deleted(loaded: Lake) -> None:
     rows_deleted(loaded)
     shutil.rmtree(loaded.path("result"))
@@ -294,6 +299,7 @@ def test_a_result_is_begun_anew_where_its_rows_in_the_ledger_were_deleted(loaded
     is_right(loaded)
 
 
+@pytest.mark.deep
 def test_a_ledger_that_lost_a_closing_row_goes_on(loaded: Lake) -> None:
     change(loaded)
     loaded.pipeline().run(loaded.spark)
@@ -412,6 +418,7 @@ def test_a_backfill_reconciles_a_ktable_that_cannot_go_on(standard: Lake, happen
     assert held(standard) == plain(standard, latest)
 
 
+@pytest.mark.deep
 def test_a_ktable_that_takes_no_changes_is_named_by_a_backfill_too(standard: Lake) -> None:
     standard.pipeline(sources=OF_CHANGELOG).run(standard.spark)
     alter(standard, STATE, appendOnly="true")

@@ -320,6 +320,7 @@ def test_pitfall_26_a_long_range_is_read_in_chunks_and_is_the_same_feed(lake: La
     assert feed.where("_commit_version > 13").count() == 0
 
 
+@pytest.mark.deep
 def test_pitfall_27_a_key_that_cannot_be_clustered_by_is_no_obstacle(lake: Lake) -> None:
     """Binary, boolean and struct: no CLUSTER BY, no pruning, and the same rows."""
     key = ["a", "b", "c"]
@@ -375,6 +376,7 @@ def test_pitfall_37_50_the_gate_leaves_nothing_cached(loaded: Lake) -> None:
     assert loaded.spark._jsparkSession.sharedState().cacheManager().isEmpty()
 
 
+@pytest.mark.deep
 def test_pitfall_40_an_append_of_one_epoch_lands_once(lake: Lake) -> None:
     create(lake.spark, Address("t", lake.path("t")), StructType.fromDDL("k INT"), ["k"])
     for _ in range(2):

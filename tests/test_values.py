@@ -73,6 +73,7 @@ AS_TEXT = (
 
 
 @pytest.mark.parametrize("sql", AS_TEXT, ids=["table-table", "foreign-key"])
+@pytest.mark.deep
 def test_char_columns_are_padded_text_on_every_way(padded: Lake, sql: str, way: str) -> None:
     pipeline = padded.pipeline(sql)
     pipeline.run(padded.spark)
@@ -207,6 +208,7 @@ def test_a_changelog_source_keeps_keys_with_dollars_once(fresh: Lake) -> None:
     assert [row[1] for row in fresh.rows()] == [row[1] for row in sorted(odd_keys(fresh, "v2-").collect(), key=repr)]
 
 
+@pytest.mark.deep
 def test_a_stream_meets_keys_with_dollars(fresh: Lake, way: str) -> None:
     fresh.create("left", "k STRING, v STRING")
     fresh.create("right", "k STRING, v STRING")
@@ -284,6 +286,7 @@ BY_REFERENCE = f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.r = r.k"
     ],
     ids=["by_key", "by_reference-changelog", "by_key-changelog", "by_reference"],
 )
+@pytest.mark.deep
 def test_values_that_the_feed_distorts_come_from_the_table(fresh: Lake, join: str, way: str, changelog: bool) -> None:
     row = damaged(fresh)
     pipeline = fresh.pipeline(join, changelog=changelog)
@@ -323,6 +326,7 @@ def test_a_stream_shows_values_that_the_feed_distorts_as_they_are(fresh: Lake, w
     only(pipeline.verify(fresh.spark))
 
 
+@pytest.mark.deep
 def test_too_many_distorted_commits_of_a_table_begin_the_result_anew(
     fresh: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +360,7 @@ def test_a_changelog_source_keeps_values_that_the_feed_distorts(fresh: Lake) -> 
     assert held(fresh) == plain(fresh, sql + " WHERE l.k > 1")
 
 
+@pytest.mark.deep
 def test_two_joins_read_one_changelog_source_as_the_table_that_is_kept_of_it(fresh: Lake) -> None:
     """Its own rows are read under the same versions; no join takes them for rows of that table."""
     fresh.create("left", "k INT, v STRING, gone BOOLEAN, seq INT", "(1, 'a', false, 1), (2, 'b', false, 1)")

@@ -72,6 +72,7 @@ def test_a_new_column_called_as_another_output_is_not_taken_for_it(evolving: Lak
     assert lake.rows()[-1] == (3, "c", 30, None)
 
 
+@pytest.mark.deep
 def test_a_new_column_that_the_select_list_does_not_name_is_nothing_to_talk_about(evolving: Lake) -> None:
     lake, pipeline = evolving, evolving.pipeline("SELECT l.k, l.v FROM left l JOIN right r ON l.k = r.k")
     pipeline.run(lake.spark)
@@ -148,6 +149,7 @@ def test_a_select_list_that_makes_the_columns_as_they_are_keeps_the_result(
     assert only(pipeline.run(lake.spark)).counts["updated"] == 1
 
 
+@pytest.mark.deep
 def test_a_column_that_the_statement_names_is_a_fault_of_the_file_once_it_is_gone(evolving: Lake) -> None:
     lake, pipeline = evolving, evolving.pipeline(STAR.replace("l.*", "l.k, l.n"))
     pipeline.run(lake.spark)

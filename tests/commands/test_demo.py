@@ -114,6 +114,7 @@ def test_the_tour_keeps_its_joins_and_proves_them(spark: SparkSession, tmp_path:
     assert verified == ["flight_status,", "flights_enriched,"], said
 
 
+@pytest.mark.deep
 def test_the_data_are_all_flights_of_the_year(flights: DataFrame) -> None:
     """Each flight is there once, under its key, and those without a departure are the cancelled ones."""
     found = flights.selectExpr(
@@ -145,6 +146,7 @@ def test_many_flights_name_a_plane_that_is_missing_and_some_name_none(spark: Spa
     assert (missing.count(), flights.where("tailnum IS NULL").count(), hours.count()) == (50_094, 2_512, 1_556)
 
 
+@pytest.mark.deep
 def test_what_the_changes_around_the_flights_alter_is_in_the_flights_themselves(
     spark: SparkSession, flights: DataFrame
 ) -> None:
@@ -172,6 +174,7 @@ def test_flights_arrive_after_the_time_in_the_air_and_some_on_the_ground(
     assert tuple(found.collect()[0]) == (6, 235, 327_346, 328_063)
 
 
+@pytest.mark.deep
 def test_who_came_back_is_in_the_flights_themselves(spark: SparkSession, flights: DataFrame) -> None:
     """Counted by a plain join of Tuesday's arrivals with the departures of two days."""
     moved = timed(spark, flights.where("flight_date BETWEEN DATE'2013-02-11' AND DATE'2013-02-13'"))

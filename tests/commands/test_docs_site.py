@@ -52,6 +52,7 @@ def run_twice(standard: Lake) -> Lake:
     return lake
 
 
+@pytest.mark.deep
 def test_the_pages_are_written_and_clicked_through(
     run_twice: Lake, browser: Chrome, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +136,7 @@ def test_data_docs_are_reached_from_the_overview(
     assert [url for url in _requested(browser) if not url.startswith("file://")] == []
 
 
+@pytest.mark.deep
 def test_the_policy_of_the_pages_stops_a_script_that_is_not_ours(standard: Lake, browser: Chrome) -> None:
     """Were a text ever let through unescaped it would still not run; so the log of the console is one that tells."""
     index = standard.pipeline().docs(standard.spark, standard.folder / "site")

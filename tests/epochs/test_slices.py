@@ -157,6 +157,7 @@ def test_the_changelog_gets_a_row_for_each_difference_of_its_own(drifted: Lake) 
     Pipeline.load(lake.file).verify(lake.spark)
 
 
+@pytest.mark.deep
 def test_a_backfill_that_was_killed_goes_on_with_the_slices_that_are_left(drifted: Lake) -> None:
     """At the versions that it was begun with; what came since is the next run's."""
     lake = drifted
@@ -281,6 +282,7 @@ def test_duplicates_are_refused_before_it_begins(drifted: Lake) -> None:
     assert len(lake.ledger()) == ledger
 
 
+@pytest.mark.deep
 def test_the_command_goes_slice_by_slice_and_says_so(drifted: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     lake = drifted
     assert main(["backfill", "--slices", "2", "-f", str(lake.file)]) == 0

@@ -53,6 +53,7 @@ def test_a_large_change_set_is_judged_by_spark_and_alike(published: Lake, findin
     _judge(published, finding, limits.JUDGED_IN_PROCESS + 1)
 
 
+@pytest.mark.deep
 def test_gates_of_several_threads_do_not_meet(published: Lake) -> None:
     """Great Expectations keeps one context for the process; gates at once each judge their own change set."""
     findings = ["", "changes something", "", "one change per key"] * 3

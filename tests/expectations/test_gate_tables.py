@@ -175,6 +175,7 @@ def test_a_published_value_may_differ_from_the_source_by_the_order_of_a_map(lake
     only(pipeline.verify(lake.spark))
 
 
+@pytest.mark.deep
 def test_a_source_with_many_changes_does_not_crowd_out_another(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_reference_under_a_collation_is_found(spark: SparkSession) -> None:
     assert [row.key.k0 for row in touched.collect()] == [1]
 
 
+@pytest.mark.deep
 def test_what_fails_is_not_published(lake: Lake) -> None:
     pipeline = _loaded(lake, KINDS["foreign-key"])
     before = lake.version()

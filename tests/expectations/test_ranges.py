@@ -34,6 +34,7 @@ def test_what_is_no_range_is_refused(given: tuple[str, str]) -> None:
         read_range(*given)
 
 
+@pytest.mark.deep
 def test_a_range_of_epochs_is_that_of_their_versions(logged: Lake) -> None:
     """Each change once; of the file's expectations those that judge a row judge the rows that were written."""
     lake, join = logged, Pipeline.load(logged.file)

@@ -66,6 +66,7 @@ def found(spark) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.every_case
 def test_difference_by_key(found, case):
     """A key is there if and only if its rows differ, null-safely, or it is there twice; with both rows."""
     assert found[case] == CASES[case][2]

@@ -68,6 +68,7 @@ def netted(spark) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.every_case
 def test_a_feed_nets_as_a_bag(netted, case):
     """Whatever occurs on both sides cancels out, in any order; what is left over is the old and the new row."""
     expected = CASES[case][1]
@@ -163,12 +164,14 @@ def changed(spark) -> set[str]:
 
 
 @pytest.mark.parametrize("case", EQUAL)
+@pytest.mark.every_case
 def test_equal_values_are_no_change(changed, case):
     """Values that no expression can tell apart are the same."""
     assert case not in changed
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
+@pytest.mark.every_case
 def test_different_values_are_a_change(changed, case):
     """No two values that differ pass for the same, nor those that are equal but not identical."""
     assert case in changed

@@ -64,6 +64,7 @@ def test_a_full_join_and_null_times_are_run_where_the_engine_fails(spark: SparkS
     assert set(differences) == {"null_times"}
 
 
+@pytest.mark.deep
 def test_the_record_limit_is_met_at_the_recorded_step(spark: SparkSession) -> None:
     steps = (left(1, 5), left(2, 6), mark("r.t", 8), right(1, 8), left(3, 7), left(4, 8), left(5, 8))
     case = made_up(*steps, how="inner", max_records=2)

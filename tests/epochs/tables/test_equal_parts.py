@@ -30,6 +30,7 @@ def test_a_backfill_finds_what_differs_and_no_more(loaded: Lake) -> None:
     assert held(loaded) == plain(loaded, JOIN)
 
 
+@pytest.mark.deep
 def test_a_key_that_the_result_has_twice_with_equal_rows_shows(loaded: Lake) -> None:
     loaded.sql("INSERT INTO {result} SELECT * FROM {result} WHERE k = 2")
     with pytest.raises(DuplicateKey, match="the result holds a key more than once"):

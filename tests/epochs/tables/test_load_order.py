@@ -103,6 +103,7 @@ def test_a_foreign_key_join_has_separate_key_ranges(
     assert all(last < first for (_, last), (first, _) in pairwise(ranges))  # type: ignore[operator]
 
 
+@pytest.mark.deep
 def test_three_tables_are_sorted_after_the_join(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BYTES_PER_FILE", 3000)
     sql = "SELECT coalesce(l.i, r.i, m.i) AS i, l.v, r.v AS w, m.s FROM left l FULL JOIN right r ON l.i = r.i "

@@ -226,6 +226,7 @@ def fresh(loaded: Pairs, tmp_path: Path) -> Pairs:
     return Pairs(loaded.spark, loaded.copy(tmp_path / "lake").folder)
 
 
+@pytest.mark.deep
 def test_a_backfill_reconciles_keys_with_nulls(loaded: Pairs, tmp_path: Path) -> None:
     lake = fresh(loaded, tmp_path)
     expected = Counter(lake.rows())
@@ -260,6 +261,7 @@ def test_one_changed_order_of_a_customer_with_many_makes_one_pair(
     only(full(lake).verify(lake.spark, quick=True))
 
 
+@pytest.mark.deep
 def test_published_rows_meet_their_suites(loaded: Pairs, tmp_path: Path) -> None:
     """`validate` knows that parts of the key may be null."""
     lake = fresh(loaded, tmp_path)
@@ -417,6 +419,7 @@ def test_the_gate_finds_rows_whose_old_matches_where_hides(
     only(lake.joins(joins).verify(spark))
 
 
+@pytest.mark.deep
 def test_the_gate_evaluates_no_row_that_is_gone_within_the_epoch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,6 +474,7 @@ def test_the_gate_finds_rows_by_what_they_look_up(
     only(lake.joins(joins).verify(spark))
 
 
+@pytest.mark.deep
 def test_a_pattern_of_nulls_that_merge_leaves_out_breaks_the_epoch(
     loaded: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ def drift(lake: Lake, *statements: str) -> None:
     Pipeline.load(lake.file).run(lake.spark)
 
 
+@pytest.mark.deep
 def test_rows_that_meet_the_condition_are_mended_and_no_others(loaded: Lake) -> None:
     """As they are, or as they are to be; what has come to the sources since is left to the next run."""
     lake, join = loaded, loaded.pipeline()

@@ -59,6 +59,7 @@ def loaded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lak
     return lake
 
 
+@pytest.mark.deep
 def test_every_epoch_moves_the_checksum_by_its_change_set(loaded: Lake, tmp_path: Path) -> None:
     lake = loaded.copy(tmp_path / "lake")
     before = checksum(lake)
@@ -165,6 +166,7 @@ def test_a_result_without_a_recorded_checksum_says_what_helps(loaded: Lake, tmp_
     agrees(lake)
 
 
+@pytest.mark.deep
 def test_the_documented_statement_computes_the_checksum(loaded: Lake) -> None:
     page = (Path(__file__).parents[3] / "lakehouse" / "README.md").read_text()
     (statement,) = [part for part in page.split("```sql\n") if "bit_xor(hash)" in part]

@@ -93,7 +93,6 @@ def test_a_parent_that_is_there_twice_stops_the_epoch(star: Lake, monkeypatch: p
     assert star.version() == version
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize(("changelog", "looked_up_again"), [(False, False), (True, True)])
 def test_one_scan_reads_what_changed_and_what_refers_to_it(
     star: Lake, monkeypatch: pytest.MonkeyPatch, changelog: bool, looked_up_again: bool

@@ -202,6 +202,7 @@ def test_a_first_load_is_the_history_row_by_row_in_the_order_of_its_times(
     assert streams.waits() == sorted(held.row[0] for held in oracle.buffered)
 
 
+@pytest.mark.deep
 def test_an_append_that_upkeep_of_the_table_disturbed_is_tried_again(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,6 +471,7 @@ def test_an_epoch_whose_stage_lost_a_part_is_let_go_by_a_backfill(streams: Strea
     assert (streams.found(), streams.waits()) == ([(1, 9)], [1, 9])
 
 
+@pytest.mark.deep
 def test_no_plan_is_a_product_of_all_rows_with_all_others(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an equality rows meet by buckets of time: no cartesian product, no nested loop, in any query of a run."""
     plans: list[str] = []
