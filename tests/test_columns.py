@@ -191,7 +191,7 @@ def test_a_restore_brings_back_columns_too(tables: Lake, keeps: bool) -> None:
     right_afterwards(lake, pipeline)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_column_renamed_there_and_back_is_the_same_column(tables: Lake) -> None:
     lake, pipeline = tables, tables.pipeline(SQL)
     alter(lake, ("ALTER TABLE {left} RENAME COLUMN w TO y", "ALTER TABLE {left} RENAME COLUMN y TO w"))
@@ -255,7 +255,7 @@ def test_a_join_with_a_stream_waits_for_a_person_and_begins_anew(stream: Lake, c
     assert only(pipeline.run(lake.spark)).outcome == "nothing"
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_stream_whose_columns_were_renamed_there_and_back_runs_on(stream: Lake) -> None:
     lake, pipeline = stream, stream.pipeline(SQL, BY_STREAM)
     alter(lake, ("ALTER TABLE {left} RENAME COLUMN w TO y", "ALTER TABLE {left} RENAME COLUMN y TO w"))
@@ -285,7 +285,7 @@ def test_the_table_kept_of_a_changelog_source_is_reconciled(lake: Lake) -> None:
     assert [report.outcome for report in pipeline.run(lake.spark)] == ["nothing", "nothing"]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_ledger_that_recorded_no_columns_is_read_compared_with_nothing_and_appended_to(tables: Lake) -> None:
     """Of a column changed before the first epoch that recorded columns nothing tells; from then on all is compared."""
     lake, pipeline = tables, tables.pipeline(SQL)

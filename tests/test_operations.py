@@ -93,7 +93,7 @@ def test_a_source_that_was_put_back_from_a_copy_is_another_one(loaded: Lake, tmp
     is_right(loaded)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_copied_lake_goes_on_though_the_times_of_its_files_are_others(loaded: Lake, tmp_path: Path) -> None:
     shutil.copytree(loaded.folder, tmp_path / "copied", copy_function=shutil.copyfile)
     copied = Lake(loaded.spark, tmp_path / "copied")
@@ -102,7 +102,7 @@ def test_a_copied_lake_goes_on_though_the_times_of_its_files_are_others(loaded: 
     is_right(copied)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_where_no_transaction_is_known_the_time_of_a_commit_tells_it_from_another_one(
     loaded: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +174,7 @@ def test_an_open_epoch_whose_tables_lie_elsewhere_is_let_go_by_a_backfill(loaded
     is_right(loaded)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_an_open_epoch_of_a_version_that_recorded_no_writes_is_finished(loaded: Lake) -> None:
     change(loaded)
     left_open(loaded)
@@ -310,7 +310,7 @@ def test_a_ledger_that_lost_a_closing_row_goes_on(loaded: Lake) -> None:
     is_right(loaded)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_ledger_restored_to_an_open_load_goes_on(loaded: Lake) -> None:
     """The run that finishes the load writes what Delta takes for written: its history shows the row that is gone."""
     loaded.sql(f"RESTORE TABLE {{{LEDGER}}} TO VERSION AS OF 1", LEDGER)
@@ -352,7 +352,7 @@ def test_a_constraint_that_a_row_violates_is_named_with_an_example(loaded: Lake)
     is_right(loaded)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_result_that_only_takes_appends_is_named(loaded: Lake) -> None:
     alter(loaded, "result", appendOnly="true")
     change(loaded)
@@ -431,7 +431,7 @@ def test_a_ktable_that_takes_no_changes_is_named_by_a_backfill_too(standard: Lak
     assert held(standard) == plain(standard, JOIN.replace("FROM left", f"FROM {LATEST}"))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_join_that_follows_every_row_goes_on_after_its_ktable_was_reconciled(standard: Lake) -> None:
     """What was deleted of the source is no row that came."""
 

@@ -338,7 +338,7 @@ def follows(lake: Lake, first: Mapping[str, str], second: Mapping[str, str]) -> 
     assert held(lake) == plain(lake, SENSITIVE)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_two_runs_under_two_applications_give_the_result_of_one(sensitive: Lake, tmp_path: Path, number: int) -> None:
     """All settings at once, but for those that exclude each other."""

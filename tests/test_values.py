@@ -326,7 +326,7 @@ def test_a_stream_shows_values_that_the_feed_distorts_as_they_are(fresh: Lake, w
     only(pipeline.verify(fresh.spark))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_too_many_distorted_commits_of_a_table_begin_the_result_anew(
     fresh: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,7 +347,7 @@ def test_too_many_distorted_commits_of_a_table_begin_the_result_anew(
     assert held(fresh, without=POSITIONS) == plain(fresh, sql)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_changelog_source_keeps_values_that_the_feed_distorts(fresh: Lake) -> None:
     row = damaged(fresh)
     sources = {"left": {"key": "t", "kind": "changelog", "order_by": "r"}, "right": "k"}
@@ -374,7 +374,7 @@ def test_two_joins_read_one_changelog_source_as_the_table_that_is_kept_of_it(fre
     assert fresh.rows("result") == fresh.rows("other") == [(1, "a", "x")]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_distorted_event_that_changes_later_is_added_once_as_it_came(fresh: Lake) -> None:
     """`ignore_changes` passes over the later row, whatever its values; one that came in the same run is not lost."""
     fresh.create("left", "k INT, m MAP<STRING, INT>, x INT", f"(1, {BIG.format('u')}, 1)")

@@ -61,7 +61,7 @@ def test_a_star_stays_what_it_was_at_the_first_run(evolving: Lake, sql: str) -> 
     assert planned(lake, pipeline).details == ()
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_new_column_called_as_another_output_is_not_taken_for_it(evolving: Lake) -> None:
     lake, pipeline = evolving, evolving.pipeline(STAR, changelog=True)
     pipeline.run(lake.spark)
@@ -136,7 +136,7 @@ def test_a_column_of_a_star_that_is_another_waits_for_a_person(
     ],
     ids=["renamed", "widened"],
 )
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_select_list_that_makes_the_columns_as_they_are_keeps_the_result(
     evolving: Lake, change: str, items: str, new: str
 ) -> None:

@@ -71,7 +71,7 @@ def without_ages(reports: list[dict[str, Any]]) -> Any:
     return json.loads(re.sub(r'"seconds_behind": [0-9.]+', '"seconds_behind": 0', json.dumps(reports)))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_commands_tell_the_same_story(standard: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     lake = standard
     file = str(lake.file)

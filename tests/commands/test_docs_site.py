@@ -108,7 +108,7 @@ def test_the_pages_are_written_and_clicked_through(
     assert [url for url in asked if not url.startswith("file://")] == []
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_data_docs_are_reached_from_the_overview(
     run_twice: Lake, browser: Chrome, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,7 +149,7 @@ def test_the_policy_of_the_pages_stops_a_script_that_is_not_ours(standard: Lake,
     assert any("Content Security Policy" in line["message"] for line in browser.get_log("browser"))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_data_docs_are_linked_where_they_are_and_other_files_stay(
     standard: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,7 +45,7 @@ def test_before_the_first_load_it_tells_how_many_rows_there_will_be(standard: La
     assert files(standard) == before
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_of_a_stream_it_tells_what_would_be_appended(lake: Lake) -> None:
     """Before its load the rows of its snapshot, later those that recorded epochs lack."""
     lake.create("clicks", "id INT, k INT", "(1, 1), (2, 2), (3, 3)")

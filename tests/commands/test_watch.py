@@ -99,7 +99,7 @@ def test_what_is_no_length_of_time_is_wrong_use(given: str, capsys: pytest.Captu
     assert "is not a duration" in capsys.readouterr().err
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_nothing_grows_from_round_to_round(loaded: Lake) -> None:
     """Views, cached frames and settings are as many after many rounds as after the first."""
     lake, left_behind, stop = loaded, [], Event()
@@ -122,7 +122,7 @@ def test_a_pipeline_is_watched_from_python(loaded: Lake) -> None:
         stop.set()
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_watch_on_the_command_line_says_a_line_a_run_and_stops_clean(loaded: Lake, tmp_path: Path) -> None:
     """SIGTERM lets the run at work finish; the exit code is 0 then."""
     lake, log = loaded, tmp_path / "log"

@@ -236,7 +236,7 @@ def test_oracle_pandas(judge: Judge, rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.deep
+@pytest.mark.slow
 def test_oracle_many_cases(judge: Judge, engine: str) -> None:
     """The same, for many cases in one frame on either engine."""
     _compare(judge, engine, random_rows(random.Random(7), cases=200, size=10))

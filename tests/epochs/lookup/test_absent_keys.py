@@ -228,7 +228,7 @@ def as_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("by_literals", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_gate_finds_what_a_look_up_of_nulls_misses(
     loaded: Readers, monkeypatch: pytest.MonkeyPatch, by_literals: bool
 ) -> None:
@@ -258,7 +258,7 @@ def doubled(read: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
 
 
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_key_with_a_null_that_a_result_holds_twice_stops_the_epoch(
     loaded: Readers, monkeypatch: pytest.MonkeyPatch, few: bool
 ) -> None:

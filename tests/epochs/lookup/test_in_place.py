@@ -51,7 +51,7 @@ def written(lake: Clicks) -> list[tuple[str, str]]:
         test_streams.test_several_tables_and_a_global_one_in_one_statement,
     ],
 )
-@pytest.mark.deep
+@pytest.mark.slow
 def test_rows_are_those_of_a_staged_epoch(claim: Callable[[Clicks], None], clicks: Clicks) -> None:
     claim(clicks)
     assert {mode for _, mode in written(clicks)} == {"append in place"}

@@ -281,7 +281,7 @@ def test_a_replay_that_differs_is_drift(loaded_clicks: Clicks, column: str, valu
         pipeline.verify(lake.spark)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_epochs_are_replayed_as_one_where_their_cuts_allow_it(
     loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,7 +191,7 @@ def test_an_epoch_that_only_moves_a_watermark_makes_the_next_join_emit_what_is_d
     assert [report.outcome for report in join.run(spark)] == ["nothing", "nothing"]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_first_load_takes_what_the_join_before_it_has(shop: Shop) -> None:
     """All rows came before the first run: what can meet meets, and what is due by the recorded watermark is told."""
     spark = shop.spark

@@ -223,7 +223,7 @@ def test_messages_say_what_to_write(lake: Lake, sql: str, told: str) -> None:
         lake.pipeline(sql, SOURCES, further=UPSTREAM)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_changelogs_over_rows_that_may_lack_a_side(spark: SparkSession, tmp_path: Path) -> None:
     """The changelog of the join before is kept without being asked for, and its steps lead to those of this one."""
     lake, script = Readers(spark, tmp_path), random.Random(5)

@@ -100,7 +100,7 @@ def test_times_are_those_of_the_commits(kept: Lake) -> None:
     assert abs(only(rows)["_at"] - committed) < timedelta(milliseconds=1)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_switched_on_later(loaded: Lake) -> None:
     """A result without a changelog is not simply continued with one; a backfill begins it."""
     with pytest.raises(NotLoaded, match="backfill"):
@@ -133,7 +133,7 @@ def test_backfill_appends_each_real_difference(kept: Lake) -> None:
     assert len(logged(kept)) == number, "on a correct result it changes nothing"
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_foreign_row_is_noticed(kept: Lake) -> None:
     """Rows that somebody else appends stop the next epoch; a backfill mends what they say."""
     kept.sql(f"INSERT INTO {kept.at(CHANGELOG)} VALUES (1, 'z', NULL, 'upsert', 'left', 1, 1, current_timestamp())")

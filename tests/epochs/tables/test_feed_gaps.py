@@ -100,7 +100,7 @@ def test_a_file_of_a_feed_that_is_gone_is_said_of_its_source(loaded: Lake) -> No
     only(pipeline.verify(loaded.spark))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_shallow_clone_whose_origin_was_vacuumed_is_unreadable_for_a_backfill_too(lake: Lake) -> None:
     lake.create("origin", "k INT, v STRING", "(1, 'a'), (2, 'b')")
     lake.create("right", "k INT, w STRING", "(1, 'x')")

@@ -176,7 +176,7 @@ def large_ways(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("is_in_order", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_first_load_is_the_history_row_by_row_in_the_order_of_its_times(
     streams: Streams, is_in_order: bool, few: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -567,7 +567,7 @@ def test_soak(streams: Streams) -> None:
     assert found["epochs"] > 1
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_star_goes_on_without_a_new_column_and_what_waits_is_found_again(streams: Streams) -> None:
     """Rows of before and after it meet, and the column is read of neither."""
     spark, join = (
