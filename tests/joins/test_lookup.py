@@ -54,6 +54,7 @@ def oracle(which: str, event: tuple, items: dict, names: dict) -> tuple | None:
 
 
 @pytest.mark.parametrize("which", STATEMENTS)
+@pytest.mark.every_case
 def test_each_row_meets_what_there_was_at_its_position(spark: SparkSession, which: str) -> None:
     """Random histories, whole, cut at random, and one event an epoch: the rows of an oracle in plain Python."""
     join = bound(STATEMENTS[which], KEYS, SCHEMAS, {"events": "stream"})

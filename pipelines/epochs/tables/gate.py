@@ -125,8 +125,9 @@ def gate_tables(
             staged, expected = changes.schema[field.name].dataType.simpleString(), field.dataType.simpleString()
             if staged != expected:
                 return Verdict((f"the stage has {field.name} as {staged}, where the result has {expected}",))
-        read = (sources, prefetched.rows)
-        verdict = gate_change_set(spark, changes, rows, bound.result, base, *read, are_on_driver=held)
+        verdict = gate_change_set(
+            spark, changes, rows, bound.result, base, sources, prefetched.rows, are_on_driver=held
+        )
         findings = verdict.findings
         if (rows or logged) and bound.changelog is not None and is_incremental:
             log, strict, small = stage.get(spark, "changelog"), bound.semantics == "strict", sources.are_small
