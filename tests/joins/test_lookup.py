@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from lakehouse.session import settings
 from pipelines.joins.lookup import as_rows, look_up, whole
-from pipelines.joins.versions import timed
+from pipelines.joins.versions import NEVER, timed
 from pipelines.spec.statement.added_columns import POSITION
 from pipelines.spec.statement.semantics import ALWAYS
 from tests.joins.claims import literal
@@ -91,6 +91,20 @@ def test_of_two_changes_at_one_position_the_later_version_counts(spark: SparkSes
     assert sorted((row["version"], row["position"]) for row in placed.collect()) == [(2, 40), (3, 40), (4, 50)]
     unfloored = timed(changes, "t", ALWAYS)
     assert sorted((row["version"], row["position"]) for row in unfloored.collect()) == [(2, 30), (3, 30), (4, 50)]
+
+
+def test_a_row_at_the_very_position_of_a_change_meets_the_new_row(spark: SparkSession) -> None:
+    join = bound("SELECT e.n, i.v FROM events e LEFT JOIN items i ON e.a = i.id", KEYS, SCHEMAS, {"events": "stream"})
+    events = spark.sql(
+        f"SELECT n, 1 AS a, 'x' AS b, CAST(at AS BIGINT) AS {POSITION} FROM VALUES (1, 19), (2, 20), (3, 21) AS t (n, at)"
+    )
+    versions = spark.sql(
+        "SELECT named_struct('k0', 1) AS key, first AS start, last AS end, "
+        "named_struct('id', 1, 'ref', 'x', 'v', v) AS row "
+        f"FROM VALUES ({ALWAYS}L, 20L, 4), (20L, {NEVER}L, 5) AS t (first, last, v)"
+    )
+    found = look_up(as_rows(events, join.inputs[0]), join.links[0], join, [(), (IntegerType(),)], versions)
+    assert sorted((row["e"]["n"], row["i"]["v"]) for row in found.collect()) == [(1, 4), (2, 5), (3, 5)]
 
 
 def test_half_of_the_keys_null_leave_no_task_with_all_of_them(spark: SparkSession) -> None:
