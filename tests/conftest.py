@@ -21,8 +21,8 @@ settings.load_profile("lakejoin")
 
 
 FOR_TINY_DATA = {
-    "spark.driver.extraJavaOptions": LOCAL_SETTINGS["spark.driver.extraJavaOptions"]
-    + " -XX:ReservedCodeCacheSize=512m",
+    # Two JVMs on two cores: what the second compiler gains it takes from the tests themselves.
+    "spark.driver.extraJavaOptions": LOCAL_SETTINGS["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1",
     # Delta remembers each table for an hour, with plans of some 4 MB: the tables of two thousand tests fill the memory.
     "spark.databricks.delta.delta.log.cacheSize": "20",
     # Delta rebuilds the state of a table in a Spark job with as many tasks.
