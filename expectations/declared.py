@@ -71,7 +71,10 @@ def _finding(result: Any) -> str:
     given = {name: value for name, value in settings.kwargs.items() if name != "batch_id"}
     words = described(settings.type, given)
     if "unexpected_count" in found:
-        some = ", ".join(map(str, found.get("partial_unexpected_list", ())[:EXAMPLES]))
+        values = [
+            value for value in found.get("partial_unexpected_list", ()) if value is not None
+        ]  # a null shows nothing
+        some = ", ".join(map(str, values[:EXAMPLES]))
         words += f": {found['unexpected_count']} of {found['element_count']} rows"
         words += f", for example {some}" if some else ""
     elif "observed_value" in found:

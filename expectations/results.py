@@ -45,6 +45,7 @@ def expectation_result(result: Any) -> ExpectationResult:
     settings, found = result.expectation_config, result.result or {}
     given = {name: value for name, value in settings.kwargs.items() if name != "batch_id"}
     count = found.get("unexpected_count")
+    values = [value for value in found.get("partial_unexpected_list", ()) if value is not None]  # a null shows nothing
     return ExpectationResult(
         expectation=settings.type,
         words=_sentence(settings.rendered_content) or described(settings.type, given),
@@ -52,7 +53,7 @@ def expectation_result(result: Any) -> ExpectationResult:
         is_met=bool(result.success),
         observed=_sentence(result.rendered_content) or json.dumps(found.get("observed_value"), default=str),
         found=f"{count:,} of {found['element_count']:,} rows" if count else "",
-        examples=tuple(map(str, found.get("partial_unexpected_list", ())[:EXAMPLES])),
+        examples=tuple(map(str, values[:EXAMPLES])),
     )
 
 

@@ -3,10 +3,11 @@
 import hashlib
 from pathlib import Path
 
-from lakehouse.address import local_path
-from lakehouse.commit_identity import CommitIdentity
+from lakehouse.address import Address, local_path
+from lakehouse.commit_identity import UNKNOWN, CommitIdentity
 from lakehouse.delta_log import commit_info, commit_line
-from lakehouse.tables import Table
+from lakehouse.engine import Engine
+from lakehouse.tables import Table, find, with_commits_since
 
 
 def commit_identity(table: Table, version: int) -> CommitIdentity:
@@ -15,8 +16,25 @@ def commit_identity(table: Table, version: int) -> CommitIdentity:
     return CommitIdentity(time, _transaction(table, version))
 
 
+def identity_at(engine: Engine, address: Address, version: int) -> CommitIdentity:
+    """
+    Return the identity of the commit that made a version of a table that may have changed since it was looked up.
+
+    A table on this machine is not looked up again: its transaction tells its commits apart.
+    """
+    transaction = _transaction_in(address.path, version)
+    if transaction:
+        return CommitIdentity(None, transaction)
+    table = find(engine, address)
+    return UNKNOWN if table is None else commit_identity(with_commits_since(engine, table, version), version)
+
+
 def _transaction(table: Table, version: int) -> str:
-    folder = local_path(table.location)
+    return _transaction_in(table.location, version)
+
+
+def _transaction_in(location: str, version: int) -> str:
+    folder = local_path(location) if location else None
     if folder is None:
         return ""
     line = commit_line(Path(folder), version)

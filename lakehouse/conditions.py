@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
 
-from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken
+from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken, Unexpected
 from lakehouse.remedies import Remedy
 
 GONE = (
@@ -45,6 +45,12 @@ CONFLICTS = (
     "DELTA_PROTOCOL_CHANGED",
     "A conflicting metadata domain",  # the error of two overwrites of a clustered table; it names no condition
 )
+
+DATA_EXCEPTION = re.compile(r"SQLSTATE: 22\w{3}")
+"""The class of SQLSTATE of conditions about a value: a division by zero, a failing cast, an overflow."""
+
+_FRAGMENT = re.compile(r"== SQL .*?position \d+\) ==\n(.*?)\n( *)(\^+)", re.DOTALL)
+"""The text of an expression in a condition, with the carets below the part that raised."""
 
 _KNOWN = {*GONE, *MISSING, *FEED_OFF, *FEED_SCHEMA}
 
@@ -152,6 +158,44 @@ def is_missing(error: PySparkException) -> bool:
 def is_of_spark(error: Exception) -> bool:
     """Return whether Spark, or the Py4J gateway to it, raised an error."""
     return isinstance(error, PySparkException) or type(error).__module__.startswith("py4j.")
+
+
+def is_about_a_row(error: Exception) -> bool:
+    """Return whether an expression raised for a row: for its values, not for the statement or a table."""
+    return is_of_spark(error) and DATA_EXCEPTION.search(str(error)) is not None
+
+
+def failed_expression(error: Exception) -> str:
+    """Return the expression that raised for a row, as Spark SQL; empty if the condition does not say."""
+    found = _FRAGMENT.search(str(error))
+    if found is None or "\n" in found[1]:
+        return ""
+    return found[1][len(found[2]) : len(found[2]) + len(found[3])]
+
+
+def value_error(error: Exception) -> str:
+    """Return what is wrong with a value, in one sentence: without the expression, and without advice to ignore it."""
+    return re.split(r"\s*(?:If necessary|== SQL)", error_text(error), maxsplit=1)[0]
+
+
+def last_cause(error: BaseException) -> str:
+    """Return what caused an error in the end, in one line: the last cause in a Java stack trace, or its text."""
+    text = str(error).strip()
+    causes = re.findall(r"^(?:Caused by)?: (.+)$", text, re.MULTILINE)
+    line = causes[-1] if causes else next(iter(text.splitlines()), "")
+    return CLASSES.sub("", line)[:500] or line[:500] or type(error).__name__
+
+
+def as_known(error: BaseException, where: str) -> LakejoinError:
+    """Return an error as one of lakejoin: itself, or an `Unexpected` with its last cause."""
+    if isinstance(error, LakejoinError):
+        return error
+    return Unexpected(
+        where,
+        last_cause(error),
+        found=f"an unexpected {type(error).__name__}",
+        hint="run `lakejoin -v COMMAND ...` to print the traceback",
+    )
 
 
 def is_view(error: PySparkException) -> bool:

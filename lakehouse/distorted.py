@@ -24,7 +24,7 @@ from lakehouse.pruning import pruning
 from lakehouse.remedies import Remedy
 from lakehouse.sqltext import numbered, quote
 from lakehouse.tables import Table, read_rows
-from lakehouse.values import PRUNABLE, as_valid_text, identical
+from lakehouse.values import as_valid_text, identical, skips_files
 
 ENTRIES_IN_ORDER = 4
 """Entries. A map of at most this many entries keeps their order in Scala."""
@@ -260,9 +260,7 @@ class Repair:
 
         Only columns are used that the feed does not distort and that are never null in these rows.
         """
-        sound = [
-            name for name, kind in self._columns.items() if isinstance(kind, PRUNABLE) and not _distorted("", kind)
-        ]
+        sound = [name for name, kind in self._columns.items() if skips_files(kind) and not _distorted("", kind)]
         sound = sound[: limits.DISTORTED_COLUMNS]
         if not sound:
             return None

@@ -93,6 +93,18 @@ class DuplicateKey(LakejoinError):
     code = "DUPLICATE_KEY"
 
 
+class RowFailed(LakejoinError):
+    """The statement raises for a row, such as a division by zero; `found` names the row, if it could be found."""
+
+    code = "ROW_FAILED"
+
+
+class Unexpected(LakejoinError):
+    """An error that lakejoin did not foresee; `problem` is its last cause."""
+
+    code = "UNEXPECTED"
+
+
 class Drifted(LakejoinError):
     """`verify` found rows that differ from the join."""
 
@@ -202,6 +214,12 @@ class DefinitionChanged(CannotContinue):
     """The definition of the join differs from the definition of its last epoch."""
 
     code = "DEFINITION_CHANGED"
+
+
+class PastRowFailed(CannotContinue):
+    """The statement raises for a row as it was in between, which the exact changelog needs; it does no longer."""
+
+    code = "PAST_ROW_FAILED"
 
 
 class NotLoaded(CannotContinue):

@@ -18,9 +18,8 @@ from pyspark.sql.types import (
 )
 
 from lakehouse.address import absolute_from, relative_to
-from lakehouse.commit_identity import CommitIdentity
 from lakehouse.entries import Checksum, Entry, Slice, SourceVersions, StreamPosition, UsedColumn
-from lakehouse.ledger_writes import target_row, write_row, writes_of
+from lakehouse.ledger_writes import commit_of, commit_row, target_row, write_row, writes_of
 from lakehouse.times import utc
 
 
@@ -29,6 +28,7 @@ def _struct(**fields: DataType) -> StructType:
 
 
 _TEXT, _NUMBER = StringType(), LongType()
+_COMMIT = _struct(time=TimestampType(), transaction=_TEXT)
 _COUNTS = MapType(_TEXT, _NUMBER)
 
 SCHEMA = _struct(
@@ -49,11 +49,13 @@ SCHEMA = _struct(
             from_epoch=_NUMBER,
             to_epoch=_NUMBER,
             columns=ArrayType(_struct(path=ArrayType(_TEXT), type=_TEXT)),
-            commit=_struct(time=TimestampType(), transaction=_TEXT),
+            commit=_COMMIT,
         )
     ),
     targets=ArrayType(
-        _struct(name=_TEXT, path=_TEXT, table_name=_TEXT, id=_TEXT, base_version=_NUMBER, version=_NUMBER)
+        _struct(
+            name=_TEXT, path=_TEXT, table_name=_TEXT, id=_TEXT, base_version=_NUMBER, version=_NUMBER, commit=_COMMIT
+        )
     ),
     writes=ArrayType(
         _struct(
@@ -114,8 +116,7 @@ def row_of(entry: Entry, storage: str) -> dict[str, Any]:
 
 
 def _source_row(source: SourceVersions) -> dict[str, object]:
-    commit = source.commit
-    return {**asdict(source), "commit": {"time": commit.time, "transaction": commit.transaction}}
+    return {**asdict(source), "commit": commit_row(source.commit)}
 
 
 def entry_of(row: Mapping[str, Any], storage: str) -> Entry:
@@ -145,8 +146,6 @@ def entry_of(row: Mapping[str, Any], storage: str) -> Entry:
 
 def _source(row: Mapping[str, Any]) -> SourceVersions:
     columns = (UsedColumn(tuple(column["path"]), column["type"]) for column in row.get("columns") or ())
-    commit = row.get("commit")
-    time = None if commit is None or commit["time"] is None else utc(commit["time"])
     return SourceVersions(
         row["name"],
         row["id"],
@@ -155,7 +154,7 @@ def _source(row: Mapping[str, Any]) -> SourceVersions:
         row.get("from_epoch") or 0,
         row.get("to_epoch") or 0,
         tuple(columns),
-        CommitIdentity(time, "" if commit is None else commit["transaction"] or ""),
+        commit_of(row),
     )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakehouse.address import Address, absolute_from, relative_to
+from lakehouse.commit_identity import CommitIdentity
+from lakehouse.times import utc
 from lakehouse.writes import (
     CHANGELOG_PART,
     RESULT_PART,
@@ -30,7 +32,21 @@ def target_row(target: TargetVersions, storage: str) -> dict[str, object]:
         "id": target.id,
         "base_version": target.base_version,
         "version": target.version,
+        "commit": commit_row(target.commit),
     }
+
+
+def commit_row(commit: CommitIdentity) -> dict[str, object]:
+    """Return the values of the identity of a commit."""
+    return {"time": commit.time, "transaction": commit.transaction}
+
+
+def commit_of(row: Mapping[str, Any]) -> CommitIdentity:
+    """Return the identity of the commit of a source or of a target; unknown if the row lacks it."""
+    commit = row.get("commit")
+    if commit is None:
+        return CommitIdentity()
+    return CommitIdentity(None if commit["time"] is None else utc(commit["time"]), commit["transaction"] or "")
 
 
 def write_row(write: Write) -> dict[str, object]:
@@ -53,7 +69,7 @@ def writes_of(row: Mapping[str, Any], storage: str) -> tuple[Write, ...]:
 
 def _target(row: Mapping[str, Any], storage: str) -> TargetVersions:
     address = Address(row["name"], absolute_from(storage, row["path"] or ""), row["table_name"] or "")
-    return TargetVersions(address, row["id"], row["base_version"], row["version"])
+    return TargetVersions(address, row["id"], row["base_version"], row["version"], commit_of(row))
 
 
 def _write(row: Mapping[str, Any], target: TargetVersions) -> Write:

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 from lakehouse import limits
 from lakehouse.sqltext import numbered, quote, text
-from lakehouse.values import INTEGRAL, PRUNABLE
+from lakehouse.values import INTEGRAL, skips_files
 
 INTEGRAL_SUFFIX: dict[type[DataType], str] = {ByteType: "Y", ShortType: "S", LongType: "L"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -142,7 +142,7 @@ def pruning(keys: DataFrame, ranges: int | None = None) -> Pruning:
     """
     struct = keys.schema["key"].dataType
     assert isinstance(struct, StructType)
-    kinds = [(place, field.dataType) for place, field in enumerate(struct) if isinstance(field.dataType, PRUNABLE)]
+    kinds = [(place, field.dataType) for place, field in enumerate(struct) if skips_files(field.dataType)]
     if not kinds:
         return Pruning((), 0 if keys.isEmpty() else None)
     flat = keys.select(*(F.expr(carried(f"key.k{place}", kind)).alias(f"k{place}") for place, kind in kinds))

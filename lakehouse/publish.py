@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from lakehouse.address import Address
+from lakehouse.commit_log import commit_identity
 from lakehouse.commits import UPKEEP_OPERATIONS, Commit
 from lakehouse.conditions import is_conflict
 from lakehouse.engine import Engine
@@ -26,8 +27,9 @@ from lakehouse.remedies import Remedy
 from lakehouse.session import settings
 from lakehouse.sqltext import numbered, quote, row_struct
 from lakehouse.stage import Stage, fields_of
-from lakehouse.tables import Table, commits_since, refresh
+from lakehouse.tables import Table, commits_since, refresh, with_commits_since
 from lakehouse.values import is_exact, same
+from lakehouse.writes import TargetVersions
 from lakehouse.writing import write
 
 OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
@@ -104,17 +106,18 @@ def append(
     Returns:
         Whether the rows were computed; Delta itself skips an append that was made before without a word.
     """
-    writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
-    writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
-    writer = writer.option("userMetadata", fence.user_metadata)
+    options = {"txnAppId": fence.app_id, "txnVersion": fence.version, "userMetadata": fence.user_metadata}
 
     def save() -> bool:
         if unless():
             return False
         if address.path:
-            writer.save(address.path)
+            writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
+            writer.options(**options).save(address.path)
+        elif overwrite:  # `saveAsTable` would make another table, without its clustering
+            frame.writeTo(address.table).options(**options).overwrite(F.lit(True))
         else:
-            writer.saveAsTable(address.table)
+            frame.write.format("delta").mode("append").options(**options).saveAsTable(address.table)
         return True
 
     return write(f"load {address.label}", save, address.path)
@@ -149,6 +152,46 @@ def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[st
                 hint=Remedy("inspect this commit, then {take over}", join or label),
             )
     return commits
+
+
+def check_target(engine: Engine, table: Table, recorded: TargetVersions, run_ids: Collection[str], join: str) -> None:
+    """
+    Check that a target is as the last epoch left it: the same history, and no foreign write since.
+
+    Args:
+        engine: What reads the log of the table.
+        table: The current state of the target.
+        recorded: The target, as the last epoch recorded it.
+        run_ids: The runs whose commits are lakejoin's own.
+        join: The join that maintains the table.
+
+    Raises:
+        ForeignWriter: The recorded version is another commit now, because the table was put back from a copy of its
+            files, or a foreign write changed it after this version.
+        CannotContinue: The table has fewer versions than the last epoch recorded.
+    """
+    check_history(engine, table, recorded, join)
+    assert recorded.version is not None
+    check_owner(engine, table, recorded.version, run_ids, join)
+
+
+def check_history(engine: Engine, table: Table, recorded: TargetVersions, join: str) -> None:
+    """
+    Check that the version of a target that the last epoch recorded is still the same commit.
+
+    Raises:
+        ForeignWriter: It is another one.
+    """
+    assert recorded.version is not None, "a committed epoch records the versions of its targets"
+    known = with_commits_since(engine, table, recorded.version)
+    if commit_identity(known, recorded.version).contradicts(recorded.commit):
+        raise ForeignWriter(
+            table.address.label,
+            "this table, which lakejoin maintains, was put back from a copy, or its log was changed",
+            expected=f"the commit of version {recorded.version} that the last epoch recorded",
+            found="another commit with this version",
+            hint=Remedy("{take over}", join),
+        )
 
 
 def merge(

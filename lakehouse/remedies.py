@@ -11,6 +11,12 @@ from dataclasses import dataclass
 Commands = Mapping[str, str]
 """The clause for each action; `{select}` in it stands for the option that selects the join."""
 
+TAKING_SUCH_ROWS = (
+    "let the statement take such rows, by `try_divide(a, b)`, `a / NULLIF(b, 0)`, `try_cast(a AS type)` or "
+    "`try_add(a, b)`"
+)
+"""What to do about a row for which the statement raises."""
+
 OF_TABLES: Commands = {
     "run": "run `lakejoin run{select}`",
     "load": "run `lakejoin backfill{select}` for the first load",
@@ -18,6 +24,9 @@ OF_TABLES: Commands = {
     "take over": "run `lakejoin backfill{select}` to reconcile the table",
     "abandon": "run `lakejoin backfill{select}`, which abandons the epoch and reconciles the result",
     "adopt": "run `lakejoin verify{select}` to compare it with the join, or `lakejoin backfill{select}` to adopt it",
+    "mend": f"correct the row in its source, then run `lakejoin run{{select}}`; or {TAKING_SUCH_ROWS}, then run "
+    "`lakejoin backfill{select}`",
+    "mend past row": "run `lakejoin backfill{select}` to reconcile the result with the sources as they are now",
     "redefine": "`lakejoin backfill --dry-run{select}` counts the rows that a backfill would rewrite; "
     "without `--dry-run` it writes them",
 }

@@ -88,7 +88,9 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     if not any(os.environ.get(name) for name in EXTERNAL_SPARK):
         if importlib.util.find_spec("delta") is None:
             raise LakejoinError(
-                "local session", "Delta Lake for Spark is not installed", hint="run `pip install 'lakejoin[local]'`"
+                "local session",
+                "Delta Lake for Spark is not installed",
+                hint="install lakejoin with its extra `local`, or run `pip install delta-spark==4.4.0`",
             )
         builder = builder.master("local[*]")
         for name, value in {**LOCAL_SETTINGS, **(settings or {})}.items():

@@ -33,6 +33,8 @@ from lakehouse.sqltext import quote, text
 
 INTEGRAL: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)
 PRUNABLE: tuple[type[DataType], ...] = (*INTEGRAL, StringType, DateType, DecimalType, TimestampType, TimestampNTZType)
+DOUBLE_DIGITS = 15
+"""The digits of a number that a double always keeps; other writers hold the statistics of longer ones as doubles."""
 CLUSTERABLE: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType)
 
 DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
@@ -109,6 +111,15 @@ def identical(expression: str, kind: DataType) -> str:
     """
     text = "CAST({} AS STRING)"
     return _rewritten(expression, kind, {FloatType: text, DoubleType: text}, sorts=False)
+
+
+def skips_files(kind: DataType) -> bool:
+    """
+    Return whether literals of a type may decide which files are read, by the statistics in the log.
+
+    A DECIMAL of more than 15 digits may not: delta-rs rounds its smallest and largest values to doubles.
+    """
+    return isinstance(kind, PRUNABLE) and not (isinstance(kind, DecimalType) and kind.precision > DOUBLE_DIGITS)
 
 
 def is_exact(kind: DataType) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from lakehouse.address import Address
+from lakehouse.commit_identity import UNKNOWN, CommitIdentity
 
 Part = Literal["result", "changelog", "state"]
 Mode = Literal["merge", "append", "append in place", "overwrite"]
@@ -29,12 +30,15 @@ class TargetVersions:
         id: Its table id; empty if the epoch creates it.
         base_version: The version that the epoch was computed against; -1 if the epoch creates the table.
         version: The version that the epoch made; None until it is committed.
+        commit: The commit that made `version`, and `base_version` until then; unknown for a new table, and in epochs of
+            earlier versions of lakejoin.
     """
 
     address: Address
     id: str
     base_version: int
     version: int | None = None
+    commit: CommitIdentity = UNKNOWN
 
     @staticmethod
     def of_new(address: Address) -> "TargetVersions":

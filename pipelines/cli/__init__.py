@@ -9,7 +9,7 @@ import click
 from lakehouse.errors import LakejoinError
 from pipelines.cli.commands import cli
 from pipelines.cli.logs import tell
-from pipelines.cli.options import Unexpected, misused
+from pipelines.cli.options import misused
 
 __all__ = ["cli", "job", "main"]
 
@@ -44,7 +44,10 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except Exception as error:
         logging.getLogger("pipelines").debug("unexpected", exc_info=True)
-        tell(Unexpected(error).message, logging.ERROR, code=Unexpected.code, exit_code=1)
+        from lakehouse.conditions import as_known
+
+        known = as_known(error, "lakejoin")
+        tell(known.message, logging.ERROR, code=known.code, exit_code=1)
         return 1
     return code if isinstance(code, int) else 0
 

@@ -1,5 +1,6 @@
 """The progress of joins on stderr: a bar for each join on a terminal, plain lines elsewhere."""
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,8 @@ class Lines(Progress):
     def finished(self, join: str, outcome: str) -> None:
         """Print how a join ended, with JSON logs only: the report on stdout says it to a user."""
         if is_json():
-            tell(f"{join}: {outcome}", join=join, outcome=outcome)
+            level = logging.ERROR if outcome == "failed" else logging.INFO
+            tell(f"{join}: {outcome}", level, join=join, outcome=outcome)
 
 
 class Bars(Progress):

@@ -291,7 +291,8 @@ def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> N
     """
     Write a static site about the joins and their epochs.
 
-    The site needs no server and no network: open the page that is printed. The ledger is the only table that is read.
+    The site needs no server and no network: open the page that is printed. Only the ledger and the logs of
+    the results are read.
     """
     workspace = FileOptions(path, variables).open_without_spark()
     from pipelines.commands.docs import write_docs

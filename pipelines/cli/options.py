@@ -56,20 +56,6 @@ LENGTHS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 """Units of time, in seconds."""
 
 
-class Unexpected(LakejoinError):
-    """An error that lakejoin did not foresee."""
-
-    code = "UNEXPECTED"
-
-    def __init__(self, error: BaseException) -> None:
-        lines = str(error).strip().splitlines() or [""]
-        super().__init__(
-            f"unexpected {type(error).__name__}",
-            lines[0],
-            hint="run `lakejoin -v COMMAND ...` to print the traceback",
-        )
-
-
 class WrongUse(LakejoinError):
     """A command was called with wrong arguments or options."""
 
@@ -208,7 +194,11 @@ def misused(error: click.ClickException, argv: Sequence[str]) -> str:
 def _known(error: BaseException) -> LakejoinError:
     if isinstance(error, KeyboardInterrupt):
         return LakejoinError("lakejoin", "stopped")
-    return error if isinstance(error, LakejoinError) else Unexpected(error)
+    if isinstance(error, LakejoinError):
+        return error
+    from lakehouse.conditions import as_known
+
+    return as_known(error, "lakejoin")
 
 
 def _failed(command: "Command", error: LakejoinError, pipeline: str) -> "Report":

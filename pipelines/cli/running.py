@@ -68,6 +68,7 @@ def report_on_each(
 ) -> "Report":
     """Report on each join and KTable; an error of one goes into its report, and the others follow."""
     workspace = chosen.open_without_spark() if command in ("status", "history") else chosen.open()
+    from lakehouse.conditions import as_known
     from pipelines.report import JoinReport, Report
 
     parts: list[Part] = []
@@ -75,6 +76,6 @@ def report_on_each(
         try:
             with spinner(f"reading {name}", workspace.spark if command == "verify" else None):
                 parts.append(report(workspace, name))
-        except LakejoinError as error:
-            parts.append(JoinReport(join=name, outcome="failed", error=error))
+        except Exception as error:  # whatever it is, the other joins follow
+            parts.append(JoinReport(join=name, outcome="failed", error=as_known(error, name)))
     return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(parts))

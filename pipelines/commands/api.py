@@ -183,7 +183,7 @@ class Pipeline:
 
     def docs(self, spark: SparkSession, folder: str | Path | None = None) -> Path:
         """
-        Write a static site about the joins and their epochs. The ledger is the only table that is read.
+        Write a static site about the joins and their epochs, from the ledger and the logs of the results.
 
         Args:
             spark: The caller's session.

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from expectations.written import as_json
+from lakehouse.conditions import as_known
 from lakehouse.errors import FilesExist, LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.docs import write_docs
@@ -53,8 +54,8 @@ def validate_joins(
         try:
             with looking_at(name):
                 found.append(validate_join(workspace, name, requested, with_results=docs is not None))
-        except LakejoinError as error:
-            found.append(Validation(JoinReport(join=name, outcome="failed", error=error)))
+        except Exception as error:  # whatever it is, the other joins are validated
+            found.append(Validation(JoinReport(join=name, outcome="failed", error=as_known(error, name))))
     if docs is not None:
         tables = [table for one in found for table in _tables(one)]
         write_files(docs, quality_pages(workspace.file.pipeline, tables, datetime.now(UTC)), own_folder=FOLDER)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lakehouse import limits
 from lakehouse.entries import STATE, Entry, JoinHistory, SourceVersions
+from lakehouse.errors import CannotContinue
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.explain import explain
 from pipelines.commands.history import newest
@@ -18,6 +19,7 @@ from pipelines.commands.site import JoinFacts, SiteFacts, SourceFacts, pages, wr
 from pipelines.commands.site.facts import State
 from pipelines.commands.site.pages import DATA_DOCS, INDEX
 from pipelines.commands.status import last_gate
+from pipelines.epochs.targets import fault_of_targets
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.report.wording import moment
 from pipelines.spec import PipelineFile, changelog_fingerprint, fingerprint
@@ -32,7 +34,7 @@ def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     Write the pages about a pipeline.
 
     Args:
-        workspace: The workspace of the pipeline. The ledger is the only table that is read.
+        workspace: The workspace of the pipeline. Only the ledger and the logs of the results are read.
         folder: The folder of the pages; `docs` beside the pipeline file if None.
 
     Returns:
@@ -48,6 +50,8 @@ def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     now, settings = datetime.now(UTC), workspace.deviations
     site = site_of(workspace.file, workspace.nodes(), ledger, now, settings, data_docs=has_data_docs)
     site = _with_verifications(site, workspace.ledger.all_verified())
+    known = [name for name in workspace.nodes() if name in ledger]
+    site = _with_faults(site, {name: fault_of_targets(workspace, name, ledger[name]) for name in known})
     write_files(folder, pages(site))
     return folder / INDEX
 
@@ -60,6 +64,18 @@ def _with_verifications(site: SiteFacts, verified: Mapping[str, Entry]) -> SiteF
         return "" if entry is None or entry.at is None else f"{moment(entry.at)}, epoch {entry.epoch}"
 
     return replace(site, joins=tuple(replace(join, verified=words(join)) for join in site.joins))
+
+
+def _with_faults(site: SiteFacts, faults: Mapping[str, CannotContinue | None]) -> SiteFacts:
+    """Show the joins whose tables are not as their last epoch left them, for which the ledger alone is no witness."""
+
+    def seen(join: JoinFacts) -> JoinFacts:
+        fault = faults.get(join.name)
+        if fault is None or join.state == "broken":
+            return join
+        return replace(join, state="stopped", note=f"{fault.where}: {fault.problem} ({fault.found}); {fault.hint}.")
+
+    return replace(site, joins=tuple(map(seen, site.joins)))
 
 
 def site_of(

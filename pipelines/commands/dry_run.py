@@ -4,8 +4,7 @@ import uuid
 from collections.abc import Collection
 from typing import Any
 
-from lakehouse.conditions import reading
-from lakehouse.errors import LakejoinError
+from lakehouse.conditions import as_known, reading
 from lakehouse.publish import OPERATIONS
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
@@ -46,7 +45,7 @@ def _dry_run(workspace: Workspace, name: str, request: Request) -> JoinReport:
     """Compute what a backfill of a join would write, into a stage that is deleted, and report its counts."""
     watch, kind = Stopwatch(), kind_of(workspace, name)
     try:
-        with kind.naming_commands():
+        with kind.explaining_errors():
             with watch.step("plan"), reading(name):
                 prepared = kind.prepare(request)
             plan = prepared.plan
@@ -55,8 +54,8 @@ def _dry_run(workspace: Workspace, name: str, request: Request) -> JoinReport:
                 return JoinReport(join=name, outcome="nothing", epoch=plan.epoch, reason=reason, dry_run=True)
             with watch.step("compute"), reading(name):
                 counts = _counts(kind, prepared.epoch)
-    except LakejoinError as error:
-        return JoinReport(join=name, outcome="failed", error=error, dry_run=True)
+    except Exception as error:  # whatever it is, the other joins follow
+        return JoinReport(join=name, outcome="failed", error=as_known(error, name), dry_run=True)
     return JoinReport(
         join=name,
         outcome="done",

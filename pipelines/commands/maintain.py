@@ -14,14 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lakehouse.address import Address
+from lakehouse.conditions import as_known
 from lakehouse.entries import CHANGELOG, PUBLISHING, REJECTED, Entry, JoinHistory
-from lakehouse.errors import AnotherRun, LakejoinError
+from lakehouse.errors import AnotherRun
 from lakehouse.ledger import NAME as LEDGER
 from lakehouse.stage import Stage
 from lakehouse.tables import find
 from lakehouse.times import FILE_RETENTION, retention_seconds
 from lakehouse.upkeep import optimize, vacuum
 from pipelines.binding.workspace import DRY_RUNS, Workspace
+from pipelines.epochs.targets import check_targets
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.report.wording import duration, moment
@@ -54,8 +56,8 @@ def _report(workspace: Workspace, name: str, histories: Mapping[str, JoinHistory
     try:
         with watch.step("maintain"):
             counts, details = _maintained(workspace, name, history, histories)
-    except LakejoinError as error:
-        return JoinReport(join=name, outcome="failed", error=error)
+    except Exception as error:  # whatever it is, the other tables are maintained
+        return JoinReport(join=name, outcome="failed", error=as_known(error, name))
     last = history.committed
     return JoinReport(
         join=name,
@@ -81,18 +83,14 @@ def _maintained(
         )
     counts = {"files_removed": 0, "files_added": 0, "files_deleted": 0, "stages_deleted": 0}
     details = []
-    targets = () if history.committed is None else history.committed.targets
+    check_targets(workspace, name, history)
+    last = history.committed
     unread = _oldest_unread(workspace, name, history, histories)
-    for target in targets:
+    for target in () if last is None else last.targets:
         # By its address in the pipeline file: the storage may have been moved since the epoch.
         address = workspace.table(target.address.label)
         table = find(workspace.engine, address)
-        if table is None or table.id != target.id:
-            raise LakejoinError(
-                address.label,
-                "the table is missing, or is not the one that the last epoch wrote",
-                hint=f"run `lakejoin status --select {name}` for details",
-            )
+        assert table is not None, "it is as the last epoch left it"
         counts |= {part: counts[part] + files for part, files in optimize(workspace.engine, table).items()}
         left = _why_kept(address, retention_seconds(table.properties), unread)
         if left:
@@ -118,8 +116,8 @@ def _of_ledger(workspace: Workspace) -> JoinReport:
         with watch.step("maintain"):
             files = optimize(workspace.engine, table)
             counts = {**files, "files_deleted": vacuum(workspace.engine, table)}
-    except LakejoinError as error:
-        return JoinReport(join=LEDGER, outcome="failed", error=error)
+    except Exception as error:
+        return JoinReport(join=LEDGER, outcome="failed", error=as_known(error, LEDGER))
     fields = {"reason": _summary(counts), "counts": counts, "seconds": dict(watch.seconds)}
     return JoinReport(join=LEDGER, outcome="done", strategy="maintain", **fields)
 

@@ -37,7 +37,7 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
     try:
         with reading(name):
             kind = kind_of(workspace, name)
-            with kind.naming_commands():
+            with kind.explaining_errors():
                 prepared = _readable(kind, kind.prepare(NEXT))
         return PlanReport.of(prepared.plan, before, notes_on(prepared.bound), _readers(prepared))
     except NotYetRun as error:

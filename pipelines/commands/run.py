@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable, Collection, Sequence
 
-from lakehouse.errors import GateFailed, LakejoinError, LedgerForgot
+from lakehouse.conditions import as_known
+from lakehouse.errors import GateFailed, LedgerForgot
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.driver import run_join
 from pipelines.epochs.streams.source_progress import common_goal
@@ -77,9 +78,9 @@ def run_in_order(
         stopped = next((report for report in behind if report.outcome in ("failed", "skipped")), None)
         try:
             reports[name] = run(name) if stopped is None else _skipped(name, stopped)
-        except LakejoinError as error:
-            log.info("%s failed", name, exc_info=True)
-            reports[name] = JoinReport(join=name, outcome="failed", error=error)
+        except Exception as error:  # whatever it is, the other joins run
+            log.debug("%s failed", name, exc_info=True)
+            reports[name] = JoinReport(join=name, outcome="failed", error=as_known(error, name))
         progress.finished(name, reports[name].outcome)
     return list(reports.values())
 

@@ -14,18 +14,20 @@ from itertools import pairwise
 from statistics import median
 
 from lakehouse.columns import changed_columns
+from lakehouse.commit_log import commit_identity
 from lakehouse.commits import Commit
 from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, Entry, JoinHistory
 from lakehouse.entries import SourceVersions as Recorded
-from lakehouse.errors import CannotContinue, LakejoinError
+from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
 from lakehouse.remedies import OF_TABLES, Commands, Remedy
-from lakehouse.tables import Table, commits_since, find
+from lakehouse.tables import Table, commits_since, find, with_commits_since
 from lakehouse.times import FILE_RETENTION, retention_seconds
 from pipelines.binding.input_tables import find_input
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of
+from pipelines.epochs.targets import fault_of_targets
 from pipelines.plan.remedies import OF_KTABLES
 from pipelines.report import GateStatus, JoinStatus, SourceStatus
 from pipelines.report.status import State
@@ -68,6 +70,7 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
     if name in file.sources:
         return _status_of_ktable(workspace, name)
     history = workspace.ledger.of(name)
+    fault = fault_of_targets(workspace, name, history)
     last = history.committed
     recorded = {versions.name: versions for versions in last.sources} if last else {}
     names = statement_of(file, name).sources
@@ -78,7 +81,7 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
         observations = tuple(side_by_side.map(look, names, map(recorded.get, names)))
     redefined = last is not None and last.definition != fingerprint(file, name, workspace.deviations)
     commands = kind_of(workspace, name).commands
-    found = judge(name, history, observations, datetime.now(UTC), redefined=redefined, commands=commands)
+    found = judge(name, history, observations, datetime.now(UTC), redefined=redefined, fault=fault, commands=commands)
     verified = workspace.ledger.last_verified(name)
     if verified is None:
         return found
@@ -89,11 +92,13 @@ def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
     """Return the state of a changelog source, from its ledger and its own table, which its epochs read."""
     history = workspace.ledger.of(name)
     last = history.committed
+    fault = fault_of_targets(workspace, name, history)
     table = find(workspace.engine, workspace.source(name))
     observed = _observe(workspace, name, table, last.sources[0] if last else None, reconciles=False)
     definition = changelog_fingerprint(workspace.file, name, workspace.deviations)
     redefined = last is not None and last.definition != definition
-    return judge(name, history, (observed,), datetime.now(UTC), redefined=redefined, commands=OF_KTABLES)
+    now = datetime.now(UTC)
+    return judge(name, history, (observed,), now, redefined=redefined, fault=fault, commands=OF_KTABLES)
 
 
 def judge(
@@ -103,6 +108,7 @@ def judge(
     now: datetime,
     *,
     redefined: bool = False,
+    fault: CannotContinue | None = None,
     commands: Commands = OF_TABLES,
 ) -> JoinStatus:
     """
@@ -114,11 +120,12 @@ def judge(
         observations: Its sources, left before right.
         now: The current time, with a time zone.
         redefined: Whether its definition in the pipeline file has changed since its last epoch.
+        fault: Why a run cannot continue from its tables as they are now; None if it can.
         commands: The commands of its kind, for what to do if the next run cannot continue.
     """
     last = history.committed
     between = seconds_between_runs(history)
-    state = _state(history, observations)
+    state = _state(history, observations, is_stopped=redefined or fault is not None)
     return JoinStatus(
         join=name,
         state=state,
@@ -127,7 +134,7 @@ def judge(
         result_version=last.result.version if last else None,
         sources=tuple(source_status(observed, between, now) for observed in observations),
         last_gate=last_gate(history),
-        note=Remedy(_note(state, history, redefined=redefined), name).by(commands),
+        note=Remedy(_note(state, history, fault, redefined=redefined), name).by(commands),
     )
 
 
@@ -223,6 +230,8 @@ def _observe_input(workspace: Workspace, name: str, recorded: Recorded | None, *
     except LakejoinError as error:
         return ObservedSource(name, None, recorded, problem=error.problem)
     observed = _observe(workspace, name, table, recorded, reconciles=reconciles)
+    if name in workspace.file.joins and not observed.problem and status_of(workspace, name).state == "behind":
+        observed = replace(observed, changed=observed.changed or "it is behind its own sources")
     if recorded is None or not recorded.to_epoch:
         return observed
     history = workspace.ledger.of(name)
@@ -244,8 +253,16 @@ def _observe(
         return ObservedSource(name, table, recorded, problem=f"its change feed is off: set {CHANGE_FEED} = true")
     if recorded is None:
         return ObservedSource(name, table, None)
+    table = with_commits_since(workspace.engine, table, recorded.to_version)
+    if commit_identity(table, recorded.to_version).contradicts(recorded.commit):
+        return ObservedSource(name, table, recorded, problem="it was restored from a copy, or its log was changed")
     try:
         commits = commits_since(workspace.engine, table, recorded.to_version)
+    except FeedUnavailable as error:
+        why = f"{error.problem} ({error.found})"
+        if reconciles:
+            return ObservedSource(name, table, recorded, changed=f"{why}: the next run computes the result in full")
+        return ObservedSource(name, table, recorded, problem=why)
     except CannotContinue as error:
         return ObservedSource(name, table, recorded, problem=f"{error.problem} ({error.found})")
     changed = changed_columns(workspace.engine, table, recorded, commits)
@@ -255,25 +272,29 @@ def _observe(
     return ObservedSource(name, table, recorded, with_data, problem=changed or unrecorded(commits))
 
 
-def _state(history: JoinHistory, observations: tuple[ObservedSource, ...]) -> State:
+def _state(history: JoinHistory, observations: tuple[ObservedSource, ...], *, is_stopped: bool) -> State:
     if history.broken is not None:
         return "broken"
     if history.open is not None:
         return "open"
     if history.committed is None:
         return "not loaded"
+    if is_stopped:
+        return "stopped"
     if any(observed.problem for observed in observations):
         return "unreadable"
     is_behind = any(observed.commits or observed.moved or observed.changed for observed in observations)
     return "behind" if is_behind else "current"
 
 
-def _note(state: State, history: JoinHistory, *, redefined: bool) -> str:
+def _note(state: State, history: JoinHistory, fault: CannotContinue | None, *, redefined: bool) -> str:
     """Return what to do, with actions as in a `Remedy`; empty if nothing has to be done."""
     if state == "broken" and history.broken is not None:
         return f"epoch {history.broken.epoch} is broken: {history.broken.message}; {{abandon}}"
     if state == "open" and history.open is not None:
         return f"epoch {history.open.epoch} is not finished: {{run}}"
+    if fault is not None:
+        return f"{fault.where}: {fault.problem} ({fault.found}); {fault.hint}"
     if redefined:
         return "its definition has changed since its last epoch; {reconcile}"
     return "{reconcile}" if state == "unreadable" else ""

@@ -18,6 +18,7 @@ from pipelines.commands.published_tables import Part, TableSuite, published_betw
 from pipelines.commands.version_ranges import RequestedRange, VersionRange, find_range
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
+from pipelines.epochs.targets import check_targets
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.report.wording import number_of
@@ -59,8 +60,6 @@ def validate_join(
     """
     Validate the tables of a join at their newest versions, or what was published in a range.
 
-    Foreign writes are validated too.
-
     Args:
         workspace: The workspace of the pipeline.
         name: The join.
@@ -74,6 +73,7 @@ def validate_join(
     Raises:
         GateErrored: An expectation could not be evaluated.
         NotLoaded: The join has no committed epoch.
+        ForeignWriter: A table is not as the last epoch left it, so that its rows are nobody's.
         BadRange: The range does not exist.
         FeedUnavailable: What was published in the range is no longer readable.
         LakejoinError: A table is missing.
@@ -103,6 +103,8 @@ def validate_join(
         for finding in verdict.findings
     ]
     error = _failed(name, reason, findings) if findings else None
+    if error is None and requested is None:
+        check_targets(workspace, name, history)
     details = _details(workspace, name, counts, requested)
     report = JoinReport(
         join=name,

@@ -2,6 +2,7 @@
 
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of
+from pipelines.epochs.targets import check_targets
 from pipelines.report import JoinReport
 
 
@@ -14,8 +15,8 @@ def verify_join(workspace: Workspace, name: str, against: str = "", *, quick: bo
         name: The join.
         against: A table to compare instead of the result: its dotted name, or its path, which contains a slash and is
             relative to the pipeline file. It is compared with the join of the newest versions of the sources; so is a
-            result without a committed epoch. Otherwise result and sources are read at the versions of the last
-            committed epoch.
+            result without a committed epoch. Otherwise the newest version of the result is compared with the join of
+            the sources at the versions of the last committed epoch; while an epoch is open, the version that it made.
         quick: Whether to compare only the checksum of the newest version of the result with the checksum in the ledger,
             which reads no source; a success is recorded in the ledger.
 
@@ -25,8 +26,12 @@ def verify_join(workspace: Workspace, name: str, against: str = "", *, quick: bo
 
     Raises:
         Drifted: Rows differ; the message has the numbers and examples, with `quick` the checksums.
+        ForeignWriter: The rows are right, but a table of the join is not as its last epoch left it.
         LakejoinError: A table does not exist, or versions are no longer readable.
     """
     kind = kind_of(workspace, name)
-    with kind.naming_commands():
-        return kind.verify_quickly() if quick else kind.verify(against)
+    with kind.explaining_errors():
+        report = kind.verify_quickly() if quick else kind.verify(against)
+    if not against and not quick:
+        check_targets(workspace, name, workspace.ledger.of(name))
+    return report

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lakehouse.conditions import reading
+from lakehouse.conditions import is_about_a_row, reading
 from lakehouse.entries import Entry
-from lakehouse.errors import AnotherRun, CannotContinue
+from lakehouse.errors import AnotherRun, CannotContinue, PastRowFailed
 from lakehouse.remedies import Remedy
 from lakehouse.session import INTERPRETED, settings
 from pipelines.binding.bound import notes_on
@@ -24,6 +24,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
+from pipelines.epochs.numbering import unused_number
 from pipelines.epochs.recovery import finish_open
 from pipelines.epochs.run_epoch import report_on, run_epoch
 from pipelines.epochs.slices import backfill_in_slices, refuse_open, resume_slices
@@ -53,7 +54,7 @@ def run_join(workspace: Workspace, name: str, request: Request = NEXT, progress:
         LakejoinError: A subclass names what stopped the run; nothing is half applied.
     """
     kind = kind_of(workspace, name)
-    with kind.naming_commands():
+    with kind.explaining_errors():
         watch = Stopwatch(lambda step: progress.step(name, step))
         prepared, finished = _finish_open_and_prepare(kind, request, watch, progress)
         if isinstance(prepared.plan.route, Idle) or (finished is not None and finished.slices):
@@ -96,9 +97,12 @@ def _finish_open_and_prepare(
 
 
 def _prepare(kind: Kind[Any], request: Request, watch: Stopwatch) -> Prepared[Any]:
-    """Plan the next epoch."""
+    """Plan the next epoch. For a backfill its number is one that no table of the join remembers."""
     with _planning(kind, watch):
-        return kind.prepare(request)
+        prepared = kind.prepare(request)
+        if request.backfill is None or isinstance(prepared.plan.route, Idle | Resume):
+            return prepared
+        return unused_number(kind.workspace, prepared)
 
 
 @contextmanager
@@ -152,7 +156,14 @@ def _run(kind: Kind[Any], epoch: Epoch[Any], request: Request, watch: Stopwatch,
         return _by_route(kind, kind.create_targets(epoch), watch, progress)
     except CannotContinue as error:
         again = kind.prepare_around(epoch, request, error)
-        log.warning("%s: %s; computing in full", kind.name, again.plan.reason)
+    except Exception as error:
+        if not is_about_a_row(error):
+            raise
+        failed = kind.row_failed(error)
+        if not isinstance(failed, PastRowFailed):
+            raise failed from error
+        again = kind.prepare_around(epoch, request, failed)
+    log.warning("%s: %s; computing in full", kind.name, again.plan.reason)
     _begin(progress, again.plan, again.epoch.rows_read)
     return _by_route(kind, kind.create_targets(again.epoch), watch, progress)
 

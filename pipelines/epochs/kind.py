@@ -6,16 +6,18 @@ what it is. Loads in place and backfills in slices are for joins of tables; they
 """
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Generic
 
 from expectations.gate import PrefetchedRows, Sources
 from expectations.suites import Suite
 from expectations.validation import Verdict
+from lakehouse.conditions import is_about_a_row, value_error
 from lakehouse.entries import Entry
-from lakehouse.errors import CannotContinue, LakejoinError
-from lakehouse.remedies import OF_TABLES, Commands
+from lakehouse.errors import CannotContinue, LakejoinError, RowFailed
+from lakehouse.remedies import OF_TABLES, Commands, Remedy
 from lakehouse.stage import Stage
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import B, Epoch, Prepared
@@ -58,9 +60,27 @@ class Kind(ABC, Generic[B]):
     only_appends: ClassVar[bool] = False
     """Whether epochs add rows to the result and never change one, so that its rows have no key."""
 
-    def naming_commands(self) -> AbstractContextManager[None]:
-        """Name the commands of this kind in the hints of errors."""
-        return naming_commands(self.name, self.commands)
+    @contextmanager
+    def explaining_errors(self) -> Iterator[None]:
+        """
+        Name the commands of this kind in the hints of errors, and the row of a source for which the statement raises.
+
+        Raises:
+            RowFailed, PastRowFailed: The statement raises for a row.
+        """
+        with naming_commands(self.name, self.commands):
+            try:
+                yield
+            except Exception as error:
+                if not is_about_a_row(error):
+                    raise
+                raise self.row_failed(error) from error
+
+    def row_failed(self, error: Exception) -> LakejoinError:
+        """Return the error for a row for which an expression raises, from Spark's error."""
+        return RowFailed(
+            self.name, "an expression raises for a row", found=value_error(error), hint=Remedy("{mend}", self.name)
+        )
 
     @abstractmethod
     def prepare(self, request: Request) -> Prepared[B]:

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from pyspark.errors import PySparkException
 
-from lakehouse.conditions import first_line, is_missing, is_of_spark
+from lakehouse.commit_log import commit_identity
+from lakehouse.conditions import first_line, is_about_a_row, is_missing, is_of_spark
 from lakehouse.entries import BROKEN, Entry
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, ForeignWriter, LakejoinError
 from lakehouse.feed import CHANGE_FEED
@@ -20,9 +21,14 @@ from pipelines.binding.workspace import Workspace
 T = TypeVar("T")
 
 
+def application(workspace: Workspace, join: str) -> str:
+    """Return the application id under which the epochs of a join are written."""
+    return f"{workspace.ledger.id}/{join}"
+
+
 def fence_of(workspace: Workspace, entry: Entry) -> Fence:
     """Return the fence that marks the commits of an epoch, or of one of its slices."""
-    return Fence(f"{workspace.ledger.id}/{entry.join}", entry.epoch, entry.run_id, entry.slice)
+    return Fence(application(workspace, entry.join), entry.epoch, entry.run_id, entry.slice)
 
 
 def broken(workspace: Workspace, entry: Entry, staged: str, found: str) -> BrokenEpoch:
@@ -75,6 +81,14 @@ def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: b
             found=f"id {table.id}",
             hint=Remedy("{abandon}", join),
         )
+    if commit_identity(table, target.base_version).contradicts(target.commit):
+        raise BrokenEpoch(
+            target.address.label,
+            "the table was put back from a copy while an epoch was open",
+            expected=f"the commit of version {target.base_version} that the epoch was computed against",
+            found="another commit with this version",
+            hint=Remedy("{abandon}", join),
+        )
     if feed and not table.feed_on:
         raise FeedUnavailable(
             target.address.label,
@@ -99,7 +113,7 @@ def run_write(workspace: Workspace, entry: Entry, target: TargetVersions, action
     except Exception as error:
         if not is_open(workspace, entry):
             raise another_run(entry) from error  # the other run deleted the stage
-        if not is_of_spark(error):
+        if not is_of_spark(error) or is_about_a_row(error):
             raise
         if isinstance(error, PySparkException) and is_missing(error) and entry.stage in str(error):
             raise CannotContinue(

@@ -14,7 +14,7 @@ from lakehouse.entries import JoinHistory
 from lakehouse.errors import FeedUnavailable, SchemaBroken
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
-from lakehouse.publish import FENCED, check_owner, run_of
+from lakehouse.publish import FENCED, check_target, run_of
 from lakehouse.refusals import refuse_forgetting
 from lakehouse.remedies import Remedy
 from lakehouse.tables import Table, commits_since, find, with_commits_since
@@ -79,7 +79,9 @@ NO_GAPS: Mapping[str, str] = {}
 
 def target_of(address: Address, table: Table | None) -> TargetVersions:
     """Return a table that an epoch writes, as it is now; the epoch creates it if `table` is None."""
-    return TargetVersions.of_new(address) if table is None else TargetVersions(address, table.id, table.version)
+    if table is None:
+        return TargetVersions.of_new(address)
+    return TargetVersions(address, table.id, table.version, commit=commit_identity(table, table.version))
 
 
 def used_columns(bound: Bound, result: Table | None) -> dict[str, tuple[str, ...]]:
@@ -129,7 +131,9 @@ def source_facts(
         raise _feed_off(table, join, is_loaded=last is not None)
     recorded = next((s for s in last.sources if s.name == name), None) if last and not backfill else None
     commit, columns = commit_identity(table, table.version), columns_in(table.schema, used.get(name, ()))
-    facts = SourceFacts(name, table.id, table.version, columns=columns, commit=commit)
+    defined = workspace.file.sources.get(name)
+    again = defined is not None and defined.on_recreated_source == "reconcile"
+    facts = SourceFacts(name, table.id, table.version, columns=columns, commit=commit, may_be_recreated=again)
     if recorded is None or recorded.id != table.id:
         return facts
     table = with_commits_since(workspace.engine, table, recorded.to_version)
@@ -164,7 +168,7 @@ def check_changelog(
     last = history.committed
     recorded = last.changelog if last is not None else None
     if recorded is not None and recorded.version is not None and not backfill:
-        check_owner(workspace.engine, changelog, recorded.version, history.run_ids(), bound.join.name)
+        check_target(workspace.engine, changelog, recorded, history.run_ids(), bound.join.name)
     check_columns(bound.join.name, "changelog", changelog_schema(bound.columns), changelog.schema, bound.columns_remedy)
 
 
@@ -174,7 +178,7 @@ def check_result(
     """Check that the result is unchanged since the last epoch and has the columns of the join."""
     last = history.committed
     if last is not None and last.result.version is not None and not backfill:
-        check_owner(workspace.engine, result, last.result.version, history.run_ids())
+        check_target(workspace.engine, result, last.result, history.run_ids(), name)
     if not result.feed_on:
         raise FeedUnavailable(
             name,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from lakehouse import limits
+from lakehouse.commit_log import identity_at
 from lakehouse.commits import Commit
 from lakehouse.entries import COMMITTED, PUBLISHING, Entry, SourceVersions
 from lakehouse.publish import OPERATIONS, check_owner, committed_counts, merge
@@ -142,7 +143,14 @@ def _merge(workspace: Workspace, entry: Entry, write: Merge) -> int:
 def close(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
     """Write the committed row of an epoch, whose writes have the new versions, then delete the stage."""
     with watch.step("ledger"):
+        entry = entry.with_versions([_identified(workspace, target) for target in entry.targets])
         committed = workspace.ledger.append(replace(entry, step=COMMITTED, seconds=dict(watch.seconds)))
     if entry.stage:
         Stage(entry.stage).delete()
     return committed
+
+
+def _identified(workspace: Workspace, target: TargetVersions) -> TargetVersions:
+    """Return a table of an epoch with the commit of its new version: a copy may have another one with this number."""
+    assert target.version is not None
+    return replace(target, commit=identity_at(workspace.engine, target.address, target.version))

@@ -30,7 +30,7 @@ from pipelines.epochs.gate import gated
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.open_epoch import is_still
 from pipelines.epochs.publish import close, publishing_entry, write_staged
-from pipelines.epochs.recovery import refuse_elsewhere
+from pipelines.epochs.recovery import is_gone, refuse_elsewhere
 from pipelines.epochs.tables.partial_backfill import subset_of
 from pipelines.epochs.tables.reconcile import check_whole, checksum_at, compute_differences
 from pipelines.plan.checks import check_definition
@@ -97,6 +97,8 @@ def resume_slices(kind: Kind[BoundJoin], history: JoinHistory, watch: Stopwatch,
     try:
         if history.broken is not None:
             raise BrokenEpoch(entry.join, history.broken.message)
+        if is_gone(workspace, entry):
+            raise BrokenEpoch(entry.join, "a table of it was dropped")
         refuse_elsewhere(workspace, entry)
         with reading(entry.join):
             bound = bind_join(workspace, entry.join)

@@ -1,6 +1,6 @@
 """Plan the next epoch of a join. This module reads no table; other modules gather the facts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lakehouse.entries import JoinHistory, SourceVersions
@@ -119,9 +119,7 @@ def _check_changelog(join: str, recorded: TargetVersions | None, changelog: Targ
 
 def _plan_load(join: str, history: JoinHistory, sources: Sequence[SourceFacts]) -> EpochPlan:
     """Plan to compute a result that does not exist, from the whole sources."""
-    ranges = tuple(
-        SourceRange(s.name, s.id, -1, s.version, -1, None, (0, s.epochs[1]), s.columns, s.commit) for s in sources
-    )
+    ranges = tuple(map(_whole, sources))
     return EpochPlan(join, history.next_epoch, "load", "first-load: the result does not exist yet", ranges)
 
 
@@ -139,7 +137,14 @@ def _plan_next(
     sources: Sequence[SourceFacts],
 ) -> EpochPlan:
     """Plan to continue from the versions of the last epoch."""
-    ranges = tuple(_range_after(join, recorded[source.name], source) for source in sources)
+    recreated = [*_recreated(join, refresh, recorded, sources)]
+    ranges = tuple(
+        _whole(source) if source.name in recreated else _range_after(recorded[source.name], source)
+        for source in sources
+    )
+    if recreated:
+        reason = f"source-recreated: {', '.join(recreated)} was created again, or restored from a copy"
+        return EpochPlan(join, history.next_epoch, "reconcile", reason, ranges)
     if not any(source.changed or source.gap or source.has_news for source in sources):
         reason = "no-changes: no commit with data since the last epoch"
         return EpochPlan(join, history.next_epoch, "nothing", reason, ranges, route=Idle())
@@ -149,24 +154,52 @@ def _plan_next(
     return EpochPlan(join, history.next_epoch, strategy, reason, ranges)
 
 
-def _range_after(join: str, before: SourceVersions, source: SourceFacts) -> SourceRange:
-    """Return the versions of a source that follow those of the last epoch; check that it is still the same table."""
-    if source.id != before.id:
-        raise SourceRecreated(
-            join,
-            f"{source.name} was dropped and created again",
-            expected=f"the table with id {before.id}",
-            found=f"id {source.id}",
-            hint=Remedy("{reconcile}", join),
-        )
-    if source.is_restored:
-        raise SourceRecreated(
-            join,
-            f"{source.name} was restored from a copy, or its log was changed",
-            expected=f"version {before.to_version} is the commit that the last epoch read",
-            found="another commit with that version",
-            hint=Remedy("{reconcile}", join),
-        )
+def _recreated(
+    join: str, refresh: Refresh, recorded: Mapping[str, SourceVersions], sources: Sequence[SourceFacts]
+) -> Iterator[str]:
+    """
+    Find the sources that are other tables than the last epoch read, and with which the result may be reconciled.
+
+    Raises:
+        SourceRecreated: It may not: neither `refresh: full` nor the option of the source allows it.
+    """
+    for source in sources:
+        before = recorded[source.name]
+        if source.id == before.id and not source.is_restored:
+            continue
+        if refresh == "full" or (refresh == "auto" and source.may_be_recreated):
+            yield source.name
+        elif source.id != before.id:
+            raise SourceRecreated(
+                join,
+                f"{source.name} was dropped and created again",
+                expected=f"the table with id {before.id}",
+                found=f"id {source.id}",
+                hint=_once_or_always(join, refresh),
+            )
+        else:
+            raise SourceRecreated(
+                join,
+                f"{source.name} was restored from a copy, or its log was changed",
+                expected=f"version {before.to_version} is the commit that the last epoch read",
+                found="another commit with that version",
+                hint=_once_or_always(join, refresh),
+            )
+
+
+def _once_or_always(join: str, refresh: Refresh) -> Remedy:
+    always = "; `on_recreated_source: reconcile` of the source does so by itself" if refresh == "auto" else ""
+    return Remedy(f"{{reconcile}}{always}", join)
+
+
+def _whole(source: SourceFacts) -> SourceRange:
+    """Return the range of a whole source at its newest version."""
+    epochs = (0, source.epochs[1])
+    return SourceRange(source.name, source.id, -1, source.version, -1, None, epochs, source.columns, source.commit)
+
+
+def _range_after(before: SourceVersions, source: SourceFacts) -> SourceRange:
+    """Return the versions of a source that follow those of the last epoch."""
     start = source.data_versions[0] - 1 if source.data_versions else source.version
     read = (source.changed_rows, source.epochs, source.columns, source.commit)
     return SourceRange(source.name, source.id, before.to_version, source.version, start, *read)

@@ -26,6 +26,7 @@ class SourceFacts:
         columns: The columns that the join uses, as of the newest version.
         commit: The commit of the newest version.
         is_restored: Whether the version that the last epoch read is now another commit than the recorded one.
+        may_be_recreated: Whether the result is reconciled by itself with a table that was created again.
     """
 
     name: str
@@ -39,6 +40,7 @@ class SourceFacts:
     columns: tuple[UsedColumn, ...] = ()
     commit: CommitIdentity = UNKNOWN
     is_restored: bool = False
+    may_be_recreated: bool = False
 
     @property
     def has_news(self) -> bool:

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lakehouse.errors import LakejoinError
-from lakehouse.remedies import OF_TABLES, Commands
+from lakehouse.remedies import OF_TABLES, TAKING_SUCH_ROWS, Commands
 
 RECONCILE_KTABLE = (
     "run `lakejoin backfill`, which reconciles the KTable of this source with the current source, "
     "and the joins that read it"
 )
+
+_MEND = f"{TAKING_SUCH_ROWS}, then run `lakejoin backfill --accept{{select}}`, which keeps the rows of the result"
 
 OF_STREAMS: Commands = {
     **OF_TABLES,
@@ -18,7 +20,10 @@ OF_STREAMS: Commands = {
     "`--reset` to recreate it",
     "adopt": "run `lakejoin backfill --reset{select}` to adopt and recreate it",
     "abandon": "run `lakejoin backfill{select}`, which abandons the epoch and appends the rows that the result lacks",
-    "redefine": "run `lakejoin backfill --reset{select}` to recreate the result by the new definition",
+    "mend": _MEND,
+    "mend past row": _MEND,
+    "redefine": "run `lakejoin backfill --reset{select}` to recreate the result by the new definition, or `--accept` "
+    "to keep its rows and to go on by the new definition",
 }
 """The commands for a join with a stream: nothing reconciles it with its current sources, but a reset recreates it."""
 

@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 from pydantic import computed_field
 
+from lakehouse.errors import CannotContinue
 from pipelines.report.explanation import JoinExplanation
 from pipelines.report.facts import Facts, Failure
 from pipelines.report.history import JoinHistoryReport
 from pipelines.report.join_report import JoinReport, PlanReport
 from pipelines.report.query import QueryReport
-from pipelines.report.status import JoinStatus
+from pipelines.report.status import NEEDS_A_PERSON, JoinStatus
 
 Command = Literal[
     "check", "explain", "plan", "run", "backfill", "flush", "verify", "validate", "status", "history", "maintain", "sql"
@@ -41,15 +42,19 @@ class Report(Facts):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def exit_code(self) -> int:
-        """The exit code of the command's error, else of the first join that failed, else 0."""
+        """The exit code of the command's error, else of the first join that failed or needs a person, else 0."""
         parts = (part.error for part in self.joins if isinstance(part, JoinReport))
-        return next((error.exit_code for error in (self.error, *parts) if error is not None), 0)
+        failed = next((error.exit_code for error in (self.error, *parts) if error is not None), 0)
+        waits = any(isinstance(part, JoinStatus) and part.state in NEEDS_A_PERSON for part in self.joins)
+        return failed or (CannotContinue.exit_code if waits else 0)
 
     def text(self) -> str:
         """Render as text."""
         if self.command == "check" and self.error is None:
             return f"{self.pipeline}: no faults; joins: {', '.join(part.join for part in self.joins)}"
         parts = [part.text() for part in self.joins]
+        if not parts and self.query is None:
+            return f"{self.pipeline}: nothing to {self.command}"
         return "\n".join([*parts, *([self.query.text()] if self.query else [])])
 
     def line(self) -> str:

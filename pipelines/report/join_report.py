@@ -24,6 +24,10 @@ SKIPPED_ROWS = {
         "row of the stream was updated or deleted and was ignored",
         "rows of the stream were updated or deleted and were ignored",
     ),
+    "ignored_deletes": (
+        "row of the changelog was deleted and was ignored",
+        "rows of the changelog were deleted and were ignored",
+    ),
     "behind_cut": (
         "row or change arrived after an earlier epoch had read past its time",
         "rows or changes arrived after an earlier epoch had read past their time",
@@ -53,8 +57,8 @@ class JoinReport(Facts):
     validate: what was examined."""
     counts: Mapping[str, int] = {}
     """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys, and files read for look-ups. For
-    a changelog source also late, ties and tombstones. For a join with a stream appended, null_values, ignored_changes
-    and behind_cut. For a join of two streams also late, buffered (the buffered rows after the epoch),
+    a changelog source also late, ties, tombstones and ignored_deletes. For a join with a stream appended, null_values,
+    ignored_changes and behind_cut. For a join of two streams also late, buffered (the buffered rows after the epoch),
     buffered_inserted, buffered_updated and buffered_deleted. For verify the rows expected, missing and surplus, and the
     epochs replayed; for `verify --quick` rows. For validate rows and expectations. For maintain files_removed,
     files_added, files_deleted and stages_deleted."""

@@ -6,7 +6,9 @@ from typing import Literal
 from pipelines.report.facts import Facts
 from pipelines.report.wording import duration, moment, number_of
 
-State = Literal["current", "behind", "not loaded", "open", "broken", "unreadable"]
+State = Literal["current", "behind", "not loaded", "open", "broken", "unreadable", "stopped"]
+NEEDS_A_PERSON = ("broken", "unreadable", "stopped")
+"""The states in which the next run stops: a person has to act."""
 
 
 class SourceStatus(Facts):
@@ -77,7 +79,8 @@ class JoinStatus(Facts):
     join: str
     """The name of the join."""
     state: State
-    """current, behind, not loaded, open (an epoch is not finished), broken or unreadable."""
+    """current, behind, not loaded, open (an epoch is not finished), broken, unreadable (a source), or stopped (its
+    tables or its definition are not as its last epoch left them). After the last three the exit code is 4."""
     epoch: int
     """The number of the last committed epoch; 0 before the load."""
     committed_at: datetime | None

@@ -96,7 +96,7 @@ def test_of_two_changes_at_one_position_the_later_version_counts(spark: SparkSes
 def test_a_row_at_the_very_position_of_a_change_meets_the_new_row(spark: SparkSession) -> None:
     join = bound("SELECT e.n, i.v FROM events e LEFT JOIN items i ON e.a = i.id", KEYS, SCHEMAS, {"events": "stream"})
     events = spark.sql(
-        f"SELECT n, 1 AS a, 'x' AS b, CAST(at AS BIGINT) AS {POSITION} FROM VALUES (1, 19), (2, 20), (3, 21) AS t (n, at)"
+        f"SELECT n, 1 AS a, 'x' AS b, at AS {POSITION} FROM VALUES (1, 19L), (2, 20L), (3, 21L) AS t (n, at)"
     )
     versions = spark.sql(
         "SELECT named_struct('k0', 1) AS key, first AS start, last AS end, "

@@ -94,6 +94,18 @@ STRATEGIES: dict[str, tuple[Found, str, str, Route]] = {
         "feed-gap: left: gone",
         Staged(),
     ),
+    "a source created again, computed in full": (
+        Found(sources=(replace(NEW, id="other"), RIGHT), refresh="full"),
+        "reconcile",
+        "source-recreated: left",
+        Staged(),
+    ),
+    "a source restored that may be created again": (
+        Found(sources=(replace(LEFT, is_restored=True, may_be_recreated=True), RIGHT)),
+        "reconcile",
+        "source-recreated: left",
+        Staged(),
+    ),
     "another column": (
         Found(sources=(replace(NEW, changed="v is wider", gap="gone"), RIGHT)),
         "reconcile",

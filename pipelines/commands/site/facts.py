@@ -7,8 +7,8 @@ from typing import Literal
 from lakehouse.entries import SourceVersions
 from pipelines.report import EpochReport
 
-State = Literal["committed", "rejected", "redefined", "open", "broken", "not loaded"]
-"""The state of a join, from its ledger and the pipeline file; tables are not read."""
+State = Literal["committed", "rejected", "redefined", "open", "broken", "stopped", "not loaded"]
+"""The state of a join, from its ledger, the pipeline file and the logs of its tables."""
 
 
 @dataclass(frozen=True)

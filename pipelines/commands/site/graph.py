@@ -104,7 +104,7 @@ def _node(node: Node, layout: Layout) -> ET.Element:
         element("text", fitted(node.name, room, NAME), class_="name", x=x + PADDING, y=y + 20),
         element("text", fitted(_kind(node), room, KIND), class_="kind", x=x + PADDING, y=y + 36),
     )
-    shape = f"node kind-{node.kind}"
+    shape = f"node kind-{node.kind}" + (f" state-{node.state.replace(' ', '-')}" if node.state else "")
     return element("a", *drawn, class_=shape, href=node.page) if node.page else element("g", *drawn, class_=shape)
 
 

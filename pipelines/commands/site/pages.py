@@ -26,6 +26,7 @@ STEPS = {
     "redefined": "its definition has changed since its last epoch",
     "open": "an epoch is not finished",
     "broken": "the commit of an epoch differs from what was staged; it needs your decision",
+    "stopped": "its tables are not as its last epoch left them; it needs your decision",
     "not loaded": "it has no epoch yet",
 }
 """The meaning of the states of a join."""

@@ -41,8 +41,8 @@ def compute_ktable(workspace: Workspace, epoch: Epoch[BoundKTable], stage: Stage
     Returns:
         Counts: read (raw rows), null_keys (raw rows without a key), late (raw rows that are older than the existing
         row), ties (raw rows that lost to another one of their commit and order), touched (keys of the raw rows),
-        inserted, updated, deleted (only if the KTable is reconciled: a tombstone is a row), unchanged, and tombstones
-        (among inserted and updated).
+        inserted, updated, deleted (only if the KTable is reconciled: a tombstone is a row), unchanged, tombstones
+        (among inserted and updated), and ignored_deletes (deleted raw rows, under `ignore_deletes`).
 
     Raises:
         CannotContinue: A commit of the source changed or deleted rows.
@@ -61,14 +61,15 @@ def _compute(workspace: Workspace, epoch: Epoch[BoundKTable], scratch: Scratch) 
         predicate = wanted.predicate(key)
         held = held.where("false") if wanted.keys == 0 else held if predicate is None else held.where(predicate)
     judged = Observation()
-    against = held.where("false") if plan.strategy == "reconcile" else held
+    forgets = plan.strategy == "reconcile" and not bound.spec.ignore_deletes
+    against = held.where("false") if forgets else held
     changes = latest(candidate_rows, against, key).observe(
         judged,
         F.count(F.lit(1)).alias("touched"),
         F.sum("late").alias("late"),
         F.sum("ties").alias("ties"),
     )
-    if plan.strategy == "reconcile":
+    if forgets:
         expected = changes.select("after.*").select(*map(quote, held.columns))  # the source may order them differently
         changes = differing(held, expected, key, None)
     result = changes.where("op IS NOT NULL").select("op", "key", "before", "after")
@@ -80,21 +81,23 @@ def _compute(workspace: Workspace, epoch: Epoch[BoundKTable], scratch: Scratch) 
 
 def _candidates(workspace: Workspace, epoch: Epoch[BoundKTable], scratch: Scratch) -> tuple[DataFrame, dict[str, int]]:
     """
-    Return the newest raw row of each key, and the counts read and null_keys.
+    Return the newest raw row of each key, and the counts read, null_keys and ignored_deletes.
 
     Raises:
         CannotContinue: A commit of the source changed or deleted rows.
     """
     bound, plan, seen = epoch.bound, epoch.plan, Observation()
     kinds = {name: bound.source.schema[name].dataType for name in bound.spec.columns}
+    expected = "'insert', 'delete'" if bound.spec.ignore_deletes else "'insert'"
     rows = _raw_rows(workspace, epoch).observe(
         seen,
         F.count(F.lit(1)).alias("read"),
         F.count(F.expr(f"IF({null_key(bound.spec.key)}, 1, NULL)")).alias("null_keys"),
-        F.min(F.expr(f"IF(_change_type = 'insert', NULL, {VERSION})")).alias("altered"),
+        F.min(F.expr(f"IF(_change_type IN ({expected}), NULL, {VERSION})")).alias("altered"),
+        F.count_if(F.expr("_change_type = 'delete'")).alias("ignored_deletes"),
         F.count_if(F.expr(distortion(kinds))).alias("distorted"),
     )
-    found = scratch.keep("candidates", candidates(rows, bound.spec))
+    found = scratch.keep("candidates", candidates(rows.where("_change_type <> 'delete'"), bound.spec))
     facts = dict(seen.get)
     altered, distorted = facts.pop("altered"), facts.pop("distorted")
     if altered is not None:
@@ -124,10 +127,21 @@ def _altered(workspace: Workspace, epoch: Epoch[BoundKTable], version: int) -> C
     (versions,) = plan.sources
     commits = commits_since(workspace.engine, bound.source, versions.from_version)
     operation = next(commit.operation for commit in commits if commit.version == version)
+    lost = _lost_keys(workspace, bound, plan.result.base_version)
+    keeps = "set `ignore_deletes: true` on the source, if old rows of its log were trimmed, then {run}; or "
     return CannotContinue(
         plan.join,
         "a commit of this changelog source changed or deleted rows",
         expected="only appended rows",
-        found=f"{operation} in version {version}",
-        hint=Remedy("{reconcile}"),
+        found=f"{operation} in version {version}; the source has no row of {lost:,} keys of the KTable any more",
+        hint=Remedy((keeps if lost else "") + "{reconcile}" + (f" and deletes the {lost:,} keys" if lost else "")),
     )
+
+
+def _lost_keys(workspace: Workspace, bound: BoundKTable, version: int) -> int:
+    """Count the keys of a KTable of which its source has no row: a reconciliation deletes them."""
+    key = bound.spec.key
+    columns = [F.col(quote(name)) for name in key]
+    held = read(workspace.spark, bound.result, version).where(f"NOT {DELETED}").select(*columns)
+    present = read_rows(workspace.spark, bound.source, bound.source.version).select(*columns)
+    return held.exceptAll(present.distinct()).count()

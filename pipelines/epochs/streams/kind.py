@@ -13,8 +13,10 @@ from lakehouse.entries import Entry
 from lakehouse.errors import LakejoinError
 from lakehouse.remedies import Commands
 from lakehouse.stage import Stage
+from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch, Prepared
+from pipelines.epochs.failing_rows import row_failed
 from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.scratch import Scratch
 from pipelines.epochs.streams.load_clocks import clocks_of_load
@@ -59,6 +61,10 @@ class StreamKind(Kind[BoundJoin]):
         if request.resets:
             return plan_reset(self.workspace, prepared)
         return plan_replay(self, prepared, asked.remedy)
+
+    def row_failed(self, error: Exception) -> LakejoinError:
+        """See `Kind.row_failed`; the row is searched for in the sources as they are now."""
+        return row_failed(self.workspace, bind_join(self.workspace, self.name), error)
 
     def verify(self, against: str = "") -> JoinReport:
         """See `Kind.verify`: the recorded epochs computed once more."""

@@ -8,7 +8,7 @@ from lakehouse.commit_log import commit_identity
 from lakehouse.creation import create
 from lakehouse.entries import STATE, Entry, JoinHistory
 from lakehouse.errors import ForeignWriter, NotLoaded
-from lakehouse.publish import check_owner
+from lakehouse.publish import check_target
 from lakehouse.refusals import refuse_forgetting
 from lakehouse.remedies import Remedy
 from lakehouse.tables import Table, commits_since, get
@@ -200,7 +200,7 @@ def checked_state(
     check_is_still(name, "the table of buffered rows", None if table is None else table.id, recorded.id, hint)
     assert table is not None
     try:
-        check_owner(workspace.engine, table, recorded.version, history.run_ids(with_abandoned=True), name)
+        check_target(workspace.engine, table, recorded, history.run_ids(with_abandoned=True), name)
     except ForeignWriter as error:  # only a reset recreates the buffered rows
         raise ForeignWriter(
             error.where, error.problem, expected=error.expected, found=error.found, hint=hint

@@ -78,13 +78,22 @@ class Replay:
         kind: The kind of the join, which computes the rows of an epoch.
         version: The version of the result to compare; the newest if None.
         bound: The join; None to bind it.
+        is_accepted: Whether the rows are accepted as they are, whichever definition made them, so that none is computed
+            again.
 
     Raises:
         NotYetRun: Another join that it reads has no epoch.
         CannotContinue: The join has no epoch, or its definition has changed.
     """
 
-    def __init__(self, kind: Replayable, version: int | None = None, bound: BoundJoin | None = None) -> None:
+    def __init__(
+        self,
+        kind: Replayable,
+        version: int | None = None,
+        bound: BoundJoin | None = None,
+        *,
+        is_accepted: bool = False,
+    ) -> None:
         self._kind, name = kind, kind.name
         workspace = self._workspace = kind.workspace
         self.bound = bound or bind_join(workspace, name)
@@ -99,7 +108,12 @@ class Replay:
                 hint=f"move the table at the address of the result away, then run `lakejoin run --select {name}`",
             )
         hint = f"run `lakejoin backfill --reset --select {name}` to recreate the result"
-        check_definition(name, self.bound.definition, last.definition, hint)
+        read_before = {source.name for source in last.sources}
+        reads_others = read_before != {
+            table.address.label for table in (*self.bound.sources, *self.bound.logs.values())
+        }
+        if not is_accepted or reads_others:
+            check_definition(name, self.bound.definition, last.definition, hint)
         self.last = last
         self.version = get(workspace.engine, self.bound.result).version if version is None else version
         self.held = read(workspace.spark, self.bound.result, self.version)
@@ -257,7 +271,7 @@ def plan_replay(kind: Replayable, prepared: Prepared[BoundJoin], remedy: Decisio
         CannotContinue: As `Replay` raises it.
     """
     bound, plan, history = prepared.epoch.bound, prepared.plan, prepared.history
-    last = Replay(kind, plan.result.base_version, bound).last
+    last = Replay(kind, plan.result.base_version, bound, is_accepted=bool(remedy)).last
     plan = replace(plan, sources=tuple(map(SourceRange.nothing_after, last.sources)))
     stream = StreamInput(last.clocks)
     if remedy:

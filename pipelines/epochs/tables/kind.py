@@ -7,12 +7,14 @@ from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.creation import create
 from lakehouse.entries import Entry
-from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken
+from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, PastRowFailed, SchemaBroken
 from lakehouse.stage import Stage
 from lakehouse.tables import get
 from lakehouse.writes import CHANGELOG_PART, Append, TargetVersions, Write, written
+from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch, Prepared
+from pipelines.epochs.failing_rows import row_failed
 from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.tables.compute import compute_changes
 from pipelines.epochs.tables.gate import gate_tables, prefetch
@@ -59,12 +61,16 @@ class TablesKind(Kind[BoundJoin]):
 
     def prepare_around(self, epoch: Epoch[BoundJoin], request: Request, error: CannotContinue) -> Prepared[BoundJoin]:
         """See `Kind.prepare_around`; an epoch whose feeds cannot be read is computed in full."""
-        if not isinstance(error, FeedUnavailable | SchemaBroken):
+        if not isinstance(error, FeedUnavailable | SchemaBroken | PastRowFailed):
             raise error
         is_computing = self.workspace.ledger.of(self.name).open is None
         if epoch.plan.strategy == "incremental" and error.where == self.name and is_computing:
             check_sources(self.workspace, epoch.bound)  # no feed is named: it may be a source itself
         return prepare_around(self.workspace, epoch, error)
+
+    def row_failed(self, error: Exception) -> LakejoinError:
+        """See `Kind.row_failed`; the row is searched for in the sources as they are now."""
+        return row_failed(self.workspace, bind_join(self.workspace, self.name), error)
 
     def verify(self, against: str = "") -> JoinReport:
         """See `Kind.verify`: the recorded versions joined once more, and the last rows of the changelog."""

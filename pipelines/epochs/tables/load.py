@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from expectations.gate import gate_loaded, gate_loaded_pairs
 from expectations.validation import Verdict, import_in_background
 from lakehouse.checksums import Watched, has_checksum
-from lakehouse.conditions import reading
+from lakehouse.conditions import is_about_a_row, reading, value_error
 from lakehouse.creation import create, drop
 from lakehouse.entries import ABANDONED, REJECTED_LOAD, Checksum, Entry
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
@@ -72,17 +72,26 @@ def resume_load(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry |
                 return _write_load(workspace, at_recorded(bound, entry.sources), entry, watch)
         except (FeedUnavailable, SourceRecreated):
             log.warning("%s: the versions of the interrupted load are gone; starting the load again", entry.join)
-    _drop(workspace, entry)
     why = "the interrupted load cannot be repeated: its versions are gone, or the definition has changed"
-    workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
+    _abandon(workspace, entry, why)
     return None
+
+
+def _abandon(workspace: Workspace, entry: Entry, why: str) -> None:
+    _drop(workspace, entry)
+    workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
 
 
 def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Stopwatch) -> Entry:
     """Create the result, fill it in one commit, run its gate on the table, and write the committed row."""
-    spark, engine, ledger = workspace.spark, workspace.engine, workspace.ledger
+    spark, engine = workspace.spark, workspace.engine
     with watch.step("load"):
-        watched = _write_rows(workspace, bound, entry)
+        try:
+            watched = _write_rows(workspace, bound, entry)
+        except Exception as error:
+            if is_about_a_row(error):  # at these versions the load can never end
+                _abandon(workspace, entry, value_error(error))
+            raise
         table = get(engine, bound.result)
         commits = check_owner(engine, table, 0, {entry.run_id})
     commit = next((commit for commit in commits if commit.metadata == entry.run_id and commit.changes_data), None)
@@ -94,9 +103,8 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
             loaded = partial(read, spark, bound.result, commit.version)
             verdict, warned = gate_of_yours(workspace, entry.join, loaded)
     if not verdict.passed:
-        _drop(workspace, entry)
         message = "; ".join(verdict.findings)
-        ledger.append(replace(entry, step=ABANDONED, message=f"{REJECTED_LOAD}{message}"))
+        _abandon(workspace, entry, f"{REJECTED_LOAD}{message}")
         raise GateFailed(entry.join, "the loaded result did not pass its gate and was dropped", found=message)
     found = committed_counts(engine, table, commit)
     counts = {**entry.counts, "inserted": 0, **(found or {})}

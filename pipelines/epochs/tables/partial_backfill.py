@@ -8,9 +8,9 @@ from pyspark.errors import AnalysisException
 from lakehouse.entries import Entry
 from lakehouse.errors import ForeignWriter, LakejoinError, NotLoaded
 from lakehouse.feed import read_feed
-from lakehouse.publish import check_owner
+from lakehouse.publish import check_history, check_target
 from lakehouse.remedies import Remedy
-from lakehouse.tables import find, read
+from lakehouse.tables import find, get, read
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
@@ -90,7 +90,7 @@ def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared[
     found = find(workspace.engine, bound.changelog)
     check_is_still(name, "the changelog", None if found is None else found.id, recorded.id, Remedy("{reconcile}", name))
     assert found is not None
-    check_owner(workspace.engine, found, recorded.version, prepared.history.run_ids(), name)
+    check_target(workspace.engine, found, recorded, prepared.history.run_ids(), name)
 
 
 def subset_of(workspace: Workspace, epoch: Epoch[BoundJoin], *conditions: Condition) -> Subset | None:
@@ -140,6 +140,7 @@ def _check_rest(
 ) -> None:
     """Check that the part of the result that stays as it is has no foreign writes."""
     recorded, version = last.result.version, prepared.plan.result.base_version
+    check_history(workspace.engine, get(workspace.engine, bound.result), last.result, bound.join.name)
     if recorded is None or version <= recorded:
         return
     written = read_feed(workspace.spark, bound.result, recorded, version, bound.columns.fieldNames())

@@ -1,8 +1,9 @@
 """Plan one epoch of a join of tables."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from lakehouse.errors import FeedUnavailable, SchemaBroken
+from lakehouse.errors import FeedUnavailable, PastRowFailed, SchemaBroken
 from lakehouse.writes import CHANGELOG_PART, RESULT_PART, Append, Merge
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
@@ -72,7 +73,7 @@ def prepare(
 
 
 def prepare_around(
-    workspace: Workspace, epoch: Epoch[BoundJoin], error: FeedUnavailable | SchemaBroken
+    workspace: Workspace, epoch: Epoch[BoundJoin], error: FeedUnavailable | SchemaBroken | PastRowFailed
 ) -> Prepared[BoundJoin]:
     """
     Plan an epoch in full that replaces an incremental one, which could not read a feed.
@@ -93,4 +94,6 @@ def prepare_around(
     again = prepare(workspace, name, gaps=why)
     if again.plan.strategy != "reconcile":
         raise error
+    if isinstance(error, PastRowFailed):
+        return replace(again, plan=replace(again.plan, reason=f"past-row-failed: {error.problem}"))
     return again

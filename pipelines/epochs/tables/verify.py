@@ -12,7 +12,7 @@ from lakehouse.conditions import reading
 from lakehouse.entries import Checksum, Entry
 from lakehouse.errors import Drifted, SchemaBroken
 from lakehouse.sqltext import quote
-from lakehouse.tables import get, read
+from lakehouse.tables import find, get, read
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
@@ -87,7 +87,10 @@ def verify_tables(workspace: Workspace, name: str, against: str = "") -> JoinRep
 def _compared(workspace: Workspace, name: str, against: str) -> _Compared:
     """Find the table to compare, and the versions of the sources that it should be the join of."""
     bound = bind_join(workspace, name)
-    last = None if against else workspace.ledger.of(name).committed
+    found = None if against else find(workspace.engine, bound.result)
+    newest = -1 if found is None else found.version  # before the ledger, which has every epoch up to it
+    history = workspace.ledger.of(name)
+    last = None if against else history.committed
     if last is None:
         address = _address(workspace, against) if against else bound.result
         return _Compared(bound, address, get(workspace.engine, address).version, None)
@@ -95,6 +98,8 @@ def _compared(workspace: Workspace, name: str, against: str) -> _Compared:
     check_definition(name, bound.definition, last.definition, hint)
     version = last.result.version
     assert version is not None, "a committed epoch records the version of its result"
+    if history.open is None:
+        version = max(version, newest)
     schema = read(workspace.spark, bound.result, version).schema
     check_columns(name, "result", bound.columns, schema, bound.columns_remedy)
     return _Compared(at_recorded(bound, last.sources), bound.result, version, last)

@@ -29,6 +29,7 @@ from pipelines.spec.file.options import (
     Lateness,
     Name,
     OnFailedGate,
+    OnRecreatedSource,
     Optimizations,
     Refresh,
     Semantics,
@@ -98,8 +99,18 @@ class Source(Part):
     """
     tombstone: Text | None = None
     """For a changelog: a SQL condition over its columns that is true for rows that delete their key."""
+    ignore_deletes: StrictBool = False
+    """
+    For a changelog: skip and count deleted rows, instead of failing, where old rows of the log are trimmed: no key is
+    deleted by it.
+    """
     null_value: Text | None = None
     """For a stream: a SQL condition over its columns that is true for rows without a value: ignored, but counted."""
+    on_recreated_source: Annotated[OnRecreatedSource, Choice] = "fail"
+    """
+    What a join of tables does whose source was created again, or restored from a copy: `fail` stops it until a
+    backfill, `reconcile` compares the result with the new table by itself. Under `refresh: full` it always reconciles.
+    """
     ignore_changes: StrictBool = False
     """For a stream: skip and count updated and deleted rows, instead of failing."""
 

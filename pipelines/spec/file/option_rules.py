@@ -8,7 +8,10 @@ the file. The models apply the same rules, for values that are created without a
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-OWNERS = {"watermarks": "stream", "null_value": "stream", "ignore_changes": "stream", "tombstone": "changelog"}
+OWNERS = {
+    **dict.fromkeys(("watermarks", "null_value", "ignore_changes"), "stream"),
+    **dict.fromkeys(("tombstone", "ignore_deletes"), "changelog"),
+}
 """Options that only one kind of source has."""
 
 
@@ -62,6 +65,8 @@ def source_misfits(options: Mapping[str, Any], kind: str | None) -> Iterator[Mis
     if kind is None:
         return
     foreign = [f"`{option}`" for option, owner in OWNERS.items() if options.get(option) and kind != owner]
+    if kind != "table" and options.get("on_recreated_source") == "reconcile":
+        foreign.append("`on_recreated_source`")
     if foreign:
         yield Misfit(f"{', '.join(foreign)}: not an option of a source of kind {kind}")
     if kind == "changelog" and options.get("order_by") is None:

@@ -20,6 +20,7 @@ SourceKind = Literal["table", "global_table", "stream", "changelog"]
 Semantics = Literal["strict", "kafka", "kafka-0.10.2", "kafka-0.10.0"]
 Refresh = Literal["auto", "incremental", "full"]
 OnFailedGate = Literal["fail", "warn"]
+OnRecreatedSource = Literal["fail", "reconcile"]
 
 
 def _or_variable(schema: JsonDict) -> None:

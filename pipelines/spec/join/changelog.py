@@ -22,6 +22,7 @@ class Changelog:
         tombstone: A Spark SQL condition that is true for rows that delete their key.
         columns: The columns of its KTable without `_deleted` and `_order`: the key, then the others in the order of the
             table.
+        ignore_deletes: Whether to skip deleted rows of the source, instead of failing.
     """
 
     source: str
@@ -29,6 +30,7 @@ class Changelog:
     order: str
     tombstone: str
     columns: tuple[str, ...]
+    ignore_deletes: bool = False
 
 
 def changelogs(file: PipelineFile, names: Collection[str]) -> list[str]:
@@ -85,4 +87,4 @@ def bind_changelog(name: str, source: Source, columns: Sequence[str]) -> Changel
         raise PipelineFileError(name, [*faults, *found])
     key = tuple(real[column.lower()] for column in source.key)
     rest = tuple(column for column in columns if column not in key)
-    return Changelog(name, key, real[source.order_by.lower()], tombstone.sql, key + rest)
+    return Changelog(name, key, real[source.order_by.lower()], tombstone.sql, key + rest, source.ignore_deletes)

@@ -50,7 +50,7 @@ ELSEWHERE = "leave it out, and apply it where you read the result"
 WHOLE = "leave it out: each epoch reads its sources whole, at versions that it records"
 IN_A_ROW = "write one JOIN after another without parentheses, or make the inner one a join of its own under `joins:`"
 REMEDIES = {
-    "with_": "put a filter into WHERE, or define a separate join under `joins:` and name it in FROM",
+    "with_": "put a filter into WHERE, into ON for the outer side of a join, or define a join under `joins:`",
     "distinct": "leave it out: a result of tables holds each key once",
     "order": "leave it out: a table has no order; sort where you read the result",
     "sort": "leave it out: a table has no order; sort where you read the result",
@@ -137,6 +137,8 @@ def _parsed(
         if pipe := next((token for token in tokens if token.token_type == TokenType.PIPE_GT), None):
             hint = "write SELECT ... FROM ... JOIN ... WHERE ..."
             return [], [], Objection("`|>` (pipe syntax) is not supported in a join", hint, _place(pipe))
+        if comma := next((comma for comma, after in pairwise(tokens) if _is_trailing(comma, after)), None):
+            return [], [], Objection("not Spark SQL: a comma after the last column", "leave it out", _place(comma))
         parsed = parse(sql)
     except ParseError as error:
         return [], [], _syntax_error(error, tokens)
@@ -147,6 +149,11 @@ def _parsed(
     except Exception as error:  # the text is arbitrary, and sqlglot may raise any error
         return [], [], Objection(f"the statement cannot be read: {' '.join(str(error).split())[:200]}")
     return tokens, [found for found in parsed if found and not isinstance(found, exp.Semicolon)], None
+
+
+def _is_trailing(comma: Token, after: Token) -> bool:
+    """Return whether a comma ends a list of columns; sqlglot accepts it, and Spark does not."""
+    return comma.token_type == TokenType.COMMA and after.token_type == TokenType.FROM
 
 
 def _place(token: Token) -> Span:

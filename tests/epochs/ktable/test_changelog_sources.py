@@ -549,3 +549,23 @@ def _outcome(lake: Lake) -> dict[str, Any]:
             for row in lake.ledger()
         ],
     }
+
+
+def test_a_log_whose_old_rows_are_trimmed_keeps_its_keys_under_ignore_deletes(lake: Lake) -> None:
+    """Without it the message says how many keys a backfill deletes; with it a backfill deletes none either."""
+    lake.create("orders_raw", COLUMNS, "(1, 1, 10, 'i', 1), (2, 1, 20, 'i', 2), (3, 1, 30, 'd', 3)")
+    lake.create("customers", "id INT, name STRING", "(1, 'Ann')")
+    pipeline(lake)
+    run(lake)
+    lake.sql("DELETE FROM {orders_raw} WHERE seq < 3", "orders_raw")
+    land(lake, "(4, 1, 40, 'i', 4)")
+    with pytest.raises(CannotContinue, match="deletes the 2 keys") as error:
+        run(lake)
+    assert "ignore_deletes: true" in error.value.hint
+    patient = pipeline(lake, ignore_deletes=True)
+    source, join = run(lake)
+    assert counts(source, "ignored_deletes", "inserted", "deleted") == (2, 1, 0)
+    assert "2 rows of the changelog were deleted and were ignored" in source.text()
+    assert join.counts["inserted"] == 1
+    patient.backfill(lake.spark)
+    assert [row[0] for row in lake.rows()] == [1, 2, 4]

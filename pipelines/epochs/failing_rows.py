@@ -1,0 +1,121 @@
+"""Find the rows for which the statement of a join raises, such as a division by zero, and say what to write."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlglot
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from sqlglot import expressions as exp
+from sqlglot.errors import SqlglotError
+
+from lakehouse.conditions import failed_expression, value_error
+from lakehouse.errors import PastRowFailed, RowFailed
+from lakehouse.remedies import Remedy
+from lakehouse.session import settings
+from lakehouse.sqltext import quote, struct
+from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.workspace import Workspace
+from pipelines.joins.meaning import meaning
+from pipelines.spec import Output
+
+EXAMPLES = 3
+"""The number of rows that a message shows."""
+
+WITHOUT_ERRORS = {"spark.sql.ansi.enabled": "false"}
+"""Under this setting an expression is null for a row for which it raises otherwise; sums wrap around."""
+
+CHECKED: dict[type, str] = {exp.Add: "try_add", exp.Sub: "try_subtract", exp.Mul: "try_multiply"}
+"""The functions that return null where the operator raises, or wraps around."""
+
+
+def row_failed(workspace: Workspace, bound: BoundJoin, error: Exception) -> RowFailed | PastRowFailed:
+    """
+    Return the error for a row for which the statement raises.
+
+    Args:
+        workspace: Where the sources are.
+        bound: The join, with its sources at the versions to search.
+        error: Spark's error.
+
+    Returns:
+        The error, with the expression and up to three rows. It is a PastRowFailed if no row of these versions raises:
+        the row was mended meanwhile.
+    """
+    name, expression = bound.join.name, failed_expression(error)
+    where, rows = _search(workspace, bound, expression)
+    what = f"`{expression}`" if expression else "an expression"
+    found = value_error(error)
+    if expression and where and not rows:
+        return PastRowFailed(
+            name,
+            f"the statement raises for a row as it was in between: {what}",
+            expected="a value for each row of each version, which the changelog or the stream needs",
+            found=found,
+            hint=Remedy("{mend past row}", name),
+        )
+    shown = f": {'; '.join(rows)}" if rows else ""
+    return RowFailed(
+        where or name,
+        f"the statement of {name} raises for a row: {what}",
+        expected="a value for each row",
+        found=f"{found}{shown}",
+        hint=Remedy("{mend}", name),
+    )
+
+
+def _search(workspace: Workspace, bound: BoundJoin, expression: str) -> tuple[str, list[str]]:
+    """
+    Search for rows for which an expression raises.
+
+    Returns:
+        The source, or the sources, of the expression, and up to three rows by their keys; empty if the expression is
+        not one of the statement.
+    """
+    try:
+        tree = sqlglot.parse_one(expression, dialect="spark") if expression else None
+    except SqlglotError:
+        return "", []
+    inputs = bound.join.inputs
+    used = [] if tree is None else [*tree.find_all(exp.Column)]
+    places = sorted({place for place, item in enumerate(inputs) for column in used if column.table == item.alias})
+    if tree is None or not places:
+        return "", []
+    raises = f"({_checked(tree)}) IS NULL AND " + " AND ".join(f"{column.sql('spark')} IS NOT NULL" for column in used)
+    where = ", ".join(dict.fromkeys(bound.table(place).address.label for place in places))
+    columns = [(inputs[place].alias, name) for place in places for name in _key(bound, place)]
+    shown = {f"{alias}.{name}": quote(alias, name) for alias, name in columns}
+    with settings(workspace.spark, WITHOUT_ERRORS):
+        rows = _rows(workspace, bound, places, raises, shown).orderBy("shown").limit(EXAMPLES).collect()
+    return where, [", ".join(f"{name} = {value}" for name, value in row[0].asDict().items()) for row in rows]
+
+
+def _rows(
+    workspace: Workspace, bound: BoundJoin, places: Sequence[int], raises: str, shown: dict[str, str]
+) -> DataFrame:
+    """Return the values to show of the rows, or of the joined rows, that meet a condition."""
+    inputs = [(item, bound.table(place)) for place, item in enumerate(bound.join.inputs)]
+    tables = [rows_of(workspace, item, table, table.version) for item, table in inputs]
+    if len(places) == 1:
+        (place,) = places
+        met = tables[place].alias(bound.join.inputs[place].alias).where(raises)
+        return met.select(F.expr(struct(shown)).alias("shown"))
+    outputs = (Output("shown", struct(shown)), Output("raises", raises))
+    return meaning(tables, replace(bound.join, outputs=outputs, where=None)).where("raises").select("shown")
+
+
+def _key(bound: BoundJoin, place: int) -> Sequence[str]:
+    """Return the columns that tell rows of an input apart: its key or, for a stream, all columns that the join uses."""
+    item = bound.join.inputs[place]
+    return item.key or item.columns
+
+
+def _checked(tree: Any) -> str:
+    """Return an expression whose sums and products are null where they overflow."""
+
+    def replaced(node: Any) -> Any:
+        name = CHECKED.get(type(node))
+        return node if name is None else exp.func(name, node.this, node.expression)
+
+    return str(tree.transform(replaced).sql("spark"))
