@@ -105,7 +105,8 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        return builder.getOrCreate()
+        with _stdout_on_stderr():
+            return builder.getOrCreate()
     except Exception as error:
         if type(error).__name__ != "PySparkRuntimeError":
             raise
@@ -116,6 +117,27 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
             found=str(error).splitlines()[0],
             hint="install a JRE (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME",
         ) from error
+
+
+@contextmanager
+def _stdout_on_stderr() -> Iterator[None]:
+    """
+    Send stdout to stderr while the block runs, for a process that it starts and that keeps its files.
+
+    Delta prints on the stdout of the JVM what VACUUM has deleted; stdout of this process carries reports.
+    """
+    try:
+        own = os.dup(1)
+    except OSError:  # this process has no stdout
+        yield
+        return
+    try:
+        sys.stdout.flush()
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(own, 1)
+        os.close(own)
 
 
 def is_embedded() -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,10 @@ Many plans over few rows: compiling them costs more than running them. Nothing h
 
 SHORT_LIVED = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
 """The environment of a process with a JVM of its own that lives for a minute: it never gains what C2 costs."""
+
+
+FURTHER_CASES = 8
+"""The cases of a test, after its first one, that are in the ring after its own."""
 
 
 @pytest.fixture(scope="session")
@@ -112,18 +117,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Sort the tests into rings.
 
     A test that starts no Spark, neither here nor in a process of its own, is `fast`. Of the cases of any other test the
-    first is in the ring of the test, and the others are in the next one, unless the test has the marker `every_case`.
+    first is in the ring of the test, the next eight are in the next ring, and any others are slow, unless the test has
+    the marker `every_case`.
     """
-    seen = set[str]()
+    seen = Counter[str]()
     for item in items:
         function = item.nodeid.partition("[")[0]
         if "spark" not in getattr(item, "fixturenames", ()) and not item.get_closest_marker("own_process"):
             item.add_marker("fast")
         elif item.get_closest_marker("slow"):
             continue
-        elif function in seen and not item.get_closest_marker("every_case"):
-            item.add_marker("slow" if item.get_closest_marker("deep") else "deep")
-        seen.add(function)
+        elif seen[function] and not item.get_closest_marker("every_case"):
+            is_in_next = seen[function] <= FURTHER_CASES and not item.get_closest_marker("deep")
+            item.add_marker("deep" if is_in_next else "slow")
+        seen[function] += 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -80,7 +80,8 @@ class Everything(Lake):
         commit_at(self, "views", 60 * number + 2)
         self.sql(f"INSERT INTO {{moves}} VALUES ({number}, 1, 'P{number}', 'i', {10 + number})", "moves")
 
-    def put_back(self, name: str, copy: Path) -> None:
-        """Replace a table by its copy, with one commit on top so that it has as many versions as before."""
-        shutil.rmtree(self.path(name))
-        shutil.copytree(copy / "lake" / name, self.path(name))
+
+def put_back(lake: Lake, name: str, copy: Path) -> None:
+    """Replace a table by the one in a copy of the lake's folder."""
+    shutil.rmtree(lake.path(name))
+    shutil.copytree(copy / "lake" / name, lake.path(name))

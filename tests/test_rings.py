@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import pytest_collection_modifyitems
+from tests.conftest import FURTHER_CASES, pytest_collection_modifyitems
 
 ROOT = Path(__file__).parents[1]
 MARKERS = ("deep", "slow")
@@ -55,6 +55,9 @@ class Case:
 def test_the_first_case_of_a_test_is_in_its_ring_and_the_others_in_the_next() -> None:
     cases = [Case("t[0]", "slow"), *(Case(f"t[{n}]") for n in (1, 2)), *(Case(f"d[{n}]", "deep") for n in (1, 2))]
     cases += [Case(f"e[{n}]", "every_case") for n in (1, 2)]
+    many = [Case(f"m[{n}]") for n in range(FURTHER_CASES + 2)]
+    pytest_collection_modifyitems(many)  # type: ignore[arg-type]
+    assert [case.markers for case in many] == [[], *([["deep"]] * FURTHER_CASES), ["slow"]]
     pytest_collection_modifyitems(cases)  # type: ignore[arg-type]
     assert [case.markers for case in cases] == [
         *(["slow"], [], ["deep"]),

@@ -79,7 +79,7 @@ def run_in_order(
         try:
             reports[name] = run(name) if stopped is None else _skipped(name, stopped)
         except Exception as error:  # whatever it is, the other joins run
-            log.debug("%s failed", name, exc_info=True)
+            log.info("%s failed", name, exc_info=True)  # the listener tells of it as an error
             reports[name] = JoinReport(join=name, outcome="failed", error=as_known(error, name))
         progress.finished(name, reports[name].outcome)
     return list(reports.values())

@@ -16,9 +16,10 @@ from statistics import median
 from lakehouse.columns import changed_columns
 from lakehouse.commit_log import commit_identity
 from lakehouse.commits import Commit
+from lakehouse.conditions import as_known
 from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, Entry, JoinHistory
 from lakehouse.entries import SourceVersions as Recorded
-from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError
+from lakehouse.errors import CannotContinue, FeedUnavailable
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
 from lakehouse.remedies import OF_TABLES, Commands, Remedy
@@ -227,8 +228,8 @@ def _observe_input(workspace: Workspace, name: str, recorded: Recorded | None, *
     """Observe a source of a join, which may be the result of another join."""
     try:
         table = find_input(workspace, name)
-    except LakejoinError as error:
-        return ObservedSource(name, None, recorded, problem=error.problem)
+    except Exception as error:  # a source that cannot be reached, or whose log is corrupt, is a fact like others
+        return ObservedSource(name, None, recorded, problem=as_known(error, name).problem)
     observed = _observe(workspace, name, table, recorded, reconciles=reconciles)
     if name in workspace.file.joins and not observed.problem and status_of(workspace, name).state == "behind":
         observed = replace(observed, changed=observed.changed or "it is behind its own sources")

@@ -198,4 +198,4 @@ def test_an_error_that_nobody_foresaw_is_a_report_too(
     assert main(["check", "-f", str(standard.file)]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("unexpected ZeroDivisionError: division by zero")
+    assert said.err.startswith("lakejoin: division by zero\n  found: an unexpected ZeroDivisionError")

@@ -48,7 +48,7 @@ def test_an_error_of_a_join_is_told_with_its_traceback(standard: Lake, capsys: p
     _, records = logged(capsys)
     (failed,) = (record for record in records if record["message"] == "result failed")
     assert "DuplicateKey" in failed["exception"]
-    assert records[-1]["outcome"] == "failed"
+    assert (records[-1]["outcome"], records[-1]["level"]) == ("failed", "error")
 
 
 @pytest.mark.deep

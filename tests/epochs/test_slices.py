@@ -1,5 +1,6 @@
 """A backfill slice by slice of the key space: one epoch, taken up where it was stopped."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -243,6 +244,17 @@ def test_what_it_was_begun_with_is_gone_and_it_begins_anew(drifted: Lake) -> Non
     assert lake.rows() == [(2, "v2", "x"), (6, "v6", "y")]
     assert report.strategy == "reconcile"
     assert [row["step"] for row in lake.ledger()][-5:].count("abandoned") == 1
+
+
+@pytest.mark.deep
+def test_a_result_that_was_dropped_within_its_backfill_is_loaded_anew(drifted: Lake) -> None:
+    """Neither `run` nor `backfill` could go on before."""
+    assert killed(drifted, 1, "before", "merge")
+    shutil.rmtree(drifted.path("result"))
+    with pytest.raises(BackfillOpen):
+        drifted.pipeline(JOIN, changelog=True).run(drifted.spark)
+    assert backfill(drifted).strategy == "load"
+    only(drifted.pipeline(JOIN, changelog=True).verify(drifted.spark))
 
 
 @pytest.mark.slow

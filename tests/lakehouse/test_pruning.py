@@ -125,6 +125,14 @@ def test_types_without_statistics_prune_nothing(spark: SparkSession) -> None:
     assert pruning(keys).predicate(["a", "b", "c"]) is None
 
 
+def test_no_literal_on_a_number_that_a_double_may_round(spark: SparkSession) -> None:
+    """delta-rs writes statistics of decimals as doubles, which keep 15 digits."""
+    for digits, predicate in ((15, "k = CAST('1' AS decimal(15,0))"), (16, None)):
+        keys = spark.sql(f"SELECT struct(CAST(1 AS DECIMAL({digits}, 0)) AS k0) AS key")
+        found = pruning(keys).predicate(["k"])
+        assert (found is None) == (predicate is None)
+
+
 def test_ranges_stay_within_their_budget_for_composite_keys(spark: SparkSession) -> None:
     keys = spark.range(0, 5000, 7).selectExpr("named_struct('k0', id, 'k1', CAST(id * 3 AS STRING)) AS key")
     known = pruning(keys)
