@@ -62,6 +62,7 @@ class Commit:
         metrics: The metrics of the operation.
         mode: The mode of a write.
         parameters: The parameters of the operation that show its effect on columns and properties; see `PARAMETERS`.
+        user: The name of the user who made it; empty if the platform does not record it.
     """
 
     version: int
@@ -71,6 +72,13 @@ class Commit:
     metrics: Mapping[str, str]
     mode: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+
+    @property
+    def described(self) -> str:
+        """The operation, the version, the time and, if the platform records it, the user, for a message."""
+        by = f", by {self.user}" if self.user else ""
+        return f"{self.operation} in version {self.version}, {self.at:%Y-%m-%d %H:%M:%S} UTC{by}"
 
     @property
     def changes_data(self) -> bool:

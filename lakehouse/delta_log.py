@@ -189,6 +189,7 @@ def _commit(version: int, info: Mapping[str, Any], modified: int) -> Commit:
         metrics=_texts(info.get("operationMetrics") or {}),
         mode=parameters.get("mode") or parameters.get("outputMode") or "",
         parameters={name: parameters[name] for name in PARAMETERS if name in parameters},
+        user=str(info.get("userName") or ""),
     )
 
 

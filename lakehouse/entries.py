@@ -137,6 +137,8 @@ class Entry:
         slice: The number of the slice that the row is about, from 0; None for a row about the whole epoch.
         checksum: The checksum of the result after the epoch; None for a join with a stream, and if it is unknown.
         at: When the row was written, UTC.
+        statement: The statement of the join as it was written; empty for a changelog source, and in epochs of earlier
+            versions of lakejoin.
     """
 
     join: str
@@ -158,6 +160,7 @@ class Entry:
     slice: int | None = None
     checksum: Checksum | None = None
     at: datetime | None = None
+    statement: str = ""
 
     @property
     def targets(self) -> tuple[TargetVersions, ...]:

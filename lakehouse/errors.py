@@ -36,6 +36,8 @@ class LakejoinError(Exception):
         expected: What lakejoin expected, if the problem does not make it clear.
         found: What it found instead.
         hint: The next step for the user, usually a command; a `Remedy` if the command depends on the kind of join.
+
+    Raised from Python at the end of a command over several joins, `reports` holds the reports of all of them.
     """
 
     exit_code: ClassVar[int] = 1
@@ -51,6 +53,7 @@ class LakejoinError(Exception):
         self.found = found
         self._remedy = hint if isinstance(hint, Remedy) else Remedy("")
         self._commands = OF_TABLES
+        self.reports: Sequence[object] = ()
         self.hint = hint.by(OF_TABLES) if isinstance(hint, Remedy) else hint
         super().__init__(self.message)
 

@@ -78,6 +78,7 @@ SCHEMA = _struct(
     slices=ArrayType(_struct(condition=_TEXT, rows=_NUMBER, where=_TEXT)),
     slice=_NUMBER,
     checksum=_struct(rows=_NUMBER, xor=_NUMBER, sum=_NUMBER),
+    statement=_TEXT,
 )
 """The columns of the ledger. All these types keep their values in delta-rs, and their statistics are right."""
 
@@ -112,6 +113,7 @@ def row_of(entry: Entry, storage: str) -> dict[str, Any]:
         "slices": [asdict(part) for part in entry.slices],
         "slice": entry.slice,
         "checksum": None if entry.checksum is None else asdict(entry.checksum),
+        "statement": entry.statement,
     }
 
 
@@ -141,6 +143,7 @@ def entry_of(row: Mapping[str, Any], storage: str) -> Entry:
         slice=row.get("slice"),
         checksum=_checksum(row.get("checksum")),
         at=utc(row["at"]),
+        statement=row.get("statement") or "",
     )
 
 

@@ -148,7 +148,7 @@ def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[st
                 label,
                 "a foreign write changed this table, which lakejoin maintains",
                 expected=f"only lakejoin's own changes after version {since}",
-                found=f"{commit.operation} in version {commit.version}",
+                found=commit.described,
                 hint=Remedy("inspect this commit, then {take over}", join or label),
             )
     return commits

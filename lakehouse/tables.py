@@ -212,10 +212,19 @@ def _spark_history(spark: SparkSession, address: Address, limit: int) -> list[Co
     mode = F.expr("coalesce(operationParameters['mode'], operationParameters['outputMode'])")
     parameters = F.array(*(F.col("operationParameters")[name] for name in PARAMETERS))
     rows = spark.sql(f"DESCRIBE HISTORY {address.sql} LIMIT {limit + UNADJUSTED_COMMITS}").select(
-        "version", "timestamp", "operation", "userMetadata", "operationMetrics", mode, parameters
+        "version", "timestamp", "operation", "userMetadata", "operationMetrics", mode, parameters, "userName"
     )
     commits = (
-        Commit(row[0], utc(row[1]), row[2] or "", row[3] or "", dict(row[4] or {}), row[5] or "", _present(row[6]))
+        Commit(
+            row[0],
+            utc(row[1]),
+            row[2] or "",
+            row[3] or "",
+            dict(row[4] or {}),
+            row[5] or "",
+            _present(row[6]),
+            row[7] or "",
+        )
         for row in rows.collect()
     )
     listed = sorted(commits, key=lambda commit: commit.version, reverse=True)

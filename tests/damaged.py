@@ -52,9 +52,13 @@ class Everything(Lake):
     }
     """The join that maintains each table, or that reads it."""
 
-    def joins(self) -> Pipeline:
-        """Write the pipeline file and load it."""
-        self.file.write_text(yaml.safe_dump(self.CONTENT, sort_keys=False))
+    def joins(self, schema: str = "") -> Pipeline:
+        """Write the pipeline file and load it; with a schema, everything but the sources is in a catalog."""
+        content = dict(self.CONTENT)
+        if schema:
+            content["storage"] = {"schema": schema, "stage": str(self.folder / "stage")}
+            content["sources"] = {name: {**of, "path": f"./lake/{name}"} for name, of in content["sources"].items()}
+        self.file.write_text(yaml.safe_dump(content, sort_keys=False))
         return Pipeline.load(self.file)
 
     @staticmethod

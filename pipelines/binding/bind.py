@@ -98,6 +98,7 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
         is_self_join and is_read_once(file, name),
         is_read,
         {side.source: workspace.ledger.of(side.source) for side in statement.sides if side.is_result},
+        file.joins[name].sql,
     )
 
 

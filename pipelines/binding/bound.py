@@ -48,6 +48,7 @@ class BoundJoin:
         is_read_once: Whether a stream that is joined with itself is read once for both sides.
         is_read: Whether another join reads the result.
         made: The histories of the joins that make streams among the sources, by name.
+        statement: The statement as it was written.
     """
 
     join: ResolvedQuery
@@ -66,6 +67,7 @@ class BoundJoin:
     is_read_once: bool = False
     is_read: bool = False
     made: Mapping[str, JoinHistory] = field(default_factory=dict)
+    statement: str = ""
 
     @property
     def is_self_join(self) -> bool:

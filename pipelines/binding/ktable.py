@@ -46,6 +46,11 @@ class BoundKTable:
         return self.spec.columns
 
     @property
+    def statement(self) -> str:
+        """No statement defines it, but the options of its source."""
+        return ""
+
+    @property
     def columns_remedy(self) -> str:
         """The remedy if the columns of the KTable differ from those of its source."""
         return _rebuild(self.result)

@@ -58,7 +58,8 @@ class Pipeline:
             A report for each join.
 
         Raises:
-            LakejoinError: The error of the first join that failed, after all of them were tried.
+            LakejoinError: The error of the first join that failed, after all of them were tried; its `reports` are
+                those of all joins.
         """
         return _or_raise(run_joins(self._open(spark), select))
 
@@ -202,7 +203,9 @@ class Pipeline:
 
 
 def _or_raise(reports: list[JoinReport]) -> list[JoinReport]:
-    for report in reports:
-        if report.error is not None:
-            raise report.error
+    """Return the reports, or raise the first error, with all reports."""
+    error = next((report.error for report in reports if report.error is not None), None)
+    if error is not None:
+        error.reports = tuple(reports)
+        raise error
     return reports

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from lakehouse.conditions import reading
-from lakehouse.errors import FeedUnavailable, SchemaBroken
+from lakehouse.errors import FeedUnavailable, NotLoaded, SchemaBroken
 from pipelines.binding.bound import BoundJoin, notes_on
 from pipelines.binding.input_tables import NotYetRun
 from pipelines.binding.workspace import Workspace
@@ -13,7 +13,7 @@ from pipelines.epochs.epoch import Prepared
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
 from pipelines.report import JoinReport, PlanReport
-from pipelines.spec import reads
+from pipelines.spec import changelogs_of, reads
 
 
 def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanReport | JoinReport:
@@ -26,22 +26,23 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
         selected: All joins that the run would include.
 
     Returns:
-        The plan, from what the joins that it reads have committed. A join whose plan depends on the first run of one of
-        these is reported as skipped.
+        The plan, from what the joins and changelog sources that it reads have committed. A join whose plan depends on
+        the first run of one of these is reported as skipped.
 
     Raises:
         LakejoinError: The run would fail.
     """
     read = reads(workspace.file, name) if name in workspace.file.joins else ()
     before = tuple(other for other in read if other in selected)
+    logs = changelogs_of(workspace.file, name) if name in workspace.file.joins else ()
     try:
         with reading(name):
             kind = kind_of(workspace, name)
             with kind.explaining_errors():
                 prepared = _readable(kind, kind.prepare(NEXT))
         return PlanReport.of(prepared.plan, before, notes_on(prepared.bound), _readers(prepared))
-    except NotYetRun as error:
-        if error.where not in before:
+    except (NotYetRun, NotLoaded) as error:
+        if error.where not in (*before, *logs):
             raise
         reason = f"upstream-not-run: {error.where} has no committed epoch yet; `lakejoin run` runs it first"
         return JoinReport(join=name, outcome="skipped", reason=reason)

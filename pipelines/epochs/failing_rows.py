@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import sqlglot
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import expressions as exp
@@ -86,8 +87,11 @@ def _search(workspace: Workspace, bound: BoundJoin, expression: str) -> tuple[st
     where = ", ".join(dict.fromkeys(bound.table(place).address.label for place in places))
     columns = [(inputs[place].alias, name) for place in places for name in _key(bound, place)]
     shown = {f"{alias}.{name}": quote(alias, name) for alias, name in columns}
-    with settings(workspace.spark, WITHOUT_ERRORS):
-        rows = _rows(workspace, bound, places, raises, shown).orderBy("shown").limit(EXAMPLES).collect()
+    try:
+        with settings(workspace.spark, WITHOUT_ERRORS):
+            rows = _rows(workspace, bound, places, raises, shown).orderBy("shown").limit(EXAMPLES).collect()
+    except PySparkException:  # the error that is looked into must not be hidden by another one
+        return "", []
     return where, [", ".join(f"{name} = {value}" for name, value in row[0].asDict().items()) for row in rows]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from difflib import unified_diff
 from typing import Generic
 
 from pyspark.sql.types import StructType
@@ -234,7 +235,17 @@ def seen_changes(bound: BoundJoin, result: Table | None, history: JoinHistory) -
     before = [source.name for source in last.sources]
     added = [f"it now reads {name}" for name in read if name not in before]
     removed = [f"it no longer reads {name}" for name in before if name not in read]
-    return Redefined((*columns, *added, *removed), bound.columns_remedy if columns else "")
+    changes = (*columns, *added, *removed, *_changed_lines(last.statement, bound.statement))
+    return Redefined(changes, bound.columns_remedy if columns else "")
+
+
+def _changed_lines(before: str, now: str) -> list[str]:
+    """Return the lines in which two statements differ, as in a diff; none if the earlier one is not known."""
+    old, new = ([" ".join(line.split()) for line in text.strip().splitlines()] for text in (before, now))
+    if not before:
+        return []
+    lines = [*unified_diff(old, new, n=0, lineterm="")][2:]  # after the names of two files
+    return [f"{line[0]} {line[1:]}" for line in lines if line[0] in "+-"]
 
 
 def is_only_created(table: Table, history: JoinHistory) -> bool:

@@ -48,6 +48,7 @@ def publishing_entry(
         clocks=computed.clocks,
         positions=computed.positions,
         checksum=computed.checksum,
+        statement=epoch.bound.statement,
     )
 
 

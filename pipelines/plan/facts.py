@@ -51,10 +51,11 @@ class SourceFacts:
 @dataclass(frozen=True)
 class Redefined:
     """
-    The known effects of a changed definition. The ledger records a fingerprint, not the definition itself.
+    What is known to differ between two definitions: the ledger records a fingerprint and the statement.
 
     Args:
-        changes: A clause for each changed column of the result and each changed source.
+        changes: A clause for each changed column of the result and each changed source, and the lines of the statement
+            that differ, after `-` those of the last epoch and after `+` those in the pipeline file.
         remedy: The remedy, if a backfill in place is not the remedy; else empty.
     """
 
