@@ -60,8 +60,8 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
         LakejoinError: A source does not exist, or a join that is read has no committed epoch.
         PipelineFileError: A column is unknown, or has a type that cannot be compared.
     """
-    statement = statement_of(workspace.file, name)
-    definition = fingerprint(workspace.file, name, workspace.deviations)
+    file, statement = workspace.file, statement_of(workspace.file, name)
+    definition = fingerprint(file, name, workspace.deviations)
     found = found or (lambda: (find(workspace.engine, workspace.table(name)), workspace.ledger.of(name)))
     with ThreadPoolExecutor() as side_by_side:
         star_columns = side_by_side.submit(result_columns, statement, definition, found)
@@ -80,7 +80,6 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
     changelog = workspace.changelog(name)
     if changelog is not None:
         _must_be_free(workspace, join)
-    is_self_join, file = statement.is_self_join, workspace.file
     return BoundJoin(
         join,
         definition,
@@ -94,8 +93,8 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
         streams,
         times,
         None if join.window is None else workspace.table(name + STATE),
-        is_self_join and is_single_store(file, name),
-        is_self_join and is_read_once(file, name),
+        statement.is_self_join and is_single_store(file, name),
+        statement.is_self_join and is_read_once(file, name),
         is_read,
         {side.source: workspace.ledger.of(side.source) for side in statement.sides if side.is_result},
         file.joins[name].sql,
