@@ -1,6 +1,7 @@
 """Read single commits from the log of a table, if this process can access its files."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 from lakehouse.address import Address, local_path
@@ -8,6 +9,9 @@ from lakehouse.commit_identity import UNKNOWN, CommitIdentity
 from lakehouse.delta_log import commit_info, commit_line
 from lakehouse.engine import Engine
 from lakehouse.tables import Table, find, with_commits_since
+
+IN_COMMIT_TIMES = "delta.enableInCommitTimestamps"
+"""The table property by which commits record their times themselves."""
 
 
 def commit_identity(table: Table, version: int) -> CommitIdentity:
@@ -26,7 +30,18 @@ def identity_at(engine: Engine, address: Address, version: int) -> CommitIdentit
     if transaction:
         return CommitIdentity(None, transaction)
     table = find(engine, address)
-    return UNKNOWN if table is None else commit_identity(with_commits_since(engine, table, version), version)
+    return UNKNOWN if table is None else target_identity(with_commits_since(engine, table, version), version)
+
+
+def target_identity(table: Table, version: int) -> CommitIdentity:
+    """
+    Return the identity of a commit of a table of ours.
+
+    Its time counts only if the log itself records it: the times of files change when a whole lake is copied.
+    """
+    identity = commit_identity(table, version)
+    keeps_times = table.properties.get(IN_COMMIT_TIMES, "false").lower() == "true"
+    return identity if keeps_times else replace(identity, time=None)
 
 
 def _transaction(table: Table, version: int) -> str:

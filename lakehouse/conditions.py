@@ -161,8 +161,9 @@ def is_of_spark(error: Exception) -> bool:
 
 
 def is_about_a_row(error: Exception) -> bool:
-    """Return whether an expression raised for a row: for its values, not for the statement or a table."""
-    return is_of_spark(error) and DATA_EXCEPTION.search(str(error)) is not None
+    """Return whether an expression raised for a row: for its values, not for the statement, a table or a version."""
+    text = str(error)
+    return is_of_spark(error) and "[DELTA_" not in text and DATA_EXCEPTION.search(text) is not None
 
 
 def failed_expression(error: Exception) -> str:

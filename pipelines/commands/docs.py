@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lakehouse import limits
 from lakehouse.entries import STATE, Entry, JoinHistory, SourceVersions
-from lakehouse.errors import CannotContinue
+from lakehouse.errors import LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.explain import explain
 from pipelines.commands.history import newest
@@ -66,7 +66,7 @@ def _with_verifications(site: SiteFacts, verified: Mapping[str, Entry]) -> SiteF
     return replace(site, joins=tuple(replace(join, verified=words(join)) for join in site.joins))
 
 
-def _with_faults(site: SiteFacts, faults: Mapping[str, CannotContinue | None]) -> SiteFacts:
+def _with_faults(site: SiteFacts, faults: Mapping[str, LakejoinError | None]) -> SiteFacts:
     """Show the joins whose tables are not as their last epoch left them, for which the ledger alone is no witness."""
 
     def seen(join: JoinFacts) -> JoinFacts:

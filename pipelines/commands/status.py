@@ -19,7 +19,7 @@ from lakehouse.commits import Commit
 from lakehouse.conditions import as_known
 from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, Entry, JoinHistory
 from lakehouse.entries import SourceVersions as Recorded
-from lakehouse.errors import CannotContinue, FeedUnavailable
+from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
 from lakehouse.remedies import OF_TABLES, Commands, Remedy
@@ -30,6 +30,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.targets import fault_of_targets
 from pipelines.plan.remedies import OF_KTABLES
+from pipelines.plan.values import Refresh
 from pipelines.report import GateStatus, JoinStatus, SourceStatus
 from pipelines.report.status import State
 from pipelines.report.wording import duration, moment
@@ -60,9 +61,14 @@ class ObservedSource:
     changed: str = ""
 
 
-def status_of(workspace: Workspace, name: str) -> JoinStatus:
+def status_of(workspace: Workspace, name: str, known: dict[str, State] | None = None) -> JoinStatus:
     """
-    Return the state of a join, or of a changelog source, from its ledger and sources.
+    Return the state of a join, or of a changelog source, from its ledger, its tables and its sources.
+
+    Args:
+        workspace: The workspace of the pipeline.
+        name: The join, or the changelog source.
+        known: The states of others that are known already; those of the joins that it reads are added.
 
     Raises:
         PipelineFileError: The statement of the join is wrong.
@@ -76,9 +82,9 @@ def status_of(workspace: Workspace, name: str) -> JoinStatus:
     recorded = {versions.name: versions for versions in last.sources} if last else {}
     names = statement_of(file, name).sources
     has_stream = is_stream(file, name)
-    reconciles = not has_stream and file.joins[name].refresh != "incremental"
+    refresh: Refresh = "incremental" if has_stream else file.joins[name].refresh
     with ThreadPoolExecutor() as side_by_side:
-        look = partial(_observe_input, workspace, reconciles=reconciles)
+        look = partial(_observe_input, workspace, refresh=refresh, known={} if known is None else known)
         observations = tuple(side_by_side.map(look, names, map(recorded.get, names)))
     redefined = last is not None and last.definition != fingerprint(file, name, workspace.deviations)
     commands = kind_of(workspace, name).commands
@@ -95,7 +101,7 @@ def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
     last = history.committed
     fault = fault_of_targets(workspace, name, history)
     table = find(workspace.engine, workspace.source(name))
-    observed = _observe(workspace, name, table, last.sources[0] if last else None, reconciles=False)
+    observed = _observe(workspace, name, table, last.sources[0] if last else None, refresh="incremental")
     definition = changelog_fingerprint(workspace.file, name, workspace.deviations)
     redefined = last is not None and last.definition != definition
     now = datetime.now(UTC)
@@ -109,7 +115,7 @@ def judge(
     now: datetime,
     *,
     redefined: bool = False,
-    fault: CannotContinue | None = None,
+    fault: LakejoinError | None = None,
     commands: Commands = OF_TABLES,
 ) -> JoinStatus:
     """
@@ -224,14 +230,17 @@ def _gate(entry: Entry) -> GateStatus | None:
     return None
 
 
-def _observe_input(workspace: Workspace, name: str, recorded: Recorded | None, *, reconciles: bool) -> ObservedSource:
+def _observe_input(
+    workspace: Workspace, name: str, recorded: Recorded | None, *, refresh: Refresh, known: dict[str, State]
+) -> ObservedSource:
     """Observe a source of a join, which may be the result of another join."""
     try:
         table = find_input(workspace, name)
+        observed = _observe(workspace, name, table, recorded, refresh=refresh)
+        is_behind = not observed.problem and _is_behind(workspace, name, known)
     except Exception as error:  # a source that cannot be reached, or whose log is corrupt, is a fact like others
         return ObservedSource(name, None, recorded, problem=as_known(error, name).problem)
-    observed = _observe(workspace, name, table, recorded, reconciles=reconciles)
-    if name in workspace.file.joins and not observed.problem and status_of(workspace, name).state == "behind":
+    if is_behind:
         observed = replace(observed, changed=observed.changed or "it is behind its own sources")
     if recorded is None or not recorded.to_epoch:
         return observed
@@ -240,23 +249,35 @@ def _observe_input(workspace: Workspace, name: str, recorded: Recorded | None, *
     return replace(observed, moved=any(entry.positions for entry in later))
 
 
+def _is_behind(workspace: Workspace, name: str, known: dict[str, State]) -> bool:
+    """Return whether an input is a join, or a KTable, that is behind its own sources."""
+    source = workspace.file.sources.get(name)
+    if source is not None and source.kind != "changelog":
+        return False
+    if name not in known:
+        known[name] = status_of(workspace, name, known).state
+    return known[name] == "behind"
+
+
 def _observe(
-    workspace: Workspace, name: str, table: Table | None, recorded: Recorded | None, *, reconciles: bool
+    workspace: Workspace, name: str, table: Table | None, recorded: Recorded | None, *, refresh: Refresh
 ) -> ObservedSource:
     if table is None:
         return ObservedSource(name, None, recorded, problem="the Delta table does not exist")
-    if recorded is not None and table.id != recorded.id:
-        return ObservedSource(name, table, recorded, problem="it was dropped and created again")
     source = workspace.file.sources.get(name)
+    may_be_recreated = source is not None and source.on_recreated_source == "reconcile" and refresh == "auto"
+    reconciles = refresh != "incremental"
+    if recorded is not None and (another := _another(workspace, table, recorded)):
+        if may_be_recreated or refresh == "full":
+            again = f"{another}: the next run reconciles the result with it"
+            return ObservedSource(name, table, recorded, changed=again)
+        return ObservedSource(name, table, recorded, problem=another)
     if source is not None and source.kind == "global_table":
         return ObservedSource(name, table, recorded)  # its changes do not trigger an epoch
     if not table.feed_on:
         return ObservedSource(name, table, recorded, problem=f"its change feed is off: set {CHANGE_FEED} = true")
     if recorded is None:
         return ObservedSource(name, table, None)
-    table = with_commits_since(workspace.engine, table, recorded.to_version)
-    if commit_identity(table, recorded.to_version).contradicts(recorded.commit):
-        return ObservedSource(name, table, recorded, problem="it was restored from a copy, or its log was changed")
     try:
         commits = commits_since(workspace.engine, table, recorded.to_version)
     except FeedUnavailable as error:
@@ -271,6 +292,16 @@ def _observe(
     if reconciles:
         return ObservedSource(name, table, recorded, with_data, changed=changed)
     return ObservedSource(name, table, recorded, with_data, problem=changed or unrecorded(commits))
+
+
+def _another(workspace: Workspace, table: Table, recorded: Recorded) -> str:
+    """Return why a source is another table than the last epoch read; empty if it is the same."""
+    if table.id != recorded.id:
+        return "it was dropped and created again"
+    known = with_commits_since(workspace.engine, table, recorded.to_version)
+    if commit_identity(known, recorded.to_version).contradicts(recorded.commit):
+        return "it was restored from a copy, or its log was changed"
+    return ""
 
 
 def _state(history: JoinHistory, observations: tuple[ObservedSource, ...], *, is_stopped: bool) -> State:
@@ -288,7 +319,7 @@ def _state(history: JoinHistory, observations: tuple[ObservedSource, ...], *, is
     return "behind" if is_behind else "current"
 
 
-def _note(state: State, history: JoinHistory, fault: CannotContinue | None, *, redefined: bool) -> str:
+def _note(state: State, history: JoinHistory, fault: LakejoinError | None, *, redefined: bool) -> str:
     """Return what to do, with actions as in a `Remedy`; empty if nothing has to be done."""
     if state == "broken" and history.broken is not None:
         return f"epoch {history.broken.epoch} is broken: {history.broken.message}; {{abandon}}"

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from sqlglot import expressions as exp
 from sqlglot.errors import SqlglotError
 
-from lakehouse.conditions import failed_expression, value_error
+from lakehouse.conditions import failed_expression, is_about_a_row, value_error
 from lakehouse.errors import PastRowFailed, RowFailed
 from lakehouse.remedies import Remedy
 from lakehouse.session import settings
@@ -41,14 +41,14 @@ def row_failed(workspace: Workspace, bound: BoundJoin, error: Exception) -> RowF
         error: Spark's error.
 
     Returns:
-        The error, with the expression and up to three rows. It is a PastRowFailed if no row of these versions raises:
-        the row was mended meanwhile.
+        The error, with the expression and up to three rows. It is a PastRowFailed if the statement raises for no row of
+        these versions: the row was mended meanwhile.
     """
     name, expression = bound.join.name, failed_expression(error)
     where, rows = _search(workspace, bound, expression)
     what = f"`{expression}`" if expression else "an expression"
     found = value_error(error)
-    if expression and where and not rows:
+    if not rows and not bound.streams and not _raises(workspace, bound):
         return PastRowFailed(
             name,
             f"the statement raises for a row as it was in between: {what}",
@@ -66,13 +66,29 @@ def row_failed(workspace: Workspace, bound: BoundJoin, error: Exception) -> RowF
     )
 
 
+def _raises(workspace: Workspace, bound: BoundJoin) -> bool:
+    """Return whether the statement of a join of tables raises for any row: it is evaluated in full."""
+    try:
+        meaning(_inputs(workspace, bound), bound.join).write.format("noop").mode("overwrite").save()
+    except Exception as error:
+        if not is_about_a_row(error):
+            raise
+        return True
+    return False
+
+
+def _inputs(workspace: Workspace, bound: BoundJoin) -> list[DataFrame]:
+    inputs = [(item, bound.table(place)) for place, item in enumerate(bound.join.inputs)]
+    return [rows_of(workspace, item, table, table.version) for item, table in inputs]
+
+
 def _search(workspace: Workspace, bound: BoundJoin, expression: str) -> tuple[str, list[str]]:
     """
     Search for rows for which an expression raises.
 
     Returns:
         The source, or the sources, of the expression, and up to three rows by their keys; empty if the expression is
-        not one of the statement.
+        not one of the statement. A row for which the expression takes a null for a value is not among them.
     """
     try:
         tree = sqlglot.parse_one(expression, dialect="spark") if expression else None
@@ -99,8 +115,7 @@ def _rows(
     workspace: Workspace, bound: BoundJoin, places: Sequence[int], raises: str, shown: dict[str, str]
 ) -> DataFrame:
     """Return the values to show of the rows, or of the joined rows, that meet a condition."""
-    inputs = [(item, bound.table(place)) for place, item in enumerate(bound.join.inputs)]
-    tables = [rows_of(workspace, item, table, table.version) for item, table in inputs]
+    tables = _inputs(workspace, bound)
     if len(places) == 1:
         (place,) = places
         met = tables[place].alias(bound.join.inputs[place].alias).where(raises)

@@ -113,7 +113,7 @@ def run_write(workspace: Workspace, entry: Entry, target: TargetVersions, action
     except Exception as error:
         if not is_open(workspace, entry):
             raise another_run(entry) from error  # the other run deleted the stage
-        if not is_of_spark(error) or is_about_a_row(error):
+        if not is_of_spark(error) or (entry.is_in_place and is_about_a_row(error)):
             raise
         if isinstance(error, PySparkException) and is_missing(error) and entry.stage in str(error):
             raise CannotContinue(

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from lakehouse.address import Address
 from lakehouse.columns import changed_columns, columns_in
-from lakehouse.commit_log import commit_identity
+from lakehouse.commit_log import commit_identity, target_identity
 from lakehouse.entries import JoinHistory
 from lakehouse.errors import FeedUnavailable, SchemaBroken
 from lakehouse.feed import CHANGE_FEED
@@ -82,7 +82,7 @@ def target_of(address: Address, table: Table | None) -> TargetVersions:
     """Return a table that an epoch writes, as it is now; the epoch creates it if `table` is None."""
     if table is None:
         return TargetVersions.of_new(address)
-    return TargetVersions(address, table.id, table.version, commit=commit_identity(table, table.version))
+    return TargetVersions(address, table.id, table.version, commit=target_identity(table, table.version))
 
 
 def used_columns(bound: Bound, result: Table | None) -> dict[str, tuple[str, ...]]:
@@ -138,6 +138,10 @@ def source_facts(
     if recorded is None or recorded.id != table.id:
         return facts
     table = with_commits_since(workspace.engine, table, recorded.to_version)
+    defined_join = workspace.file.joins.get(join)
+    may_be_older = again or (defined_join is not None and defined_join.refresh == "full")
+    if may_be_older and table.version < recorded.to_version:
+        return replace(facts, is_restored=True)
     if commit_identity(table, recorded.to_version).contradicts(recorded.commit):
         return replace(facts, is_restored=True)
     try:

@@ -61,6 +61,8 @@ def finish_open(
         if not abandon_broken:
             raise
         why = error.problem if isinstance(error, LakejoinError) else first_line(error)
+        if entry.result.is_new and not is_open(workspace, entry):  # the load has abandoned itself
+            return None
     abandon(workspace, entry, why, keeps_state=not resets)
     return None
 

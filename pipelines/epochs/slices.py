@@ -15,7 +15,7 @@ import uuid
 from dataclasses import replace
 
 from lakehouse.commits import Commit
-from lakehouse.conditions import reading
+from lakehouse.conditions import is_about_a_row, reading, value_error
 from lakehouse.entries import ABANDONED, SLICE, Entry, JoinHistory
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, GateFailed
 from lakehouse.publish import OPERATIONS, check_owner, committed_counts, run_of
@@ -107,6 +107,11 @@ def resume_slices(kind: Kind[BoundJoin], history: JoinHistory, watch: Stopwatch,
         return _write_slices(kind, bound, entry, done, watch, progress)
     except CannotContinue as error:
         why = error.problem
+    except Exception as error:
+        if not is_about_a_row(error):
+            raise
+        log.warning("%s: the open backfill was abandoned: %s", entry.join, value_error(error))
+        return None
     log.warning("%s: the open backfill is abandoned: %s", entry.join, why)
     _abandon(workspace, entry, why)
     return None
@@ -161,6 +166,10 @@ def _write_slice(kind: Kind[BoundJoin], bound: BoundJoin, entry: Entry, number: 
                 hint=hint,
             )
         targets = write_staged(workspace, staged, watch)
+    except Exception as error:
+        if is_about_a_row(error):  # at the versions of this backfill the slice can never be computed
+            _abandon(workspace, entry, value_error(error))
+        raise
     finally:
         stage.delete()
     with watch.step("ledger"):

@@ -1,7 +1,8 @@
 """Whether the tables of a join are as its last epoch left them: what every command that vouches for a result asks."""
 
+from lakehouse.conditions import as_known
 from lakehouse.entries import CHANGELOG, STATE, JoinHistory
-from lakehouse.errors import CannotContinue
+from lakehouse.errors import CannotContinue, LakejoinError
 from lakehouse.publish import check_target
 from lakehouse.remedies import Remedy
 from lakehouse.tables import find
@@ -10,39 +11,45 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of
 from pipelines.plan.checks import check_is_still
 
-_WHAT = {CHANGELOG: "the changelog", STATE: "the table of buffered rows"}
-
 
 def check_targets(workspace: Workspace, name: str, history: JoinHistory) -> None:
     """
     Check that the newest versions of the tables of a join hold what its last epoch published, and nothing else.
 
-    While an epoch is open nothing is checked: its recovery decides.
+    While an epoch is open nothing is checked: its recovery decides. If an epoch was published since the ledger was
+    read, the tables are checked against the ledger as it is now.
 
     Args:
         workspace: Where the tables are.
         name: The join, or the changelog source.
-        history: Its ledger, read after nothing else: an epoch that was published meanwhile is in it.
+        history: Its ledger.
 
     Raises:
         ForeignWriter: A table was dropped, replaced, put back from a copy, or changed by a foreign write.
         CannotContinue: A table has fewer versions than the last epoch recorded, or commits are missing from its log.
     """
-    last = history.committed
-    if last is None or history.open is not None:
-        return
-    kind = kind_of(workspace, name)
-    with kind.explaining_errors():
-        for target in last.targets:
-            _check(workspace, name, history, target, is_state=target == last.state)
+    with kind_of(workspace, name).explaining_errors():
+        while True:
+            last = history.committed
+            if last is None or history.open is not None:
+                return
+            try:
+                for target in last.targets:
+                    _check(workspace, name, history, target, is_state=target == last.state)
+                return
+            except CannotContinue:
+                now = workspace.ledger.of(name)
+                if now.open is None and now.committed == last:
+                    raise
+                history = now
 
 
-def fault_of_targets(workspace: Workspace, name: str, history: JoinHistory) -> CannotContinue | None:
-    """Return the error of `check_targets`; None if the tables are as the last epoch left them."""
+def fault_of_targets(workspace: Workspace, name: str, history: JoinHistory) -> LakejoinError | None:
+    """Return why the tables of a join are not as its last epoch left them, or cannot be read; None if they are."""
     try:
         check_targets(workspace, name, history)
-    except CannotContinue as error:
-        return error
+    except Exception as error:  # a log that is corrupt is a fault like others
+        return as_known(error, name)
     return None
 
 
@@ -50,8 +57,11 @@ def _check(workspace: Workspace, name: str, history: JoinHistory, target: Target
     # By its address in the pipeline file: the storage may have been moved since the epoch.
     address = workspace.table(target.address.label)
     table = find(workspace.engine, address)
-    suffix = next((suffix for suffix in _WHAT if address.label == name + suffix), "")
-    what = _WHAT.get(suffix, "the result table")
+    what = "the result table"
+    if address.label == name + CHANGELOG:
+        what = "the changelog"
+    elif address.label == name + STATE:
+        what = "the KTable" if name in workspace.file.sources else "the table of buffered rows"
     hint = Remedy("{reconcile}", name)
     check_is_still(name, what, None if table is None else table.id, target.id, hint)
     assert table is not None

@@ -30,6 +30,8 @@ OF_STREAMS: Commands = {
 OF_KTABLES: Commands = {
     **dict.fromkeys(OF_TABLES, RECONCILE_KTABLE),
     "run": "run `lakejoin run`",
+    "mend": "correct the row in its source, or let the `tombstone` condition take such rows, by `try_cast` or NULLIF; "
+    "then run `lakejoin backfill`",
 }
 """The commands for the KTable of a changelog source, which cannot be selected."""
 

@@ -61,17 +61,18 @@ def _compute(workspace: Workspace, epoch: Epoch[BoundKTable], scratch: Scratch) 
         predicate = wanted.predicate(key)
         held = held.where("false") if wanted.keys == 0 else held if predicate is None else held.where(predicate)
     judged = Observation()
-    forgets = plan.strategy == "reconcile" and not bound.spec.ignore_deletes
-    against = held.where("false") if forgets else held
+    against = held.where("false") if plan.strategy == "reconcile" else held
     changes = latest(candidate_rows, against, key).observe(
         judged,
         F.count(F.lit(1)).alias("touched"),
         F.sum("late").alias("late"),
         F.sum("ties").alias("ties"),
     )
-    if forgets:
+    if plan.strategy == "reconcile":
         expected = changes.select("after.*").select(*map(quote, held.columns))  # the source may order them differently
         changes = differing(held, expected, key, None)
+        if bound.spec.ignore_deletes:
+            changes = changes.where("op <> 'delete'")
     result = changes.where("op IS NOT NULL").select("op", "key", "before", "after")
     staged = scratch.stage.put("result", result, {**STAGED_COUNTS, "tombstones": f"count_if(after.{DELETED})"})
     counts = {**facts, **{name: number or 0 for name, number in judged.get.items()}, **staged}
@@ -95,13 +96,14 @@ def _candidates(workspace: Workspace, epoch: Epoch[BoundKTable], scratch: Scratc
         F.count(F.expr(f"IF({null_key(bound.spec.key)}, 1, NULL)")).alias("null_keys"),
         F.min(F.expr(f"IF(_change_type IN ({expected}), NULL, {VERSION})")).alias("altered"),
         F.count_if(F.expr("_change_type = 'delete'")).alias("ignored_deletes"),
+        F.count_if(F.expr("_change_type NOT IN ('insert', 'delete')")).alias("updates"),
         F.count_if(F.expr(distortion(kinds))).alias("distorted"),
     )
     found = scratch.keep("candidates", candidates(rows.where("_change_type <> 'delete'"), bound.spec))
     facts = dict(seen.get)
-    altered, distorted = facts.pop("altered"), facts.pop("distorted")
+    altered, distorted, updates = (facts.pop(name) for name in ("altered", "distorted", "updates"))
     if altered is not None:
-        raise _altered(workspace, epoch, altered)
+        raise _altered(workspace, epoch, altered, is_trimmed=not updates)
     if plan.strategy == "incremental":
         (versions,) = plan.sources
         workspace.feeds.refuse_distorted(bound.source, versions.read_after, versions.to_version, distorted)
@@ -122,19 +124,22 @@ def _raw_rows(workspace: Workspace, epoch: Epoch[BoundKTable]) -> DataFrame:
     return feed.select(*columns, "_change_type", F.col("_commit_version").alias(VERSION))
 
 
-def _altered(workspace: Workspace, epoch: Epoch[BoundKTable], version: int) -> CannotContinue:
+def _altered(workspace: Workspace, epoch: Epoch[BoundKTable], version: int, *, is_trimmed: bool) -> CannotContinue:
     bound, plan = epoch.bound, epoch.plan
     (versions,) = plan.sources
     commits = commits_since(workspace.engine, bound.source, versions.from_version)
     operation = next(commit.operation for commit in commits if commit.version == version)
-    lost = _lost_keys(workspace, bound, plan.result.base_version)
+    lost = 0 if bound.spec.ignore_deletes else _lost_keys(workspace, bound, plan.result.base_version)
+    gone = f"; the source has no row of {lost:,} keys of the KTable any more" if lost else ""
     keeps = "set `ignore_deletes: true` on the source, if old rows of its log were trimmed, then {run}; or "
     return CannotContinue(
         plan.join,
         "a commit of this changelog source changed or deleted rows",
         expected="only appended rows",
-        found=f"{operation} in version {version}; the source has no row of {lost:,} keys of the KTable any more",
-        hint=Remedy((keeps if lost else "") + "{reconcile}" + (f" and deletes the {lost:,} keys" if lost else "")),
+        found=f"{operation} in version {version}{gone}",
+        hint=Remedy(
+            (keeps if lost and is_trimmed else "") + "{reconcile}" + (f" and deletes the {lost:,} keys" if lost else "")
+        ),
     )
 
 

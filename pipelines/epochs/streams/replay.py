@@ -112,7 +112,8 @@ class Replay:
         reads_others = read_before != {
             table.address.label for table in (*self.bound.sources, *self.bound.logs.values())
         }
-        if not is_accepted or reads_others:
+        is_of_options = bool(last.statement) and last.statement == self.bound.statement
+        if not is_accepted or reads_others or is_of_options:
             check_definition(name, self.bound.definition, last.definition, hint)
         self.last = last
         self.version = get(workspace.engine, self.bound.result).version if version is None else version

@@ -72,6 +72,11 @@ def resume_load(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry |
                 return _write_load(workspace, at_recorded(bound, entry.sources), entry, watch)
         except (FeedUnavailable, SourceRecreated):
             log.warning("%s: the versions of the interrupted load are gone; starting the load again", entry.join)
+        except Exception as error:
+            if not is_about_a_row(error):
+                raise
+            log.warning("%s: the interrupted load was abandoned: %s", entry.join, value_error(error))
+            return None
     why = "the interrupted load cannot be repeated: its versions are gone, or the definition has changed"
     _abandon(workspace, entry, why)
     return None
