@@ -135,8 +135,8 @@ def test_the_state_is_what_stands_in_the_way_of_the_next_run() -> None:
     assert state(*load, seen=(sighting(), sighting("right", commit(7, 0)))) == ("behind", "")
     unreadable, note = state(*load, seen=(gone, sighting("right", commit(7, 0))))
     assert (unreadable, "lakejoin backfill --select result" in note) == ("unreadable", True)
-    current, note = state(*load, seen=(sighting(),), redefined=True)
-    assert (current, "definition has changed" in note) == ("current", True)
+    stopped, note = state(*load, seen=(sighting(),), redefined=True)
+    assert (stopped, "definition has changed" in note) == ("stopped", True)
     waiting, note = state(*load, entry(2, PUBLISHING, 2), seen=(gone,))
     assert (waiting, "epoch 2 is not finished" in note) == ("open", True)
     broken, note = state(*load, entry(2, PUBLISHING, 2), entry(2, BROKEN, 3, message="2 for 1"))
@@ -175,8 +175,8 @@ def test_a_lake_is_followed_from_not_loaded_to_unreadable(
         assert main([arguments[0], "-f", str(lake.file), *arguments[1:]]) == code
         return capsys.readouterr().out
 
-    def status() -> tuple[str, dict[str, Any]]:
-        (found,) = json.loads(call("status", "--output", "json"))["joins"]
+    def status(code: int = 0) -> tuple[str, dict[str, Any]]:
+        (found,) = json.loads(call("status", "--output", "json", code=code))["joins"]
         return JoinStatus.model_validate(found).text(), found
 
     text, found = status()
@@ -212,7 +212,7 @@ def test_a_lake_is_followed_from_not_loaded_to_unreadable(
         call("run", code=3)
     shutil.rmtree(lake.path("right"))
     lake.create("right", "k INT, w STRING")
-    text, found = status()
+    text, found = status(code=4)
     assert (found["state"], found["epoch"]) == ("unreadable", 1)
     assert found["sources"][1]["warning"] == "it was dropped and created again"
     assert "  last gate: failed, epoch 2: two rows for a key" in text

@@ -12,12 +12,13 @@ import pytest
 
 from expectations.validation import Verdict
 from lakehouse.address import Address
+from lakehouse.commit_identity import UNKNOWN
 from lakehouse.entries import CLOSING, PUBLISHING, Entry, JoinHistory
 from lakehouse.errors import AnotherRun
 from lakehouse.stage import Stage
 from lakehouse.writes import Append, AppendInPlace, Merge, Overwrite, Part, TargetVersions, Write
 from lakehouse.writing import write as observed
-from pipelines.epochs import publish, recovery
+from pipelines.epochs import numbering, publish, recovery
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.plan.decide import plan_open
@@ -173,7 +174,7 @@ class FakeKind(Kind[Any]):
         )
 
     def _bound(self) -> Any:
-        return SimpleNamespace(sources=(), definition="d", join=SimpleNamespace(left_out=()))
+        return SimpleNamespace(sources=(), definition="d", statement="", join=SimpleNamespace(left_out=()))
 
     def prepare_around(self, epoch: Epoch[Any], request: Request, error: Exception) -> Prepared[Any]:
         if not self.around:
@@ -221,6 +222,8 @@ def faked(workspace: FakeWorkspace) -> Iterator[None]:
         patch.setattr(recovery, "fence_off", fence_off)
         patch.setattr(publish, "_write", commit)
         patch.setattr(publish, "_check_result", lambda *_: None)
+        patch.setattr(publish, "identity_at", lambda *_: UNKNOWN)
+        patch.setattr(numbering, "last_transaction", lambda *_: None)
         patch.setattr(recovery, "_has_written", has_written)
         patch.setattr(recovery, "restore_table", restore)
         patch.setattr(recovery, "find", lambda *_: True)

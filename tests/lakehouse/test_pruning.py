@@ -45,7 +45,7 @@ KEYS: dict[str, list[Any]] = {
     "DATE": [date(1, 1, 1), date(2013, 1, 1), date(9999, 12, 31)],
     "TIMESTAMP": [datetime(1582, 10, 1, tzinfo=UTC), datetime(2013, 3, 10, 7, 30, 0, 123456, tzinfo=UTC)],
     "TIMESTAMP_NTZ": [datetime(2013, 3, 10, 2, 30), datetime(2013, 3, 10, 2, 30, 0, 5)],
-    "DECIMAL(20, 4)": [Decimal("-12.5000"), Decimal("9999999999999999.9999")],
+    "DECIMAL(15, 4)": [Decimal("-12.5000"), Decimal("99999999999.9999")],
 }
 
 
