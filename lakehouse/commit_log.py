@@ -1,6 +1,7 @@
 """Read single commits from the log of a table, if this process can access its files."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from lakehouse.address import Address, local_path
 from lakehouse.commit_identity import UNKNOWN, CommitIdentity
 from lakehouse.delta_log import commit_info, commit_line
 from lakehouse.engine import Engine
-from lakehouse.tables import Table, find, with_commits_since
+from lakehouse.tables import Table, find, table_detail, with_commits_since
 
 IN_COMMIT_TIMES = "delta.enableInCommitTimestamps"
 """The table property by which commits record their times themselves."""
@@ -24,10 +25,17 @@ def identity_at(engine: Engine, address: Address, version: int) -> CommitIdentit
     """
     Return the identity of the commit that made a version of a table that may have changed since it was looked up.
 
-    A table on this machine is not looked up again: its transaction tells its commits apart.
+    Of a table on this machine the transaction tells the commits apart; for a table in a catalog one query finds out
+    where it lies. Only a table elsewhere whose log itself records times is looked up again as a whole.
     """
     transaction = _transaction_in(address.path, version)
     if transaction:
+        return CommitIdentity(None, transaction)
+    detail = table_detail(engine.spark, address)
+    if detail is None:
+        return UNKNOWN
+    transaction = _transaction_in(detail["location"] or "", version)
+    if transaction or not _keeps_times(detail["properties"]):
         return CommitIdentity(None, transaction)
     table = find(engine, address)
     return UNKNOWN if table is None else target_identity(with_commits_since(engine, table, version), version)
@@ -40,8 +48,11 @@ def target_identity(table: Table, version: int) -> CommitIdentity:
     Its time counts only if the log itself records it: the times of files change when a whole lake is copied.
     """
     identity = commit_identity(table, version)
-    keeps_times = table.properties.get(IN_COMMIT_TIMES, "false").lower() == "true"
-    return identity if keeps_times else replace(identity, time=None)
+    return identity if _keeps_times(table.properties) else replace(identity, time=None)
+
+
+def _keeps_times(properties: Mapping[str, str]) -> bool:
+    return properties.get(IN_COMMIT_TIMES, "false").lower() == "true"
 
 
 def _transaction(table: Table, version: int) -> str:

@@ -16,20 +16,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from lakehouse.address import Address
-from lakehouse.commit_log import commit_identity
-from lakehouse.commits import UPKEEP_OPERATIONS, Commit
+from lakehouse.commits import Commit
 from lakehouse.conditions import is_conflict
 from lakehouse.engine import Engine
-from lakehouse.errors import AnotherRun, ForeignWriter
+from lakehouse.errors import AnotherRun
 from lakehouse.feed import read_feed
+from lakehouse.ownership import check_owner
 from lakehouse.pruning import null_safe_predicate, pruning
-from lakehouse.remedies import Remedy
 from lakehouse.session import settings
 from lakehouse.sqltext import numbered, quote, row_struct
 from lakehouse.stage import Stage, fields_of
-from lakehouse.tables import Table, commits_since, refresh, with_commits_since
+from lakehouse.tables import Table, refresh
 from lakehouse.values import is_exact, same
-from lakehouse.writes import TargetVersions
 from lakehouse.writing import write
 
 OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
@@ -47,9 +45,6 @@ CHANGE_TYPES = {"inserted": "insert", "updated": "update_postimage", "deleted": 
 VERSIONS_PER_EPOCH = 1_000_000
 """The number of Delta transaction versions of one epoch: far more than it has slices."""
 ATTEMPTS = 5
-
-FENCED = "fenced"
-"""The run, in the metadata of a commit without rows that uses up the transaction of an abandoned epoch."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +73,6 @@ class Fence:
     def user_metadata(self) -> str:
         """The user metadata of the commit: the run and, for a slice, its number."""
         return self.run_id if self.slice is None else f"{self.run_id}/{self.slice}"
-
-
-def run_of(commit: Commit) -> str | None:
-    """Return the run that made a commit, without its slice; for a foreign commit, its metadata up to a slash."""
-    return None if commit.metadata is None else commit.metadata.partition("/")[0]
 
 
 def append(
@@ -121,77 +111,6 @@ def append(
         return True
 
     return write(f"load {address.label}", save, address.path)
-
-
-def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[str], join: str = "") -> list[Commit]:
-    """
-    Check that no foreign write changed a target after a version.
-
-    Args:
-        engine: What reads the log of the table.
-        table: The current state of the target.
-        since: The version up to which the commits are already checked.
-        run_ids: The runs whose commits are lakejoin's own.
-        join: The join that maintains the table, if the table has another name.
-
-    Returns:
-        The commits after `since`, oldest first.
-
-    Raises:
-        ForeignWriter: A foreign write changed rows, columns or constraints.
-    """
-    label = table.address.label
-    commits = commits_since(engine, table, since)
-    for commit in commits:
-        if run_of(commit) not in {*run_ids, FENCED} and commit.operation not in UPKEEP_OPERATIONS:
-            raise ForeignWriter(
-                label,
-                "a foreign write changed this table, which lakejoin maintains",
-                expected=f"only lakejoin's own changes after version {since}",
-                found=commit.described,
-                hint=Remedy("inspect this commit, then {take over}", join or label),
-            )
-    return commits
-
-
-def check_target(engine: Engine, table: Table, recorded: TargetVersions, run_ids: Collection[str], join: str) -> None:
-    """
-    Check that a target is as the last epoch left it: the same history, and no foreign write since.
-
-    Args:
-        engine: What reads the log of the table.
-        table: The current state of the target.
-        recorded: The target, as the last epoch recorded it.
-        run_ids: The runs whose commits are lakejoin's own.
-        join: The join that maintains the table.
-
-    Raises:
-        ForeignWriter: The recorded version is another commit now, because the table was put back from a copy of its
-            files, or a foreign write changed it after this version.
-        CannotContinue: The table has fewer versions than the last epoch recorded.
-    """
-    check_history(engine, table, recorded, join)
-    assert recorded.version is not None
-    check_owner(engine, table, recorded.version, run_ids, join)
-
-
-def check_history(engine: Engine, table: Table, recorded: TargetVersions, join: str) -> None:
-    """
-    Check that the version of a target that the last epoch recorded is still the same commit.
-
-    Raises:
-        ForeignWriter: It is another one.
-    """
-    assert recorded.version is not None, "a committed epoch records the versions of its targets"
-    known = with_commits_since(engine, table, recorded.version)
-    if commit_identity(known, recorded.version).contradicts(recorded.commit):
-        raise ForeignWriter(
-            table.address.label,
-            "this table, which lakejoin maintains, was put back from a copy, or its log was changed",
-            expected=f"the commit of version {recorded.version} that the last epoch recorded",
-            found="another commit with this version",
-            hint=Remedy("{take over}", join),
-        )
 
 
 def merge(

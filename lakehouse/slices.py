@@ -10,7 +10,7 @@ from lakehouse import limits
 from lakehouse.entries import Slice
 from lakehouse.pruning import carried, literal, representable
 from lakehouse.sqltext import quote
-from lakehouse.values import skips_files
+from lakehouse.values import PRUNABLE, skips_files
 
 
 def slices_of(rows: DataFrame, key: Sequence[str], number: int) -> tuple[Slice, ...]:
@@ -26,7 +26,7 @@ def slices_of(rows: DataFrame, key: Sequence[str], number: int) -> tuple[Slice, 
         Slices such that each possible key meets the condition of exactly one slice. The number is lower if many rows
         have the same value, and 1 if no key column has ordered literals.
     """
-    column = next((name for name in key if skips_files(rows.schema[name].dataType)), None)
+    column = next((name for name in key if isinstance(rows.schema[name].dataType, PRUNABLE)), None)
     if column is None or number == 1:
         return (Slice("true", rows.count()),)
     kind = rows.schema[column].dataType
@@ -44,7 +44,8 @@ def slices_of(rows: DataFrame, key: Sequence[str], number: int) -> tuple[Slice, 
             sizes.append(size)
         else:
             sizes[-1] += size
-    name = quote(column)
+    # Of a function of the column no statistics tell which files it needs.
+    name = quote(column) if skips_files(kind) else f"greatest({quote(column)}, {quote(column)})"
     if not bounds:
         return (Slice("true", sum(sizes)),)
     conditions = [

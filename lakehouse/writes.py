@@ -46,6 +46,11 @@ class TargetVersions:
         return TargetVersions(address, "", -1)
 
     @property
+    def newest(self) -> int:
+        """The version that the epoch made or, until it is committed, was computed against: that of `commit`."""
+        return self.base_version if self.version is None else self.version
+
+    @property
     def is_new(self) -> bool:
         """Whether the epoch creates the table."""
         return self.base_version < 0

@@ -83,16 +83,10 @@ def _maintained(
         )
     counts = {"files_removed": 0, "files_added": 0, "files_deleted": 0, "stages_deleted": 0}
     details = []
-    check_targets(workspace, name, history)
-    last = history.committed
     unread = _oldest_unread(workspace, name, history, histories)
-    for target in () if last is None else last.targets:
-        # By its address in the pipeline file: the storage may have been moved since the epoch.
-        address = workspace.table(target.address.label)
-        table = find(workspace.engine, address)
-        assert table is not None, "it is as the last epoch left it"
+    for table in check_targets(workspace, name, history):
         counts |= {part: counts[part] + files for part, files in optimize(workspace.engine, table).items()}
-        left = _why_kept(address, retention_seconds(table.properties), unread)
+        left = _why_kept(table.address, retention_seconds(table.properties), unread)
         if left:
             details.append(left)
         else:

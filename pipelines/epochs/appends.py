@@ -9,7 +9,8 @@ from lakehouse import limits
 from lakehouse.commits import Commit
 from lakehouse.conditions import is_conflict
 from lakehouse.entries import Entry
-from lakehouse.publish import ATTEMPTS, FENCED, append, check_owner, committed_counts
+from lakehouse.ownership import FENCED, check_owner
+from lakehouse.publish import ATTEMPTS, append, committed_counts
 from lakehouse.session import settings, small_query_settings
 from lakehouse.stage import Stage
 from lakehouse.tables import Table, read, refresh

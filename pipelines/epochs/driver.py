@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lakehouse.conditions import is_about_a_row, reading
+from lakehouse.conditions import reading
 from lakehouse.entries import Entry
-from lakehouse.errors import AnotherRun, CannotContinue, PastRowFailed
+from lakehouse.errors import AnotherRun, CannotContinue
 from lakehouse.remedies import Remedy
 from lakehouse.session import INTERPRETED, settings
 from pipelines.binding.bound import notes_on
@@ -153,17 +153,11 @@ def _epochs(
 def _run(kind: Kind[Any], epoch: Epoch[Any], request: Request, watch: Stopwatch, progress: Progress) -> JoinReport:
     """Run an epoch, or the epoch that replaces it if it cannot be computed."""
     try:
-        return _by_route(kind, kind.create_targets(epoch), watch, progress)
+        with kind.explaining_errors():
+            return _by_route(kind, kind.create_targets(epoch), watch, progress)
     except CannotContinue as error:
         again = kind.prepare_around(epoch, request, error)
-    except Exception as error:
-        if not is_about_a_row(error):
-            raise
-        failed = kind.row_failed(error)
-        if not isinstance(failed, PastRowFailed):
-            raise failed from error
-        again = kind.prepare_around(epoch, request, failed)
-    log.warning("%s: %s; computing in full", kind.name, again.plan.reason)
+        log.warning("%s: %s; computing in full", kind.name, again.plan.reason)
     _begin(progress, again.plan, again.epoch.rows_read)
     return _by_route(kind, kind.create_targets(again.epoch), watch, progress)
 

@@ -6,11 +6,11 @@ from typing import TypeVar
 
 from pyspark.errors import PySparkException
 
-from lakehouse.commit_log import commit_identity
 from lakehouse.conditions import first_line, is_about_a_row, is_missing, is_of_spark
 from lakehouse.entries import BROKEN, Entry
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, ForeignWriter, LakejoinError
 from lakehouse.feed import CHANGE_FEED
+from lakehouse.ownership import check_history
 from lakehouse.publish import Fence
 from lakehouse.refusals import refusal
 from lakehouse.remedies import Remedy
@@ -70,6 +70,7 @@ def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: b
 
     Raises:
         BrokenEpoch: The table is not the one that the epoch was computed against.
+        ForeignWriter: It was put back from a copy meanwhile.
         FeedUnavailable: Its change feed is off, which its readers need.
     """
     table = get(workspace.engine, target.address)
@@ -81,14 +82,7 @@ def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: b
             found=f"id {table.id}",
             hint=Remedy("{abandon}", join),
         )
-    if commit_identity(table, target.base_version).contradicts(target.commit):
-        raise BrokenEpoch(
-            target.address.label,
-            "the table was put back from a copy while an epoch was open",
-            expected=f"the commit of version {target.base_version} that the epoch was computed against",
-            found="another commit with this version",
-            hint=Remedy("{abandon}", join),
-        )
+    check_history(workspace.engine, table, target, join)
     if feed and not table.feed_on:
         raise FeedUnavailable(
             target.address.label,

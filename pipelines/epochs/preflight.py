@@ -15,7 +15,7 @@ from lakehouse.entries import JoinHistory
 from lakehouse.errors import FeedUnavailable, SchemaBroken
 from lakehouse.feed import CHANGE_FEED
 from lakehouse.feed_ranges import unrecorded
-from lakehouse.publish import FENCED, check_target, run_of
+from lakehouse.ownership import FENCED, check_target, run_of
 from lakehouse.refusals import refuse_forgetting
 from lakehouse.remedies import Remedy
 from lakehouse.tables import Table, commits_since, find, with_commits_since

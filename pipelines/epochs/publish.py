@@ -11,7 +11,8 @@ from lakehouse import limits
 from lakehouse.commit_log import identity_at
 from lakehouse.commits import Commit
 from lakehouse.entries import COMMITTED, PUBLISHING, Entry, SourceVersions
-from lakehouse.publish import OPERATIONS, check_owner, committed_counts, merge
+from lakehouse.ownership import check_owner
+from lakehouse.publish import OPERATIONS, committed_counts, merge
 from lakehouse.session import settings, small_query_settings
 from lakehouse.stage import Stage
 from lakehouse.writes import RESULT_PART, Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write

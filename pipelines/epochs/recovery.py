@@ -13,7 +13,7 @@ from lakehouse.conditions import first_line, is_of_spark
 from lakehouse.creation import restore
 from lakehouse.entries import ABANDONED, Entry, JoinHistory
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, LakejoinError
-from lakehouse.publish import run_of
+from lakehouse.ownership import run_of
 from lakehouse.remedies import Remedy
 from lakehouse.session import settings
 from lakehouse.stage import Stage

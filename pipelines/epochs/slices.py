@@ -18,7 +18,8 @@ from lakehouse.commits import Commit
 from lakehouse.conditions import is_about_a_row, reading, value_error
 from lakehouse.entries import ABANDONED, SLICE, Entry, JoinHistory
 from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, GateFailed
-from lakehouse.publish import OPERATIONS, check_owner, committed_counts, run_of
+from lakehouse.ownership import check_owner, run_of
+from lakehouse.publish import OPERATIONS, committed_counts
 from lakehouse.slices import slices_of
 from lakehouse.tables import Table, read
 from lakehouse.writes import Append, Merge, TargetVersions, Write, merged, written

@@ -3,16 +3,16 @@
 from lakehouse.conditions import as_known
 from lakehouse.entries import CHANGELOG, STATE, JoinHistory
 from lakehouse.errors import CannotContinue, LakejoinError
-from lakehouse.publish import check_target
+from lakehouse.ownership import check_target
 from lakehouse.remedies import Remedy
-from lakehouse.tables import find
+from lakehouse.tables import Table, find
 from lakehouse.writes import TargetVersions
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of
 from pipelines.plan.checks import check_is_still
 
 
-def check_targets(workspace: Workspace, name: str, history: JoinHistory) -> None:
+def check_targets(workspace: Workspace, name: str, history: JoinHistory) -> list[Table]:
     """
     Check that the newest versions of the tables of a join hold what its last epoch published, and nothing else.
 
@@ -24,6 +24,9 @@ def check_targets(workspace: Workspace, name: str, history: JoinHistory) -> None
         name: The join, or the changelog source.
         history: Its ledger.
 
+    Returns:
+        The tables, in the order in which its last epoch wrote them; none before the first epoch, and while one is open.
+
     Raises:
         ForeignWriter: A table was dropped, replaced, put back from a copy, or changed by a foreign write.
         CannotContinue: A table has fewer versions than the last epoch recorded, or commits are missing from its log.
@@ -32,11 +35,9 @@ def check_targets(workspace: Workspace, name: str, history: JoinHistory) -> None
         while True:
             last = history.committed
             if last is None or history.open is not None:
-                return
+                return []
             try:
-                for target in last.targets:
-                    _check(workspace, name, history, target, is_state=target == last.state)
-                return
+                return [_checked(workspace, name, history, target) for target in last.targets]
             except CannotContinue:
                 now = workspace.ledger.of(name)
                 if now.open is None and now.committed == last:
@@ -53,16 +54,19 @@ def fault_of_targets(workspace: Workspace, name: str, history: JoinHistory) -> L
     return None
 
 
-def _check(workspace: Workspace, name: str, history: JoinHistory, target: TargetVersions, *, is_state: bool) -> None:
+def _checked(workspace: Workspace, name: str, history: JoinHistory, target: TargetVersions) -> Table:
+    """Return a table that the last epoch wrote, as it is now."""
     # By its address in the pipeline file: the storage may have been moved since the epoch.
     address = workspace.table(target.address.label)
     table = find(workspace.engine, address)
-    what = "the result table"
+    what, is_buffer = "the result table", False
     if address.label == name + CHANGELOG:
         what = "the changelog"
     elif address.label == name + STATE:
-        what = "the KTable" if name in workspace.file.sources else "the table of buffered rows"
+        is_buffer = name not in workspace.file.sources
+        what = "the table of buffered rows" if is_buffer else "the KTable"
     hint = Remedy("{reconcile}", name)
     check_is_still(name, what, None if table is None else table.id, target.id, hint)
     assert table is not None
-    check_target(workspace.engine, table, target, history.run_ids(with_abandoned=is_state), name)
+    check_target(workspace.engine, table, target, history.run_ids(with_abandoned=is_buffer), name)
+    return table

@@ -169,27 +169,18 @@ def _recreated(
             continue
         if refresh == "full" or (refresh == "auto" and source.may_be_recreated):
             yield source.name
-        elif source.id != before.id:
-            raise SourceRecreated(
-                join,
-                f"{source.name} was dropped and created again",
-                expected=f"the table with id {before.id}",
-                found=f"id {source.id}",
-                hint=_once_or_always(join, refresh),
-            )
-        else:
-            raise SourceRecreated(
-                join,
-                f"{source.name} was restored from a copy, or its log was changed",
-                expected=f"version {before.to_version} is the commit that the last epoch read",
-                found="another commit with that version",
-                hint=_once_or_always(join, refresh),
-            )
-
-
-def _once_or_always(join: str, refresh: Refresh) -> Remedy:
-    always = "; `on_recreated_source: reconcile` of the source does so by itself" if refresh == "auto" else ""
-    return Remedy(f"{{reconcile}}{always}", join)
+            continue
+        always = "; `on_recreated_source: reconcile` of the source does so by itself" if refresh == "auto" else ""
+        is_restored = source.id == before.id
+        what = "was restored from a copy, or its log was changed" if is_restored else "was dropped and created again"
+        same = f"version {before.to_version} is the commit that the last epoch read"
+        raise SourceRecreated(
+            join,
+            f"{source.name} {what}",
+            expected=same if is_restored else f"the table with id {before.id}",
+            found="another commit with that version" if is_restored else f"id {source.id}",
+            hint=Remedy(f"{{reconcile}}{always}", join),
+        )
 
 
 def _whole(source: SourceFacts) -> SourceRange:

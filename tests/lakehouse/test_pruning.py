@@ -127,10 +127,9 @@ def test_types_without_statistics_prune_nothing(spark: SparkSession) -> None:
 
 def test_no_literal_on_a_number_that_a_double_may_round(spark: SparkSession) -> None:
     """delta-rs writes statistics of decimals as doubles, which keep 15 digits."""
-    for digits, predicate in ((15, "k = CAST('1' AS decimal(15,0))"), (16, None)):
+    for digits, is_pruned in ((15, True), (16, False)):
         keys = spark.sql(f"SELECT struct(CAST(1 AS DECIMAL({digits}, 0)) AS k0) AS key")
-        found = pruning(keys).predicate(["k"])
-        assert (found is None) == (predicate is None)
+        assert (pruning(keys).predicate(["k"]) is not None) == is_pruned
 
 
 def test_ranges_stay_within_their_budget_for_composite_keys(spark: SparkSession) -> None:

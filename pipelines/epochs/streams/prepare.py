@@ -8,7 +8,7 @@ from lakehouse.commit_log import commit_identity
 from lakehouse.creation import create
 from lakehouse.entries import STATE, Entry, JoinHistory
 from lakehouse.errors import ForeignWriter, NotLoaded
-from lakehouse.publish import check_target
+from lakehouse.ownership import check_target
 from lakehouse.refusals import refuse_forgetting
 from lakehouse.remedies import Remedy
 from lakehouse.tables import Table, commits_since, get

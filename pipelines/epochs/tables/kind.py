@@ -63,8 +63,9 @@ class TablesKind(Kind[BoundJoin]):
         """See `Kind.prepare_around`; an epoch whose feeds cannot be read is computed in full."""
         if not isinstance(error, FeedUnavailable | SchemaBroken | PastRowFailed):
             raise error
+        names_no_feed = error.where == self.name and not isinstance(error, PastRowFailed)
         is_computing = self.workspace.ledger.of(self.name).open is None
-        if epoch.plan.strategy == "incremental" and error.where == self.name and is_computing:
+        if epoch.plan.strategy == "incremental" and names_no_feed and is_computing:
             check_sources(self.workspace, epoch.bound)  # no feed is named: it may be a source itself
         return prepare_around(self.workspace, epoch, error)
 

@@ -20,7 +20,8 @@ from lakehouse.conditions import is_about_a_row, reading, value_error
 from lakehouse.creation import create, drop
 from lakehouse.entries import ABANDONED, REJECTED_LOAD, Checksum, Entry
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
-from lakehouse.publish import append, check_owner, committed_counts
+from lakehouse.ownership import check_owner
+from lakehouse.publish import append, committed_counts
 from lakehouse.tables import find, get, read
 from lakehouse.writes import CHANGELOG_PART, RESULT_PART, Append, TargetVersions
 from pipelines.binding.bind import bind_join

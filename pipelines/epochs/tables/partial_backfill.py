@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException
 from lakehouse.entries import Entry
 from lakehouse.errors import ForeignWriter, LakejoinError, NotLoaded
 from lakehouse.feed import read_feed
-from lakehouse.publish import check_history, check_target
+from lakehouse.ownership import check_history, check_target
 from lakehouse.remedies import Remedy
 from lakehouse.tables import find, get, read
 from pipelines.binding.bound import BoundJoin, at_recorded

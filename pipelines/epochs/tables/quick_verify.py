@@ -8,7 +8,7 @@ from lakehouse.commits import UPKEEP_OPERATIONS
 from lakehouse.conditions import reading_whole
 from lakehouse.entries import VERIFIED, Checksum, Entry, JoinHistory
 from lakehouse.errors import AnotherRun, CannotContinue, Drifted, LakejoinError, NotLoaded
-from lakehouse.publish import run_of
+from lakehouse.ownership import run_of
 from lakehouse.remedies import Remedy
 from lakehouse.tables import Table, commits_since, get, read
 from pipelines.binding.workspace import Workspace
