@@ -25,8 +25,8 @@ def identity_at(engine: Engine, address: Address, version: int) -> CommitIdentit
     """
     Return the identity of the commit that made a version of a table that may have changed since it was looked up.
 
-    Of a table on this machine the transaction tells the commits apart; for a table in a catalog one query finds out
-    where it lies. Only a table elsewhere whose log itself records times is looked up again as a whole.
+    The transaction tells commits of a table on this machine apart; for a table in a catalog one query finds out where
+    it lies. Only a table elsewhere whose log itself records times is looked up again as a whole.
     """
     transaction = _transaction_in(address.path, version)
     if transaction:

@@ -96,18 +96,21 @@ def append(
     Returns:
         Whether the rows were computed; Delta itself skips an append that was made before without a word.
     """
-    options = {"txnAppId": fence.app_id, "txnVersion": fence.version, "userMetadata": fence.user_metadata}
+    writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
+    writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
+    writer = writer.option("userMetadata", fence.user_metadata)
+    if (
+        overwrite
+    ):  # without a condition on the replaced rows Delta forgets the clustering, and a catalog makes a new table
+        writer = writer.option("replaceWhere", "true")
 
     def save() -> bool:
         if unless():
             return False
         if address.path:
-            writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
-            writer.options(**options).save(address.path)
-        elif overwrite:  # `saveAsTable` would make another table, without its clustering
-            frame.writeTo(address.table).options(**options).overwrite(F.lit(True))
+            writer.save(address.path)
         else:
-            frame.write.format("delta").mode("append").options(**options).saveAsTable(address.table)
+            writer.saveAsTable(address.table)
         return True
 
     return write(f"load {address.label}", save, address.path)
