@@ -26,14 +26,11 @@ def test_every_kind_loads_follows_and_is_recreated(spark: SparkSession, schema: 
     lake = Everything.new(spark, tmp_path)
     pipeline = lake.joins(schema)
     assert {report.strategy for report in pipeline.run(spark)} == {"load"}
-    lake.change(1)
-    assert {report.outcome for report in pipeline.run(spark)} == {"done"}
-    assert {report.outcome for report in pipeline.verify(spark)} == {"done"}
     for join in ("seen", "met"):
         before = table(spark, join)
         assert only(pipeline.backfill(spark, [join], remedy="reset")).strategy == "reset"
         assert table(spark, join) == before
-    lake.change(2)
+    lake.change(1)
     assert {report.outcome for report in pipeline.run(spark)} == {"done"}
     assert {report.outcome for report in pipeline.verify(spark)} == {"done"}
 
