@@ -23,7 +23,8 @@ settings.load_profile("lakejoin")
 
 FOR_TINY_DATA = {
     # Two JVMs on two cores: what the second compiler gains it takes from the tests themselves.
-    "spark.driver.extraJavaOptions": LOCAL_SETTINGS["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": LOCAL_SETTINGS["spark.driver.extraJavaOptions"]
+    + " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
     # Delta remembers each table for an hour, with plans of some 4 MB: the tables of two thousand tests fill the memory.
     "spark.databricks.delta.delta.log.cacheSize": "20",
     # Delta rebuilds the state of a table in a Spark job with as many tasks.
@@ -44,7 +45,7 @@ SHORT_LIVED = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
 
 
 FURTHER_CASES = 8
-"""The cases of a test, after its first one, that are in the ring after its own."""
+"""The cases of a test that needs no tables, after its first one, that are in the ring after its own."""
 
 
 @pytest.fixture(scope="session")
@@ -117,8 +118,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Sort the tests into rings.
 
     A test that starts no Spark, neither here nor in a process of its own, is `fast`. Of the cases of any other test the
-    first is in the ring of the test, the next eight are in the next ring, and any others are slow, unless the test has
-    the marker `every_case`.
+    first is in the ring of the test, and the others are slow, unless the test has the marker `every_case`. If it writes
+    no files, and so no tables, the next eight cases are in the next ring.
     """
     seen = Counter[str]()
     for item in items:
@@ -128,8 +129,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif item.get_closest_marker("slow"):
             continue
         elif seen[function] and not item.get_closest_marker("every_case"):
+            is_cheap = "tmp_path" not in item.fixturenames and not item.get_closest_marker("own_process")
             is_in_next = seen[function] <= FURTHER_CASES and not item.get_closest_marker("deep")
-            item.add_marker("deep" if is_in_next else "slow")
+            item.add_marker("deep" if is_cheap and is_in_next else "slow")
         seen[function] += 1
 
 

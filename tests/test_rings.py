@@ -40,10 +40,9 @@ def test_every_test_is_in_one_ring_and_all_are_in_the_last(has: tuple[bool, ...]
 class Case:
     """A collected case of a test that starts Spark."""
 
-    fixturenames = ("spark",)
-
-    def __init__(self, nodeid: str, *markers: str) -> None:
+    def __init__(self, nodeid: str, *markers: str, tables: bool = False) -> None:
         self.nodeid, self.markers = nodeid, [*markers]
+        self.fixturenames = ("spark", "lake", "tmp_path") if tables else ("spark",)
 
     def get_closest_marker(self, name: str) -> bool:
         return name in self.markers
@@ -58,6 +57,9 @@ def test_the_first_case_of_a_test_is_in_its_ring_and_the_others_in_the_next() ->
     many = [Case(f"m[{n}]") for n in range(FURTHER_CASES + 2)]
     pytest_collection_modifyitems(many)  # type: ignore[arg-type]
     assert [case.markers for case in many] == [[], *([["deep"]] * FURTHER_CASES), ["slow"]]
+    costly = [Case(f"c[{n}]", tables=True) for n in (1, 2)]
+    pytest_collection_modifyitems(costly)  # type: ignore[arg-type]
+    assert [case.markers for case in costly] == [[], ["slow"]]
     pytest_collection_modifyitems(cases)  # type: ignore[arg-type]
     assert [case.markers for case in cases] == [
         *(["slow"], [], ["deep"]),
