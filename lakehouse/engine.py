@@ -10,12 +10,13 @@ from collections.abc import Callable
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
+from weakref import finalize
 
 from packaging.specifiers import SpecifierSet
 from pyspark.sql import SparkSession
 
 from lakehouse.address import Address, local_path
-from lakehouse.session import deviations, is_over_connect
+from lakehouse.session import deviations, is_over_connect, own_session, release
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +40,17 @@ class Engine:
         self.is_embedded = is_embedded
 
     @staticmethod
-    def of(spark: SparkSession) -> "Engine":
+    def of(session: SparkSession) -> "Engine":
         """Return the engines beside a running session."""
-        return Engine(lambda: spark)
+        return Engine(lambda: session)
+
+    @staticmethod
+    def beside(spark: SparkSession, timezone: str) -> "Engine":
+        """Return engines with a session of their own beside the caller's, which is released with them."""
+        session = own_session(spark, timezone)
+        engine = Engine.of(session)
+        finalize(engine, release, spark, session)
+        return engine
 
     @property
     def spark(self) -> SparkSession:

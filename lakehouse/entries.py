@@ -12,13 +12,16 @@ from lakehouse.writes import CHANGELOG_PART, STATE_PART, AppendInPlace, TargetVe
 PUBLISHING: Literal["publishing"] = "publishing"
 COMMITTED: Literal["committed"] = "committed"
 REJECTED: Literal["rejected"] = "rejected"
+REFUSED: Literal["refused"] = "refused"
 ABANDONED: Literal["abandoned"] = "abandoned"
 BROKEN: Literal["broken"] = "broken"
 SLICE: Literal["slice"] = "slice"
 VERIFIED: Literal["verified"] = "verified"
-Step = Literal["publishing", "committed", "rejected", "abandoned", "broken", "slice", "verified"]
+Step = Literal["publishing", "committed", "rejected", "refused", "abandoned", "broken", "slice", "verified"]
 
 CLOSING = (COMMITTED, ABANDONED)
+ATTEMPTS = (REJECTED, REFUSED)
+"""The steps of attempts that published nothing; they use up no number."""
 CHANGELOG, STATE = "__changelog", "__state"
 """The name suffixes of the tables that lakejoin maintains beside a result."""
 REJECTED_LOAD = "rejected by its gate: "
@@ -116,8 +119,8 @@ class Entry:
     Args:
         join: The join's name.
         epoch: Its number, from 1.
-        step: publishing, committed, rejected, abandoned, broken or slice; verified if the result of a committed epoch
-            was found to have its checksum.
+        step: publishing, committed, rejected, abandoned, broken or slice; refused if a run could not continue without
+            a person; verified if the result of a committed epoch was found to have its checksum.
         run_id: The run that took the step; a resuming run keeps the id of the run it finishes.
         strategy: load, incremental or reconcile; for a join with a stream also replay, accept, reset or flush.
         reason: The reason for the strategy, as a code and an explanation.
@@ -129,7 +132,8 @@ class Entry:
             look-ups; changelog: rows appended to the changelog; appended: rows added to the result of a join with a
             stream.
         seconds: The seconds that each step took so far.
-        message: Why the epoch was rejected, abandoned or broken; for a committed epoch its warnings, one per line.
+        message: Why the epoch was rejected, refused, abandoned or broken; for a committed epoch its warnings, one per
+            line.
         clocks: For a join with a stream, the greatest time so far of each source in its order, in microseconds since
             1970 or in the unit of its `order_by`; for two streams also the greatest value of each watermarked column.
         positions: For a join with a stream, the positions of the epoch in their order; a first load is one position.
@@ -259,6 +263,10 @@ class JoinHistory:
         """Return the clocks of the last committed epoch before an epoch."""
         last = self.last_committed(lambda entry: entry.epoch < epoch)
         return {} if last is None else last.clocks
+
+    def until(self, epoch: int) -> "JoinHistory":
+        """Return the rows of the epochs up to a number."""
+        return JoinHistory(tuple(entry for entry in self.entries if entry.epoch <= epoch))
 
     def between(self, after: int, until: int) -> list[Entry]:
         """Return the committed epochs (after, until], in order."""

@@ -5,6 +5,7 @@ The ledger: one Delta table with a row for each step of an epoch, never updated 
     publishing  ->  broken  -> abandoned the commit changed other rows than were staged; the user decided
     publishing  ->  slice, slice, ...  ->  committed     a backfill in slices of the key space
     rejected                             a gate failed; uses up no number
+    refused                              a run could not continue without a person; uses up no number
     verified                             the result of the committed epoch has its checksum
 
 The *publishing* row decides which run publishes an epoch. It is appended under its own application id with the epoch as

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -146,9 +147,24 @@ def is_embedded() -> bool:
     return not is_external and SparkSession.getActiveSession() is None
 
 
+_released: WeakKeyDictionary[SparkSession, list[SparkSession]] = WeakKeyDictionary()
+"""Sessions of lakejoin that nobody uses, by the session of the caller that they are beside."""
+
+
+def release(spark: SparkSession, session: SparkSession) -> None:
+    """
+    Keep a session that nobody uses any more for the next `own_session` beside the caller's.
+
+    Spark keeps a session, with the state of every table that it has read, for as long as its context runs.
+    """
+    _released.setdefault(spark, []).append(session)
+
+
 def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     """
-    Create lakejoin's own session beside the caller's, so that the caller's settings are neither changed nor trusted.
+    Return a session of our own beside the caller's, so that the caller's settings are neither changed nor trusted.
+
+    Nobody else uses it until it is released: Delta reads the transaction of a write from the settings of the session.
 
     Args:
         spark: The caller's session, classic or Spark Connect.
@@ -157,8 +173,8 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     Raises:
         LakejoinError: A setting makes Spark skip files that it cannot read, or an indispensable setting is refused.
     """
-    clone = getattr(spark, "cloneSession", None)
-    session: SparkSession = clone() if clone else spark.newSession()
+    released = _released.get(spark)
+    session = released.pop() if released else _new_session(spark)
     for name in LOSSY_SETTINGS:
         for holder in (spark, session):
             if str(holder.conf.get(name, "false")).lower() == "true":
@@ -188,6 +204,12 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
                 found=different[name],
                 hint=f"allow sessions to set {name}, or set it to {FIXED[name]} for the application",
             )
+    return session
+
+
+def _new_session(spark: SparkSession) -> SparkSession:
+    clone = getattr(spark, "cloneSession", None)
+    session: SparkSession = clone() if clone else spark.newSession()
     return session
 
 

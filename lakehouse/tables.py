@@ -1,5 +1,6 @@
 """Delta tables by name or by path: their current state, their commits, and their rows at a version."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -21,6 +22,9 @@ from lakehouse.remedies import Remedy
 from lakehouse.sqltext import quote
 from lakehouse.times import utc
 from lakehouse.values import char_type, plain_schema
+
+KEY, NULLABLE_KEY = "lakejoin.key", "lakejoin.nullableKey"
+"""The table properties of a result: its key columns as a JSON array, and whether parts of the key may be null."""
 
 DELTA_RS = "delta-rs"
 """The reader of a log that Spark does not read."""
@@ -58,9 +62,26 @@ class Table:
     rows: int | None = None
 
     @property
+    def nullable_key(self) -> tuple[str, ...]:
+        """The key of a result of lakejoin of whose rows some lack a part of it; empty for any other table."""
+        is_nullable = self.properties.get(NULLABLE_KEY, "false").lower() == "true"
+        return tuple(json.loads(self.properties.get(KEY, "[]"))) if is_nullable else ()
+
+    @property
     def feed_on(self) -> bool:
         """Whether new commits record their changes."""
         return self.properties.get(CHANGE_FEED, "false").lower() == "true"
+
+
+def key_properties(key: Sequence[str], *, may_be_absent: bool) -> dict[str, str]:
+    """
+    Return the table properties in which a result says what its key is, for whoever reads it as a source.
+
+    Args:
+        key: The key columns.
+        may_be_absent: Whether parts of the key may be null, because a row lacks one side of the join.
+    """
+    return {KEY: json.dumps(list(key), ensure_ascii=False), NULLABLE_KEY: str(may_be_absent).lower()}
 
 
 def find(engine: Engine, address: Address) -> Table | None:

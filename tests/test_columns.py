@@ -171,7 +171,7 @@ def test_a_column_changed_between_two_commits_with_data_is_reconciled(tables: La
 
 
 @pytest.mark.parametrize("keeps", [pytest.param(True, id="changelog"), pytest.param(False, id="after the backfill")])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_restore_brings_back_columns_too(tables: Lake, keeps: bool) -> None:
     """Columns of before the last epoch come back as others; those of the last epoch, dropped since, as themselves."""
     lake, pipeline = tables, tables.pipeline(SQL, changelog=keeps)
@@ -203,7 +203,7 @@ def test_a_column_renamed_there_and_back_is_the_same_column(tables: Lake) -> Non
     right_afterwards(lake, pipeline)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_column_that_the_join_does_not_use_changes_freely(tables: Lake) -> None:
     lake, pipeline = tables, tables.pipeline(SQL, refresh="incremental")
     alter(lake, ("ALTER TABLE {left} DROP COLUMN unused", "ALTER TABLE {left} ADD COLUMNS (unused INT, more INT)"))
@@ -232,7 +232,7 @@ def test_a_feed_is_read_before_and_after_a_change_of_an_unused_column(tables: La
 
 
 @pytest.mark.parametrize("change", ["replaced", "widened"])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_join_with_a_stream_waits_for_a_person_and_begins_anew(stream: Lake, change: str) -> None:
     """A column of the stream, and one of the table that it meets."""
     lake, pipeline = stream, stream.pipeline(SQL, BY_STREAM)
@@ -263,7 +263,7 @@ def test_a_stream_whose_columns_were_renamed_there_and_back_runs_on(stream: Lake
     assert only(pipeline.run(lake.spark)).counts["appended"] == 1
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_table_kept_of_a_changelog_source_is_reconciled(lake: Lake) -> None:
     """Its rows are upserts of before; nothing but the source as it is now tells what they would be."""
     lake.create("left", "k INT, w STRING, x STRING, seq INT", "(1, 'w1', 'x1', 1), (2, 'w2', 'x2', 2)", **EVOLVING)

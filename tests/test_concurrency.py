@@ -176,7 +176,7 @@ def interrupted(ready: Ready, lake: Lake, place: int) -> list[str]:
     "everywhere", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["around publishing", "at every write"]
 )
 @pytest.mark.usefixtures("reader")
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_second_run_that_begins_between_two_steps_leaves_each_row_written_once(
     ready: Ready, tmp_path: Path, everywhere: bool
 ) -> None:
@@ -281,7 +281,7 @@ class AtBegin(Progress):
         self._come_in()
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_what_a_writer_of_a_source_commits_after_the_pin_is_taken_by_the_next_epoch(
     ready: Ready, tmp_path: Path
 ) -> None:
@@ -301,7 +301,7 @@ def test_what_a_writer_of_a_source_commits_after_the_pin_is_taken_by_the_next_ep
     assert [row for row in lake.rows() if row[0] == 14]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_foreign_write_to_the_result_before_publishing_leaves_all_tables_as_they_are(
     ready: Ready, tmp_path: Path
 ) -> None:

@@ -72,7 +72,7 @@ def test_what_delta_rs_does_to_a_source_reaches_the_result(written: Lake) -> Non
         assert lake.rows() == meaning(lake.spark, lake), what
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_results_and_feeds_are_the_same_for_other_readers(loaded: Lake) -> None:
     """With deletion vectors, and of a changelog too."""
     lake, join = loaded, loaded.pipeline(JOIN, changelog=True)

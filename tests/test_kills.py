@@ -88,7 +88,7 @@ def killed_when(lake: Lake, happened: Callable[[], bool]) -> None:
         process.wait()
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "table", "moment"),
     [

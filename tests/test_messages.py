@@ -80,7 +80,7 @@ def test_a_source_that_is_no_delta_table_is_named_in_a_sentence(lake: Lake, stat
         lake.spark.sql(f"DROP {kind} {name}")
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_duplicate_key_is_shown_with_its_columns_and_rows(loaded: Lake) -> None:
     """Of keys in the feed, of keys that are looked up, and of whole tables; without the surplus rows all goes on."""
     pipeline = loaded.pipeline()
@@ -97,7 +97,7 @@ def test_a_duplicate_key_is_shown_with_its_columns_and_rows(loaded: Lake) -> Non
     assert loaded.rows() == [(1, "a", None), (2, "b", "x"), (3, "c", None)]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_null_safe_equality_with_a_key_joins_as_equality_does(standard: Lake) -> None:
     """A null on either side meets nothing, as rows without a key take no part."""
     lake = standard

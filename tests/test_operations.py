@@ -140,7 +140,7 @@ def test_an_epoch_is_not_published_without_its_change_feed(loaded: Lake) -> None
 # Copied lakes
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_copied_lake_finishes_its_open_epoch_in_its_own_tables(loaded: Lake, tmp_path: Path) -> None:
     change(loaded)
     left_open(loaded)
@@ -153,7 +153,7 @@ def test_a_copied_lake_finishes_its_open_epoch_in_its_own_tables(loaded: Lake, t
     is_right(loaded)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_an_open_epoch_whose_tables_lie_elsewhere_is_let_go_by_a_backfill(loaded: Lake, tmp_path: Path) -> None:
     """As of a lake of an earlier version of lakejoin, which recorded whole paths."""
     change(loaded)
@@ -183,7 +183,7 @@ def test_an_open_epoch_of_a_version_that_recorded_no_writes_is_finished(loaded: 
     is_right(loaded)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_stage_that_is_gone_before_anything_was_written_is_planned_anew(loaded: Lake) -> None:
     change(loaded)
     left_open(loaded)
@@ -203,7 +203,7 @@ def test_a_stage_that_is_gone_half_way_is_let_go_by_a_backfill(loaded: Lake) -> 
     is_right(loaded)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_lakes_that_share_a_folder_of_stages_leave_each_other_s_alone(loaded: Lake, standard: Lake) -> None:
     """`maintain` removed an open epoch's stage of another pipeline with a join of the same name."""
     stages = str(loaded.folder / "stages")
@@ -230,7 +230,7 @@ def test_lakes_that_share_a_folder_of_stages_leave_each_other_s_alone(loaded: La
 # Right epochs that were called broken
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_auto_compaction_of_the_result_is_upkeep(loaded: Lake) -> None:
     """Its OPTIMIZE carries the mark of the MERGE before it."""
     loaded.sql("ALTER TABLE {result} SET TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true')")
@@ -299,7 +299,7 @@ def test_a_result_is_begun_anew_where_its_rows_in_the_ledger_were_deleted(loaded
     is_right(loaded)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_ledger_that_lost_a_closing_row_goes_on(loaded: Lake) -> None:
     change(loaded)
     loaded.pipeline().run(loaded.spark)
@@ -402,7 +402,7 @@ def is_recreated(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("happens", [breaks, changes_rows, pytest.param(is_recreated, marks=pytest.mark.slow)])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_backfill_reconciles_a_ktable_that_cannot_go_on(standard: Lake, happens: Callable[[Lake], None]) -> None:
     standard.pipeline(sources=OF_CHANGELOG).run(standard.spark)
     happens(standard)
@@ -418,7 +418,7 @@ def test_a_backfill_reconciles_a_ktable_that_cannot_go_on(standard: Lake, happen
     assert held(standard) == plain(standard, latest)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_ktable_that_takes_no_changes_is_named_by_a_backfill_too(standard: Lake) -> None:
     standard.pipeline(sources=OF_CHANGELOG).run(standard.spark)
     alter(standard, STATE, appendOnly="true")

@@ -320,7 +320,7 @@ def test_pitfall_26_a_long_range_is_read_in_chunks_and_is_the_same_feed(lake: La
     assert feed.where("_commit_version > 13").count() == 0
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_pitfall_27_a_key_that_cannot_be_clustered_by_is_no_obstacle(lake: Lake) -> None:
     """Binary, boolean and struct: no CLUSTER BY, no pruning, and the same rows."""
     key = ["a", "b", "c"]

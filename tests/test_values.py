@@ -73,7 +73,7 @@ AS_TEXT = (
 
 
 @pytest.mark.parametrize("sql", AS_TEXT, ids=["table-table", "foreign-key"])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_char_columns_are_padded_text_on_every_way(padded: Lake, sql: str, way: str) -> None:
     pipeline = padded.pipeline(sql)
     pipeline.run(padded.spark)
@@ -360,7 +360,7 @@ def test_a_changelog_source_keeps_values_that_the_feed_distorts(fresh: Lake) -> 
     assert held(fresh) == plain(fresh, sql + " WHERE l.k > 1")
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_two_joins_read_one_changelog_source_as_the_table_that_is_kept_of_it(fresh: Lake) -> None:
     """Its own rows are read under the same versions; no join takes them for rows of that table."""
     fresh.create("left", "k INT, v STRING, gone BOOLEAN, seq INT", "(1, 'a', false, 1), (2, 'b', false, 1)")

@@ -41,6 +41,8 @@ from pipelines.spec import (
 from pipelines.spec.names import nearest
 from pipelines.spec.sql.padding import padded_comparisons
 
+KEYED = ("table", "global_table")
+"""The kinds of sources whose key may have parts that are null."""
 WITHOUT_IT = "leave the column out or extract what you need"
 
 
@@ -153,7 +155,7 @@ def _key_types(
         for column, kind in _types(item.columns, tables[item.source]).items()
         if incomparable(StructType([tables[item.source].schema[column]]))
     ]
-    faults += _padding_faults(join, tables)
+    faults += [*_padding_faults(join, tables), *_null_faults(workspace, tables)]
     compared = _Compared(path)
     first, *others = join.members
     own = _key_of(join, tables, first)
@@ -231,6 +233,21 @@ def _padding_faults(join: ResolvedQuery, tables: Mapping[str, Table]) -> Iterato
     for clause, sql in clauses if chars else ():
         for found in padded_comparisons(sql, chars):
             yield Fault(f"joins.{join.name}.sql", f"{clause}: {found.problem}", found.hint)
+
+
+def _null_faults(workspace: Workspace, tables: Mapping[str, Table]) -> Iterator[Fault]:
+    """Yield a fault for each source in which parts of the key may be null, if the file does not say what that means."""
+    for name, table in tables.items():
+        source = workspace.file.sources.get(name)
+        nullable = {column.lower() for column in table.nullable_key}
+        if source is None or source.nullable_key is not None or source.kind not in KEYED:
+            continue
+        if nullable == {column.lower() for column in source.key}:
+            yield Fault(
+                f"sources.{name}",
+                "the table is the result of a join in which a row may lack a side: parts of its key may be null",
+                "write `nullable_key: true` if such rows are rows like others, or `nullable_key: false` to skip them",
+            )
 
 
 def _types(columns: Sequence[str], table: Table) -> dict[str, DataType]:

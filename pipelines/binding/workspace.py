@@ -40,7 +40,7 @@ class Workspace:
     @staticmethod
     def open(spark: SparkSession, file: PipelineFile, folder: Path) -> "Workspace":
         """Create a workspace with a session of its own beside the caller's."""
-        return Workspace(Engine.of(own_session(spark, file.timezone)), file, folder.resolve())
+        return Workspace(Engine.beside(spark, file.timezone), file, folder.resolve())
 
     @staticmethod
     def on_demand(start: Callable[[], SparkSession], file: PipelineFile, folder: Path) -> "Workspace":

@@ -132,16 +132,27 @@ class Pipeline:
         return _or_raise(flush_joins(self._open(spark), select))
 
     def verify(
-        self, spark: SparkSession, select: Collection[str] | None = None, *, quick: bool = False
+        self,
+        spark: SparkSession,
+        select: Collection[str] | None = None,
+        *,
+        version: int | None = None,
+        quick: bool = False,
     ) -> list[JoinReport]:
         """
         Recompute the joins at the recorded versions, and compare them with the results.
+
+        Args:
+            spark: The caller's session.
+            select: The names of joins; all joins of the file if None.
+            version: The version of each result to compare; the newest if None.
+            quick: Whether to compare only the checksum of each result with the one in the ledger.
 
         Raises:
             Drifted: A result differs from its join.
         """
         workspace = self._open(spark)
-        return [verify_join(workspace, name, quick=quick) for name in workspace.joins(select)]
+        return [verify_join(workspace, name, version=version, quick=quick) for name in workspace.joins(select)]
 
     def validate(
         self,

@@ -1,6 +1,6 @@
 """The newest epochs of a join, from its ledger. Read-only."""
 
-from lakehouse.entries import CLOSING, PUBLISHING, REJECTED, Entry, JoinHistory
+from lakehouse.entries import ATTEMPTS, CLOSING, PUBLISHING, Entry, JoinHistory
 from pipelines.binding.workspace import Workspace
 from pipelines.report import EpochReport, JoinHistoryReport
 from pipelines.report.wording import in_order
@@ -13,7 +13,7 @@ def history_of(workspace: Workspace, name: str, limit: int) -> JoinHistoryReport
     Args:
         workspace: The workspace of the pipeline.
         name: The join, or a changelog source.
-        limit: The maximal number of epochs, including rejected attempts.
+        limit: The maximal number of epochs, including attempts that were rejected or refused.
     """
     return newest(name, workspace.ledger.of(name), limit)
 
@@ -22,19 +22,20 @@ def newest(name: str, history: JoinHistory, limit: int) -> JoinHistoryReport:
     """
     List the newest epochs of a ledger, newest first, each at its last step.
 
-    A rejected attempt does not use up an epoch number: it has its own row, below the later epoch with this number.
+    An attempt that was rejected or refused does not use up an epoch number: it has its own row, below the later epoch
+    with this number.
 
     Args:
         name: The join.
         history: Its ledger.
         limit: The maximal number of rows.
     """
-    rejected = [entry for entry in history.entries if entry.step == REJECTED]
+    attempts = [entry for entry in history.entries if entry.step in ATTEMPTS]
     epochs: dict[int, Entry] = {}
     for entry in history.entries:
-        if entry.step != REJECTED:
+        if entry.step not in ATTEMPTS:
             epochs[entry.epoch] = max(epochs.get(entry.epoch, entry), entry, key=_progress)
-    listed = sorted([*rejected, *epochs.values()], key=_age, reverse=True)
+    listed = sorted([*attempts, *epochs.values()], key=_age, reverse=True)
     return JoinHistoryReport(join=name, epochs=tuple(map(_epoch_report, listed[:limit])), more=len(listed) > limit)
 
 
@@ -62,4 +63,4 @@ def _progress(entry: Entry) -> int:
 
 def _age(entry: Entry) -> tuple[int, bool, float]:
     assert entry.at is not None
-    return entry.epoch, entry.step != REJECTED, entry.at.timestamp()
+    return entry.epoch, entry.step not in ATTEMPTS, entry.at.timestamp()

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 from lakehouse.conditions import as_known
-from lakehouse.errors import GateFailed, LedgerForgot
+from lakehouse.errors import CannotContinue, GateFailed, LedgerForgot
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.driver import run_join
+from pipelines.epochs.refused import record_refusal
 from pipelines.epochs.streams.source_progress import common_goal
 from pipelines.epochs.tables.partial_backfill import the_only_join
 from pipelines.plan.request import Backfill, Request
@@ -68,7 +69,7 @@ def run_in_order(
     workspace: Workspace, names: Sequence[str], run: Callable[[str], JoinReport], progress: Progress
 ) -> list[JoinReport]:
     """
-    Run joins in the given order, with errors in their reports.
+    Run joins in the given order, with errors in their reports; those that only a person can mend also in the ledger.
 
     A join is skipped if one that it reads failed or was skipped.
     """
@@ -80,7 +81,10 @@ def run_in_order(
             reports[name] = run(name) if stopped is None else _skipped(name, stopped)
         except Exception as error:  # whatever it is, the other joins run
             log.info("%s failed", name, exc_info=True)  # the listener tells of it as an error
-            reports[name] = JoinReport(join=name, outcome="failed", error=as_known(error, name))
+            known = as_known(error, name)
+            if isinstance(known, CannotContinue):
+                record_refusal(workspace, name, known)
+            reports[name] = JoinReport(join=name, outcome="failed", error=known)
         progress.finished(name, reports[name].outcome)
     return list(reports.values())
 

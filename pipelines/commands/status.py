@@ -17,7 +17,7 @@ from lakehouse.columns import changed_columns
 from lakehouse.commit_log import commit_identity
 from lakehouse.commits import Commit
 from lakehouse.conditions import as_known
-from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, Entry, JoinHistory
+from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REFUSED, REJECTED, REJECTED_LOAD, Entry, JoinHistory
 from lakehouse.entries import SourceVersions as Recorded
 from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError
 from lakehouse.feed import CHANGE_FEED
@@ -141,6 +141,7 @@ def judge(
         result_version=last.result.version if last else None,
         sources=tuple(source_status(observed, between, now) for observed in observations),
         last_gate=last_gate(history),
+        refused=last_refused(history),
         note=Remedy(_note(state, history, fault, redefined=redefined), name).by(commands),
     )
 
@@ -206,6 +207,13 @@ def seconds_between_runs(history: JoinHistory) -> float | None:
     moments = sorted(entry.at for entry in history.recent if entry.step == COMMITTED and entry.at is not None)
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(moments) if later > earlier]
     return median(gaps) if gaps else None
+
+
+def last_refused(history: JoinHistory) -> str:
+    """Return why and when a run was refused after the last committed epoch, at the last such run; empty if none was."""
+    refused = [entry for entry in history.recent if entry.step == REFUSED and entry.epoch >= history.next_epoch]
+    newest = max(refused, key=lambda entry: entry.at or datetime.min, default=None)
+    return "" if newest is None or newest.at is None else f"{newest.reason}, {moment(newest.at)}"
 
 
 def last_gate(history: JoinHistory) -> GateStatus | None:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from lakehouse.entries import COMMITTED, Entry, JoinHistory
 from lakehouse.errors import FeedUnavailable, LakejoinError
 from lakehouse.tables import Table
+from pipelines.epochs.comparison import Published
 
 
 class BadRange(LakejoinError):
@@ -90,7 +91,7 @@ def find_range(name: str, requested: RequestedRange, history: JoinHistory, resul
         BadRange: The epochs or versions do not exist.
         FeedUnavailable: The epochs wrote to an earlier table of this name.
     """
-    current = JoinHistory(tuple(e for e in history.entries if e.step == COMMITTED and e.result.id == result.id))
+    current = _of_table(history, result)
     if requested.unit == "epochs":
         return _of_epochs(name, requested, history, current)
     last = result.version if requested.last is None else requested.last
@@ -102,6 +103,39 @@ def find_range(name: str, requested: RequestedRange, history: JoinHistory, resul
         )
     epochs = current.between(_number(current.at_result(requested.first - 1)), _number(current.at_result(last)))
     return VersionRange(requested.first - 1, last, tuple(entry.epoch for entry in epochs))
+
+
+def published_at(name: str, version: int, history: JoinHistory, result: Table) -> Published:
+    """
+    Find the last epoch that a version of a result holds.
+
+    Args:
+        name: The join.
+        version: The version.
+        history: The join's ledger.
+        result: The result at its newest version.
+
+    Raises:
+        BadRange: The version does not exist, holds no epoch, or only some slices of one.
+    """
+    current = _of_table(history, result)
+    last = current.at_result(version)
+    if last is None or version > result.version:
+        first = min((_made(entry) for entry in current.entries), default=0)
+        raise BadRange(
+            name,
+            f"the result has no epoch in version {version}",
+            expected=f"versions of the result from {first} to {result.version}",
+            hint=f"`lakejoin history --select {name}` lists the epochs",
+        )
+    for entry in current.entries:
+        if entry.slices and entry.result.base_version < version < _made(entry):
+            raise BadRange(
+                name,
+                f"version {version} of the result holds some slices of epoch {entry.epoch}",
+                expected=f"version {entry.result.base_version} before it, or version {_made(entry)} after it",
+            )
+    return Published(version, last)
 
 
 def _of_epochs(name: str, requested: RequestedRange, history: JoinHistory, current: JoinHistory) -> VersionRange:
@@ -124,9 +158,18 @@ def _of_epochs(name: str, requested: RequestedRange, history: JoinHistory, curre
             expected="epochs of the current table",
             found=f"epoch {', '.join(replaced)} of an earlier table",
         )
-    version = entries[-1].result.version
-    assert version is not None, "a committed epoch has the version of its result"
-    return VersionRange(entries[0].result.base_version, version, tuple(entry.epoch for entry in entries))
+    return VersionRange(entries[0].result.base_version, _made(entries[-1]), tuple(entry.epoch for entry in entries))
+
+
+def _of_table(history: JoinHistory, result: Table) -> JoinHistory:
+    """Return the committed epochs of a result since it was last created."""
+    return JoinHistory(tuple(e for e in history.entries if e.step == COMMITTED and e.result.id == result.id))
+
+
+def _made(entry: Entry) -> int:
+    """Return the version of the result that a committed epoch made."""
+    assert entry.result.version is not None, "a committed epoch has the version of its result"
+    return entry.result.version
 
 
 def _number(entry: Entry | None) -> int:

@@ -29,6 +29,20 @@ def counted(different: DataFrame) -> tuple[dict[str, int], list[Row]]:
 
 
 @dataclass(frozen=True)
+class Published:
+    """
+    A version of a result to compare.
+
+    Args:
+        version: The version.
+        entry: The *committed* row of the last epoch that it holds.
+    """
+
+    version: int
+    entry: Entry
+
+
+@dataclass(frozen=True)
 class Difference:
     """
     What a result, or a part of it, holds and should hold.

@@ -20,6 +20,7 @@ from lakehouse.errors import CannotContinue, LakejoinError, RowFailed
 from lakehouse.remedies import OF_TABLES, Commands, Remedy
 from lakehouse.stage import Stage
 from pipelines.binding.workspace import Workspace
+from pipelines.epochs.comparison import Published
 from pipelines.epochs.epoch import B, Epoch, Prepared
 from pipelines.plan.remedies import naming_commands
 from pipelines.plan.request import Request
@@ -101,12 +102,13 @@ class Kind(ABC, Generic[B]):
         """
         raise error
 
-    def verify(self, against: str = "") -> JoinReport:
+    def verify(self, against: str = "", published: Published | None = None) -> JoinReport:
         """
         Compare the result with what it should be.
 
         Args:
             against: A table to compare instead of the result; see `commands.verify`.
+            published: An earlier version of the result to compare; the newest if None.
 
         Raises:
             Drifted: Rows differ.

@@ -18,7 +18,7 @@ class EpochReport(Facts):
     epoch: int
     """The number of the epoch."""
     step: Step
-    """publishing (open), committed, rejected, abandoned or broken."""
+    """publishing (open), committed, rejected (by its gate), refused (it could not continue), abandoned or broken."""
     at: datetime
     """The time of the step."""
     run_id: str
@@ -36,7 +36,7 @@ class EpochReport(Facts):
     seconds: Mapping[str, float]
     """The seconds that each step took."""
     message: str = ""
-    """Why the epoch was rejected, abandoned or broken; may be empty."""
+    """Why the epoch was rejected, refused, abandoned or broken; may be empty."""
 
     def cells(self) -> tuple[str, ...]:
         """Render as the cells of a table row, without `seconds` and `message`."""

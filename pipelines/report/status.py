@@ -95,6 +95,8 @@ class JoinStatus(Facts):
     """The time of the last `lakejoin verify --quick` that found the recorded checksum in the result; null if none."""
     verified_epoch: int | None = None
     """The epoch whose checksum this was; null if none."""
+    refused: str = ""
+    """Why and when a run could not continue, for the last such run since the last epoch; empty if none."""
     note: str = ""
     """A warning about the join, with the command that resolves it; may be empty."""
 
@@ -105,6 +107,7 @@ class JoinStatus(Facts):
             *(source.text() for source in self.sources),
             *([self.last_gate.text()] if self.last_gate else []),
             *([self._verified()] if self.verified_at else []),
+            *([f"last refused: {self.refused}"] if self.refused else []),
             *(f"warning: {warning}" for warning in (*warnings, *filter(None, [self.note]))),
         ]
         return "\n".join([f"{self.join}: {self.state}{self._epoch()}", *(f"  {line}" for line in lines)])

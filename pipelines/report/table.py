@@ -6,8 +6,8 @@ from rich.cells import cell_len
 
 from lakehouse.errors import printable
 
-LONGEST = 80
-"""The number of characters beyond which a text is truncated."""
+LONGEST, LONGEST_LAST = 80, 1000
+"""The numbers of characters beyond which a text is truncated: in any column, and in the last, which nothing follows."""
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
@@ -22,14 +22,15 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
     Returns:
         One line each for the header, the rule below it, and each row.
     """
-    lines = [[_shown(text) for text in line] for line in (header, *rows)]
+    longest = [LONGEST] * (len(header) - 1) + [LONGEST_LAST]
+    lines = [[*map(_shown, line, longest)] for line in (header, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    rule = ["─" * width for width in widths]
+    rule = ["─" * min(width, LONGEST) for width in widths]
     return ["  ".join(map(_padded, line, widths, right)).rstrip() for line in (lines[0], rule, *lines[1:])]
 
 
-def _shown(text: str) -> str:
-    cut = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+def _shown(text: str, longest: int) -> str:
+    cut = text if len(text) <= longest else f"{text[: longest - 3]}..."
     return printable(cut)
 
 

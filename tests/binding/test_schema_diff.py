@@ -36,7 +36,7 @@ def planned(lake: Lake, pipeline: Pipeline) -> PlanReport:
 
 
 @pytest.mark.parametrize("sql", [pytest.param(STAR, marks=pytest.mark.slow), ALL], ids=["of one input", "of both"])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_star_stays_what_it_was_at_the_first_run(evolving: Lake, sql: str) -> None:
     """A new column is named by plan and run and changes nothing, until the result is dropped and loaded anew."""
     lake, pipeline = evolving, evolving.pipeline(sql)
@@ -72,7 +72,7 @@ def test_a_new_column_called_as_another_output_is_not_taken_for_it(evolving: Lak
     assert lake.rows()[-1] == (3, "c", 30, None)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_new_column_that_the_select_list_does_not_name_is_nothing_to_talk_about(evolving: Lake) -> None:
     lake, pipeline = evolving, evolving.pipeline("SELECT l.k, l.v FROM left l JOIN right r ON l.k = r.k")
     pipeline.run(lake.spark)
@@ -107,7 +107,7 @@ def test_a_star_over_a_stream_stays_what_it_was_too(evolving: Lake) -> None:
     ids=["dropped", "renamed", "widened"],
 )
 @pytest.mark.parametrize("sources", [KEYED, pytest.param(BY_STREAM, marks=pytest.mark.slow)], ids=["tables", "stream"])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_column_of_a_star_that_is_another_waits_for_a_person(
     evolving: Lake, sources: Mapping[str, Any], change: str, found: str, hint: str
 ) -> None:
@@ -149,7 +149,7 @@ def test_a_select_list_that_makes_the_columns_as_they_are_keeps_the_result(
     assert only(pipeline.run(lake.spark)).counts["updated"] == 1
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_column_that_the_statement_names_is_a_fault_of_the_file_once_it_is_gone(evolving: Lake) -> None:
     lake, pipeline = evolving, evolving.pipeline(STAR.replace("l.*", "l.k, l.n"))
     pipeline.run(lake.spark)

@@ -95,7 +95,7 @@ def test_both_demos_keep_the_same_first_join(tmp_path: Path) -> None:
     assert fingerprint(short, "flight_status") == fingerprint(tour, "flight_status")
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_tour_keeps_its_joins_and_proves_them(spark: SparkSession, tmp_path: Path) -> None:
     """Each round changes the rows that it touches and no others; the last run finds nothing; the result is right."""
     said: list[str] = []

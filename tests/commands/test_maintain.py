@@ -26,7 +26,7 @@ def files(lake: Lake, name: str) -> int:
     return int(lake.spark.sql(f"DESCRIBE DETAIL {lake.at(name)}").collect()[0]["numFiles"])
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_files_become_few_rows_stay_and_joins_go_on(loaded: Lake) -> None:
     """A join that reads the result sees no change in it; neither does its own next run."""
     lake, joins = loaded, chain(loaded)
@@ -45,7 +45,7 @@ def test_files_become_few_rows_stay_and_joins_go_on(loaded: Lake) -> None:
     assert [report.outcome for report in joins.verify(lake.spark)] == ["done", "done"]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_old_files_stay_while_a_join_has_yet_to_read_their_changes(
     loaded: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +90,7 @@ def test_a_lake_that_was_copied_is_maintained_and_not_the_one_it_was_copied_from
     assert loaded.versions() == before
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_an_open_epoch_is_left_alone(loaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its run may be at work: nothing is done, and the exit code is that of another run."""
     lake = loaded

@@ -11,6 +11,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.query import ONLY_A_QUERY, answer
 from pipelines.commands.query_errors import BadQuery, bare_query, words_in
 from pipelines.report import ColumnReport, QueryReport, Report
+from pipelines.report.table import table
 from pipelines.spec import load
 from tests.lake import Lake
 
@@ -224,13 +225,20 @@ def test_a_person_reads_an_aligned_table() -> None:
 
 
 def test_long_values_are_cut_and_control_characters_shown() -> None:
-    """80 characters stay whole; a value cannot steer the terminal; a limit says how to see more."""
-    lines = report_of("string", "x" * 80, "y" * 81, "a\n\x1b[31m\t", more=True).text().splitlines()
-    assert lines[2] == "0  " + "x" * 80
-    assert lines[3] == "1  " + "y" * 77 + "..."
+    """In the last column a message stays whole; a value cannot steer the terminal; a limit says how to see more."""
+    lines = report_of("string", "x" * 1000, "y" * 1001, "a\n\x1b[31m\t", more=True).text().splitlines()
+    assert lines[1] == "─  " + "─" * 80
+    assert lines[2] == "0  " + "x" * 1000
+    assert lines[3] == "1  " + "y" * 997 + "..."
     assert lines[4] == "2  a\\n\\x1b[31m\\t"
     assert lines[5] == "first 3 rows; --limit N for more"
     assert report_of("string").text().splitlines()[-1] == "0 rows"
+
+
+def test_a_long_value_before_another_column_is_cut() -> None:
+    """80 characters stay whole."""
+    lines = table(("v", "w"), [("x" * 80, "1"), ("y" * 81, "2")], (False, True))
+    assert lines[2:] == ["x" * 80 + "  1", "y" * 77 + "...  2"]
 
 
 @pytest.mark.parametrize(

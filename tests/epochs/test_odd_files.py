@@ -10,7 +10,7 @@ STAFF, UPDATED = 12_000, 9_950
 """Rows of a table that refers to itself, and rows that one commit updates: nearly as many as literals can list."""
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_an_epoch_looks_up_many_keys_and_references_of_one_table_at_once(lake: Lake) -> None:
     """Two lists of 9,950 values each, on different columns, once overflowed the stack of a parser."""
     lake.create("staff", "id INT, boss INT, name STRING")
@@ -42,6 +42,7 @@ def by_local_time(lake: Lake) -> Lake:
 NEW_YORK = {"timezone": "America/New_York"}
 
 
+@pytest.mark.slow
 def test_partition_values_that_are_local_times_are_read_in_the_time_zone_of_the_file(by_local_time: Lake) -> None:
     lake = by_local_time
     sql = "SELECT l.k, l.v, r.t, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
@@ -57,6 +58,7 @@ def test_partition_values_that_are_local_times_are_read_in_the_time_zone_of_the_
     assert [tuple(row) for row in shown] == [("a", "2024-07-01 12:00:00"), ("b", "2024-07-02 00:00:00")]
 
 
+@pytest.mark.slow
 def test_a_stream_looks_up_partition_values_that_are_local_times(by_local_time: Lake) -> None:
     lake = by_local_time
     sql = "SELECT c.id, r.w FROM clicks c LEFT JOIN right r ON c.at = r.t"
@@ -69,6 +71,7 @@ def test_a_stream_looks_up_partition_values_that_are_local_times(by_local_time: 
     assert [tuple(row) for row in lake.sql("SELECT id, w FROM {result}")] == [(1, "x")]
 
 
+@pytest.mark.deep
 def test_files_whose_columns_differ_from_the_table_in_their_case_have_their_values(lake: Lake) -> None:
     lake.create("left", "k INT, v STRING")
     for number, names in enumerate((("k", "name"), ("K", "Name")), start=1):
@@ -84,6 +87,7 @@ def test_files_whose_columns_differ_from_the_table_in_their_case_have_their_valu
     assert len(list(Path(lake.path("right")).glob("*.parquet"))) == 2
 
 
+@pytest.mark.deep
 def test_a_column_that_is_renamed_in_its_case_only_is_the_same_column(loaded: Lake) -> None:
     """In a source, and as an output of the statement, where the result keeps the name that it has."""
     loaded.sql("ALTER TABLE {left} CHANGE COLUMN v V STRING")

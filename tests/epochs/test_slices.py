@@ -180,7 +180,7 @@ def test_a_backfill_that_was_killed_goes_on_with_the_slices_that_are_left(drifte
     Pipeline.load(lake.file).verify(lake.spark)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_part_of_a_result_goes_slice_by_slice_as_well(drifted: Lake) -> None:
     """Rows that do not meet the condition stay as they are; where it was stopped it goes on, about the same rows."""
     lake = drifted
@@ -294,7 +294,7 @@ def test_duplicates_are_refused_before_it_begins(drifted: Lake) -> None:
     assert len(lake.ledger()) == ledger
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_command_goes_slice_by_slice_and_says_so(drifted: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     lake = drifted
     assert main(["backfill", "--slices", "2", "-f", str(lake.file)]) == 0

@@ -97,7 +97,7 @@ def test_a_join_that_cannot_be_validated_is_listed_with_the_reason(standard: Lak
     assert "the result does not exist yet: the join has not run" in (site / "data_docs" / "index.html").read_text()
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_neither_the_gate_nor_validate_asks_the_network(logged: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only Spark's own process, on this machine, is spoken to."""
     asked: list[Any] = []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import FeedUnavailable, GateFailed
+from lakehouse.errors import FeedUnavailable, ForeignWriter, GateFailed
 from pipelines import Pipeline
 from pipelines.cli import main
 from pipelines.commands.version_ranges import BadRange, RequestedRange, read_range
@@ -34,7 +34,7 @@ def test_what_is_no_range_is_refused(given: tuple[str, str]) -> None:
         read_range(*given)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_range_of_epochs_is_that_of_their_versions(logged: Lake) -> None:
     """Each change once; of the file's expectations those that judge a row judge the rows that were written."""
     lake, join = logged, Pipeline.load(logged.file)

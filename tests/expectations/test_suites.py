@@ -33,7 +33,7 @@ def _findings(spark: SparkSession, how: str, semantics: Semantics) -> tuple[str,
 
 
 @pytest.mark.parametrize("semantics", ["kafka-0.10.2", pytest.param("strict", marks=pytest.mark.slow)])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_kafka_0_10_2_fails_no_padded_row_with_match_and_strict_passes(lake: Lake, semantics: Semantics) -> None:
     """A row that is emitted alone as it comes, and once more with what it meets."""
     sources: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from pipelines.report.wording import in_order, moment
 COUNTS = (*CHANGED, "tombstones", "changelog", "late", "buffered")
 """The counts with a column of their own, if any epoch has them; all other counts share one column."""
 TITLES = {"changelog": "to the changelog"}
-WRONG = ("rejected", "broken", "abandoned")
+WRONG = ("rejected", "refused", "broken", "abandoned")
 NONE = "–"  # noqa: RUF001
 
 
@@ -24,7 +24,7 @@ class EpochRow:
         at: The time of its last step.
         machine_at: The same in ISO 8601.
         step: Its last step.
-        is_wrong: Whether it was rejected, broken or abandoned.
+        is_wrong: Whether it was rejected, refused, broken or abandoned.
         strategy: Its strategy.
         code: The reason for the strategy, as a code.
         reason: The same in words.

@@ -15,6 +15,7 @@ from lakehouse.remedies import Commands
 from lakehouse.stage import Stage
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
+from pipelines.epochs.comparison import Published
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.failing_rows import row_failed
 from pipelines.epochs.kind import Kind, Prefetched
@@ -66,7 +67,7 @@ class StreamKind(Kind[BoundJoin]):
         """See `Kind.row_failed`; the row is searched for in the sources as they are now."""
         return row_failed(self.workspace, bind_join(self.workspace, self.name), error)
 
-    def verify(self, against: str = "") -> JoinReport:
+    def verify(self, against: str = "", published: Published | None = None) -> JoinReport:
         """See `Kind.verify`: the recorded epochs computed once more."""
         if against:
             raise LakejoinError(
@@ -74,7 +75,7 @@ class StreamKind(Kind[BoundJoin]):
                 "no other table can be compared: the result of a join with a stream depends on the order of arrival",
                 hint=f"`lakejoin verify --select {self.name}` replays its recorded epochs",
             )
-        return verify_stream(self)
+        return verify_stream(self, published)
 
     def suite(self, bound: BoundJoin) -> Suite:
         """See `Kind.suite`."""

@@ -26,7 +26,7 @@ from lakehouse.errors import CannotContinue, FeedUnavailable
 from lakehouse.small import TooLarge
 from lakehouse.sqltext import quote
 from lakehouse.stage import Stage
-from lakehouse.tables import find, get, read
+from lakehouse.tables import find, read
 from lakehouse.writes import RESULT_PART, STATE_PART, Merge, Write, with_rows, written
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
@@ -76,10 +76,11 @@ class Replay:
 
     Args:
         kind: The kind of the join, which computes the rows of an epoch.
-        version: The version of the result to compare; the newest if None.
+        version: The version of the result to compare; that of the last epoch if None.
         bound: The join; None to bind it.
         is_accepted: Whether the rows are accepted as they are, whichever definition made them, so that none is computed
             again.
+        until: The last epoch that the version holds; the last of the ledger if None.
 
     Raises:
         NotYetRun: Another join that it reads has no epoch.
@@ -93,11 +94,14 @@ class Replay:
         bound: BoundJoin | None = None,
         *,
         is_accepted: bool = False,
+        until: int | None = None,
     ) -> None:
         self._kind, name = kind, kind.name
         workspace = self._workspace = kind.workspace
         self.bound = bound or bind_join(workspace, name)
         self.history = workspace.ledger.of(name)
+        if until is not None:
+            self.history = self.history.until(until)
         last = self.history.committed
         if last is None:
             raise CannotContinue(
@@ -116,8 +120,10 @@ class Replay:
         if not is_accepted or reads_others or is_of_options:
             check_definition(name, self.bound.definition, last.definition, hint)
         self.last = last
-        self.version = get(workspace.engine, self.bound.result).version if version is None else version
-        self.held = read(workspace.spark, self.bound.result, self.version)
+        version = last.result.version if version is None else version
+        assert version is not None, "a committed epoch records the version of its result"
+        self.version = version
+        self.held = read(workspace.spark, self.bound.result, version)
         check_columns(name, "result", self.bound.columns, self.held.schema, self.bound.columns_remedy)
         self.names = self.bound.columns.fieldNames()
 

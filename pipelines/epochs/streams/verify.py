@@ -2,15 +2,19 @@
 
 from lakehouse.conditions import reading
 from lakehouse.errors import CannotContinue, Drifted
-from pipelines.epochs.comparison import Total, add_up
+from pipelines.epochs.comparison import Published, Total, add_up
 from pipelines.epochs.streams.replay import Replay, Replayable
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 
 
-def verify_stream(kind: Replayable) -> JoinReport:
+def verify_stream(kind: Replayable, published: Published | None = None) -> JoinReport:
     """
     Replay the recorded epochs of a join with a stream, as far back as its sources are readable, and compare both ways.
+
+    Args:
+        kind: The kind of the join.
+        published: The version of the result to compare; that of the last epoch if None.
 
     Returns:
         The report; `counts` has expected (rows of the replayed epochs), missing, surplus, and epochs.
@@ -23,8 +27,7 @@ def verify_stream(kind: Replayable) -> JoinReport:
     watch, name = Stopwatch(), kind.name
     with watch.step("verify"):
         with reading(name):
-            last = kind.workspace.ledger.of(name).committed
-            replay = Replay(kind, None if last is None else last.result.version)
+            replay = Replay(kind) if published is None else Replay(kind, published.version, until=published.entry.epoch)
         total = add_up(name, replay.differences())
     if not total.epochs:
         if total.unreadable is not None:

@@ -13,6 +13,7 @@ from lakehouse.tables import get
 from lakehouse.writes import CHANGELOG_PART, Append, TargetVersions, Write, written
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
+from pipelines.epochs.comparison import Published
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.failing_rows import row_failed
 from pipelines.epochs.kind import Kind, Prefetched
@@ -73,9 +74,9 @@ class TablesKind(Kind[BoundJoin]):
         """See `Kind.row_failed`; the row is searched for in the sources as they are now."""
         return row_failed(self.workspace, bind_join(self.workspace, self.name), error)
 
-    def verify(self, against: str = "") -> JoinReport:
+    def verify(self, against: str = "", published: Published | None = None) -> JoinReport:
         """See `Kind.verify`: the recorded versions joined once more, and the last rows of the changelog."""
-        return verify_tables(self.workspace, self.name, against)
+        return verify_tables(self.workspace, self.name, against, published)
 
     def verify_quickly(self) -> JoinReport:
         """See `Kind.verify_quickly`."""

@@ -22,7 +22,7 @@ from lakehouse.entries import ABANDONED, REJECTED_LOAD, Checksum, Entry
 from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
 from lakehouse.ownership import check_owner
 from lakehouse.publish import append, committed_counts
-from lakehouse.tables import find, get, read
+from lakehouse.tables import find, get, key_properties, read
 from lakehouse.writes import CHANGELOG_PART, RESULT_PART, Append, TargetVersions
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
@@ -129,7 +129,14 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
 def _write_rows(workspace: Workspace, bound: BoundJoin, entry: Entry) -> Watched | None:
     """Create the result and write all rows; return them if this call has written them, and no run before it."""
     engine = workspace.engine
-    create(workspace.spark, bound.result, bound.columns, list(bound.join.key))
+    key = list(bound.join.key)
+    create(
+        workspace.spark,
+        bound.result,
+        bound.columns,
+        key,
+        properties=key_properties(key, may_be_absent=bound.join.has_absent_keys),
+    )
 
     def is_made() -> bool:
         made = check_owner(engine, get(engine, bound.result), 0, {entry.run_id})

@@ -16,7 +16,7 @@ from lakehouse.tables import find, get, read
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.comparison import Total, compare
+from pipelines.epochs.comparison import Published, Total, compare
 from pipelines.epochs.preflight import check_columns
 from pipelines.epochs.tables.reconcile import compare_with_join, expected_rows
 from pipelines.joins.changelog import last_rows
@@ -44,9 +44,10 @@ class _Compared:
     last: Entry | None
 
 
-def verify_tables(workspace: Workspace, name: str, against: str = "") -> JoinReport:
+def verify_tables(workspace: Workspace, name: str, against: str = "", published: Published | None = None) -> JoinReport:
     """
-    Recompute a join of tables and compare it with its result, or with another table; see `commands.verify`.
+    Recompute a join of tables and compare it with a version of its result, or with another table; see
+    `commands.verify`.
 
     Raises:
         Drifted: Rows differ; the message has the numbers and examples.
@@ -55,7 +56,7 @@ def verify_tables(workspace: Workspace, name: str, against: str = "") -> JoinRep
     watch = Stopwatch()
     with watch.step("verify"):
         with reading(name):
-            compared = _compared(workspace, name, against)
+            compared = _compared(workspace, name, against, published)
             bound, address, version = compared.bound, compared.address, compared.version
             expected = expected_rows(workspace, bound)
             found = _select_columns(read(workspace.spark, address, version), bound, address)
@@ -84,13 +85,13 @@ def verify_tables(workspace: Workspace, name: str, against: str = "") -> JoinRep
     )
 
 
-def _compared(workspace: Workspace, name: str, against: str) -> _Compared:
+def _compared(workspace: Workspace, name: str, against: str, published: Published | None) -> _Compared:
     """Find the table to compare, and the versions of the sources that it should be the join of."""
     bound = bind_join(workspace, name)
     found = None if against else find(workspace.engine, bound.result)
     newest = -1 if found is None else found.version  # before the ledger, which has every epoch up to it
     history = workspace.ledger.of(name)
-    last = None if against else history.committed
+    last = published.entry if published is not None else None if against else history.committed
     if last is None:
         address = _address(workspace, against) if against else bound.result
         return _Compared(bound, address, get(workspace.engine, address).version, None)
@@ -98,7 +99,9 @@ def _compared(workspace: Workspace, name: str, against: str) -> _Compared:
     check_definition(name, bound.definition, last.definition, hint)
     version = last.result.version
     assert version is not None, "a committed epoch records the version of its result"
-    if history.open is None:
+    if published is not None:
+        version = published.version
+    elif history.open is None:
         version = max(version, newest)
     schema = read(workspace.spark, bound.result, version).schema
     check_columns(name, "result", bound.columns, schema, bound.columns_remedy)

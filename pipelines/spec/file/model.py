@@ -111,6 +111,12 @@ class Source(Part):
     What a join of tables does whose source was created again, or restored from a copy: `fail` stops it until a
     backfill, `reconcile` compares the result with the new table by itself. Under `refresh: full` it always reconciles.
     """
+    nullable_key: StrictBool | None = None
+    """
+    For a table: whether parts of its key may be null, as in the result of a join of any cardinality, where a null says
+    which side a row lacks. `true`: such rows are rows like others; `false`: they have no key, and are skipped and
+    counted. A table that says of itself that parts of its key may be null needs one of the two.
+    """
     ignore_changes: StrictBool = False
     """For a stream: skip and count updated and deleted rows, instead of failing."""
 

@@ -67,6 +67,8 @@ def source_misfits(options: Mapping[str, Any], kind: str | None) -> Iterator[Mis
     foreign = [f"`{option}`" for option, owner in OWNERS.items() if options.get(option) and kind != owner]
     if kind != "table" and options.get("on_recreated_source") == "reconcile":
         foreign.append("`on_recreated_source`")
+    if kind not in ("table", "global_table") and options.get("nullable_key") is not None:
+        foreign.append("`nullable_key`")
     if foreign:
         yield Misfit(f"{', '.join(foreign)}: not an option of a source of kind {kind}")
     if kind == "changelog" and options.get("order_by") is None:

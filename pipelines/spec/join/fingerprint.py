@@ -92,15 +92,23 @@ def _hashed(definition: dict[str, object], settings: Mapping[str, str]) -> str:
 
 
 def _input(side: Side, file: PipelineFile) -> list[object]:
+    absent = ["may be absent"] if side.may_be_absent else []
     if side.source in file.joins:
-        absent = ["may be absent"] if side.may_be_absent else []
         return [side.source, side.alias, side.key, side.kind if side.is_result else "join", *absent]
     source = file.sources[side.source]
     further: list[object] = [_changelog(source)] if source.kind == "changelog" else []
     if source.kind == "stream":
         ordered = source.order_by or next(iter(source.watermarks), None)
         further = [canonical(source.null_value), source.ignore_changes, ordered]
-    return [side.source, side.alias, side.key, source.kind, _address(side.source, source, file.storage), *further]
+    return [
+        side.source,
+        side.alias,
+        side.key,
+        source.kind,
+        _address(side.source, source, file.storage),
+        *further,
+        *absent,
+    ]
 
 
 def _order(side: Side, file: PipelineFile) -> str | None:

@@ -211,7 +211,9 @@ def _side(table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping
         source = sources[name]
         if source is None:
             return None
-        return Side(name, table.alias_or_name, source.key, source.kind, tuple(source.watermarks.items()))
+        times = tuple(source.watermarks.items())
+        absent = bool(source.nullable_key)
+        return Side(name, table.alias_or_name, source.key, source.kind, times, may_be_absent=absent)
     name = called(table.name, joins)
     made = None if name is None else joins[name]
     if name is None or made is None:

@@ -71,7 +71,7 @@ def test_refusals_and_limits_are_those_of_a_staged_epoch(
     claim(loaded_clicks)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_nothing_of_the_result_is_staged(loaded_clicks: Clicks) -> None:
     lake, done = loaded_clicks, list[str]()
     later(lake)
@@ -147,7 +147,7 @@ def test_a_killed_first_load_is_computed_again(clicks: Clicks) -> None:
     only(clicks.stream().verify(clicks.spark))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_run_that_was_taken_for_dead_appends_nothing_any_more(
     loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,8 @@ def test_rows_meet_the_table_as_it_was_and_its_changes_add_nothing(clicks: Click
     assert only(pipeline.run(clicks.spark)).outcome == "nothing"
     verified = only(pipeline.verify(clicks.spark))
     assert verified.counts == {"missing": 0, "surplus": 0, "expected": 8, "epochs": 3}
+    earlier = only(pipeline.verify(clicks.spark, version=start))
+    assert (earlier.epoch, earlier.counts["expected"], earlier.counts["epochs"]) == (1, 3, 1)
 
 
 def test_an_inner_join_drops_what_meets_nothing_and_counts_null_keys(clicks: Clicks) -> None:
@@ -185,7 +187,7 @@ def test_a_stream_that_changes_is_refused_with_version_and_operation(loaded_clic
     assert only(patient.verify(lake.spark)).counts["missing"] == 0
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_order_by_orders_rows_and_changes_by_their_own_time(clicks: Clicks) -> None:
     """Where all inputs declare it; of one type, and never null."""
     clicks.create("visits", "id INT, user INT, seq INT", "(1, 1, 5)")
@@ -257,7 +259,7 @@ def test_a_backfill_appends_what_is_missing_and_leaves_the_rest_to_a_person(load
 
 
 @pytest.mark.parametrize(("column", "value"), [("name", "planted"), ("_epoch", 2)])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_replay_that_differs_is_drift(loaded_clicks: Clicks, column: str, value: str | int) -> None:
     """`verify` looks at the recorded version, so that a row is planted in the stage of an epoch, before its gate."""
     lake, pipeline = loaded_clicks, loaded_clicks.stream()

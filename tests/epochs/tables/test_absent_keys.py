@@ -10,7 +10,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from lakehouse import limits
-from lakehouse.errors import DuplicateKey, GateFailed, PipelineFileError
+from lakehouse.errors import DefinitionChanged, DuplicateKey, GateFailed, PipelineFileError
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins
@@ -238,3 +238,43 @@ def test_changelogs_over_rows_that_may_lack_a_side(spark: SparkSession, tmp_path
         pipeline.verify(spark)
     absent = "SELECT count(*) FROM {driving__changelog} WHERE (aid IS NULL OR bid IS NULL) AND _epoch > 1"
     assert lake.sql(absent, "driving__changelog")[0][0]
+
+
+def test_another_pipeline_says_what_nulls_in_the_key_of_a_result_mean(lake: Lake) -> None:
+    """The result says in its table properties that its rows may lack a side; no such row is skipped in silence."""
+    spark = lake.spark
+    lake.create("a", "aid INT, city STRING, v INT", "(1, 'x', 1), (2, 'y', 2)")
+    lake.create("b", "bid INT, city STRING, w INT", "(1, 'x', 1), (3, 'z', 3)")
+    lake.create("g", "gid INT, g STRING", "(1, 'one'), (2, 'two')")
+    every = lake.pipeline(UPSTREAM["every"], {"a": "aid", "b": "bid"}, "every")
+    every.run(spark)
+
+    def reader(storage: str, **options: bool) -> Pipeline:
+        content = {
+            "pipeline": "reader",
+            "storage": {"path": f"./{storage}"},
+            "sources": {
+                "every": {"key": ["aid", "bid"], "path": "./lake/every", **options},
+                "g": {"key": "gid", "path": "./lake/g"},
+            },
+            "joins": {"result": {"sql": READERS["driving"]}},
+        }
+        file = lake.folder / "reader.yaml"
+        file.write_text(yaml.safe_dump(content))
+        return Pipeline.load(file)
+
+    def found() -> set[tuple[Any, ...]]:
+        return set(map(tuple, spark.sql(f"SELECT * FROM delta.`{lake.folder}/taking/result`").collect()))
+
+    with pytest.raises(PipelineFileError, match=r"(?s)sources\.every.*`nullable_key: true`"):
+        reader("taking").run(spark)
+    assert only(reader("taking", nullable_key=True).run(spark)).counts["null_keys"] == 0
+    assert found() == {(1, 1, 1, 1, "one"), (2, None, 2, None, "two"), (None, 3, None, 3, None)}
+    lake.sql("DELETE FROM {b} WHERE bid = 1", "b")
+    every.run(spark)
+    only(reader("taking", nullable_key=True).run(spark))
+    assert found() == {(1, None, 1, None, "one"), (2, None, 2, None, "two"), (None, 3, None, 3, None)}
+    with pytest.raises(DefinitionChanged):
+        reader("taking", nullable_key=False).run(spark)
+    skipping = only(reader("skipping", nullable_key=False).run(spark))
+    assert (skipping.counts["null_keys"], skipping.counts["inserted"]) == (3, 0)

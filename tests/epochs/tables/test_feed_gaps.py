@@ -79,7 +79,7 @@ def test_a_feed_that_was_off_where_nothing_changed_is_read(loaded: Lake) -> None
     assert loaded.rows() == [(1, "a", None), (2, "b", "before"), (3, "c", "after")]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_file_of_a_feed_that_is_gone_is_said_of_its_source(loaded: Lake) -> None:
     """Only reading shows it; what Spark says is told without the classes of Java that it went through."""
     loaded.sql("UPDATE {left} SET v = 'n' WHERE k = 2")

@@ -53,7 +53,7 @@ def test_an_epoch_of_one_change_takes_few_jobs(loaded: Lake, monkeypatch: pytest
     assert jobs_of(loaded, lambda: loaded.pipeline().run(loaded.spark)) <= (0 if reader == "delta-rs" else 20)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_an_epoch_of_a_star_takes_few_jobs(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SMALL_BYTES", "LITERAL_BYTES"):
         monkeypatch.setattr(limits, name, 0)  # the tables stand for larger ones

@@ -53,7 +53,7 @@ def steps(before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]]) -> 
     return sorted([*tombstones, *(("upsert", *row) for row in new.values())], key=repr)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("few", "names", "epochs"),
     [
@@ -122,7 +122,7 @@ def fresh(loaded: Logged, tmp_path: Path) -> Logged:
     return Logged(loaded.spark, loaded.copy(tmp_path / "lake").folder)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_rows_of_an_epoch_of_several_commits(loaded: Logged, tmp_path: Path) -> None:
     """
     A first order replaces the row without one at the same position, and a last one is followed by it.
@@ -197,7 +197,7 @@ def test_the_gate_finds_planted_faults(
     assert lake.logged("result", 1) == []
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_backfill_appends_each_real_difference(loaded: Logged, tmp_path: Path) -> None:
     """Whatever the changelog lacks comes as one row for each key, also where parts of a key are null."""
     lake = fresh(loaded, tmp_path)

@@ -135,7 +135,7 @@ def changed(before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]], k
     return sorted(expected, key=repr)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("few", "names", "epochs"),
     [
@@ -226,7 +226,7 @@ def fresh(loaded: Pairs, tmp_path: Path) -> Pairs:
     return Pairs(loaded.spark, loaded.copy(tmp_path / "lake").folder)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_backfill_reconciles_keys_with_nulls(loaded: Pairs, tmp_path: Path) -> None:
     lake = fresh(loaded, tmp_path)
     expected = Counter(lake.rows())
@@ -261,7 +261,7 @@ def test_one_changed_order_of_a_customer_with_many_makes_one_pair(
     only(full(lake).verify(lake.spark, quick=True))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_published_rows_meet_their_suites(loaded: Pairs, tmp_path: Path) -> None:
     """`validate` knows that parts of the key may be null."""
     lake = fresh(loaded, tmp_path)
@@ -342,7 +342,7 @@ def test_the_gate_finds_planted_faults(
     assert lake.version() == version
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_gate_finds_a_pair_that_each_row_lacks_by_a_sample(
     loaded: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,7 +368,7 @@ def test_the_gate_finds_a_pair_that_each_row_lacks_by_a_sample(
     assert only(full(lake).run(lake.spark)).counts["inserted"] == 64
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_gate_follows_keys_with_parts_from_both_sides(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,7 +397,7 @@ WITHOUT = "SELECT a.aid, b.bid, a.v FROM a LEFT JOIN b ON a.city = b.city WHERE 
         pytest.param("UPDATE {b} SET city = 'x' WHERE bid = 60", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_gate_finds_rows_whose_old_matches_where_hides(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
@@ -419,7 +419,7 @@ def test_the_gate_finds_rows_whose_old_matches_where_hides(
     only(lake.joins(joins).verify(spark))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_gate_evaluates_no_row_that_is_gone_within_the_epoch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,7 +451,7 @@ def no_row_refers(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
         pytest.param(without_old_values, "UPDATE {g} SET g = 'new' WHERE gid = 1", "g", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_gate_finds_rows_by_what_they_look_up(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any, change: str, name: str
 ) -> None:
@@ -523,7 +523,7 @@ def test_messages_say_what_to_write(lake: Lake, sql: str, told: str) -> None:
         lake.pipeline(sql, SOURCES)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_columns_may_have_the_names_of_working_columns(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path)
     for name in ("left", "right"):

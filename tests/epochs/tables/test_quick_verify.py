@@ -59,7 +59,7 @@ def loaded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lak
     return lake
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_every_epoch_moves_the_checksum_by_its_change_set(loaded: Lake, tmp_path: Path) -> None:
     lake = loaded.copy(tmp_path / "lake")
     before = checksum(lake)
@@ -83,7 +83,7 @@ def test_every_epoch_moves_the_checksum_by_its_change_set(loaded: Lake, tmp_path
 
 
 @pytest.mark.parametrize("few_bytes", [True, False], ids=["rows", "checksums"])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_backfills_take_the_checksum_anew(
     loaded: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_bytes: bool
 ) -> None:

@@ -16,7 +16,12 @@ from lakehouse.errors import (
     PipelineFileError,
 )
 from lakehouse.session import settings
+from pipelines.binding.workspace import Workspace
+from pipelines.commands.history import history_of
+from pipelines.commands.status import status_of
+from pipelines.commands.version_ranges import BadRange
 from pipelines.epochs.tables.kind import TablesKind
+from pipelines.plan.request import WrongOptions
 from tests.lake import JOIN, Lake, only
 
 LOADED = [(1, "a", None), (2, "b", "x"), (3, "c", "y")]
@@ -134,8 +139,24 @@ def test_a_foreign_writer_stops_the_join_until_a_backfill(loaded: Lake) -> None:
     assert only(pipeline.run(lake.spark)).outcome == "nothing", "upkeep is nobody's write"
     lake.sql("DELETE FROM {result} WHERE k = 1")
     lake.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
-    with pytest.raises(ForeignWriter, match="DELETE in version"):
-        pipeline.run(lake.spark)
+    changed = lake.version()
+    for _ in range(2):
+        with pytest.raises(ForeignWriter, match="DELETE in version"):
+            pipeline.run(lake.spark)
+    workspace = Workspace.open(lake.spark, pipeline.file, lake.folder)
+    refused, load = history_of(workspace, "result", 10).epochs
+    assert (refused.epoch, refused.step, load.step) == (2, "refused", "committed"), "one row for the same refusal"
+    assert "DELETE in version" in refused.message
+    assert "lakejoin backfill" in refused.message
+    assert "FOREIGN_WRITER" in status_of(workspace, "result").refused
+    assert only(pipeline.verify(lake.spark, version=changed - 1)).counts["expected"] == len(LOADED)
+    with pytest.raises(Drifted, match="1 rows are missing"):
+        pipeline.verify(lake.spark, version=changed)
+    for wrong in (0, changed + 1):
+        with pytest.raises(BadRange, match="no epoch in version"):
+            pipeline.verify(lake.spark, version=wrong)
+    with pytest.raises(WrongOptions):
+        pipeline.verify(lake.spark, version=changed, quick=True)
     pipeline.backfill(lake.spark)
     only(pipeline.verify(lake.spark))
     lake.sql("UPDATE {left} SET v = 'm' WHERE k = 2")

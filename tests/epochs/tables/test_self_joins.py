@@ -112,7 +112,7 @@ def test_a_killed_run_is_finished_and_the_rule_may_have_changed_meanwhile(visits
     assert visits.waiting() == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3)]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_rows_that_wait_once_count_once(visits: Visits) -> None:
     spark = visits.spark
     visits.self_join(max_buffered_rows=3).run(spark)

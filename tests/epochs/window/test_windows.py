@@ -202,7 +202,7 @@ def test_a_first_load_is_the_history_row_by_row_in_the_order_of_its_times(
     assert streams.waits() == sorted(held.row[0] for held in oracle.buffered)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_an_append_that_upkeep_of_the_table_disturbed_is_tried_again(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,7 +284,7 @@ def test_equal_rows_are_rows_of_their_own(streams: Streams, few: bool, monkeypat
     assert streams.found() == [(1, 9), (1, 9), (2, None), (2, None)]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_rows_of_a_commit_that_differ_by_where_a_null_lies_are_rows_of_their_own(streams: Streams) -> None:
     """One of the two rows meets its partner and leaves the buffer matched; the other one leaves it null-padded."""
     sources = {name: {"key": "id", "kind": "stream", "watermarks": {"n": 0}} for name in ("ls", "rs")}
@@ -382,7 +382,7 @@ def test_what_is_seen_of_one_stream_is_seen_although_the_other_one_is_empty(
     assert only(join.verify(spark)).counts["missing"] == 0
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_dates_where_filters_and_rows_without_a_value(streams: Streams) -> None:
     """WHERE drops rows of the result and not that they have met; a row without a value moves its watermark."""
     for name in ("ls", "rs"):
@@ -471,7 +471,7 @@ def test_an_epoch_whose_stage_lost_a_part_is_let_go_by_a_backfill(streams: Strea
     assert (streams.found(), streams.waits()) == ([(1, 9)], [1, 9])
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_no_plan_is_a_product_of_all_rows_with_all_others(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an equality rows meet by buckets of time: no cartesian product, no nested loop, in any query of a run."""
     plans: list[str] = []
@@ -557,7 +557,7 @@ def test_clocks_that_change_do_not_move_times_without_a_zone(streams: Streams) -
     assert streams.found() == [(1, 1)]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_soak(streams: Streams) -> None:
     """The short form of `python -m tests.soak`: what waits is the oracle's after each epoch, killed runs or not."""
     from tests.soak import soak

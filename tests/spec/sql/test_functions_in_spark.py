@@ -125,7 +125,7 @@ def differences(spark, examples):
 
 
 @pytest.mark.parametrize("examples", EXAMPLES.values(), ids=EXAMPLES)
-@pytest.mark.deep
+@pytest.mark.slow
 def test_rendered_means_what_was_written(spark, examples):
     """Every example has the same value and type in Spark as written and as rendered."""
     assert differences(spark, examples) == []

@@ -1,0 +1,54 @@
+"""Record in the ledger that a run was refused, and why: its readers see more than the runs that went well."""
+
+import logging
+import uuid
+from dataclasses import replace
+
+from lakehouse.entries import REFUSED, Entry
+from lakehouse.errors import LakejoinError
+from pipelines.binding.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+def record_refusal(workspace: Workspace, name: str, error: LakejoinError) -> None:
+    """
+    Append a *refused* row for a join that cannot continue without a person.
+
+    Nothing is written before its first epoch, while an epoch is broken, which has a row of its own, and if the newest
+    row says the same already. A ledger that cannot be written does not hide the error.
+
+    Args:
+        workspace: Where the ledger is.
+        name: The join, or the changelog source.
+        error: Why it cannot continue.
+    """
+    try:
+        ledger = workspace.ledger
+        history = ledger.of(name)
+        last, newest = history.committed, history.recent[-1:]
+        reason = f"{error.code}: {error.problem}"
+        if last is None or history.broken is not None or _says(newest, reason):
+            return
+        targets = [replace(target, base_version=target.newest, version=None) for target in last.targets]
+        ledger.append(
+            Entry(
+                name,
+                history.next_epoch,
+                REFUSED,
+                uuid.uuid4().hex,
+                "",
+                reason,
+                last.definition,
+                (),
+                last.with_versions(targets).writes,
+                message=error.message,
+                statement=last.statement,
+            )
+        )
+    except Exception:
+        log.warning("%s: the refusal was not recorded in the ledger", name, exc_info=True)
+
+
+def _says(newest: tuple[Entry, ...], reason: str) -> bool:
+    return any(entry.step == REFUSED and entry.reason == reason for entry in newest)
