@@ -85,6 +85,16 @@ class Everything(Lake):
         self.sql(f"INSERT INTO {{moves}} VALUES ({number}, 1, 'P{number}', 'i', {10 + number})", "moves")
 
 
+def after_two_epochs(spark: SparkSession, folder: Path, copy: Path) -> Everything:
+    """Give a lake after two epochs of each join; copy its folder after the first one."""
+    lake = Everything.new(spark, folder)
+    lake.joins().run(spark)
+    shutil.copytree(lake.folder, copy)
+    lake.change(1)
+    lake.joins().run(spark)
+    return lake
+
+
 def put_back(lake: Lake, name: str, copy: Path) -> None:
     """Replace a table by the one in a copy of the lake's folder."""
     shutil.rmtree(lake.path(name))

@@ -11,7 +11,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from pipelines.cli import main
-from tests.damaged import LEDGER, put_back
+from tests.damaged import LEDGER, Everything, after_two_epochs, put_back
 from tests.lake import Lake
 
 ROOT = Path(__file__).parent
@@ -85,12 +85,32 @@ DAMAGES: dict[str, Callable[[Lake, Path], object]] = {
 }
 
 
-def said(lake: Lake, command: str, capsys: pytest.CaptureFixture[str]) -> str:
+def _recreate_stream(lake: Lake, _: Path) -> None:
+    shutil.rmtree(lake.path("clicks"))
+    lake.create("clicks", "id INT, customer INT, t TIMESTAMP")
+
+
+FURTHER: dict[str, tuple[str, Callable[[Lake, Path], object]]] = {
+    "result of a stream changed by hand": ("seen", lambda lake, _: lake.sql("DELETE FROM {seen} WHERE id = 0", "seen")),
+    "result of a stream put back": ("seen", _restored("seen")),
+    "result of two streams put back": ("met", _restored("met")),
+    "buffered rows put back": ("met", _restored("met__state")),
+    "buffered rows missing": ("met", lambda lake, _: shutil.rmtree(lake.path("met__state"))),
+    "KTable put back": ("kept", _restored("moves__state")),
+    "KTable changed by hand": ("kept", lambda lake, _: lake.sql("DELETE FROM {moves__state}", "moves__state")),
+    "stream created again": ("seen", _recreate_stream),
+    "ledger put back": ("seen", _restored(LEDGER)),
+}
+"""Damages of joins with streams, and of joins of a changelog source, with the join to look at."""
+
+
+def said(lake: Lake, command: str, capsys: pytest.CaptureFixture[str], join: str = "result") -> str:
     """Return the exit code of a command, with the code of its error or the state that it reports."""
-    code = main([command, "-f", str(lake.file), "--output", "json"])
+    code = main([command, "-f", str(lake.file), "--output", "json", "--select", join])
     report = json.loads(capsys.readouterr().out)
     assert report["exit_code"] == code
-    part, *_ = report["joins"] or [{"error": report["error"]}]
+    parts = report["joins"] or [{"error": report["error"]}]
+    part = next((part for part in parts if part.get("error")), parts[0])
     error = part.get("error") or report["error"]
     if error:
         assert error["hint"], "each error names what to do"
@@ -108,5 +128,18 @@ def test_no_command_says_that_all_is_well(
         lake = whole.copy(tmp_path / damage.replace(" ", "_"))
         harm(lake, copy)
         lines.append(f"| {damage} | {' | '.join(said(lake, command, capsys) for command in COMMANDS)} |")
+    table = "\n".join(lines)
+    assert table in PAGE.read_text(), table
+
+
+@pytest.mark.slow
+def test_no_command_says_that_all_is_well_of_a_stream_or_of_a_ktable(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, lines = after_two_epochs(spark, tmp_path / "whole", tmp_path / "copy"), []
+    for damage, (join, harm) in FURTHER.items():
+        lake = Everything(spark, whole.copy(tmp_path / damage.replace(" ", "_")).folder)
+        harm(lake, tmp_path / "copy")
+        lines.append(f"| {damage} | {' | '.join(said(lake, command, capsys, join) for command in COMMANDS)} |")
     table = "\n".join(lines)
     assert table in PAGE.read_text(), table

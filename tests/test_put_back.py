@@ -1,6 +1,5 @@
 """Tables of lakejoin that were put back from a copy of their files are refused, and the command named mends them."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -8,20 +7,15 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import ForeignWriter, LakejoinError
 from pipelines import Pipeline
-from tests.damaged import LEDGER, Everything, put_back
+from tests.damaged import LEDGER, Everything, after_two_epochs, put_back
 from tests.lake import Lake, only
 
 
 @pytest.fixture(scope="module")
 def _after(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Everything, Path]:
     """Give a lake after two epochs of each join, and a copy of its folder after the first one."""
-    lake = Everything.new(spark, tmp_path_factory.mktemp("everything"))
-    lake.joins().run(spark)
     copy = tmp_path_factory.mktemp("copies") / "first"
-    shutil.copytree(lake.folder, copy)
-    lake.change(1)
-    lake.joins().run(spark)
-    return lake, copy
+    return after_two_epochs(spark, tmp_path_factory.mktemp("everything"), copy), copy
 
 
 @pytest.fixture

@@ -109,3 +109,30 @@ def test_a_stream_passes_the_row_by_a_changed_statement_without_losing_its_histo
     assert only(pipeline.run(spark)).counts["appended"] == rows
     found = {row[0]: row[1:3] for row in orders.rows()}
     assert (found[1], found[100]) == (("Ann", 20), ("Anne", None))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT o.id, c.name, p.name AS past, 100 DIV o.amount AS n FROM orders o LEFT JOIN customers c "
+        "ON o.customer = c.id LEFT JOIN past p ON o.id = p.id",
+        "SELECT o.id, c.id AS customer, 100 DIV o.amount AS n FROM orders o LEFT JOIN customers c ON o.t = c.name",
+        "SELECT o.id, p.id AS other, 100 DIV o.amount AS n FROM orders o FULL JOIN past p ON o.customer = p.id + 1",
+        "SELECT o.id, p.name, 100 DIV o.amount AS n FROM orders o JOIN past p USING (id)",
+    ],
+    ids=["star", "many to many", "many to many, outer", "table-table"],
+)
+def test_the_row_of_every_kind_of_join_is_named_and_a_mended_row_passes(orders: Lake, statement: str) -> None:
+    spark = orders.spark
+    orders.create("past", "id INT, name STRING", "(1, 'a'), (2, 'b'), (3, 'c')")
+    pipeline = orders.pipeline(statement, {**SOURCES, "past": "id"})
+    pipeline.run(spark)
+    orders.sql("INSERT INTO {orders} VALUES (3, 1, 0, '3')", "orders")
+    for command in (pipeline.run, pipeline.backfill):
+        with pytest.raises(RowFailed, match=r"o\.id = 3") as error:
+            command(spark)
+        assert "DIVIDE_BY_ZERO" in error.value.found
+    orders.sql("UPDATE {orders} SET amount = 1 WHERE id = 3", "orders")
+    assert only(pipeline.run(spark)).outcome == "done"
+    assert only(pipeline.verify(spark)).outcome == "done"

@@ -93,7 +93,10 @@ def check_rows(lookups: Sequence[Lookup], salt: str) -> None:
     first = reduce(DataFrame.unionAll, differing).agg(F.min(F.struct("name", "key")).alias("first"))
     found = first.select("first.*").collect()[0]
     if found.name is not None:
-        raise ReadsDiffer(f"the literals and a join on the key find different rows of {found.name}: key {found.key}")
+        raise ReadsDiffer(
+            f"the literals and a join on the key find different rows of {found.name}: key {found.key}; if another tool "
+            "wrote its files, their statistics are wrong: write its rows again, for example by INSERT OVERWRITE"
+        )
 
 
 def _differing(lookup: Lookup, salt: str) -> DataFrame:
