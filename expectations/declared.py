@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from expectations.catalogue import Declared, described, each
 from expectations.validation import Verdict, validated
-from lakehouse.errors import GateErrored
+from lakehouse.errors.errors import GateErrored
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from expectations.results import ExpectationResult, expectation_result
-from lakehouse.errors import GateErrored
-from lakehouse.sqltext import quote
+from lakehouse.errors.errors import GateErrored
+from lakehouse.values.sqltext import quote
 
 if TYPE_CHECKING:
     import pandas as pd

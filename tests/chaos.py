@@ -19,10 +19,10 @@ from random import Random
 from threading import Lock
 from typing import Any
 
-from lakehouse import writing
-from lakehouse.conditions import is_conflict
-from lakehouse.errors import AnotherRun
-from lakehouse.session import local_session
+from lakehouse.errors.conditions import is_conflict
+from lakehouse.errors.errors import AnotherRun
+from lakehouse.session import writing
+from lakehouse.session.session import local_session
 from pipelines import Pipeline
 from tests.lake import Lake
 

@@ -27,7 +27,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from lakehouse.session import local_session, own_session
+from lakehouse.session.session import local_session, own_session
 from pipelines.joins.meaning import meaning
 from tests import window_conformance
 from tests.joins.changelogs import changelogs

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from lakehouse import writing
-from lakehouse.session import LOCAL_SETTINGS, local_session
+from lakehouse.session import writing
+from lakehouse.session.session import LOCAL_SETTINGS, local_session
 from tests.lake import Lake
 from tests.log_readers import without_delta_rs
 from tests.printed import PRINTED

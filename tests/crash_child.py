@@ -18,7 +18,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import expectations.own  # noqa: F401
-from lakehouse import writing
+from lakehouse.session import writing
 from pipelines import Pipeline
 
 

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.session import own_session
-from lakehouse.sqltext import quote
+from lakehouse.session.session import own_session
+from lakehouse.values.sqltext import quote
 from tests.lake import Lake
 
 

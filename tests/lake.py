@@ -9,7 +9,7 @@ import yaml
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.sqltext import quote
+from lakehouse.values.sqltext import quote
 from pipelines import Pipeline
 from pipelines.report import JoinReport
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from lakehouse.stage import Stage
+from lakehouse.publish.stage import Stage
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lakehouse import writing
-from lakehouse.session import local_session
+from lakehouse.session import writing
+from lakehouse.session.session import local_session
 from pipelines import Pipeline
 from tests.epochs.lookup.clicks import commit_at
 from tests.epochs.window.test_windows import JOIN, Streams, never_alone_and_joined, oracle_of

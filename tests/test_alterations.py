@@ -14,9 +14,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lakehouse import writing
-from lakehouse.errors import LakejoinError
-from lakehouse.ledger import NAME as LEDGER
+from lakehouse.errors.errors import LakejoinError
+from lakehouse.ledger.ledger import NAME as LEDGER
+from lakehouse.session import writing
 from pipelines import Pipeline
 from tests.exact import held, plain
 from tests.lake import JOIN, Lake

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from expectations.validation import Verdict
-from lakehouse import writing
-from lakehouse.errors import CannotContinue, ForeignWriter, LakejoinError, PipelineFileError
+from lakehouse.errors.errors import CannotContinue, ForeignWriter, LakejoinError, PipelineFileError
+from lakehouse.session import writing
 from pipelines import Pipeline
 from pipelines.cli import main
 from pipelines.epochs.tables.kind import TablesKind

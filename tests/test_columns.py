@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lakehouse.address import Address
-from lakehouse.columns import changed_columns, columns_in
-from lakehouse.engine import Engine
-from lakehouse.entries import SourceVersions
-from lakehouse.errors import SchemaBroken
-from lakehouse.tables import Table
-from lakehouse.values import DECLARED
+from lakehouse.errors.address import Address
+from lakehouse.errors.errors import SchemaBroken
+from lakehouse.session.engine import Engine
+from lakehouse.tables.columns import changed_columns, columns_in
+from lakehouse.tables.table import Table
+from lakehouse.values.compare import DECLARED
+from lakehouse.values.recorded import SourceVersions
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview

@@ -1,7 +1,8 @@
 """
 A run beside another run, beside OPTIMIZE, beside a writer of its source and beside a foreign writer of its result.
 
-Whoever comes in between comes at a write of the run, by the hook of `lakehouse.writing`: nothing here waits for a time.
+Whoever comes in between comes at a write of the run, by the hook of `lakehouse.session.writing`:
+nothing here waits for a time.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse import writing
-from lakehouse.errors import AnotherRun, CannotContinue, ForeignWriter
+from lakehouse.errors.errors import AnotherRun, CannotContinue, ForeignWriter
+from lakehouse.session import writing
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.run import run_joins
 from pipelines.report.progress import Progress

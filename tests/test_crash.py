@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from lakehouse import writing
+from lakehouse.session import writing
 from pipelines import Pipeline
 from tests.lake import JOIN, Lake
 from tests.log_readers import without_delta_rs

@@ -19,8 +19,8 @@ import lakehouse
 import pipelines
 from expectations.catalogue import _catalogue
 from lakehouse import limits
-from lakehouse.errors import CannotContinue, LakejoinError
-from lakehouse.ledger_rows import SCHEMA as LEDGER
+from lakehouse.errors.errors import CannotContinue, LakejoinError
+from lakehouse.ledger.ledger_rows import SCHEMA as LEDGER
 from pipelines.cli import cli, main
 from pipelines.report import report_schema
 from pipelines.spec import fingerprint, load, schema

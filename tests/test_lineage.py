@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakehouse.commits import Commit
-from lakehouse.lineage import Path, lowest_target, other_columns
+from lakehouse.tables.commits import Commit
+from lakehouse.tables.lineage import Path, lowest_target, other_columns
 
 W, X, S, B = ("w",), ("x",), ("s",), ("s", "b")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lakehouse.conditions import error_text
-from lakehouse.errors import DuplicateKey, LakejoinError
+from lakehouse.errors.conditions import error_text
+from lakehouse.errors.errors import DuplicateKey, LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview
 from pipelines.report import JoinReport

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse import session as sessions
-from lakehouse import writing
-from lakehouse.errors import (
+from lakehouse.errors.errors import (
     BrokenEpoch,
     CannotContinue,
     FeedUnavailable,
@@ -22,7 +20,9 @@ from lakehouse.errors import (
     SourceRecreated,
     WriteRefused,
 )
-from lakehouse.ledger import NAME as LEDGER
+from lakehouse.ledger.ledger import NAME as LEDGER
+from lakehouse.session import session as sessions
+from lakehouse.session import writing
 from pipelines import Pipeline
 from tests.exact import application, held, plain
 from tests.lake import JOIN, KEYED, Lake, only
@@ -107,7 +107,7 @@ def test_where_no_transaction_is_known_the_time_of_a_commit_tells_it_from_anothe
     loaded: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where this process cannot read the files of a log."""
-    monkeypatch.setattr("lakehouse.commit_log.local_path", lambda _: None)
+    monkeypatch.setattr("lakehouse.tables.commit_log.local_path", lambda _: None)
     copy = tmp_path / "copy"
     shutil.copytree(loaded.path("left"), copy)
     change(loaded)

@@ -12,12 +12,8 @@ from pyspark.sql.types import StructType
 
 from expectations.gate import gate_change_set, gate_loaded
 from expectations.gate.judging import judged
-from lakehouse import writing
-from lakehouse.address import Address
-from lakehouse.creation import create
-from lakehouse.engine import Engine
-from lakehouse.entries import Entry, SourceVersions
-from lakehouse.errors import (
+from lakehouse.errors.address import Address
+from lakehouse.errors.errors import (
     AnotherRun,
     BrokenEpoch,
     CannotContinue,
@@ -29,14 +25,19 @@ from lakehouse.errors import (
     SchemaBroken,
     SourceRecreated,
 )
-from lakehouse.feed import read_feed
-from lakehouse.ledger import Ledger
-from lakehouse.pruning import pruning
-from lakehouse.publish import Fence, append, merge, merge_statement
-from lakehouse.session import own_session, settings
-from lakehouse.stage import Stage
-from lakehouse.tables import get
-from lakehouse.writes import Append, TargetVersions
+from lakehouse.ledger.entries import Entry
+from lakehouse.ledger.ledger import Ledger
+from lakehouse.publish.merge import Fence, append, merge, merge_statement
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import Append, TargetVersions
+from lakehouse.session import writing
+from lakehouse.session.engine import Engine
+from lakehouse.session.session import own_session, settings
+from lakehouse.tables.creation import create
+from lakehouse.tables.feed import read_feed
+from lakehouse.tables.table import get
+from lakehouse.values.pruning import pruning
+from lakehouse.values.recorded import SourceVersions
 from pipelines.epochs.tables.reading import EpochSources
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import ForeignWriter, LakejoinError
+from lakehouse.errors.errors import ForeignWriter, LakejoinError
 from pipelines import Pipeline
 from tests.damaged import LEDGER, Everything, after_two_epochs, put_back
 from tests.lake import Lake, only

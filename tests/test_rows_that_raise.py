@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import LakejoinError, RowFailed
+from lakehouse.errors.errors import LakejoinError, RowFailed
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.run import run_joins

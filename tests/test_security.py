@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.cli import main
 from pipelines.spec import load
 from tests.lake import JOIN, KEYED, Lake

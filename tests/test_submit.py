@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.session import JARS, LOCAL_SETTINGS
+from lakehouse.session.session import JARS, LOCAL_SETTINGS
 from tests.lake import Lake
 
 

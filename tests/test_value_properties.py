@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from lakehouse.session import own_session
-from lakehouse.sqltext import quote, text
+from lakehouse.session.session import own_session
+from lakehouse.values.sqltext import quote, text
 from tests.exact import WAYS, application, held, plain
 from tests.lake import Lake, only
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse import limits
-from lakehouse import session as sessions
-from lakehouse.errors import DefinitionChanged, FeedUnavailable, LakejoinError, PipelineFileError
+from lakehouse.errors.errors import DefinitionChanged, FeedUnavailable, LakejoinError, PipelineFileError
+from lakehouse.session import session as sessions
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview
 from tests.exact import WAYS, application, held, plain

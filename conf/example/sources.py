@@ -7,7 +7,7 @@ inserted and one deleted. `lakejoin run` then brings orders_paid up to date with
 
 from pathlib import Path
 
-from lakehouse.session import local_session
+from lakehouse.session.session import local_session
 
 LAKE = Path(__file__).resolve().parent / "lake"
 ORDERS = f"delta.`{LAKE}/orders`"

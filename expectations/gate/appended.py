@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from expectations.gate.judging import judged
 from expectations.validation import Verdict
-from lakehouse.sqltext import quote
+from lakehouse.values.sqltext import quote
 
 STREAM_RULES = {
     "number_differs": "the number of rows equals the number that was counted",

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.pruning import Pruning, null_safe_pruning, pruning
-from lakehouse.small import TooLarge, carried, to_driver
-from lakehouse.sqltext import numbered, quote, row_struct, text
-from lakehouse.stage import fields_of
+from lakehouse.values.driver_rows import TooLarge, carried, to_driver
+from lakehouse.values.net_changes import fields_of
+from lakehouse.values.pruning import Pruning, null_safe_pruning, pruning
+from lakehouse.values.sqltext import numbered, quote, row_struct, text
 
 KEY = "_lakejoin_key"
 """The working column of the key."""

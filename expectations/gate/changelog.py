@@ -9,11 +9,11 @@ from expectations.gate.by_key import ReadsDiffer, driver_copy, trusted
 from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.address import Address
-from lakehouse.sqltext import numbered, quote
-from lakehouse.stage import fields_of
-from lakehouse.tables import read
-from lakehouse.values import comparable, same
+from lakehouse.errors.address import Address
+from lakehouse.tables.table import read
+from lakehouse.values.compare import comparable, same
+from lakehouse.values.net_changes import fields_of
+from lakehouse.values.sqltext import numbered, quote
 
 CHANGELOG_RULES = {
     "leads_elsewhere": "the last changelog row of a key equals the result after the epoch",

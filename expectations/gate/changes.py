@@ -17,14 +17,13 @@ from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, ju
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.address import Address
-from lakehouse.changes import all_or_any_null
-from lakehouse.checksums import NEW_HASH, has_checksum, row_hash
-from lakehouse.pruning import Pruning
-from lakehouse.sqltext import numbered, quote, row_struct, struct, text
-from lakehouse.stage import fields_of
-from lakehouse.tables import read
-from lakehouse.values import comparable, identical, same, type_sql
+from lakehouse.errors.address import Address
+from lakehouse.tables.table import read
+from lakehouse.values.checksums import NEW_HASH, has_checksum, row_hash
+from lakehouse.values.compare import comparable, identical, same, type_sql
+from lakehouse.values.net_changes import all_or_any_null, fields_of
+from lakehouse.values.pruning import Pruning
+from lakehouse.values.sqltext import numbered, quote, row_struct, struct, text
 
 RULES = {
     "unnecessary_tombstone": "no unnecessary tombstone: a delete removes an existing row",

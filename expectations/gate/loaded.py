@@ -13,12 +13,12 @@ from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, ju
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.address import Address
-from lakehouse.changes import all_or_any_null, key_struct, null_key
-from lakehouse.checksums import checksum_of
-from lakehouse.sqltext import numbered, quote
-from lakehouse.tables import read
-from lakehouse.values import comparable, identical, is_exact
+from lakehouse.errors.address import Address
+from lakehouse.tables.table import read
+from lakehouse.values.checksums import checksum_of
+from lakehouse.values.compare import comparable, identical, is_exact
+from lakehouse.values.net_changes import all_or_any_null, key_struct, null_key
+from lakehouse.values.sqltext import numbered, quote
 
 LOADED_RULES = {
     "missing": "the result has every row that the join computes from its sources",

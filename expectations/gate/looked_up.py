@@ -20,10 +20,10 @@ from expectations.gate.judging import judged
 from expectations.gate.statement import Statement
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.changes import no_reference, null_key
-from lakehouse.feed import FEED_COLUMNS
-from lakehouse.sqltext import numbered, quote, row_struct, struct
-from lakehouse.values import identical
+from lakehouse.tables.feed import FEED_COLUMNS
+from lakehouse.values.compare import identical
+from lakehouse.values.net_changes import no_reference, null_key
+from lakehouse.values.sqltext import numbered, quote, row_struct, struct
 
 LOOKED_UP_RULES = {
     "missing": "every row of the stream shows the partner that it had at its position",

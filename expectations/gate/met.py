@@ -18,9 +18,9 @@ from expectations.gate.judging import judged
 from expectations.gate.statement import Statement
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.sqltext import quote, row_struct, struct, text
-from lakehouse.stage import fields_of
-from lakehouse.values import identical, type_sql
+from lakehouse.values.compare import identical, type_sql
+from lakehouse.values.net_changes import fields_of
+from lakehouse.values.sqltext import quote, row_struct, struct, text
 
 MET_RULES = {
     "unknown": "a result row consists of new or buffered rows",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import DataType
 
-from lakehouse.changes import all_or_any_null, wrong_key
+from lakehouse.values.net_changes import all_or_any_null, wrong_key
 
 
 @dataclass(frozen=True)

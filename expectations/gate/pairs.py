@@ -30,12 +30,12 @@ from expectations.gate.sides import Sides
 from expectations.gate.sources import Sources
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.address import Address
-from lakehouse.changes import all_or_any_null
-from lakehouse.pruning import null_safe_predicate
-from lakehouse.sqltext import numbered, quote, row_struct
-from lakehouse.tables import read
-from lakehouse.values import comparable, identical, same, type_sql
+from lakehouse.errors.address import Address
+from lakehouse.tables.table import read
+from lakehouse.values.compare import comparable, identical, same, type_sql
+from lakehouse.values.net_changes import all_or_any_null
+from lakehouse.values.pruning import null_safe_predicate
+from lakehouse.values.sqltext import numbered, quote, row_struct
 
 CHECKED, STAGED = (f"_lakejoin_{name}" for name in ("checked", "staged"))
 """Working columns: whether the join is computed again for a row, and the key of a staged line."""

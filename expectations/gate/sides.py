@@ -9,10 +9,10 @@ from expectations.gate.by_key import KEY, NO_LITERALS, driver_copy, trusted, wit
 from expectations.gate.paired import Paired
 from expectations.gate.sources import Rows, Sources
 from lakehouse import limits
-from lakehouse.changes import key_struct
-from lakehouse.pruning import Pruning
-from lakehouse.sqltext import numbered, quote, row_struct
-from lakehouse.values import type_sql
+from lakehouse.values.compare import type_sql
+from lakehouse.values.net_changes import key_struct
+from lakehouse.values.pruning import Pruning
+from lakehouse.values.sqltext import numbered, quote, row_struct
 
 VALUE, WANTED = (f"_lakejoin_{name}" for name in ("value", "wanted"))
 """Working columns: the value of a row, and the values to find."""

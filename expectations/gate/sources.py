@@ -25,11 +25,11 @@ from expectations.gate.by_key import (
 )
 from expectations.gate.statement import Statement
 from lakehouse import limits
-from lakehouse.changes import key_struct, no_reference, null_key
-from lakehouse.pruning import Pruning
-from lakehouse.small import TooLarge, to_driver
-from lakehouse.sqltext import numbered
-from lakehouse.values import is_collated, type_sql
+from lakehouse.values.compare import is_collated, type_sql
+from lakehouse.values.driver_rows import TooLarge, to_driver
+from lakehouse.values.net_changes import key_struct, no_reference, null_key
+from lakehouse.values.pruning import Pruning
+from lakehouse.values.sqltext import numbered
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.sqltext import quote
+from lakehouse.values.sqltext import quote
 
 
 @dataclass(frozen=True)

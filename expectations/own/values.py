@@ -19,7 +19,7 @@ import pandas as pd
 from pyspark.sql import Column, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from lakehouse.sqltext import quote
+from lakehouse.values.sqltext import quote
 
 Flags = npt.NDArray[np.bool_]
 """One boolean for each row of a pandas frame."""

@@ -14,10 +14,10 @@ from pyspark.sql.types import (
 )
 
 from expectations.catalogue import columns_of
-from lakehouse.entries import STATE
-from lakehouse.errors import Fault, PipelineFileError
-from lakehouse.tables import Table, find
-from lakehouse.values import char_type, common_type, incomparable, plain_schema
+from lakehouse.errors.errors import Fault, PipelineFileError
+from lakehouse.tables.table import Table, find
+from lakehouse.values.compare import char_type, common_type, incomparable, plain_schema
+from lakehouse.values.recorded import STATE
 from pipelines.binding.bound import IDENTITY_TYPE, BoundJoin, rows_of
 from pipelines.binding.input_tables import get_input, get_log
 from pipelines.binding.schema_diff import Found, result_columns

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, IntegerType, LongType, StructField, StructType
 
-from lakehouse.address import Address
-from lakehouse.commit_log import commit_identity
-from lakehouse.entries import JoinHistory, SourceVersions
-from lakehouse.errors import SourceRecreated
-from lakehouse.remedies import Remedy
-from lakehouse.sqltext import quote
-from lakehouse.tables import Table, read_rows
+from lakehouse.errors.address import Address
+from lakehouse.errors.errors import SourceRecreated
+from lakehouse.errors.remedies import Remedy
+from lakehouse.ledger.entries import JoinHistory
+from lakehouse.tables.commit_log import commit_identity
+from lakehouse.tables.table import Table, read_rows
+from lakehouse.values.recorded import SourceVersions
+from lakehouse.values.sqltext import quote
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.schema_diff import new_column_notes, rebuild_hint
 from pipelines.binding.workspace import Workspace

@@ -6,9 +6,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType
 
-from lakehouse.errors import Fault
-from lakehouse.tables import Table, read_rows
-from lakehouse.values import char_type
+from lakehouse.errors.errors import Fault
+from lakehouse.tables.table import Table, read_rows
+from lakehouse.values.compare import char_type
 from pipelines.binding.workspace import Workspace
 from pipelines.spec.join.condition import condition_path
 from pipelines.spec.sql.padding import padded_comparisons

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from lakehouse.errors import CannotContinue, LakejoinError
-from lakehouse.tables import Table, at_rest, find, get
-from lakehouse.writes import TargetVersions
+from lakehouse.errors.errors import CannotContinue, LakejoinError
+from lakehouse.publish.writes import TargetVersions
+from lakehouse.tables.table import Table, at_rest, find, get
 from pipelines.binding.ktable import pinned_ktable
 from pipelines.binding.workspace import Workspace
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import BooleanType, MapType, StructField, StructType
 
-from lakehouse.address import Address
-from lakehouse.entries import STATE
-from lakehouse.errors import Fault, ForeignWriter, NotLoaded, PipelineFileError
-from lakehouse.sqltext import quote
-from lakehouse.tables import Table, at_rest, get
-from lakehouse.values import char_type, common_type, contains, incomparable, plain_schema
+from lakehouse.errors.address import Address
+from lakehouse.errors.errors import Fault, ForeignWriter, NotLoaded, PipelineFileError
+from lakehouse.tables.table import Table, at_rest, get
+from lakehouse.values.compare import char_type, common_type, contains, incomparable, plain_schema
+from lakehouse.values.recorded import STATE
+from lakehouse.values.sqltext import quote
 from pipelines.binding.condition_check import condition_faults
 from pipelines.binding.workspace import Workspace
 from pipelines.spec import Changelog, bind_changelog, changelog_fingerprint

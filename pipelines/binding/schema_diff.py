@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.sql.types import StructField, StructType
 
-from lakehouse.address import Address
-from lakehouse.entries import JoinHistory
-from lakehouse.sqltext import quote
-from lakehouse.tables import Table
-from lakehouse.values import char_type
+from lakehouse.errors.address import Address
+from lakehouse.ledger.entries import JoinHistory
+from lakehouse.tables.table import Table
+from lakehouse.values.compare import char_type
+from lakehouse.values.sqltext import quote
 from pipelines.spec import Statement
 from pipelines.spec.statement.outputs import is_star
 

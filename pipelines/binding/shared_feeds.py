@@ -9,14 +9,14 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.address import Address
-from lakehouse.distorted import Repair, distortion
-from lakehouse.engine import Engine
-from lakehouse.feed import FEED_COLUMNS
-from lakehouse.feed_ranges import feed_ranges
-from lakehouse.session import persisted, unpersist
-from lakehouse.sqltext import quote
-from lakehouse.tables import Table, read_changes
+from lakehouse.errors.address import Address
+from lakehouse.feed.distorted import Repair, distortion
+from lakehouse.feed.feed_ranges import feed_ranges
+from lakehouse.session.engine import Engine
+from lakehouse.session.session import persisted, unpersist
+from lakehouse.tables.feed import FEED_COLUMNS
+from lakehouse.tables.table import Table, read_changes
+from lakehouse.values.sqltext import quote
 
 Rows = Literal["netted", "commit by commit", "inserted"]
 """How the rows of a feed are used."""

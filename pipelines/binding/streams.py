@@ -14,9 +14,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakehouse.errors import Fault, PipelineFileError
-from lakehouse.tables import Table
-from lakehouse.values import INTEGRAL
+from lakehouse.errors.errors import Fault, PipelineFileError
+from lakehouse.tables.table import Table
+from lakehouse.values.compare import INTEGRAL
 from pipelines.binding.condition_check import condition_faults
 from pipelines.binding.workspace import Workspace
 from pipelines.spec import (

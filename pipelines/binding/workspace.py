@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lakehouse.address import Address
-from lakehouse.engine import Engine
-from lakehouse.entries import CHANGELOG
-from lakehouse.ledger import NAME as LEDGER
-from lakehouse.ledger import Ledger
-from lakehouse.session import is_embedded, own_session
-from lakehouse.stage import Stage
+from lakehouse.errors.address import Address
+from lakehouse.ledger.ledger import NAME as LEDGER
+from lakehouse.ledger.ledger import Ledger
+from lakehouse.publish.stage import Stage
+from lakehouse.session.engine import Engine
+from lakehouse.session.session import is_embedded, own_session
+from lakehouse.values.recorded import CHANGELOG
 from pipelines.binding.shared_feeds import Feeds
 from pipelines.spec import PipelineFile, changelogs, keeps_changelog, selected
 

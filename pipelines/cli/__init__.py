@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
 from pipelines.cli.commands import cli
 from pipelines.cli.logs import tell
 from pipelines.cli.options import misused
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except Exception as error:
         logging.getLogger("pipelines").debug("unexpected", exc_info=True)
-        from lakehouse.conditions import as_known
+        from lakehouse.errors.conditions import as_known
 
         known = as_known(error, "lakejoin")
         tell(known.message, logging.ERROR, code=known.code, exit_code=1)

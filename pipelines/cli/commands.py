@@ -344,7 +344,7 @@ def schema(report: bool) -> None:
 @click.option("--tour", is_flag=True, help="Show all kinds of joins with all flights of 2013, in several minutes.")
 def demo(folder: Path, tour: bool) -> None:
     """Load a join of real flights, follow three rounds of changes and verify the result."""
-    from lakehouse.session import local_session
+    from lakehouse.session.session import local_session
     from pipelines.commands.demo import run_demo, run_tour
 
     (run_tour if tour else run_demo)(local_session, folder, click.echo)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
 from pipelines.cli.logs import tell
 from pipelines.cli.progress import announce
 
@@ -104,7 +104,7 @@ class FileOptions:
     def open_without_spark(self) -> "Workspace":
         """Read the file and open a workspace; Spark starts if a table proves to need it."""
         file, folder = self.load()
-        from lakehouse.session import local_session
+        from lakehouse.session.session import local_session
         from pipelines.binding.workspace import Workspace
 
         def start() -> "SparkSession":
@@ -196,7 +196,7 @@ def _known(error: BaseException) -> LakejoinError:
         return LakejoinError("lakejoin", "stopped")
     if isinstance(error, LakejoinError):
         return error
-    from lakehouse.conditions import as_known
+    from lakehouse.errors.conditions import as_known
 
     return as_known(error, "lakejoin")
 

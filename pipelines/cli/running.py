@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
 from pipelines.cli.logs import tell
 from pipelines.cli.options import FileOptions, in_one_line, names
 from pipelines.cli.progress import shown, spinner
@@ -68,7 +68,7 @@ def report_on_each(
 ) -> "Report":
     """Report on each join and KTable; an error of one goes into its report, and the others follow."""
     workspace = chosen.open_without_spark() if command in ("status", "history") else chosen.open()
-    from lakehouse.conditions import as_known
+    from lakehouse.errors.conditions import as_known
     from pipelines.report import JoinReport, Report
 
     parts: list[Part] = []

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from expectations.written import as_json
-from lakehouse.conditions import as_known
-from lakehouse.errors import FilesExist, LakejoinError
+from lakehouse.errors.conditions import as_known
+from lakehouse.errors.errors import FilesExist, LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.docs import write_docs
 from pipelines.commands.published_tables import TableSuite

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lakehouse import limits
-from lakehouse.entries import STATE, Entry, JoinHistory, SourceVersions
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
+from lakehouse.ledger.entries import Entry, JoinHistory
+from lakehouse.values.recorded import STATE, SourceVersions
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.explain import explain
 from pipelines.commands.history import newest

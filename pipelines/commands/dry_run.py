@@ -4,8 +4,8 @@ import uuid
 from collections.abc import Collection
 from typing import Any
 
-from lakehouse.conditions import as_known, reading
-from lakehouse.publish import OPERATIONS
+from lakehouse.errors.conditions import as_known, reading
+from lakehouse.publish.merge import OPERATIONS
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.kind import Kind

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from textwrap import dedent
 
 from expectations.catalogue import described, each, of_rows, of_whole
-from lakehouse.entries import CHANGELOG, STATE
+from lakehouse.values.recorded import CHANGELOG, STATE
 from pipelines.commands.explained_changes import OUTER_SIDES, called, change_of, reference
 from pipelines.plan.sharing import optimized, topology
 from pipelines.report import JoinExplanation, SourceExplanation

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.run import run_in_order
 from pipelines.epochs.driver import run_join

@@ -1,6 +1,6 @@
 """The newest epochs of a join, from its ledger. Read-only."""
 
-from lakehouse.entries import ATTEMPTS, CLOSING, PUBLISHING, Entry, JoinHistory
+from lakehouse.ledger.entries import ATTEMPTS, CLOSING, PUBLISHING, Entry, JoinHistory
 from pipelines.binding.workspace import Workspace
 from pipelines.report import EpochReport, JoinHistoryReport
 from pipelines.report.wording import in_order

@@ -4,7 +4,7 @@ import os
 import shlex
 from pathlib import Path
 
-from lakehouse.errors import FilesExist, LakejoinError
+from lakehouse.errors.errors import FilesExist, LakejoinError
 from pipelines.commands.examples import example
 from pipelines.commands.shell import program, python
 from pipelines.spec import schema

@@ -13,15 +13,16 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakehouse.address import Address
-from lakehouse.conditions import as_known
-from lakehouse.entries import CHANGELOG, PUBLISHING, REJECTED, Entry, JoinHistory
-from lakehouse.errors import AnotherRun
-from lakehouse.ledger import NAME as LEDGER
-from lakehouse.stage import Stage
-from lakehouse.tables import find
-from lakehouse.times import FILE_RETENTION, retention_seconds
-from lakehouse.upkeep import optimize, vacuum
+from lakehouse.errors.address import Address
+from lakehouse.errors.conditions import as_known
+from lakehouse.errors.errors import AnotherRun
+from lakehouse.ledger.entries import PUBLISHING, REJECTED, Entry, JoinHistory
+from lakehouse.ledger.ledger import NAME as LEDGER
+from lakehouse.publish.stage import Stage
+from lakehouse.tables.table import find
+from lakehouse.tables.upkeep import optimize, vacuum
+from lakehouse.values.recorded import CHANGELOG
+from lakehouse.values.times import FILE_RETENTION, retention_seconds
 from pipelines.binding.workspace import DRY_RUNS, Workspace
 from pipelines.epochs.targets import check_targets
 from pipelines.report import JoinReport

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Any
 
-from lakehouse.conditions import reading
-from lakehouse.errors import FeedUnavailable, NotLoaded, SchemaBroken
+from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import FeedUnavailable, NotLoaded, SchemaBroken
 from pipelines.binding.bound import BoundJoin, notes_on
 from pipelines.binding.input_tables import NotYetRun
 from pipelines.binding.workspace import Workspace

@@ -8,10 +8,10 @@ from pyspark.sql.types import MapType
 
 from expectations.catalogue import Declared, of_rows
 from expectations.suites import Suite, of_changelog, of_changes
-from lakehouse.address import Address
-from lakehouse.feed import FEED_COLUMNS, read_feed
-from lakehouse.tables import get, read
-from lakehouse.values import INCOMPARABLE, contains
+from lakehouse.errors.address import Address
+from lakehouse.tables.feed import FEED_COLUMNS, read_feed
+from lakehouse.tables.table import get, read
+from lakehouse.values.compare import INCOMPARABLE, contains
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.version_ranges import VersionRange

@@ -9,11 +9,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
-from lakehouse.address import Address
-from lakehouse.conditions import is_missing
-from lakehouse.entries import CHANGELOG
-from lakehouse.ledger import NAME as LEDGER
-from lakehouse.sqltext import quote
+from lakehouse.errors.address import Address
+from lakehouse.errors.conditions import is_missing
+from lakehouse.ledger.ledger import NAME as LEDGER
+from lakehouse.values.recorded import CHANGELOG
+from lakehouse.values.sqltext import quote
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.query_errors import bare_query, refusal, unreadable, words_in
 from pipelines.report import ColumnReport, QueryReport

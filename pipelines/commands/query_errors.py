@@ -8,8 +8,8 @@ from pyspark.errors import ParseException, PySparkException
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
-from lakehouse.errors import LakejoinError
-from lakehouse.ledger import NAME as LEDGER
+from lakehouse.errors.errors import LakejoinError
+from lakehouse.ledger.ledger import NAME as LEDGER
 from pipelines.spec import PipelineFile
 from pipelines.spec.names import nearest
 from pipelines.spec.sql.dialect import Verbatim

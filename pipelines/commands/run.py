@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable, Collection, Sequence
 
-from lakehouse.conditions import as_known
-from lakehouse.errors import CannotContinue, GateFailed, LedgerForgot
+from lakehouse.errors.conditions import as_known
+from lakehouse.errors.errors import CannotContinue, GateFailed, LedgerForgot
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.driver import run_join
 from pipelines.epochs.refused import record_refusal

@@ -13,18 +13,27 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
-from lakehouse.columns import changed_columns
-from lakehouse.commit_log import commit_identity
-from lakehouse.commits import Commit
-from lakehouse.conditions import as_known
-from lakehouse.entries import ABANDONED, COMMITTED, PUBLISHING, REFUSED, REJECTED, REJECTED_LOAD, Entry, JoinHistory
-from lakehouse.entries import SourceVersions as Recorded
-from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError
-from lakehouse.feed import CHANGE_FEED
-from lakehouse.feed_ranges import unrecorded
-from lakehouse.remedies import OF_TABLES, Commands, Remedy
-from lakehouse.tables import Table, commits_since, find, with_commits_since
-from lakehouse.times import FILE_RETENTION, retention_seconds
+from lakehouse.errors.conditions import as_known
+from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError
+from lakehouse.errors.remedies import OF_TABLES, Commands, Remedy
+from lakehouse.feed.feed_ranges import unrecorded
+from lakehouse.ledger.entries import (
+    ABANDONED,
+    COMMITTED,
+    PUBLISHING,
+    REFUSED,
+    REJECTED,
+    REJECTED_LOAD,
+    Entry,
+    JoinHistory,
+)
+from lakehouse.tables.columns import changed_columns
+from lakehouse.tables.commit_log import commit_identity
+from lakehouse.tables.commits import Commit
+from lakehouse.tables.feed import CHANGE_FEED
+from lakehouse.tables.table import Table, commits_since, find, with_commits_since
+from lakehouse.values.recorded import SourceVersions as Recorded
+from lakehouse.values.times import FILE_RETENTION, retention_seconds
 from pipelines.binding.input_tables import find_input
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from expectations.catalogue import each, of_whole
 from expectations.declared import judge
 from expectations.results import ExpectationResult
-from lakehouse.conditions import reading
-from lakehouse.entries import JoinHistory
-from lakehouse.errors import FeedUnavailable, GateFailed, NotLoaded
-from lakehouse.tables import commits_since, get
+from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import FeedUnavailable, GateFailed, NotLoaded
+from lakehouse.ledger.entries import JoinHistory
+from lakehouse.tables.table import commits_since, get
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace

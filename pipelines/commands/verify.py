@@ -1,7 +1,7 @@
 """Compare the result of a join with what it should be."""
 
-from lakehouse.conditions import reading
-from lakehouse.tables import get
+from lakehouse.errors.conditions import reading
+from lakehouse.tables.table import get
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.version_ranges import published_at
 from pipelines.epochs.comparison import Published

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from lakehouse.entries import COMMITTED, Entry, JoinHistory
-from lakehouse.errors import FeedUnavailable, LakejoinError
-from lakehouse.tables import Table
+from lakehouse.errors.errors import FeedUnavailable, LakejoinError
+from lakehouse.ledger.entries import COMMITTED, Entry, JoinHistory
+from lakehouse.tables.table import Table
 from pipelines.epochs.comparison import Published
 
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, Observation
 
 from lakehouse import limits
-from lakehouse.commits import Commit
-from lakehouse.conditions import is_conflict
-from lakehouse.entries import Entry
-from lakehouse.ownership import FENCED, check_owner
-from lakehouse.publish import ATTEMPTS, append, committed_counts
-from lakehouse.session import settings, small_query_settings
-from lakehouse.stage import Stage
-from lakehouse.tables import Table, read, refresh
-from lakehouse.writes import Append, AppendInPlace, Overwrite, TargetVersions
+from lakehouse.errors.conditions import is_conflict
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.merge import ATTEMPTS, append, committed_counts
+from lakehouse.publish.ownership import FENCED, check_owner
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import Append, AppendInPlace, Overwrite, TargetVersions
+from lakehouse.session.session import settings, small_query_settings
+from lakehouse.tables.commits import Commit
+from lakehouse.tables.table import Table, read, refresh
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.open_epoch import another_run, broken, fence_of, is_open, is_still, run_write
 

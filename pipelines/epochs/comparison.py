@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from lakehouse.conditions import reading
-from lakehouse.entries import Entry
-from lakehouse.errors import FeedUnavailable
+from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import FeedUnavailable
+from lakehouse.ledger.entries import Entry
 
 EXAMPLES = 5
 

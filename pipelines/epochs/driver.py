@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lakehouse.conditions import reading
-from lakehouse.entries import Entry
-from lakehouse.errors import AnotherRun, CannotContinue
-from lakehouse.remedies import Remedy
-from lakehouse.session import INTERPRETED, settings
+from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import AnotherRun, CannotContinue
+from lakehouse.errors.remedies import Remedy
+from lakehouse.ledger.entries import Entry
+from lakehouse.session.session import INTERPRETED, settings
 from pipelines.binding.bound import notes_on
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared

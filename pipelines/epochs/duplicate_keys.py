@@ -6,10 +6,10 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.changes import null_key
-from lakehouse.errors import DuplicateKey
-from lakehouse.sqltext import quote
-from lakehouse.uniqueness import has_repeated_keys
+from lakehouse.errors.errors import DuplicateKey
+from lakehouse.values.net_changes import null_key
+from lakehouse.values.sqltext import quote
+from lakehouse.values.uniqueness import has_repeated_keys
 
 EXAMPLES = 5
 

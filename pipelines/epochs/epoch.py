@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from lakehouse.entries import JoinHistory
+from lakehouse.ledger.entries import JoinHistory
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.ktable import BoundKTable
 from pipelines.plan.values import EpochPlan

@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from sqlglot import expressions as exp
 from sqlglot.errors import SqlglotError
 
-from lakehouse.conditions import failed_expression, is_about_a_row, value_error
-from lakehouse.errors import PastRowFailed, RowFailed
-from lakehouse.remedies import Remedy
-from lakehouse.session import settings
-from lakehouse.sqltext import quote, struct
+from lakehouse.errors.conditions import failed_expression, is_about_a_row, value_error
+from lakehouse.errors.errors import PastRowFailed, RowFailed
+from lakehouse.errors.remedies import Remedy
+from lakehouse.session.session import settings
+from lakehouse.values.sqltext import quote, struct
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.meaning import meaning

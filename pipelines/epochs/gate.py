@@ -5,10 +5,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from expectations.validation import Verdict
-from lakehouse.entries import Entry
-from lakehouse.remedies import Remedy
-from lakehouse.stage import Stage
-from lakehouse.writes import Merge
+from lakehouse.errors.remedies import Remedy
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import Merge
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.declared_gate import gate_of_yours
 from pipelines.epochs.epoch import Epoch

@@ -14,11 +14,11 @@ from typing import ClassVar, Generic
 from expectations.gate import PrefetchedRows, Sources
 from expectations.suites import Suite
 from expectations.validation import Verdict
-from lakehouse.conditions import is_about_a_row, value_error
-from lakehouse.entries import Entry
-from lakehouse.errors import CannotContinue, LakejoinError, RowFailed
-from lakehouse.remedies import OF_TABLES, Commands, Remedy
-from lakehouse.stage import Stage
+from lakehouse.errors.conditions import is_about_a_row, value_error
+from lakehouse.errors.errors import CannotContinue, LakejoinError, RowFailed
+from lakehouse.errors.remedies import OF_TABLES, Commands, Remedy
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.stage import Stage
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.comparison import Published
 from pipelines.epochs.epoch import B, Epoch, Prepared
@@ -56,7 +56,7 @@ class Kind(ABC, Generic[B]):
     name: str
 
     commands: ClassVar[Commands] = OF_TABLES
-    """What the hints of errors name for the actions of `lakehouse.remedies`."""
+    """What the hints of errors name for the actions of `lakehouse.errors.remedies`."""
 
     only_appends: ClassVar[bool] = False
     """Whether epochs add rows to the result and never change one, so that its rows have no key."""

@@ -8,8 +8,8 @@ its last epochs, but the tables have not: an epoch with one of their numbers cou
 from dataclasses import replace
 from typing import Any
 
-from lakehouse.publish import VERSIONS_PER_EPOCH
-from lakehouse.transactions import last_transaction
+from lakehouse.publish.merge import VERSIONS_PER_EPOCH
+from lakehouse.tables.transactions import last_transaction
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Prepared
 from pipelines.epochs.open_epoch import application

@@ -6,16 +6,23 @@ from typing import TypeVar
 
 from pyspark.errors import PySparkException
 
-from lakehouse.conditions import first_line, is_about_a_row, is_missing, is_of_spark
-from lakehouse.entries import BROKEN, Entry
-from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, ForeignWriter, LakejoinError
-from lakehouse.feed import CHANGE_FEED
-from lakehouse.ownership import check_history
-from lakehouse.publish import Fence
-from lakehouse.refusals import refusal
-from lakehouse.remedies import Remedy
-from lakehouse.tables import Table, get
-from lakehouse.writes import TargetVersions
+from lakehouse.errors.conditions import first_line, is_about_a_row, is_missing, is_of_spark
+from lakehouse.errors.errors import (
+    AnotherRun,
+    BrokenEpoch,
+    CannotContinue,
+    FeedUnavailable,
+    ForeignWriter,
+    LakejoinError,
+)
+from lakehouse.errors.refusals import refusal
+from lakehouse.errors.remedies import Remedy
+from lakehouse.ledger.entries import BROKEN, Entry
+from lakehouse.publish.merge import Fence
+from lakehouse.publish.ownership import check_history
+from lakehouse.publish.writes import TargetVersions
+from lakehouse.tables.feed import CHANGE_FEED
+from lakehouse.tables.table import Table, get
 from pipelines.binding.workspace import Workspace
 
 T = TypeVar("T")

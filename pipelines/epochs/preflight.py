@@ -8,18 +8,18 @@ from typing import Generic
 
 from pyspark.sql.types import StructType
 
-from lakehouse.address import Address
-from lakehouse.columns import changed_columns, columns_in
-from lakehouse.commit_log import commit_identity, target_identity
-from lakehouse.entries import JoinHistory
-from lakehouse.errors import FeedUnavailable, SchemaBroken
-from lakehouse.feed import CHANGE_FEED
-from lakehouse.feed_ranges import unrecorded
-from lakehouse.ownership import FENCED, check_target, run_of
-from lakehouse.refusals import refuse_forgetting
-from lakehouse.remedies import Remedy
-from lakehouse.tables import Table, commits_since, find, with_commits_since
-from lakehouse.writes import TargetVersions
+from lakehouse.errors.address import Address
+from lakehouse.errors.errors import FeedUnavailable, SchemaBroken
+from lakehouse.errors.refusals import refuse_forgetting
+from lakehouse.errors.remedies import Remedy
+from lakehouse.feed.feed_ranges import unrecorded
+from lakehouse.ledger.entries import JoinHistory
+from lakehouse.publish.ownership import FENCED, check_target, run_of
+from lakehouse.publish.writes import TargetVersions
+from lakehouse.tables.columns import changed_columns, columns_in
+from lakehouse.tables.commit_log import commit_identity, target_identity
+from lakehouse.tables.feed import CHANGE_FEED
+from lakehouse.tables.table import Table, commits_since, find, with_commits_since
 from pipelines.binding.bound import Bound, BoundJoin
 from pipelines.binding.schema_diff import differences, listed
 from pipelines.binding.workspace import Workspace

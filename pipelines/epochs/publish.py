@@ -8,14 +8,15 @@ from dataclasses import replace
 from functools import partial
 
 from lakehouse import limits
-from lakehouse.commit_log import identity_at
-from lakehouse.commits import Commit
-from lakehouse.entries import COMMITTED, PUBLISHING, Entry, SourceVersions
-from lakehouse.ownership import check_owner
-from lakehouse.publish import OPERATIONS, committed_counts, merge
-from lakehouse.session import settings, small_query_settings
-from lakehouse.stage import Stage
-from lakehouse.writes import RESULT_PART, Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
+from lakehouse.ledger.entries import COMMITTED, PUBLISHING, Entry
+from lakehouse.publish.merge import OPERATIONS, committed_counts, merge
+from lakehouse.publish.ownership import check_owner
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import RESULT_PART, Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
+from lakehouse.session.session import settings, small_query_settings
+from lakehouse.tables.commit_log import identity_at
+from lakehouse.tables.commits import Commit
+from lakehouse.values.recorded import SourceVersions
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace

@@ -9,16 +9,16 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from lakehouse.conditions import first_line, is_of_spark
-from lakehouse.creation import restore
-from lakehouse.entries import ABANDONED, Entry, JoinHistory
-from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, LakejoinError
-from lakehouse.ownership import run_of
-from lakehouse.remedies import Remedy
-from lakehouse.session import settings
-from lakehouse.stage import Stage
-from lakehouse.tables import commits_since, find
-from lakehouse.writes import TargetVersions
+from lakehouse.errors.conditions import first_line, is_of_spark
+from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, LakejoinError
+from lakehouse.errors.remedies import Remedy
+from lakehouse.ledger.entries import ABANDONED, Entry, JoinHistory
+from lakehouse.publish.ownership import run_of
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import TargetVersions
+from lakehouse.session.session import settings
+from lakehouse.tables.creation import restore
+from lakehouse.tables.table import commits_since, find
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.appends import fence_off
 from pipelines.epochs.open_epoch import another_run, is_open, is_still

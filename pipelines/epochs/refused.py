@@ -4,8 +4,8 @@ import logging
 import uuid
 from dataclasses import replace
 
-from lakehouse.entries import REFUSED, Entry
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
+from lakehouse.ledger.entries import REFUSED, Entry
 from pipelines.binding.workspace import Workspace
 
 log = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ from typing import Any
 
 from expectations.validation import import_in_background
 from lakehouse import limits
-from lakehouse.conditions import reading
-from lakehouse.entries import REJECTED, Entry
-from lakehouse.errors import AnotherRun, FeedUnavailable, GateFailed, LedgerForgot, SchemaBroken
-from lakehouse.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings
-from lakehouse.stage import Stage
-from lakehouse.writes import staged_rows
+from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import AnotherRun, FeedUnavailable, GateFailed, LedgerForgot, SchemaBroken
+from lakehouse.ledger.entries import REJECTED, Entry
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import staged_rows
+from lakehouse.session.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings
 from pipelines.binding.bound import notes_on
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.gate import gated

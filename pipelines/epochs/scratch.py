@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from lakehouse.session import WITHOUT_BROADCASTS, settings, small_query_settings
-from lakehouse.small import TooLarge, to_driver
-from lakehouse.stage import Stage
+from lakehouse.publish.stage import Stage
+from lakehouse.session.session import WITHOUT_BROADCASTS, settings, small_query_settings
+from lakehouse.values.driver_rows import TooLarge, to_driver
 from pipelines.binding.shared_feeds import Distorted
 from pipelines.binding.workspace import Workspace
 from pipelines.plan.values import Computed, EpochPlan

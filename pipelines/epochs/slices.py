@@ -14,15 +14,15 @@ import time
 import uuid
 from dataclasses import replace
 
-from lakehouse.commits import Commit
-from lakehouse.conditions import is_about_a_row, reading, value_error
-from lakehouse.entries import ABANDONED, SLICE, Entry, JoinHistory
-from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, GateFailed
-from lakehouse.ownership import check_owner, run_of
-from lakehouse.publish import OPERATIONS, committed_counts
-from lakehouse.slices import slices_of
-from lakehouse.tables import Table, read
-from lakehouse.writes import Append, Merge, TargetVersions, Write, merged, written
+from lakehouse.errors.conditions import is_about_a_row, reading, value_error
+from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, GateFailed
+from lakehouse.ledger.entries import ABANDONED, SLICE, Entry, JoinHistory
+from lakehouse.publish.merge import OPERATIONS, committed_counts
+from lakehouse.publish.ownership import check_owner, run_of
+from lakehouse.publish.writes import Append, Merge, TargetVersions, Write, merged, written
+from lakehouse.tables.commits import Commit
+from lakehouse.tables.table import Table, read
+from lakehouse.values.slices import slices_of
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace

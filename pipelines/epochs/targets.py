@@ -1,12 +1,13 @@
 """Whether the tables of a join are as its last epoch left them: what every command that vouches for a result asks."""
 
-from lakehouse.conditions import as_known
-from lakehouse.entries import CHANGELOG, STATE, JoinHistory
-from lakehouse.errors import CannotContinue, LakejoinError
-from lakehouse.ownership import check_target
-from lakehouse.remedies import Remedy
-from lakehouse.tables import Table, find
-from lakehouse.writes import TargetVersions
+from lakehouse.errors.conditions import as_known
+from lakehouse.errors.errors import CannotContinue, LakejoinError
+from lakehouse.errors.remedies import Remedy
+from lakehouse.ledger.entries import JoinHistory
+from lakehouse.publish.ownership import check_target
+from lakehouse.publish.writes import TargetVersions
+from lakehouse.tables.table import Table, find
+from lakehouse.values.recorded import CHANGELOG, STATE
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of
 from pipelines.plan.checks import check_is_still

@@ -7,8 +7,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.changes import each_change
-from lakehouse.sqltext import quote
+from lakehouse.values.net_changes import each_change
+from lakehouse.values.sqltext import quote
 from pipelines.joins.changelog import last_rows
 from pipelines.spec.statement.added_columns import PREFIX
 

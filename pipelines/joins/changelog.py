@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, TimestampType
 
-from lakehouse.changes import key_struct
-from lakehouse.sqltext import quote, row_struct
+from lakehouse.values.net_changes import key_struct
+from lakehouse.values.sqltext import quote, row_struct
 from pipelines.joins.emission_rules import TOMBSTONE, UPSERT
 from pipelines.joins.filter import Subset, differing
 from pipelines.joins.versions import BEGINNING

@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.sqltext import quote, row_struct, struct
-from lakehouse.values import comparable, same
+from lakehouse.values.compare import comparable, same
+from lakehouse.values.sqltext import quote, row_struct, struct
 
 IMAGE = "_lakejoin_image"
 OLD, NEW = "old", "new"

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.sqltext import quote, struct, text
-from lakehouse.values import same, type_sql
+from lakehouse.values.compare import same, type_sql
+from lakehouse.values.sqltext import quote, struct, text
 from pipelines.joins.versions import BEGINNING
 from pipelines.spec import ResolvedQuery, Semantics
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.sqltext import quote
+from lakehouse.values.sqltext import quote
 from pipelines.joins.pairs import AT, EXPIRED, NOT_JOINABLE, WAS_BUFFERED, expired_sql, is_eager, outer_sides
 from pipelines.joins.watermarks import (
     PLACE,

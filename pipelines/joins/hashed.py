@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from lakehouse.checksums import hash_in_order
-from lakehouse.sqltext import quote
+from lakehouse.values.checksums import hash_in_order
+from lakehouse.values.sqltext import quote
 from pipelines.joins.meaning import meaning
 from pipelines.spec import Output, ResolvedQuery
 from pipelines.spec.statement.added_columns import PREFIX

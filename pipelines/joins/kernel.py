@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from lakehouse.changes import key_struct, no_reference
-from lakehouse.sqltext import numbered, quote
-from lakehouse.values import type_sql
+from lakehouse.values.compare import type_sql
+from lakehouse.values.net_changes import key_struct, no_reference
+from lakehouse.values.sqltext import numbered, quote
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
 from pipelines.joins.meaning import meaning
 from pipelines.spec import Input, Link, Output, ResolvedQuery

@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.changes import key_struct, null_key
-from lakehouse.sqltext import quote, row_struct, struct
-from lakehouse.values import identical, same
+from lakehouse.values.compare import identical, same
+from lakehouse.values.net_changes import key_struct, null_key
+from lakehouse.values.sqltext import quote, row_struct, struct
 from pipelines.spec import Changelog
 from pipelines.spec.names import DELETED, ORDER
 from pipelines.spec.statement.added_columns import VERSION

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from lakehouse import limits
-from lakehouse.changes import key_struct, null_key
-from lakehouse.sqltext import quote, row_struct, struct
-from lakehouse.values import hash_of, is_exact
+from lakehouse.values.compare import hash_of, is_exact
+from lakehouse.values.net_changes import key_struct, null_key
+from lakehouse.values.sqltext import quote, row_struct, struct
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
 from pipelines.joins.meaning import ROW, meaning_of_matched
 from pipelines.joins.versions import NEVER

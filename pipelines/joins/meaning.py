@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.changes import null_key
-from lakehouse.sqltext import quote, struct
+from lakehouse.values.net_changes import null_key
+from lakehouse.values.sqltext import quote, struct
 from pipelines.spec import Link, Output, ResolvedQuery
 from pipelines.spec.statement.added_columns import MATCHED, PREFIX
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.sqltext import quote
+from lakehouse.values.sqltext import quote
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
 from pipelines.joins.kernel import KeyTypes, Sources, add_looked_up, affected_keys, images
 from pipelines.joins.meaning import TOUCHED, UNMATCHED, meaning

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakehouse import limits
-from lakehouse.sqltext import quote, struct
+from lakehouse.values.sqltext import quote, struct
 from pipelines.joins.meaning import ROW
 from pipelines.joins.watermarks import NOTHING_YET, RANK, TIME, as_number, limit, value, watermark_before, window_of
 from pipelines.spec import ResolvedQuery, Semantics

@@ -11,8 +11,8 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.changes import key_struct, null_key
-from lakehouse.sqltext import quote, row_struct
+from lakehouse.values.net_changes import key_struct, null_key
+from lakehouse.values.sqltext import quote, row_struct
 from pipelines.joins.difference import IMAGE, NEW
 from pipelines.joins.kernel import KeyTypes, Sources, add_looked_up, null_reference, reference, referring_keys
 from pipelines.joins.meaning import meaning

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from lakehouse.sqltext import quote
-from lakehouse.values import hash_of, identical
+from lakehouse.values.compare import hash_of, identical
+from lakehouse.values.sqltext import quote
 from pipelines.joins.watermarks import RANK, TIME, window_of
 from pipelines.spec import ResolvedQuery
 from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, NUMBER, PREFIX, SIDE, VERSION

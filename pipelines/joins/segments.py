@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.sqltext import quote, row_struct, text
-from lakehouse.values import same
+from lakehouse.values.compare import same
+from lakehouse.values.sqltext import quote, row_struct, text
 from pipelines.joins.emission_rules import TOMBSTONE, UPSERT
 from pipelines.joins.kernel import KeyTypes, affected_keys
 from pipelines.joins.meaning import ROW, meaning_of_matched

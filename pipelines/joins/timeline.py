@@ -16,8 +16,8 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.changes import all_or_any_null
-from lakehouse.sqltext import quote
+from lakehouse.values.net_changes import all_or_any_null
+from lakehouse.values.sqltext import quote
 from pipelines.joins.kernel import KeyTypes, Sources, levels, refers_to
 from pipelines.joins.meaning import ROW, meaning_of_matched, without_unmatched
 from pipelines.joins.versions import BEGINNING, NEVER, versions

@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from lakehouse.changes import key_struct, null_key
-from lakehouse.sqltext import quote, row_struct
+from lakehouse.values.net_changes import key_struct, null_key
+from lakehouse.values.sqltext import quote, row_struct
 from pipelines.joins.kernel import unchanged_rows
 from pipelines.spec import Input
 

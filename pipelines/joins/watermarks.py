@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, TimestampNTZType, TimestampType
 
-from lakehouse.sqltext import quote
+from lakehouse.values.sqltext import quote
 from pipelines.spec import ResolvedQuery, Semantics
 from pipelines.spec import Window as Bounded
 from pipelines.spec.sql.lengths import DAY

@@ -1,7 +1,7 @@
 """Checks that the targets and the definition are unchanged since the last epoch, before the next epoch is planned."""
 
-from lakehouse.errors import DefinitionChanged, ForeignWriter
-from lakehouse.remedies import Remedy
+from lakehouse.errors.errors import DefinitionChanged, ForeignWriter
+from lakehouse.errors.remedies import Remedy
 from pipelines.plan.facts import Redefined
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lakehouse.entries import JoinHistory, SourceVersions
-from lakehouse.errors import BrokenEpoch, FeedUnavailable, NotLoaded, SchemaBroken, SourceRecreated
-from lakehouse.remedies import Remedy
-from lakehouse.writes import TargetVersions, Write
+from lakehouse.errors.errors import BrokenEpoch, FeedUnavailable, NotLoaded, SchemaBroken, SourceRecreated
+from lakehouse.errors.remedies import Remedy
+from lakehouse.ledger.entries import JoinHistory
+from lakehouse.publish.writes import TargetVersions, Write
+from lakehouse.values.recorded import SourceVersions
 from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.facts import Redefined, SourceFacts
 from pipelines.plan.values import EpochPlan, Idle, Refresh, Resume, SourceRange, Strategy

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from lakehouse.commit_identity import UNKNOWN, CommitIdentity
-from lakehouse.entries import UsedColumn
+from lakehouse.values.commit_identity import UNKNOWN, CommitIdentity
+from lakehouse.values.recorded import UsedColumn
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""The commands that a kind of join has for what a user can do about an error; see `lakehouse.remedies`."""
+"""The commands that a kind of join has for what a user can do about an error; see `lakehouse.errors.remedies`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lakehouse.errors import LakejoinError
-from lakehouse.remedies import OF_TABLES, TAKING_SUCH_ROWS, Commands
+from lakehouse.errors.errors import LakejoinError
+from lakehouse.errors.remedies import OF_TABLES, TAKING_SUCH_ROWS, Commands
 
 RECONCILE_KTABLE = (
     "run `lakejoin backfill`, which reconciles the KTable of this source with the current source, "

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lakehouse import limits
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
 
 Decision = Literal["", "accept", "reset"]
 """The user's decision about a result that a replay cannot repair: accept it as it is, or reset it."""

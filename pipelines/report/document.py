@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import computed_field
 
-from lakehouse.errors import CannotContinue
+from lakehouse.errors.errors import CannotContinue
 from pipelines.report.explanation import JoinExplanation
 from pipelines.report.facts import Facts, Failure
 from pipelines.report.history import JoinHistoryReport

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
-from lakehouse.errors import LakejoinError, PipelineFileError
+from lakehouse.errors.errors import LakejoinError, PipelineFileError
 
 
 class Facts(BaseModel):

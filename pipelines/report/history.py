@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from lakehouse.entries import SourceVersions, Step
+from lakehouse.ledger.entries import Step
+from lakehouse.values.recorded import SourceVersions
 from pipelines.report.facts import Facts
 from pipelines.report.table import table
 from pipelines.report.wording import moment, steps

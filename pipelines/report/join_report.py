@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from lakehouse.errors import printable
-from lakehouse.writes import Write
+from lakehouse.errors.errors import printable
+from lakehouse.publish.writes import Write
 from pipelines.plan.values import EpochPlan, Idle, Resume, SourceRange, Strategy
 from pipelines.report.facts import Facts, Failure
 from pipelines.report.wording import number_of

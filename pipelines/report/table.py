@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from lakehouse.errors import printable
+from lakehouse.errors.errors import printable
 
 LONGEST, LONGEST_LAST = 80, 1000
 """The numbers of characters beyond which a text is truncated: in any column, and in the last, which nothing follows."""

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lakehouse.errors import Fault, PipelineFileError
+from lakehouse.errors.errors import Fault, PipelineFileError
 from pipelines.spec.file.expectations import expectation_misfits
 from pipelines.spec.file.model import Join, PipelineFile, Source, Storage
 from pipelines.spec.file.option_rules import clashes, source_misfits, storage_misfit

@@ -3,8 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
-from lakehouse.entries import CHANGELOG, STATE
-from lakehouse.errors import printable
+from lakehouse.errors.errors import printable
+from lakehouse.values.recorded import CHANGELOG, STATE
 
 RESERVED = frozenset({"lakejoin_ledger", "lakejoin_stage"})
 RESERVED_ENDINGS = (CHANGELOG, STATE)

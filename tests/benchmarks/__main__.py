@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
-from lakehouse.session import local_session
+from lakehouse.session.session import local_session
 from tests.benchmarks import single
 from tests.benchmarks.cases import JOINS
 from tests.benchmarks.compare import WAYS, compare

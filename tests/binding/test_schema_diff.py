@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.errors import DefinitionChanged, PipelineFileError, SchemaBroken
+from lakehouse.errors.errors import DefinitionChanged, PipelineFileError, SchemaBroken
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview

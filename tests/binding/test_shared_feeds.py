@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.tables import Table, read_changes
+from lakehouse.tables.table import Table, read_changes
 from pipelines import Pipeline
 from pipelines.binding import shared_feeds
 from tests.lake import Lake

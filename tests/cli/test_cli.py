@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from expectations.validation import Verdict
-from lakehouse.stage import Stage
+from lakehouse.publish.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.cli import main
 from pipelines.epochs.epoch import Epoch

@@ -31,7 +31,7 @@ def test_writes_are_records_too_where_they_are_asked_for(loaded: Lake, capsys: p
     loaded.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
     assert main(["-v", "--log-format", "json", "run", "-f", str(loaded.file)]) == 0
     _, records = logged(capsys)
-    writes = [record["message"] for record in records if record["logger"] == "lakehouse.writing"]
+    writes = [record["message"] for record in records if record["logger"] == "lakehouse.session.writing"]
     assert "write ledger: publishing epoch 2 of result" in writes
 
 

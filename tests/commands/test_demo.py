@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
 from pipelines.commands.demo import run_demo, run_tour
 from pipelines.commands.demo.airline import KEY
 from pipelines.commands.demo.data import read_flights, read_table

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lakehouse.errors import FilesExist
-from lakehouse.ledger import Ledger
+from lakehouse.errors.errors import FilesExist
+from lakehouse.ledger.ledger import Ledger
 from pipelines.cli import main
 from tests.lake import Lake
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.cli import main
 from pipelines.commands.explain import explain
 from pipelines.report import JoinExplanation, Report

@@ -1,6 +1,6 @@
 """What the epochs of a join did: one row each, at the last step that each took."""
 
-from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED
+from lakehouse.ledger.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED
 from pipelines.commands.history import newest
 from pipelines.report.wording import duration, steps
 from tests.ledgers import at, entry, ledger

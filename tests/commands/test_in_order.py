@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakehouse.errors import GateFailed, LakejoinError, NotLoaded
+from lakehouse.errors.errors import GateFailed, LakejoinError, NotLoaded
 from pipelines.commands.run import run_in_order
 from pipelines.report import JoinReport
 from pipelines.report.progress import Progress

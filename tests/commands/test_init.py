@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.errors import FilesExist, LakejoinError
+from lakehouse.errors.errors import FilesExist, LakejoinError
 from pipelines.cli import main
 from pipelines.commands.examples import example
 from pipelines.commands.init import write_example

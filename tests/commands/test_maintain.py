@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.errors import AnotherRun, Unexpected
+from lakehouse.errors.errors import AnotherRun, Unexpected
 from pipelines import Pipeline
 from pipelines.cli import main
 from pipelines.commands import maintain

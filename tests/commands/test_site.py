@@ -11,8 +11,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lakehouse.entries import BROKEN, COMMITTED, PUBLISHING, REJECTED, SourceVersions
-from lakehouse.errors import FilesExist
+from lakehouse.errors.errors import FilesExist
+from lakehouse.ledger.entries import BROKEN, COMMITTED, PUBLISHING, REJECTED
+from lakehouse.values.recorded import SourceVersions
 from pipelines.commands.docs import join_facts, site_of, standing
 from pipelines.commands.history import newest
 from pipelines.commands.site import JoinFacts, SiteFacts, SourceFacts, pages, write_files

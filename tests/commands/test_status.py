@@ -9,11 +9,12 @@ import pytest
 from pyspark.sql.types import StructType
 
 from expectations.validation import Verdict
-from lakehouse.address import Address
-from lakehouse.commits import Commit
-from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD, SourceVersions
-from lakehouse.tables import Table
-from lakehouse.times import FILE_RETENTION
+from lakehouse.errors.address import Address
+from lakehouse.ledger.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD
+from lakehouse.tables.commits import Commit
+from lakehouse.tables.table import Table
+from lakehouse.values.recorded import SourceVersions
+from lakehouse.values.times import FILE_RETENTION
 from pipelines.cli import main
 from pipelines.commands.status import (
     ObservedSource,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import AnotherRun, GateFailed, LakejoinError
+from lakehouse.errors.errors import AnotherRun, GateFailed, LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
 from pipelines.commands import watch

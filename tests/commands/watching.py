@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from lakehouse.session import local_session
+from lakehouse.session.session import local_session
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.watch import watch_joins
 from tests.commands.test_watch import kept

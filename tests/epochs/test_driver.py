@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from expectations.validation import Verdict
-from lakehouse import writing
-from lakehouse.entries import BROKEN, PUBLISHING, Slice
-from lakehouse.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, GateFailed
-from lakehouse.remedies import Remedy
-from lakehouse.writes import AppendInPlace
+from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, GateFailed
+from lakehouse.errors.remedies import Remedy
+from lakehouse.ledger.entries import BROKEN, PUBLISHING
+from lakehouse.publish.writes import AppendInPlace
+from lakehouse.session import writing
+from lakehouse.values.recorded import Slice
 from pipelines.epochs import driver
 from pipelines.epochs.driver import NEXT, run_join
 from pipelines.epochs.slices import BackfillOpen

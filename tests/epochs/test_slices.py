@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse import writing
-from lakehouse.errors import DuplicateKey, ForeignWriter, GateFailed, LakejoinError
+from lakehouse.errors.errors import DuplicateKey, ForeignWriter, GateFailed, LakejoinError
+from lakehouse.session import writing
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.cli import main

@@ -8,7 +8,7 @@ import pytest
 from expectations import catalogue, cataloguing
 from expectations.catalogue import argument_faults, columns_of, of_rows, of_whole
 from expectations.declared import made
-from lakehouse.errors import GateErrored, GateFailed, NotLoaded, PipelineFileError
+from lakehouse.errors.errors import GateErrored, GateFailed, NotLoaded, PipelineFileError
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.explain import explain

@@ -10,9 +10,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from expectations.gate import by_key
-from lakehouse import limits, pruning
-from lakehouse.errors import GateFailed
-from lakehouse.pruning import Pruning
+from lakehouse import limits
+from lakehouse.errors.errors import GateFailed
+from lakehouse.values import pruning
+from lakehouse.values.pruning import Pruning
 from pipelines import Pipeline
 from tests.epochs.lookup.clicks import JOIN, Clicks, begin, commit_at
 from tests.lake import KEYED, Lake, only

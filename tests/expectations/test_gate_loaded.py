@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from expectations.gate import loaded
 from lakehouse import limits
-from lakehouse.errors import GateFailed
+from lakehouse.errors.errors import GateFailed
 from pipelines import Pipeline
 from pipelines.epochs.tables import load
 from tests.lake import KEYED, Lake, only

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.errors import GateFailed
+from lakehouse.errors.errors import GateFailed
 from pipelines import Pipeline
 from tests.epochs.lookup.clicks import JOIN, Clicks, begin, commit_at
 from tests.lake import only

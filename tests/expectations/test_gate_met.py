@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
 from lakehouse import limits
-from lakehouse.entries import COMMITTED
-from lakehouse.errors import GateFailed
-from lakehouse.values import hash_of
+from lakehouse.errors.errors import GateFailed
+from lakehouse.ledger.entries import COMMITTED
+from lakehouse.values.compare import hash_of
 from tests.epochs.window.test_windows import JOIN, Streams, _streams, at, streams
 from tests.lake import Lake, only
 from tests.planted import planted

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from expectations.gate import Reference, Rows, Sources, Statement
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.entries import Entry
-from lakehouse.errors import GateFailed
-from lakehouse.publish import STAGED_COUNTS
-from lakehouse.stage import Stage
+from lakehouse.errors.errors import GateFailed
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.merge import STAGED_COUNTS
+from lakehouse.publish.stage import Stage
 from pipelines import Pipeline
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch

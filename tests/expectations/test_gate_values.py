@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from lakehouse.errors import GateFailed
-from lakehouse.session import settings
+from lakehouse.errors.errors import GateFailed
+from lakehouse.session.session import settings
 from pipelines.binding.shared_feeds import Feeds
 from pipelines.epochs.tables.kind import TablesKind
 from tests.exact import held, plain

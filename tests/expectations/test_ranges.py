@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import FeedUnavailable, ForeignWriter, GateFailed
+from lakehouse.errors.errors import FeedUnavailable, ForeignWriter, GateFailed
 from pipelines import Pipeline
 from pipelines.cli import main
 from pipelines.commands.version_ranges import BadRange, RequestedRange, read_range

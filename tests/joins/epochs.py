@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from lakehouse.changes import key_struct, net
-from lakehouse.sqltext import quote
-from lakehouse.values import common_type, plain_schema
+from lakehouse.values.compare import common_type, plain_schema
+from lakehouse.values.net_changes import key_struct, net
+from lakehouse.values.sqltext import quote
 from pipelines.joins.kernel import change_set, null_reference, reference, touched_keys
 from pipelines.joins.pairing import change_set_of_pairs
 from pipelines.spec import Link, ResolvedQuery, Source, bind, parse

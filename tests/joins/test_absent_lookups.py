@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from lakehouse.session import settings
+from lakehouse.session.session import settings
 from pipelines.joins.lookup import as_rows, emitted, look_up, whole
 from pipelines.spec.statement.added_columns import POSITION
 from tests.joins.claims import literal

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from lakehouse.changes import net
-from lakehouse.values import plain_schema
+from lakehouse.values.compare import plain_schema
+from lakehouse.values.net_changes import net
 from pipelines.joins.meaning import meaning
 from pipelines.spec import ResolvedQuery
 

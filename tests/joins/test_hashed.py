@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.values import plain_schema
+from lakehouse.values.compare import plain_schema
 from pipelines.joins.hashed import hashed_meaning, hashed_rows
 from pipelines.joins.meaning import meaning
 

@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from lakehouse.changes import net
+from lakehouse.values.net_changes import net
 from pipelines.joins.difference import IMAGE
 from pipelines.joins.kernel import images
 from pipelines.spec import Input

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from lakehouse.changes import net
+from lakehouse.values.net_changes import net
 
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
 PLAIN = StructType([StructField("k", IntegerType()), StructField("j", StringType()), StructField("v", StringType())])

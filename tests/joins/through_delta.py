@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
 from pipelines import Pipeline
 from tests.conformance import SOURCE, FileReport, Outcome
 from tests.joins.statements import SIDES, statement

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.joins.watermarks import NOTHING_YET
 from pipelines.spec import ResolvedQuery, Semantics, Source, Window, bind, parse
 from tests.joins import hazelcast, kafka_streams

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
 
-from lakehouse.small import to_driver
+from lakehouse.values.driver_rows import to_driver
 from pipelines.joins.expiry import OP, buffer_changes, peak_buffered, unmatched
 from pipelines.joins.pairs import AT, as_buffered, as_new_rows, judged, matched_rows, pairs, timed
 from pipelines.joins.row_id import hashed, identified, together

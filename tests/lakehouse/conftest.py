@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.session import own_session
+from lakehouse.session.session import own_session
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.checksums import FLAGS, compare_checksums, part_of
+from lakehouse.values.checksums import FLAGS, compare_checksums, part_of
 
 ROW = "1, 5, CAST(NULL AS INT), 0.0D, 't', named_struct('p', 1, 'q', CAST(NULL AS INT)), array('u', NULL), "
 ROW += "map('v', 1, 'w', 2)"

@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql.types import StructType
 
-from lakehouse.address import Address
-from lakehouse.creation import create
+from lakehouse.errors.address import Address
+from lakehouse.tables.creation import create
 from tests.lake import Lake
 
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse import limits
-from lakehouse.address import Address
-from lakehouse.engine import Engine
-from lakehouse.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, SLICE, Entry, JoinHistory
-from lakehouse.errors import AnotherRun
-from lakehouse.ledger import NAME, Ledger
-from lakehouse.session import own_session
+from lakehouse.errors.address import Address
+from lakehouse.errors.errors import AnotherRun
+from lakehouse.ledger.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, SLICE, Entry, JoinHistory
+from lakehouse.ledger.ledger import NAME, Ledger
+from lakehouse.session.engine import Engine
+from lakehouse.session.session import own_session
 from tests.lake import Lake
 from tests.ledgers import entry
 

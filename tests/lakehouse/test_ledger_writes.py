@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse.address import Address
-from lakehouse.entries import PUBLISHING, Entry
-from lakehouse.ledger_rows import entry_of, row_of
-from lakehouse.writes import Append, Merge, Overwrite, TargetVersions, Write
+from lakehouse.errors.address import Address
+from lakehouse.ledger.entries import PUBLISHING, Entry
+from lakehouse.ledger.ledger_rows import entry_of, row_of
+from lakehouse.publish.writes import Append, Merge, Overwrite, TargetVersions, Write
 from pipelines.spec.statement import added_columns
 from tests.ledgers import entry
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from lakehouse import limits
-from lakehouse.pruning import Pruning, Wanted, _ranges, null_safe_pruning, pruning
-from lakehouse.session import own_session
+from lakehouse.session.session import own_session
+from lakehouse.values.pruning import Pruning, Wanted, _ranges, null_safe_pruning, pruning
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=80, unique=True), st.integers(1, 10))

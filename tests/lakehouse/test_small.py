@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse import limits
-from lakehouse.small import TooLarge, to_driver
-from lakehouse.values import same
+from lakehouse.values.compare import same
+from lakehouse.values.driver_rows import TooLarge, to_driver
 from tests.lake import Lake
 from tests.test_types import VALUES
 

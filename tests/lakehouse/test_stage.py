@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse import limits
-from lakehouse.stage import Stage
+from lakehouse.publish.stage import Stage
 
 
 def test_many_rows_in_a_small_file_stay_out_of_the_driver(

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.values import hash_of
+from lakehouse.values.compare import hash_of
 
 DIFFERENT = {
     "nulls of a struct": (

@@ -10,20 +10,21 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from lakehouse import limits, writing
-from lakehouse.address import Address
-from lakehouse.engine import Engine
-from lakehouse.ledger import NAME, Ledger
-from lakehouse.session import own_session
+from lakehouse import limits
+from lakehouse.errors.address import Address
+from lakehouse.ledger.ledger import NAME, Ledger
+from lakehouse.session import writing
+from lakehouse.session.engine import Engine
+from lakehouse.session.session import own_session
 from tests.lake import Lake
 from tests.ledgers import entry
 from tests.log_readers import without_delta_rs
 
 APPENDING = """
 import sys, time
-from lakehouse.address import Address
-from lakehouse.engine import Engine
-from lakehouse.ledger import NAME, Ledger
+from lakehouse.errors.address import Address
+from lakehouse.session.engine import Engine
+from lakehouse.ledger.ledger import NAME, Ledger
 from dataclasses import replace
 from tests.ledgers import entry
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from lakehouse.address import Address
-from lakehouse.entries import ABANDONED, BROKEN, PUBLISHING, JoinHistory, Slice
-from lakehouse.errors import (
+from lakehouse.errors.address import Address
+from lakehouse.errors.errors import (
     BrokenEpoch,
     CannotContinue,
     DefinitionChanged,
@@ -16,7 +15,9 @@ from lakehouse.errors import (
     SchemaBroken,
     SourceRecreated,
 )
-from lakehouse.writes import Append, Merge, TargetVersions, Write
+from lakehouse.ledger.entries import ABANDONED, BROKEN, PUBLISHING, JoinHistory
+from lakehouse.publish.writes import Append, Merge, TargetVersions, Write
+from lakehouse.values.recorded import Slice
 from pipelines.plan.decide import plan_epoch, plan_open
 from pipelines.plan.facts import Redefined, SourceFacts
 from pipelines.plan.remedies import OF_KTABLES, OF_STREAMS

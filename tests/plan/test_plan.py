@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lakehouse import limits
-from lakehouse.commits import Commit
+from lakehouse.tables.commits import Commit
 from pipelines.plan.values import EpochPlan, SourceRange, Strategy
 
 MERGED = {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "2", "numTargetRowsDeleted": "3"}

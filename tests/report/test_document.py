@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
 from pipelines.cli import main
 from pipelines.report import JoinReport, report_schema
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.spec import ResolvedQuery, Source, Statement, bind, parse
 from pipelines.spec.statement.inputs import Produced
 

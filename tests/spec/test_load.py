@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.spec import Join, PipelineFile, Source, Storage, find, load
 from pipelines.spec.file.rules import RULES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.spec import load
 
 FOLDER = Path(__file__).with_name("wrong")

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
 
 COLUMNS = {
     "flights": """

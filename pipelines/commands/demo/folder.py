@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
 from pipelines.commands.examples import example
 
 MARKER = ".lakejoin-demo"

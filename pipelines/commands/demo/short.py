@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.session import LOCAL_SETTINGS
+from lakehouse.session.session import LOCAL_SETTINGS
 from pipelines.commands.api import Pipeline
 from pipelines.commands.demo.airline import Airline
 from pipelines.commands.demo.data import data_folder, read_flights

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from lakehouse.entries import SourceVersions
+from lakehouse.values.recorded import SourceVersions
 from pipelines.report import EpochReport
 
 State = Literal["committed", "rejected", "redefined", "open", "broken", "stopped", "not loaded"]

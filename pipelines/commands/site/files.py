@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from lakehouse.errors import FilesExist, LakejoinError
+from lakehouse.errors.errors import FilesExist, LakejoinError
 
 GENERATOR = '<meta name="generator" content="lakejoin">'
 """The element near the top of each page that marks it as written by lakejoin."""

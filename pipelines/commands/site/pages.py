@@ -9,7 +9,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from lakehouse.entries import SourceVersions
+from lakehouse.values.recorded import SourceVersions
 from pipelines.commands.site.facts import JoinFacts, SiteFacts
 from pipelines.commands.site.graph import KINDS, Node, graph
 from pipelines.commands.site.plots import drawn

@@ -13,16 +13,16 @@ from functools import partial
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from lakehouse.changes import null_key
-from lakehouse.distorted import distortion
-from lakehouse.errors import CannotContinue
-from lakehouse.pruning import pruning
-from lakehouse.publish import STAGED_COUNTS
-from lakehouse.remedies import Remedy
-from lakehouse.sqltext import quote
-from lakehouse.stage import Stage
-from lakehouse.tables import commits_since, read, read_rows
-from lakehouse.writes import merged
+from lakehouse.errors.errors import CannotContinue
+from lakehouse.errors.remedies import Remedy
+from lakehouse.feed.distorted import distortion
+from lakehouse.publish.merge import STAGED_COUNTS
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import merged
+from lakehouse.tables.table import commits_since, read, read_rows
+from lakehouse.values.net_changes import null_key
+from lakehouse.values.pruning import pruning
+from lakehouse.values.sqltext import quote
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

@@ -5,14 +5,14 @@ from typing import ClassVar
 
 from expectations.gate import gate_change_set
 from expectations.validation import Verdict
-from lakehouse.conditions import reading
-from lakehouse.creation import create
-from lakehouse.entries import Entry
-from lakehouse.errors import CannotContinue, LedgerForgot
-from lakehouse.remedies import Commands
-from lakehouse.stage import Stage
-from lakehouse.tables import get
-from lakehouse.writes import TargetVersions, written
+from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import CannotContinue, LedgerForgot
+from lakehouse.errors.remedies import Commands
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import TargetVersions, written
+from lakehouse.tables.creation import create
+from lakehouse.tables.table import get
 from pipelines.binding.ktable import BoundKTable
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched

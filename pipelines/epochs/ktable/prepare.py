@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from lakehouse.entries import JoinHistory
-from lakehouse.errors import CannotContinue
-from lakehouse.tables import Table
-from lakehouse.writes import RESULT_PART, Merge
+from lakehouse.errors.errors import CannotContinue
+from lakehouse.ledger.entries import JoinHistory
+from lakehouse.publish.writes import RESULT_PART, Merge
+from lakehouse.tables.table import Table
 from pipelines.binding.ktable import BoundKTable, bind_ktable, ktable_address
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Prepared

@@ -16,12 +16,12 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from expectations.gate import stream_facts
-from lakehouse.entries import StreamPosition
-from lakehouse.errors import DuplicateKey
-from lakehouse.sqltext import quote
-from lakehouse.stage import Deferred, Stage
-from lakehouse.tables import read_rows
-from lakehouse.writes import AppendInPlace, with_rows
+from lakehouse.errors.errors import DuplicateKey
+from lakehouse.ledger.entries import StreamPosition
+from lakehouse.publish.stage import Deferred, Stage
+from lakehouse.publish.writes import AppendInPlace, with_rows
+from lakehouse.tables.table import read_rows
+from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import duplicates_in_changes, duplicates_in_table, refuse_keys

@@ -8,12 +8,12 @@ from pyspark.sql import DataFrame
 from expectations.gate import LookedUp, Statement, gate_looked_up
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.entries import Entry
-from lakehouse.session import settings, small_query_settings
-from lakehouse.small import TooLarge
-from lakehouse.sqltext import quote, text
-from lakehouse.stage import Stage
-from lakehouse.values import comparable, type_sql
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.stage import Stage
+from lakehouse.session.session import settings, small_query_settings
+from lakehouse.values.compare import comparable, type_sql
+from lakehouse.values.driver_rows import TooLarge
+from lakehouse.values.sqltext import quote, text
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

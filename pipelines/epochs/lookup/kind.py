@@ -6,9 +6,9 @@ from pyspark.sql import DataFrame
 
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.entries import Entry
-from lakehouse.stage import Stage
-from lakehouse.writes import RESULT_PART, AppendInPlace
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import RESULT_PART, AppendInPlace
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.lookup.compute import Lookups, compute_stream

@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.changes import key_struct
-from lakehouse.sqltext import quote
+from lakehouse.values.net_changes import key_struct
+from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame
 from expectations.gate import gate_stream, stream_facts
 from expectations.suites import Suite, of_stream
 from expectations.validation import Verdict
-from lakehouse.entries import Entry
-from lakehouse.errors import LakejoinError
-from lakehouse.remedies import Commands
-from lakehouse.stage import Stage
+from lakehouse.errors.errors import LakejoinError
+from lakehouse.errors.remedies import Commands
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.stage import Stage
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.comparison import Published

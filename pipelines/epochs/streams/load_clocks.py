@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from pyspark.sql import functions as F
 
-from lakehouse.sqltext import quote
-from lakehouse.tables import Table, get, read, read_rows
-from lakehouse.times import micros
+from lakehouse.tables.table import Table, get, read, read_rows
+from lakehouse.values.sqltext import quote
+from lakehouse.values.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

@@ -7,12 +7,12 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType
 
-from lakehouse.commits import Commit
-from lakehouse.distorted import distortion
-from lakehouse.errors import CannotContinue
-from lakehouse.sqltext import quote
-from lakehouse.tables import Table, commits_since, read_rows
-from lakehouse.times import micros
+from lakehouse.errors.errors import CannotContinue
+from lakehouse.feed.distorted import distortion
+from lakehouse.tables.commits import Commit
+from lakehouse.tables.table import Table, commits_since, read_rows
+from lakehouse.values.sqltext import quote
+from lakehouse.values.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, TimestampNTZType, TimestampType
 
-from lakehouse.sqltext import quote
-from lakehouse.tables import Table, commits_since, read_rows
-from lakehouse.times import micros
+from lakehouse.tables.table import Table, commits_since, read_rows
+from lakehouse.values.sqltext import quote
+from lakehouse.values.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

@@ -3,16 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lakehouse.columns import columns_in
-from lakehouse.commit_log import commit_identity
-from lakehouse.creation import create
-from lakehouse.entries import STATE, Entry, JoinHistory
-from lakehouse.errors import ForeignWriter, NotLoaded
-from lakehouse.ownership import check_target
-from lakehouse.refusals import refuse_forgetting
-from lakehouse.remedies import Remedy
-from lakehouse.tables import Table, commits_since, get
-from lakehouse.writes import (
+from lakehouse.errors.errors import ForeignWriter, NotLoaded
+from lakehouse.errors.refusals import refuse_forgetting
+from lakehouse.errors.remedies import Remedy
+from lakehouse.ledger.entries import Entry, JoinHistory
+from lakehouse.publish.ownership import check_target
+from lakehouse.publish.writes import (
     RESULT_PART,
     STATE_PART,
     Append,
@@ -23,6 +19,11 @@ from lakehouse.writes import (
     Write,
     written,
 )
+from lakehouse.tables.columns import columns_in
+from lakehouse.tables.commit_log import commit_identity
+from lakehouse.tables.creation import create
+from lakehouse.tables.table import Table, commits_since, get
+from lakehouse.values.recorded import STATE
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace

@@ -20,14 +20,14 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.conditions import reading
-from lakehouse.entries import COMMITTED, Entry
-from lakehouse.errors import CannotContinue, FeedUnavailable
-from lakehouse.small import TooLarge
-from lakehouse.sqltext import quote
-from lakehouse.stage import Stage
-from lakehouse.tables import find, read
-from lakehouse.writes import RESULT_PART, STATE_PART, Merge, Write, with_rows, written
+from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import CannotContinue, FeedUnavailable
+from lakehouse.ledger.entries import COMMITTED, Entry
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import RESULT_PART, STATE_PART, Merge, Write, with_rows, written
+from lakehouse.tables.table import find, read
+from lakehouse.values.driver_rows import TooLarge
+from lakehouse.values.sqltext import quote
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace

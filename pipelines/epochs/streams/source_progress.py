@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lakehouse.commits import Commit
-from lakehouse.entries import Entry, JoinHistory, SourceVersions
-from lakehouse.errors import CannotContinue
-from lakehouse.tables import Table, commits_since, find, refresh
-from lakehouse.times import micros
+from lakehouse.errors.errors import CannotContinue
+from lakehouse.ledger.entries import Entry, JoinHistory
+from lakehouse.tables.commits import Commit
+from lakehouse.tables.table import Table, commits_since, find, refresh
+from lakehouse.values.recorded import SourceVersions
+from lakehouse.values.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.plan.cut import NewCommit, NewCommits, find_cut

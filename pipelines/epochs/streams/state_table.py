@@ -2,10 +2,10 @@
 
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
 
-from lakehouse.creation import create, drop
-from lakehouse.tables import find, get
-from lakehouse.values import plain_schema
-from lakehouse.writes import TargetVersions
+from lakehouse.publish.writes import TargetVersions
+from lakehouse.tables.creation import create, drop
+from lakehouse.tables.table import find, get
+from lakehouse.values.compare import plain_schema
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.spec.statement.added_columns import HASH, IDENTITY, MATCHED, NUMBER, SIDE, VERSION

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyspark.sql.types import DateType, StructType
 
-from lakehouse.entries import JoinHistory
+from lakehouse.ledger.entries import JoinHistory
 from pipelines.spec.sql.lengths import DAY
 from pipelines.spec.statement.semantics import ALWAYS
 

@@ -1,7 +1,7 @@
 """Compare the result of a join with a stream with a replay of its recorded epochs."""
 
-from lakehouse.conditions import reading
-from lakehouse.errors import CannotContinue, Drifted
+from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import CannotContinue, Drifted
 from pipelines.epochs.comparison import Published, Total, add_up
 from pipelines.epochs.streams.replay import Replay, Replayable
 from pipelines.report import JoinReport

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from lakehouse.changes import as_feed, key_struct, net
-from lakehouse.entries import JoinHistory
-from lakehouse.sqltext import numbered
-from lakehouse.tables import Table, read
-from lakehouse.values import type_sql
+from lakehouse.ledger.entries import JoinHistory
+from lakehouse.tables.table import Table, read
+from lakehouse.values.compare import type_sql
+from lakehouse.values.net_changes import as_feed, key_struct, net
+from lakehouse.values.sqltext import numbered
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.ktable import bind_ktable
 from pipelines.binding.shared_feeds import Rows

@@ -14,12 +14,13 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.checksums import HASHES, MOVES, after_changes, has_checksum, with_hashes
-from lakehouse.entries import Checksum
-from lakehouse.publish import OPERATIONS, STAGED_COUNTS
-from lakehouse.sqltext import row_struct
-from lakehouse.stage import Stage, fields_of
-from lakehouse.writes import CHANGELOG_PART, Append, Write, merged
+from lakehouse.publish.merge import OPERATIONS, STAGED_COUNTS
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import CHANGELOG_PART, Append, Write, merged
+from lakehouse.values.checksums import HASHES, MOVES, after_changes, has_checksum, with_hashes
+from lakehouse.values.net_changes import fields_of
+from lakehouse.values.recorded import Checksum
+from lakehouse.values.sqltext import row_struct
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import REMOVE, duplicates_in_changes, refuse_keys

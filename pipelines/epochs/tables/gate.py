@@ -20,12 +20,12 @@ from expectations.gate import (
 )
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.changes import all_or_any_null, key_struct, null_key
-from lakehouse.entries import Entry
-from lakehouse.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings, small_query_settings
-from lakehouse.sqltext import row_struct
-from lakehouse.stage import Stage
-from lakehouse.values import contains
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.stage import Stage
+from lakehouse.session.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings, small_query_settings
+from lakehouse.values.compare import contains
+from lakehouse.values.net_changes import all_or_any_null, key_struct, null_key
+from lakehouse.values.sqltext import row_struct
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

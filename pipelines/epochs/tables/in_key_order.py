@@ -7,11 +7,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.changes import key_struct, null_key
-from lakehouse.key_ranges import bounds_of, compared, range_of
-from lakehouse.sqltext import quote
-from lakehouse.tables import read_rows
-from lakehouse.values import type_sql
+from lakehouse.tables.table import read_rows
+from lakehouse.values.compare import type_sql
+from lakehouse.values.key_ranges import bounds_of, compared, range_of
+from lakehouse.values.net_changes import key_struct, null_key
+from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.tables.reconcile import expected_rows, whole_inputs

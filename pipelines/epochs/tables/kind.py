@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from expectations.suites import Side, Sides, Suite, of_table
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.creation import create
-from lakehouse.entries import Entry
-from lakehouse.errors import CannotContinue, FeedUnavailable, LakejoinError, PastRowFailed, SchemaBroken
-from lakehouse.stage import Stage
-from lakehouse.tables import get
-from lakehouse.writes import CHANGELOG_PART, Append, TargetVersions, Write, written
+from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError, PastRowFailed, SchemaBroken
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import CHANGELOG_PART, Append, TargetVersions, Write, written
+from lakehouse.tables.creation import create
+from lakehouse.tables.table import get
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.comparison import Published

@@ -15,15 +15,16 @@ from pyspark.sql import DataFrame
 
 from expectations.gate import gate_loaded, gate_loaded_pairs
 from expectations.validation import Verdict, import_in_background
-from lakehouse.checksums import Watched, has_checksum
-from lakehouse.conditions import is_about_a_row, reading, value_error
-from lakehouse.creation import create, drop
-from lakehouse.entries import ABANDONED, REJECTED_LOAD, Checksum, Entry
-from lakehouse.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
-from lakehouse.ownership import check_owner
-from lakehouse.publish import append, committed_counts
-from lakehouse.tables import find, get, key_properties, read
-from lakehouse.writes import CHANGELOG_PART, RESULT_PART, Append, TargetVersions
+from lakehouse.errors.conditions import is_about_a_row, reading, value_error
+from lakehouse.errors.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
+from lakehouse.ledger.entries import ABANDONED, REJECTED_LOAD, Entry
+from lakehouse.publish.merge import append, committed_counts
+from lakehouse.publish.ownership import check_owner
+from lakehouse.publish.writes import CHANGELOG_PART, RESULT_PART, Append, TargetVersions
+from lakehouse.tables.creation import create, drop
+from lakehouse.tables.table import find, get, key_properties, read
+from lakehouse.values.checksums import Watched, has_checksum
+from lakehouse.values.recorded import Checksum
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace

@@ -15,10 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.changes import key_struct, null_key
-from lakehouse.pruning import Pruning, null_safe_pruning, pruning
-from lakehouse.small import DriverRows, TooLarge, to_driver
-from lakehouse.sqltext import quote
+from lakehouse.values.driver_rows import DriverRows, TooLarge, to_driver
+from lakehouse.values.net_changes import key_struct, null_key
+from lakehouse.values.pruning import Pruning, null_safe_pruning, pruning
+from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.kernel import null_reference, reference

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from pyspark.errors import AnalysisException
 
-from lakehouse.entries import Entry
-from lakehouse.errors import ForeignWriter, LakejoinError, NotLoaded
-from lakehouse.feed import read_feed
-from lakehouse.ownership import check_history, check_target
-from lakehouse.remedies import Remedy
-from lakehouse.tables import find, get, read
+from lakehouse.errors.errors import ForeignWriter, LakejoinError, NotLoaded
+from lakehouse.errors.remedies import Remedy
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.ownership import check_history, check_target
+from lakehouse.tables.feed import read_feed
+from lakehouse.tables.table import find, get, read
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared

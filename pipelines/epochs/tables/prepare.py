@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lakehouse.errors import FeedUnavailable, PastRowFailed, SchemaBroken
-from lakehouse.writes import CHANGELOG_PART, RESULT_PART, Append, Merge
+from lakehouse.errors.errors import FeedUnavailable, PastRowFailed, SchemaBroken
+from lakehouse.publish.writes import CHANGELOG_PART, RESULT_PART, Append, Merge
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace

@@ -3,14 +3,15 @@
 import uuid
 from dataclasses import replace
 
-from lakehouse.checksums import checksum_of, has_checksum
-from lakehouse.commits import UPKEEP_OPERATIONS
-from lakehouse.conditions import reading_whole
-from lakehouse.entries import VERIFIED, Checksum, Entry, JoinHistory
-from lakehouse.errors import AnotherRun, CannotContinue, Drifted, LakejoinError, NotLoaded
-from lakehouse.ownership import run_of
-from lakehouse.remedies import Remedy
-from lakehouse.tables import Table, commits_since, get, read
+from lakehouse.errors.conditions import reading_whole
+from lakehouse.errors.errors import AnotherRun, CannotContinue, Drifted, LakejoinError, NotLoaded
+from lakehouse.errors.remedies import Remedy
+from lakehouse.ledger.entries import VERIFIED, Entry, JoinHistory
+from lakehouse.publish.ownership import run_of
+from lakehouse.tables.commits import UPKEEP_OPERATIONS
+from lakehouse.tables.table import Table, commits_since, get, read
+from lakehouse.values.checksums import checksum_of, has_checksum
+from lakehouse.values.recorded import Checksum
 from pipelines.binding.workspace import Workspace
 from pipelines.plan.checks import check_is_still
 from pipelines.report import JoinReport

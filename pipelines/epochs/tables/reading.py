@@ -8,11 +8,11 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from lakehouse.changes import key_struct, net, null_key
-from lakehouse.conditions import reading
-from lakehouse.distorted import distortion
-from lakehouse.pruning import Pruning
-from lakehouse.tables import Table
+from lakehouse.errors.conditions import reading
+from lakehouse.feed.distorted import distortion
+from lakehouse.tables.table import Table
+from lakehouse.values.net_changes import key_struct, net, null_key
+from lakehouse.values.pruning import Pruning
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.shared_feeds import Rows
 from pipelines.binding.workspace import Workspace

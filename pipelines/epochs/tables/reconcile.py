@@ -9,17 +9,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.changes import null_key, wrong_key
-from lakehouse.checksums import NEW_HASH, Compared, checksum_of, compare_checksums, has_checksum, row_hash
-from lakehouse.conditions import reading, reading_whole
-from lakehouse.entries import Checksum
-from lakehouse.errors import CannotContinue, DuplicateKey
-from lakehouse.publish import STAGED_COUNTS
-from lakehouse.sqltext import quote
-from lakehouse.stage import Stage
-from lakehouse.tables import Table, read, read_rows
-from lakehouse.values import is_collated
-from lakehouse.writes import TargetVersions
+from lakehouse.errors.conditions import reading, reading_whole
+from lakehouse.errors.errors import CannotContinue, DuplicateKey
+from lakehouse.publish.merge import STAGED_COUNTS
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import TargetVersions
+from lakehouse.tables.table import Table, read, read_rows
+from lakehouse.values.checksums import NEW_HASH, Compared, checksum_of, compare_checksums, has_checksum, row_hash
+from lakehouse.values.compare import is_collated
+from lakehouse.values.net_changes import null_key, wrong_key
+from lakehouse.values.recorded import Checksum
+from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.duplicate_keys import EXAMPLES, Duplicate, duplicates_in_table, listed, refuse_keys

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.address import Address
-from lakehouse.checksums import Compared as Sums
-from lakehouse.checksums import compare_checksums
-from lakehouse.conditions import reading
-from lakehouse.entries import Checksum, Entry
-from lakehouse.errors import Drifted, SchemaBroken
-from lakehouse.sqltext import quote
-from lakehouse.tables import find, get, read
+from lakehouse.errors.address import Address
+from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import Drifted, SchemaBroken
+from lakehouse.ledger.entries import Entry
+from lakehouse.tables.table import find, get, read
+from lakehouse.values.checksums import Compared as Sums
+from lakehouse.values.checksums import compare_checksums
+from lakehouse.values.recorded import Checksum
+from lakehouse.values.sqltext import quote
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace

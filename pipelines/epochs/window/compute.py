@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.entries import StreamPosition
-from lakehouse.errors import BufferFull
-from lakehouse.session import NOT_ADAPTIVE, settings
-from lakehouse.sqltext import quote, struct
-from lakehouse.stage import Stage
-from lakehouse.writes import Write, with_rows
+from lakehouse.errors.errors import BufferFull
+from lakehouse.ledger.entries import StreamPosition
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import Write, with_rows
+from lakehouse.session.session import NOT_ADAPTIVE, settings
+from lakehouse.values.sqltext import quote, struct
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

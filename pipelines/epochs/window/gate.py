@@ -16,11 +16,11 @@ from expectations.gate.by_key import driver_copies
 from expectations.gate.met import EARLIEST, FACTS, ROWS
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.session import settings, small_query_settings
-from lakehouse.sqltext import quote, struct
-from lakehouse.stage import Stage
-from lakehouse.tables import read
-from lakehouse.values import hash_of
+from lakehouse.publish.stage import Stage
+from lakehouse.session.session import settings, small_query_settings
+from lakehouse.tables.table import read
+from lakehouse.values.compare import hash_of
+from lakehouse.values.sqltext import quote, struct
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame
 
 from expectations.suites import Suite, of_two_streams
 from expectations.validation import Verdict
-from lakehouse.entries import Entry
-from lakehouse.stage import Stage
+from lakehouse.ledger.entries import Entry
+from lakehouse.publish.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.scratch import Scratch

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from lakehouse import limits
-from lakehouse.entries import StreamPosition
-from lakehouse.session import is_over_connect, persisted, unpersist
-from lakehouse.small import literal
+from lakehouse.ledger.entries import StreamPosition
+from lakehouse.session.session import is_over_connect, persisted, unpersist
+from lakehouse.values.driver_rows import literal
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

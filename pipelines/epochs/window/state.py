@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.sqltext import quote, struct
-from lakehouse.stage import Stage
-from lakehouse.tables import read
-from lakehouse.writes import STATE_PART, Merge, Overwrite, Write
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import STATE_PART, Merge, Overwrite, Write
+from lakehouse.tables.table import read
+from lakehouse.values.sqltext import quote, struct
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, WithJson
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from lakehouse.errors import printable
+from lakehouse.errors.errors import printable
 from pipelines.spec.file.rules import ALL, NONE, RULES, Rule
 from pipelines.spec.file.variables import PATTERN
 from pipelines.spec.names import checked_name, nearest

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lakehouse.errors import Fault
+from lakehouse.errors.errors import Fault
 from pipelines.spec.file.yaml_document import dotted
 from pipelines.spec.names import nearest
 

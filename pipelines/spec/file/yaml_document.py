@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from lakehouse.errors import Fault, PipelineFileError
+from lakehouse.errors.errors import Fault, PipelineFileError
 
 TEXT, MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 

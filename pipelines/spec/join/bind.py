@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.spec.join.produced import carried
 from pipelines.spec.join.references import references
 from pipelines.spec.names import nearest

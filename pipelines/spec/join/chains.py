@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.spec.file.model import PipelineFile
 from pipelines.spec.join.produced import produced
 from pipelines.spec.sql.objection import Objection, faults_of

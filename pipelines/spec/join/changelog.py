@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from lakehouse.errors import Fault, PipelineFileError
+from lakehouse.errors.errors import Fault, PipelineFileError
 from pipelines.spec.file.model import PipelineFile, Source
 from pipelines.spec.join.chains import statement_of
 from pipelines.spec.join.condition import bind_condition

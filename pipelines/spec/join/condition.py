@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sqlglot import exp
 
-from lakehouse.errors import Fault
+from lakehouse.errors.errors import Fault
 from pipelines.spec.names import nearest
 from pipelines.spec.sql.dialect import as_written, render
 from pipelines.spec.sql.objection import Objection, faults_of

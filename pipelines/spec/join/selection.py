@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from lakehouse.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError
 from pipelines.spec.file.model import PipelineFile
 from pipelines.spec.join.chains import chains_of
 from pipelines.spec.names import nearest

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from lakehouse.errors import Fault
+from lakehouse.errors.errors import Fault
 from pipelines.spec.file.model import Join, Source
 from pipelines.spec.file.yaml_document import Document, dotted, mapping
 from pipelines.spec.join.chains import chains

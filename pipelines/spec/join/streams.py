@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakehouse.errors import Fault, PipelineFileError
+from lakehouse.errors.errors import Fault, PipelineFileError
 from pipelines.spec.file.model import Join, Source
 from pipelines.spec.file.option_rules import Misfit
 from pipelines.spec.join.condition import Condition, bind_condition

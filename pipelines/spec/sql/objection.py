@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sqlglot import exp
 
-from lakehouse.errors import Fault
+from lakehouse.errors.errors import Fault
 from pipelines.spec.sql.places import Span, excerpt, span_of, span_of_word
 
 

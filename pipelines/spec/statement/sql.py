@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.spec.file.model import Source
 from pipelines.spec.sql.objection import Objection, faults_of
 from pipelines.spec.sql.syntax import read

@@ -10,8 +10,7 @@ import pytest
 import yaml
 from pyspark.sql import DataFrame
 
-from lakehouse import writing
-from lakehouse.errors import (
+from lakehouse.errors.errors import (
     CannotContinue,
     DefinitionChanged,
     FeedUnavailable,
@@ -22,7 +21,8 @@ from lakehouse.errors import (
     SchemaBroken,
     SourceRecreated,
 )
-from lakehouse.small import TooLarge
+from lakehouse.session import writing
+from lakehouse.values.driver_rows import TooLarge
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.cli import main

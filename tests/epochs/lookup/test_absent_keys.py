@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.errors import DuplicateKey, GateFailed, PipelineFileError
+from lakehouse.errors.errors import DuplicateKey, GateFailed, PipelineFileError
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from lakehouse import limits, writing
-from lakehouse.errors import AnotherRun, BrokenEpoch, GateFailed
-from lakehouse.stage import Deferred
+from lakehouse import limits
+from lakehouse.errors.errors import AnotherRun, BrokenEpoch, GateFailed
+from lakehouse.publish.stage import Deferred
+from lakehouse.session import writing
 from pipelines.epochs import appends
 from pipelines.epochs.lookup.compute import Lookups
 from tests.epochs.lookup import test_streams

@@ -9,8 +9,7 @@ from click.testing import CliRunner
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse import writing
-from lakehouse.errors import (
+from lakehouse.errors.errors import (
     CannotContinue,
     DefinitionChanged,
     Drifted,
@@ -19,6 +18,7 @@ from lakehouse.errors import (
     PipelineFileError,
     SchemaBroken,
 )
+from lakehouse.session import writing
 from pipelines.binding.bound import BoundJoin
 from pipelines.cli import cli
 from pipelines.epochs.epoch import Epoch

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import CannotContinue, DefinitionChanged
-from lakehouse.tables import Table
+from lakehouse.errors.errors import CannotContinue, DefinitionChanged
+from lakehouse.tables.table import Table
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.status import status_of

@@ -10,7 +10,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from lakehouse import limits
-from lakehouse.errors import DefinitionChanged, DuplicateKey, GateFailed, PipelineFileError
+from lakehouse.errors.errors import DefinitionChanged, DuplicateKey, GateFailed, PipelineFileError
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from pyspark.sql import functions as F
 
-from lakehouse import limits, writing
-from lakehouse.errors import (
+from lakehouse import limits
+from lakehouse.errors.errors import (
     CannotContinue,
     Drifted,
     ForeignWriter,
@@ -18,6 +18,7 @@ from lakehouse.errors import (
     NotLoaded,
     PipelineFileError,
 )
+from lakehouse.session import writing
 from pipelines import Pipeline
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only

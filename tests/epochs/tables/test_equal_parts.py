@@ -3,7 +3,7 @@
 import pytest
 
 from lakehouse import limits
-from lakehouse.errors import DuplicateKey
+from lakehouse.errors.errors import DuplicateKey
 from tests.exact import held, plain
 from tests.lake import JOIN, Lake, only
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.errors import CannotContinue, FeedUnavailable
+from lakehouse.errors.errors import CannotContinue, FeedUnavailable
 from pipelines import Pipeline
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lakehouse import limits
-from lakehouse.tables import DELTA_RS
+from lakehouse.tables.table import DELTA_RS
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview

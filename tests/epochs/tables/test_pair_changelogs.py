@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.errors import GateFailed
+from lakehouse.errors.errors import GateFailed
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins

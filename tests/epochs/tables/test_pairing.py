@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from expectations.gate import pairs as pairs_gate
 from lakehouse import limits
-from lakehouse.errors import BrokenEpoch, Drifted, GateFailed, PipelineFileError
+from lakehouse.errors.errors import BrokenEpoch, Drifted, GateFailed, PipelineFileError
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins
@@ -484,7 +484,7 @@ def test_a_pattern_of_nulls_that_merge_leaves_out_breaks_the_epoch(
     def without_nulls(keys: DataFrame, columns: Any, prefix: str = "") -> str:
         return " AND ".join(f"{prefix}`{column}` IS NOT NULL" for column in columns)
 
-    monkeypatch.setattr("lakehouse.publish.null_safe_predicate", without_nulls)
+    monkeypatch.setattr("lakehouse.publish.merge.null_safe_predicate", without_nulls)
     with pytest.raises(BrokenEpoch, match="epoch 2 is broken"):
         full(lake).run(lake.spark)
 

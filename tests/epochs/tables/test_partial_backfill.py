@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from lakehouse import writing
-from lakehouse.errors import DefinitionChanged, ForeignWriter, LakejoinError, NotLoaded
+from lakehouse.errors.errors import DefinitionChanged, ForeignWriter, LakejoinError, NotLoaded
+from lakehouse.session import writing
 from pipelines import Pipeline
 from pipelines.cli import main
 from pipelines.epochs.tables.partial_backfill import BadCondition

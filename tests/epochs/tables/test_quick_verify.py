@@ -8,10 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse import limits
-from lakehouse.checksums import checksum_of
-from lakehouse.entries import VERIFIED, Checksum
-from lakehouse.errors import AnotherRun, Drifted, NotLoaded
-from lakehouse.session import settings
+from lakehouse.errors.errors import AnotherRun, Drifted, NotLoaded
+from lakehouse.ledger.entries import VERIFIED
+from lakehouse.session.session import settings
+from lakehouse.values.checksums import checksum_of
+from lakehouse.values.recorded import Checksum
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.docs import write_docs

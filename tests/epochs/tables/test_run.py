@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakehouse.errors import (
+from lakehouse.errors.errors import (
     AnotherRun,
     DefinitionChanged,
     Drifted,
@@ -15,7 +15,7 @@ from lakehouse.errors import (
     NotLoaded,
     PipelineFileError,
 )
-from lakehouse.session import settings
+from lakehouse.session.session import settings
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.history import history_of
 from pipelines.commands.status import status_of

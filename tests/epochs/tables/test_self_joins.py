@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import BufferFull
+from lakehouse.errors.errors import BufferFull
 from pipelines import Pipeline
 from tests.epochs.lookup.clicks import commit_at
 from tests.epochs.window.test_windows import Streams, killed_before, large_ways, never_alone_and_joined, oracle_of

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from lakehouse import limits
-from lakehouse.errors import DuplicateKey, PipelineFileError
+from lakehouse.errors.errors import DuplicateKey, PipelineFileError
 from pipelines import Pipeline
 from pipelines.epochs.tables.lookups import Found, LookUps
 from pipelines.plan.values import EpochPlan

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrameWriter, SparkSession
 
-from lakehouse import limits, session, writing
-from lakehouse.errors import (
+from lakehouse import limits
+from lakehouse.errors.errors import (
     BufferFull,
     CannotContinue,
     DefinitionChanged,
     ForeignWriter,
     PipelineFileError,
 )
+from lakehouse.session import session, writing
 from pipelines import Pipeline
 from pipelines.epochs import appends
 from pipelines.epochs.window import ordered_rows

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.spec import load
 
 GOOD = {

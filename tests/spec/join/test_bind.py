@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.spec import Input, Link, Output, ResolvedQuery, Source, Step, bind, parse
 from pipelines.spec.statement.inputs import Produced
 from tests.spec.examples import COLUMNS, ODD, ON, bound, complaints, misfits, outputs, taken_apart

@@ -8,7 +8,7 @@ import pytest
 import sqlglot
 import yaml
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.commands.explain import explain
 from pipelines.spec import PipelineFile, bind, fingerprint, load, parse, reads, selected, statement_of
 from pipelines.spec.join.chains import chains_of

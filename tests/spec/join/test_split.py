@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlglot import exp, parse_one
 
-from lakehouse.errors import Fault, PipelineFileError
+from lakehouse.errors.errors import Fault, PipelineFileError
 from pipelines.commands.explain import explain
 from pipelines.spec import (
     Join,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.errors import Fault
+from lakehouse.errors.errors import Fault
 from pipelines.spec.sql.places import Span, excerpt, span_of_word
 from pipelines.spec.sql.syntax import read
 

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from sqlglot import exp, parse
 
-from lakehouse.address import Address
-from lakehouse.errors import PipelineFileError
-from lakehouse.sqltext import quote, text
+from lakehouse.errors.address import Address
+from lakehouse.errors.errors import PipelineFileError
+from lakehouse.values.sqltext import quote, text
 from pipelines.spec import ResolvedQuery, bind
 from pipelines.spec import parse as take_apart
 from pipelines.spec.sql.dialect import Verbatim

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakehouse.errors import PipelineFileError
+from lakehouse.errors.errors import PipelineFileError
 from pipelines.spec.join.chains import chains
 from pipelines.spec.sql.syntax import CLAUSES, REMEDIES
 from tests.spec.examples import ON, SOURCES, refusals, taken_apart

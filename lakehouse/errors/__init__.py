@@ -1,0 +1,1 @@
+"""Errors with where, what, and what to do next; addresses, and what an exception of Spark or Delta means."""

@@ -1,0 +1,1 @@
+"""The ledger: one row for each step of an epoch."""

@@ -1,0 +1,1 @@
+"""Stages, and the writes that publish them once."""

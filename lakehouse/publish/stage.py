@@ -1,0 +1,193 @@
+"""
+The stage: one folder for each attempt at an epoch, with everything that the epoch will write.
+
+The path of a stage is never used twice, because a frame cached under this path would be stale. After the ledger's
+*publishing* row, an epoch reads only this folder: retention of the sources or a new definition cannot stop it half-way.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakehouse import limits
+from lakehouse.session.writing import write
+from lakehouse.values.compare import plain_schema
+from lakehouse.values.driver_rows import TooLarge, carried, collected
+from lakehouse.values.sqltext import quote
+
+SCHEMA_IN_FOOTER = b"org.apache.spark.sql.parquet.row.metadata"
+"""The key under which Spark writes the schema of a frame into the footers of its Parquet files."""
+
+VERSION_IN_FOOTER = b"org.apache.spark.version"
+"""The key under which Spark writes its version: files of a recent version need no conversion of early dates."""
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """
+    Rows that are computed again where they are appended: to write many rows twice takes longer.
+
+    Args:
+        rows: The rows.
+        facts: Aggregates of them, as SQL by name.
+        found: The values of the aggregates, taken beforehand.
+    """
+
+    rows: DataFrame
+    facts: Mapping[str, str]
+    found: Mapping[str, Any]
+
+    def observed(self) -> tuple[DataFrame, Observation]:
+        """Return the rows with an observation that takes the same aggregates while the rows are written."""
+        seen = Observation()
+        return self.rows.observe(seen, *(F.expr(sql).alias(name) for name, sql in self.facts.items())), seen
+
+
+@dataclass(frozen=True)
+class Stage:
+    """
+    The folder of a stage, on a file system that this process can access (local, or a mounted Databricks volume).
+
+    Args:
+        path: The folder.
+        deferred: The parts that are not written, by name; only this process can publish them.
+    """
+
+    path: str
+    deferred: dict[str, Deferred] = field(default_factory=dict, compare=False)
+
+    @staticmethod
+    def of(root: str, join: str, epoch: int, run_id: str) -> "Stage":
+        """Return the stage of one attempt, below a folder: `<folder>/<join>/<epoch>-<run id>`."""
+        return Stage(f"{root}/{join}/{epoch}-{run_id}")
+
+    def put(
+        self,
+        part: str,
+        frame: DataFrame,
+        facts: Mapping[str, str] | None = None,
+        *,
+        add: bool = False,
+        via_driver: bool = False,
+        hidden: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """
+        Write a frame as one part of the stage, as Parquet.
+
+        Args:
+            part: The part's name.
+            frame: The rows.
+            facts: Aggregates of the rows, as SQL by name, computed during the write.
+            add: Whether the part exists already and the rows are appended to it.
+            via_driver: Whether the rows are few, so that the driver writes them as one file, without a job that writes.
+            hidden: Columns of the frame that only the aggregates need; they are not written.
+
+        Returns:
+            The values of the aggregates.
+        """
+        if via_driver:
+            with suppress(TooLarge):
+                return _observed(frame, facts or {}, partial(self._put_few, part), hidden)
+        mode, path = "append" if add else "error", f"{self.path}/{part}"
+
+        def put(rows: DataFrame) -> None:
+            write(f"stage {part}", lambda: rows.write.mode(mode).parquet(path))
+
+        return _observed(frame, facts or {}, put, hidden)
+
+    def _put_few(self, part: str, rows: DataFrame) -> None:
+        """Write rows that the driver can hold as one file, flushed to the disk."""
+        import pyarrow.parquet
+
+        table, _ = collected(rows)
+        schema = plain_schema(rows.schema.fields).json()
+        footer = {SCHEMA_IN_FOOTER: schema, VERSION_IN_FOOTER: rows.sparkSession.version}
+
+        def put() -> None:
+            folder = Path(self.path, part)
+            folder.mkdir(parents=True)
+            with (folder / "few.parquet").open("xb") as file:
+                pyarrow.parquet.write_table(table.replace_schema_metadata(footer), file)
+                file.flush()
+                os.fsync(file.fileno())
+
+        write(f"stage {part}", put)
+
+    def get(self, spark: SparkSession, part: str, schema: StructType | None = None) -> DataFrame:
+        """Read a part back; without a schema, Spark has to read it from a file. A deferred part is computed again."""
+        if part in self.deferred:
+            return self.deferred[part].rows
+        reader = spark.read if schema is None else spark.read.schema(schema)
+        return reader.parquet(f"{self.path}/{part}")
+
+    def rows(self, spark: SparkSession, part: str) -> tuple[DataFrame, bool]:
+        """
+        Read a part back without a query for its schema, which `put` has left in its files.
+
+        Returns:
+            The rows, and whether the driver holds them: those of a small part become a literal of later plans.
+        """
+        import pyarrow.parquet
+
+        files = sorted(Path(self.path, part).glob("*.parquet"))
+        if not files:
+            return self.get(spark, part), False
+        footer = pyarrow.parquet.read_metadata(files[0]).metadata
+        schema = StructType.fromJson(json.loads(footer[SCHEMA_IN_FOOTER]))
+        is_small = sum(file.stat().st_size for file in files) <= limits.STAGED_BYTES and carried(schema)
+        # A million rows of few different values may be a file of 1 MiB.
+        if not is_small or sum(pyarrow.parquet.read_metadata(file).num_rows for file in files) > limits.ROWS_ON_DRIVER:
+            return self.get(spark, part, schema), False
+        rows = pyarrow.concat_tables(pyarrow.parquet.read_table(file, partitioning=None) for file in files)
+        return spark.createDataFrame(rows, schema=schema), True
+
+    def facts(
+        self, spark: SparkSession, part: str, facts: Mapping[str, str], schema: StructType | None = None
+    ) -> dict[str, Any]:
+        """Return aggregates of a part, given as SQL by name: those that were taken when it was deferred, or of now."""
+        known = self.deferred.get(part)
+        if known is not None and known.facts == facts:
+            return dict(known.found)
+        aggregates = (F.expr(sql).alias(name) for name, sql in facts.items())
+        return self.get(spark, part, schema).agg(*aggregates).collect()[0].asDict()
+
+    def has_null_keys(self, part: str) -> bool:
+        """Return whether a part of a key is null in some row of a change set, by the statistics of its files."""
+        import pyarrow.parquet
+
+        for file in Path(self.path, part).glob("*.parquet"):
+            metadata = pyarrow.parquet.read_metadata(file)
+            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+            columns = (group.column(place) for group in groups for place in range(group.num_columns))
+            for known in (column.statistics for column in columns if column.path_in_schema.startswith("key.")):
+                if known is None or not known.has_null_count or known.null_count:
+                    return True
+        return False
+
+    def sql(self, part: str) -> str:
+        """Return the reference to a part in an SQL statement."""
+        return f"parquet.{quote(f'{self.path}/{part}')}"
+
+    def delete(self) -> None:
+        """Remove the folder, if it exists."""
+        write("delete stage", lambda: shutil.rmtree(Path(self.path), ignore_errors=True))
+
+
+def _observed(
+    frame: DataFrame, facts: Mapping[str, str], put: Callable[[DataFrame], None], hidden: Sequence[str]
+) -> dict[str, Any]:
+    """Write the rows of a frame without the hidden columns, and return aggregates of them, given as SQL by name."""
+    seen = Observation()
+    aggregates = [F.expr(sql).alias(name) for name, sql in facts.items()]
+    put((frame.observe(seen, *aggregates) if aggregates else frame).drop(*hidden))
+    return dict(seen.get) if aggregates else {}

@@ -1,0 +1,85 @@
+"""The tables that lakejoin maintains: their creation, their removal, and their return to an earlier version."""
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, StructType
+
+from lakehouse.errors.address import Address
+from lakehouse.session.fixed_settings import TABLE_PROPERTIES
+from lakehouse.session.writing import write
+from lakehouse.tables.feed import CHANGE_FEED
+from lakehouse.tables.table import Table
+from lakehouse.values.compare import CLUSTERABLE, names_in, type_sql
+from lakehouse.values.sqltext import quote, text
+
+SPECIAL_IN_COLUMN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
+
+
+def create(
+    spark: SparkSession,
+    address: Address,
+    schema: StructType,
+    key: Sequence[str],
+    *,
+    feed: bool = True,
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """
+    Create an empty table that lakejoin maintains, with deletion vectors, unless it exists.
+
+    Column mapping is on only if a column name requires it, because other readers of the feed may not support it.
+
+    Args:
+        spark: Our session.
+        address: The address of the table.
+        schema: The columns, the key first.
+        key: The columns to cluster by; columns without statistics are skipped, and at most four are used.
+        feed: Whether its change feed is on.
+        properties: Additional table properties.
+    """
+    merged = {
+        CHANGE_FEED: str(feed).lower(),
+        "delta.enableDeletionVectors": "true",
+        **TABLE_PROPERTIES,
+        **(properties or {}),
+    }
+    if any(SPECIAL_IN_COLUMN_NAMES.search(name) for name in names_in(schema)):
+        merged["delta.columnMapping.mode"] = "name"
+    columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)
+    statement = f"CREATE TABLE IF NOT EXISTS {address.sql} ({columns}) USING delta"
+    clustered = [name for name in key if isinstance(schema[name].dataType, CLUSTERABLE)][:4]
+    if clustered and _with_statistics(schema).issuperset(clustered):
+        statement += f" CLUSTER BY ({', '.join(map(quote, clustered))})"
+    statement += f" TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in merged.items())})"
+    write(f"create table {address.label}", lambda: spark.sql(statement).collect(), address.path)
+
+
+def _with_statistics(schema: StructType) -> set[str]:
+    """Return the columns for which Delta keeps statistics; a field inside a struct counts as a column."""
+    left, found = int(TABLE_PROPERTIES["delta.dataSkippingNumIndexedCols"]), set()
+    for field in schema:
+        left -= _leaves(field.dataType)
+        if left >= 0:
+            found.add(field.name)
+    return found
+
+
+def _leaves(kind: DataType) -> int:
+    return sum(_leaves(field.dataType) for field in kind) if isinstance(kind, StructType) else 1
+
+
+def drop(spark: SparkSession, address: Address) -> None:
+    """Remove a table that lakejoin maintains, if it exists."""
+    if address.path:
+        write(f"drop {address.label}", lambda: shutil.rmtree(address.path, ignore_errors=True), address.path)
+    else:
+        write(f"drop {address.label}", lambda: spark.sql(f"DROP TABLE IF EXISTS {address.sql}").collect())
+
+
+def restore(spark: SparkSession, table: Table, version: int) -> None:
+    """Restore a table that lakejoin maintains to an earlier version, in a separate commit."""
+    statement = f"RESTORE TABLE {table.address.sql} TO VERSION AS OF {version}"
+    write(f"restore {table.address.label}", lambda: spark.sql(statement).collect(), table.location)

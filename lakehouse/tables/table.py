@@ -1,0 +1,309 @@
+"""Delta tables by name or by path: their current state, their commits, and their rows at a version."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakehouse import limits
+from lakehouse.errors.address import Address
+from lakehouse.errors.conditions import is_missing, is_view
+from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError
+from lakehouse.errors.remedies import Remedy
+from lakehouse.session.engine import Engine
+from lakehouse.tables.commits import PARAMETERS, Commit
+from lakehouse.tables.delta_log import UNADJUSTED_COMMITS, Log, open_log
+from lakehouse.tables.feed import CHANGE_FEED, read_feed
+from lakehouse.values.compare import char_type, plain_schema
+from lakehouse.values.sqltext import quote
+from lakehouse.values.times import utc
+
+KEY, NULLABLE_KEY = "lakejoin.key", "lakejoin.nullableKey"
+"""The table properties of a result: its key columns as a JSON array, and whether parts of the key may be null."""
+
+DELTA_RS = "delta-rs"
+"""The reader of a log that Spark does not read."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """
+    A Delta table at its newest version.
+
+    Args:
+        address: Its address.
+        id: Delta's table id, a new one for each creation.
+        version: Its newest version.
+        schema: Its columns.
+        properties: Its table properties.
+        commits: Its newest commits, newest first; `commits_since` reads earlier ones on demand.
+        size: The total bytes of its files.
+        where: A Spark SQL predicate for the rows that exist for a reader; empty for all rows.
+        location: Its folder, as a URI.
+        reader: What read its log: `delta-rs`, or `spark` with the reason.
+        rows: About how many rows its files hold, if their statistics say it and delta-rs read its log.
+    """
+
+    address: Address
+    id: str
+    version: int
+    schema: StructType
+    properties: Mapping[str, str]
+    commits: tuple[Commit, ...] = ()
+    size: int = 0
+    where: str = ""
+    location: str = ""
+    reader: str = ""
+    rows: int | None = None
+
+    @property
+    def nullable_key(self) -> tuple[str, ...]:
+        """The key of a result of lakejoin of whose rows some lack a part of it; empty for any other table."""
+        is_nullable = self.properties.get(NULLABLE_KEY, "false").lower() == "true"
+        return tuple(json.loads(self.properties.get(KEY, "[]"))) if is_nullable else ()
+
+    @property
+    def feed_on(self) -> bool:
+        """Whether new commits record their changes."""
+        return self.properties.get(CHANGE_FEED, "false").lower() == "true"
+
+
+def key_properties(key: Sequence[str], *, may_be_absent: bool) -> dict[str, str]:
+    """
+    Return the table properties in which a result says what its key is, for whoever reads it as a source.
+
+    Args:
+        key: The key columns.
+        may_be_absent: Whether parts of the key may be null, because a row lacks one side of the join.
+    """
+    return {KEY: json.dumps(list(key), ensure_ascii=False), NULLABLE_KEY: str(may_be_absent).lower()}
+
+
+def find(engine: Engine, address: Address) -> Table | None:
+    """Look up the current state of a table; return None if no Delta table exists."""
+    log, why = open_log(engine, address)
+    if log is not None:
+        return _of_log(address, log)
+    if not why:
+        return None
+    spark = engine.spark
+    detail = table_detail(spark, address)
+    if detail is None:
+        return None
+    commits = tuple(_spark_history(spark, address, limits.COMMITS_AT_ONCE))
+    version = commits[0].version
+    schema = read(spark, address, version).schema
+    size = detail["sizeInBytes"] or 0
+    properties, location = dict(detail["properties"]), detail["location"] or ""
+    return Table(
+        address, detail["id"], version, schema, properties, commits, size, location=location, reader=f"spark ({why})"
+    )
+
+
+def _of_log(address: Address, log: Log) -> Table:
+    commits = tuple(log.commits(limits.COMMITS_AT_ONCE))
+    return Table(
+        address,
+        log.id,
+        log.version,
+        log.schema,
+        log.properties,
+        commits,
+        log.size,
+        location=log.location,
+        reader=DELTA_RS,
+        rows=log.rows,
+    )
+
+
+def table_detail(spark: SparkSession, address: Address) -> Row | None:
+    """
+    Return the result of DESCRIBE DETAIL for a table; None if no table exists.
+
+    Raises:
+        LakejoinError: The address is that of a view, or of a table in another format.
+    """
+    try:
+        detail = spark.sql(f"DESCRIBE DETAIL {address.sql}").collect()[0]
+    except PySparkException as error:
+        if is_missing(error):
+            return None
+        if is_view(error):
+            raise LakejoinError(
+                address.label,
+                "it is a view, and only Delta tables have a change feed",
+                expected="a Delta table",
+                found=f"the view {address.table}",
+                hint="name the table that the view reads, and move the query of the view into the statement of a join",
+            ) from error
+        raise
+    if detail["format"] != "delta":
+        raise LakejoinError(
+            address.label,
+            "it is not a Delta table, and only Delta tables have a change feed",
+            expected="a Delta table",
+            found=f"{address.path or address.table} in format {detail['format']}",
+            hint=f"CONVERT TO DELTA {address.sql}, or name another table in the pipeline file"
+            if detail["format"] == "parquet"
+            else "copy it into a Delta table, and name that table in the pipeline file",
+        )
+    return detail
+
+
+def get(engine: Engine, address: Address) -> Table:
+    """
+    Look up a table that must exist.
+
+    Raises:
+        LakejoinError: No Delta table exists at the address.
+    """
+    table = find(engine, address)
+    if table is None:
+        raise LakejoinError(
+            address.label,
+            "the Delta table does not exist",
+            expected=f"a Delta table at {address.path or address.table}",
+            hint="create it, or correct `table:` or `path:` in the pipeline file",
+        )
+    return table
+
+
+def refresh(engine: Engine, table: Table) -> Table:
+    """Return a table with its newest version and commits, by the cheapest look-up."""
+    log, _ = open_log(engine, table.address)
+    if log is not None:
+        return replace(table, version=log.version, commits=tuple(log.commits(limits.COMMITS_AT_ONCE)))
+    commits = tuple(_spark_history(engine.spark, table.address, limits.COMMITS_AT_ONCE))
+    return replace(table, version=commits[0].version, commits=commits)
+
+
+def read(spark: SparkSession, address: Address, version: int) -> DataFrame:
+    """Read a table at a version."""
+    return spark.sql(f"SELECT * FROM {address.sql} VERSION AS OF {version}")
+
+
+def read_rows(spark: SparkSession, table: Table, version: int) -> DataFrame:
+    """Read the rows of a table that exist for a reader, at a version, with CHAR columns as padded text."""
+    rows = read(spark, table.address, version)
+    return as_text(rows.where(table.where) if table.where else rows, table.schema)
+
+
+def read_changes(spark: SparkSession, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
+    """Read the change feed of a table like `read_feed`, with CHAR columns as padded text like `read_rows`."""
+    return as_text(read_feed(spark, table.address, after, to, columns, table.where), table.schema)
+
+
+def as_text(rows: DataFrame, schema: StructType) -> DataFrame:
+    """
+    Convert CHAR columns to the plain padded text that they contain.
+
+    Spark compares a column with CHAR metadata differently from its text, and some plans lose the metadata. Without the
+    metadata from the start, all plans compare alike.
+
+    Args:
+        rows: Rows with some of the columns of the schema.
+        schema: The columns of their table.
+    """
+    padded = {field.name for field in schema if char_type(field) is not None}
+    if padded.isdisjoint(rows.columns):
+        return rows
+    return rows.select(
+        *(
+            F.col(quote(name)).cast(plain_schema([schema[name]])[0].dataType).alias(name)
+            if name in padded
+            else F.col(quote(name))
+            for name in rows.columns
+        )
+    )
+
+
+def history(engine: Engine, address: Address, limit: int) -> list[Commit]:
+    """Return the newest commits of a table, newest first."""
+    log, _ = open_log(engine, address)
+    return _spark_history(engine.spark, address, limit) if log is None else log.commits(limit)
+
+
+def _spark_history(spark: SparkSession, address: Address, limit: int) -> list[Commit]:
+    """Return the newest commits as Spark lists them, with those before from which it adjusts their times."""
+    mode = F.expr("coalesce(operationParameters['mode'], operationParameters['outputMode'])")
+    parameters = F.array(*(F.col("operationParameters")[name] for name in PARAMETERS))
+    rows = spark.sql(f"DESCRIBE HISTORY {address.sql} LIMIT {limit + UNADJUSTED_COMMITS}").select(
+        "version", "timestamp", "operation", "userMetadata", "operationMetrics", mode, parameters, "userName"
+    )
+    commits = (
+        Commit(
+            row[0],
+            utc(row[1]),
+            row[2] or "",
+            row[3] or "",
+            dict(row[4] or {}),
+            row[5] or "",
+            _present(row[6]),
+            row[7] or "",
+        )
+        for row in rows.collect()
+    )
+    listed = sorted(commits, key=lambda commit: commit.version, reverse=True)
+    return [commit for commit in listed if commit.version > listed[0].version - limit]
+
+
+def _present(values: Sequence[str | None]) -> dict[str, str]:
+    return {name: value for name, value in zip(PARAMETERS, values, strict=True) if value is not None}
+
+
+def commits_since(engine: Engine, table: Table, version: int) -> list[Commit]:
+    """
+    Return the commits after a version up to the pinned version of the table, oldest first.
+
+    Raises:
+        FeedUnavailable: A commit of the range is missing from the log. The feed would silently skip it.
+        CannotContinue: The newest version of the table is older than the recorded one.
+    """
+    label, newest = table.address.label, table.version
+    if newest < version:
+        raise CannotContinue(
+            label,
+            "its newest version is older than the recorded one",
+            expected=f"version {version} or later",
+            found=f"version {newest}",
+            hint=Remedy("{reconcile}"),
+        )
+    known = with_commits_since(engine, table, version).commits
+    commits = [commit for commit in reversed(known) if version < commit.version <= newest]
+    missing = sorted(set(range(version + 1, newest + 1)) - {commit.version for commit in commits})
+    if missing:
+        raise FeedUnavailable(
+            label,
+            "commits are missing from its log",
+            expected=f"versions {version + 1} to {newest} without a gap",
+            found=f"no version {', '.join(map(str, missing[:5]))}",
+            hint=Remedy("{reconcile}"),
+        )
+    return commits
+
+
+def with_commits_since(engine: Engine, table: Table, version: int) -> Table:
+    """Return a table with its commits since a version, as far as its log still has them."""
+    known = table.commits
+    if known[-1].version <= version or len(known) < limits.COMMITS_AT_ONCE:
+        return table
+    # Later commits may exist since the table was pinned, so ask for more commits than the range.
+    return replace(
+        table, commits=tuple(history(engine, table.address, known[0].version - version + limits.COMMITS_AT_ONCE))
+    )
+
+
+def at_rest(engine: Engine, table: Table, version: int) -> Table:
+    """
+    Pin a table to a version or, if commits without data follow it directly, to the last of these.
+
+    The rows are the same, and old versions are readable for a limited time only.
+    """
+    later = commits_since(engine, table, version)
+    quiet = [commit.version for commit in takewhile(lambda commit: not commit.changes_data, later)]
+    return replace(table, version=max(quiet, default=version))

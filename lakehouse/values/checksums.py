@@ -1,0 +1,193 @@
+"""Checksums by which tables are compared in one pass over each, without sorting or shuffling their rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+from lakehouse import limits
+from lakehouse.values.compare import comparable, hash_of, is_collated
+from lakehouse.values.recorded import Checksum
+from lakehouse.values.sqltext import quote
+
+PARTS = 2**16
+"""Parts into which the hash of the key divides the rows of a table, each with its own checksum."""
+
+FLAGS = 60
+"""Columns whose nulls one number marks."""
+
+LOW_BITS = 2**24 - 1
+"""The bits of a row's hash that a running checksum adds up: the sum of 500 billion rows fits into a bigint."""
+
+OLD_HASH, NEW_HASH = "_lakejoin_old_hash", "_lakejoin_new_hash"
+HASHES = (OLD_HASH, NEW_HASH)
+"""The columns of a change set with the hashes of a row before and after; 0 where no row exists."""
+
+MOVES = {
+    "checksum_rows": "count_if(op = 'insert') - count_if(op = 'delete')",
+    "checksum_xor": f"coalesce(bit_xor({OLD_HASH} ^ {NEW_HASH}), 0L)",
+    "checksum_sum": f"coalesce(sum(({NEW_HASH} & {LOW_BITS}L) - ({OLD_HASH} & {LOW_BITS}L)), 0L)",
+}
+"""How a change set moves the checksum of its table: aggregates over `with_hashes`, as SQL by name."""
+
+
+def row_hash(columns: Sequence[StructField], prefix: str = "") -> str:
+    """
+    Write the SQL of a row's hash (bigint): the same for rows that are equal under `<=>`, column by column.
+
+    The columns are hashed in the order of their names, so that tables with another order of columns have the same
+    hashes. `xxhash64` skips nulls, so that (5, null) and (null, 5) have the same hash. So numbers that mark the null
+    columns are hashed too; `hash_of` marks the nulls within nested values. Text under a collation is hashed by its
+    bytes: equal rows may then have different hashes.
+
+    Args:
+        columns: The columns.
+        prefix: What precedes their names in the SQL, such as `after.`.
+    """
+    return hash_in_order(sorted(columns, key=lambda field: field.name.lower()), prefix)
+
+
+def hash_in_order(columns: Sequence[StructField], prefix: str = "") -> str:
+    """Write the SQL of the hash of some columns as `row_hash` does, but in the given order."""
+    names = [f"{prefix}{quote(field.name)}" for field in columns]
+    values = [
+        hash_of(name, field.dataType) if isinstance(field.dataType, (ArrayType, MapType, StructType)) else name
+        for name, field in zip(names, columns, strict=True)
+    ]
+    nulls = [
+        " + ".join(f"IF({name} IS NULL, {2**n}L, 0L)" for n, name in enumerate(names[first:][:FLAGS]))
+        for first in range(0, len(names), FLAGS)
+    ]
+    return f"xxhash64({', '.join((*values, *nulls))})"
+
+
+def has_checksum(columns: Sequence[StructField]) -> bool:
+    """Return whether a table has a running checksum: equal rows must have equal hashes, also text under a collation."""
+    return not any(is_collated(field.dataType) for field in columns)
+
+
+def with_hashes(changes: DataFrame, columns: Sequence[StructField]) -> DataFrame:
+    """Add the columns of HASHES to a change set (`op`, `before`, `after`)."""
+    old, new = (row_hash(columns, f"{image}.") for image in ("before", "after"))
+    return changes.selectExpr(
+        "*", f"IF(op = 'insert', 0L, {old}) AS {OLD_HASH}", f"IF(op = 'delete', 0L, {new}) AS {NEW_HASH}"
+    )
+
+
+def after_changes(before: Checksum | None, facts: Mapping[str, int]) -> Checksum | None:
+    """Return the checksum of a table after a change set, for which MOVES were evaluated; None if it was not known."""
+    rows, xor, low = (facts[name] for name in MOVES)
+    return None if before is None else Checksum(before.rows + rows, before.xor ^ xor, before.sum + low)
+
+
+def checksum_of(rows: DataFrame) -> Checksum:
+    """Compute the checksum of a table, or of a part of it, in one pass."""
+    hashes = rows.selectExpr(f"{row_hash(list(rows.schema))} AS {NEW_HASH}")
+    found = hashes.selectExpr(*(f"{sql} AS {name}" for name, sql in _WHOLE.items())).collect()[0]
+    return Checksum(**found.asDict())
+
+
+_WHOLE = {
+    "rows": "count(1)",
+    "xor": f"coalesce(bit_xor({NEW_HASH}), 0L)",
+    "sum": f"coalesce(sum({NEW_HASH} & {LOW_BITS}L), 0L)",
+}
+"""The checksum of whole rows: aggregates over their hashes, as SQL by name."""
+
+
+class Watched:
+    """
+    Rows whose checksum is taken while they are written.
+
+    Args:
+        rows: The rows.
+        columns: Their columns.
+    """
+
+    def __init__(self, rows: DataFrame, columns: Sequence[StructField]) -> None:
+        self._seen = Observation()
+        hashed = rows.withColumn(NEW_HASH, F.expr(row_hash(columns)))
+        aggregates = (F.expr(sql).alias(name) for name, sql in _WHOLE.items())
+        self.rows = hashed.observe(self._seen, *aggregates).drop(NEW_HASH)
+        """The rows to write."""
+
+    @property
+    def checksum(self) -> Checksum:
+        """The checksum of the rows, which have been written."""
+        return Checksum(**self._seen.get)
+
+
+def part_of(columns: Sequence[StructField], key: Sequence[str]) -> str:
+    """Write the SQL of the number of the part to which a row belongs by its key, from 0 to `PARTS` - 1."""
+    keys = (comparable(quote(field.name), field.dataType) for field in columns if field.name in key)
+    return f"pmod(xxhash64({', '.join(keys)}), {PARTS})"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """
+    How two tables compare by their checksums, part by part.
+
+    Args:
+        rows: The number of rows of the first table.
+        differing: The parts in which they differ; none if the tables are equal.
+        other: The checksum of the other table.
+    """
+
+    rows: int
+    differing: tuple[int, ...]
+    other: Checksum
+
+    def predicate(self, columns: Sequence[StructField], key: Sequence[str]) -> str:
+        """Write the Spark SQL predicate for the rows in the parts that differ, or for all rows if these are many."""
+        if len(self.differing) > limits.LISTED_PARTS:
+            return "true"
+        listed = ", ".join(map(str, self.differing))
+        return f"{part_of(columns, key)} IN ({listed})" if listed else "false"
+
+
+def compare_checksums(one: DataFrame, other: DataFrame, key: Sequence[str]) -> Compared:
+    """
+    Compare two tables by the number of rows, the `bit_xor` and the sum of the hashes of each part.
+
+    Args:
+        one: The first table.
+        other: The other one, with the same columns. Where columns are hashes of others, it also has the column
+            NEW_HASH: the hashes of its whole rows.
+        key: The columns that decide to which part a row belongs.
+    """
+    columns = list(one.schema)
+    by = row_hash(columns)
+    whole = NEW_HASH if NEW_HASH in other.columns else by
+    sides = (
+        frame.selectExpr(
+            f"{weight} AS weight", f"{part_of(columns, key)} AS part", f"{by} AS hash", f"{of_other} AS whole"
+        )
+        for weight, frame, of_other in ((1, one, "0L"), (-1, other, whole))
+    )
+    # What both tables have cancels out. The sum of whole hashes would overflow.
+    parts = (
+        reduce(DataFrame.unionAll, sides)
+        .groupBy("part")
+        .agg(
+            F.count_if(F.expr("weight = 1")).alias("rows"),
+            F.expr(f"sum(weight) <> 0 OR bit_xor(hash) <> 0 OR sum(weight * (hash & {2**32 - 1}L)) <> 0").alias(
+                "differs"
+            ),
+            F.count_if(F.expr("weight = -1")).alias("other_rows"),
+            F.bit_xor("whole").alias("other_xor"),
+            F.expr(f"sum(whole & {LOW_BITS}L)").alias("other_sum"),
+        )
+    )
+    totals = {"rows": "sum(rows)", "other_rows": "sum(other_rows)", "other_xor": "bit_xor(other_xor)"}
+    totals |= {"other_sum": "sum(other_sum)"}
+    found = parts.selectExpr(
+        *(f"coalesce({sql}, 0L) AS {name}" for name, sql in totals.items()),
+        "collect_list(IF(differs, part, NULL)) AS differing",
+    )
+    row = found.collect()[0]
+    checksum = Checksum(row["other_rows"], row["other_xor"], row["other_sum"])
+    return Compared(row["rows"], tuple(sorted(row["differing"])), checksum)
