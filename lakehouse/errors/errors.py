@@ -71,6 +71,11 @@ class LakejoinError(Exception):
             self.hint = self._remedy.by(self._commands)
             self.args = (self.message,)
 
+    def advise(self, hint: str) -> None:
+        """Replace the hint."""
+        self._remedy, self.hint = Remedy(""), hint
+        self.args = (self.message,)
+
     @property
     def message(self) -> str:
         """The full text, one fact per line."""

@@ -203,7 +203,7 @@ class JoinHistory:
         return {} if last is None else last.clocks
 
     def until(self, epoch: int) -> "JoinHistory":
-        """Return the rows of the epochs up to a number."""
+        """Return the rows of the epochs up to and including one."""
         return JoinHistory(tuple(entry for entry in self.entries if entry.epoch <= epoch))
 
     def between(self, after: int, until: int) -> list[Entry]:

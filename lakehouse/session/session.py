@@ -155,9 +155,11 @@ def release(spark: SparkSession, session: SparkSession) -> None:
     """
     Keep a session that nobody uses any more for the next `own_session` beside the caller's.
 
-    Spark keeps a session, with the state of every table that it has read, for as long as its context runs.
+    Spark keeps a session, with the state of every table that it has read, for as long as its context runs. Over Spark
+    Connect a session has the settings and the current schema that the caller's had when it began, so none is kept.
     """
-    _released.setdefault(spark, []).append(session)
+    if not is_over_connect(session):
+        _released.setdefault(spark, []).append(session)
 
 
 def own_session(spark: SparkSession, timezone: str) -> SparkSession:
@@ -173,8 +175,7 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     Raises:
         LakejoinError: A setting makes Spark skip files that it cannot read, or an indispensable setting is refused.
     """
-    released = _released.get(spark)
-    session = released.pop() if released else _new_session(spark)
+    session = _unused_session(spark)
     for name in LOSSY_SETTINGS:
         for holder in (spark, session):
             if str(holder.conf.get(name, "false")).lower() == "true":
@@ -207,7 +208,9 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     return session
 
 
-def _new_session(spark: SparkSession) -> SparkSession:
+def _unused_session(spark: SparkSession) -> SparkSession:
+    with suppress(IndexError):
+        return _released.get(spark, []).pop()
     clone = getattr(spark, "cloneSession", None)
     session: SparkSession = clone() if clone else spark.newSession()
     return session

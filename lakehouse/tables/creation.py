@@ -53,8 +53,18 @@ def create(
     clustered = [name for name in key if isinstance(schema[name].dataType, CLUSTERABLE)][:4]
     if clustered and _with_statistics(schema).issuperset(clustered):
         statement += f" CLUSTER BY ({', '.join(map(quote, clustered))})"
-    statement += f" TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in merged.items())})"
+    statement += f" TBLPROPERTIES {_properties(merged)}"
     write(f"create table {address.label}", lambda: spark.sql(statement).collect(), address.path)
+
+
+def set_properties(spark: SparkSession, table: Table, properties: Mapping[str, str]) -> None:
+    """Set properties of a table that lakejoin maintains, in a commit that changes no data."""
+    statement = f"ALTER TABLE {table.address.sql} SET TBLPROPERTIES {_properties(properties)}"
+    write(f"set properties of {table.address.label}", lambda: spark.sql(statement).collect(), table.location)
+
+
+def _properties(properties: Mapping[str, str]) -> str:
+    return f"({', '.join(f'{text(name)} = {text(value)}' for name, value in properties.items())})"
 
 
 def _with_statistics(schema: StructType) -> set[str]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -64,8 +65,20 @@ class Table:
     @property
     def nullable_key(self) -> tuple[str, ...]:
         """The key of a result of lakejoin of whose rows some lack a part of it; empty for any other table."""
-        is_nullable = self.properties.get(NULLABLE_KEY, "false").lower() == "true"
-        return tuple(json.loads(self.properties.get(KEY, "[]"))) if is_nullable else ()
+        if self.properties.get(NULLABLE_KEY, "false").lower() != "true":
+            return ()
+        written = self.properties.get(KEY, "")
+        with suppress(ValueError):
+            key = json.loads(written)
+            if isinstance(key, list) and all(isinstance(name, str) for name in key):
+                return tuple(key)
+        raise LakejoinError(
+            self.address.label,
+            f"its table property {KEY} does not name the key",
+            expected='a JSON array of column names, such as ["id"]',
+            found=written,
+            hint=f"set it anew by ALTER TABLE {self.address.sql} SET TBLPROPERTIES, or unset it and {NULLABLE_KEY}",
+        )
 
     @property
     def feed_on(self) -> bool:

@@ -239,10 +239,9 @@ def _null_faults(workspace: Workspace, tables: Mapping[str, Table]) -> Iterator[
     """Yield a fault for each source in which parts of the key may be null, if the file does not say what that means."""
     for name, table in tables.items():
         source = workspace.file.sources.get(name)
-        nullable = {column.lower() for column in table.nullable_key}
         if source is None or source.nullable_key is not None or source.kind not in KEYED:
             continue
-        if nullable == {column.lower() for column in source.key}:
+        if {column.lower() for column in table.nullable_key}.intersection(column.lower() for column in source.key):
             yield Fault(
                 f"sources.{name}",
                 "the table is the result of a join in which a row may lack a side: parts of its key may be null",

@@ -145,7 +145,7 @@ class Pipeline:
         Args:
             spark: The caller's session.
             select: The names of joins; all joins of the file if None.
-            version: The version of each result to compare; the newest if None.
+            version: The version of each result to compare; the newest, or that of the last epoch, if None.
             quick: Whether to compare only the checksum of each result with the one in the ledger.
 
         Raises:

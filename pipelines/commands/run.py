@@ -61,17 +61,24 @@ def run_joins(
                 raise
             return run(name)  # the retry gets an epoch number that was never used
 
+    is_of_part = backfill is not None and backfill.where is not None
     with workspace.feeds.shared(shared_reads(workspace.file, names)):
-        return run_in_order(workspace, nodes, run_on, progress)
+        return run_in_order(workspace, nodes, run_on, progress, records_refusals=not is_of_part)
 
 
 def run_in_order(
-    workspace: Workspace, names: Sequence[str], run: Callable[[str], JoinReport], progress: Progress
+    workspace: Workspace,
+    names: Sequence[str],
+    run: Callable[[str], JoinReport],
+    progress: Progress,
+    *,
+    records_refusals: bool = True,
 ) -> list[JoinReport]:
     """
     Run joins in the given order, with errors in their reports; those that only a person can mend also in the ledger.
 
-    A join is skipped if one that it reads failed or was skipped.
+    A join is skipped if one that it reads failed or was skipped. What refuses a backfill of a part of a result is not
+    recorded: the join itself may go on.
     """
     reports: dict[str, JoinReport] = {}
     for name in names:
@@ -82,7 +89,7 @@ def run_in_order(
         except Exception as error:  # whatever it is, the other joins run
             log.info("%s failed", name, exc_info=True)  # the listener tells of it as an error
             known = as_known(error, name)
-            if isinstance(known, CannotContinue):
+            if records_refusals and isinstance(known, CannotContinue):
                 record_refusal(workspace, name, known)
             reports[name] = JoinReport(join=name, outcome="failed", error=known)
         progress.finished(name, reports[name].outcome)

@@ -150,7 +150,7 @@ def judge(
         result_version=last.result.version if last else None,
         sources=tuple(source_status(observed, between, now) for observed in observations),
         last_gate=last_gate(history),
-        refused=last_refused(history),
+        refused=refused_since(history) if state in ("stopped", "unreadable") else "",
         note=Remedy(_note(state, history, fault, redefined=redefined), name).by(commands),
     )
 
@@ -218,11 +218,11 @@ def seconds_between_runs(history: JoinHistory) -> float | None:
     return median(gaps) if gaps else None
 
 
-def last_refused(history: JoinHistory) -> str:
-    """Return why and when a run was refused after the last committed epoch, at the last such run; empty if none was."""
+def refused_since(history: JoinHistory) -> str:
+    """Return why runs are refused since the last committed epoch, and since when; empty if none was refused."""
     refused = [entry for entry in history.recent if entry.step == REFUSED and entry.epoch >= history.next_epoch]
     newest = max(refused, key=lambda entry: entry.at or datetime.min, default=None)
-    return "" if newest is None or newest.at is None else f"{newest.reason}, {moment(newest.at)}"
+    return "" if newest is None or newest.at is None else f"{newest.reason} (since {moment(newest.at)})"
 
 
 def last_gate(history: JoinHistory) -> GateStatus | None:

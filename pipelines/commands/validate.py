@@ -18,7 +18,7 @@ from pipelines.commands.published_tables import Part, TableSuite, published_betw
 from pipelines.commands.version_ranges import RequestedRange, VersionRange, find_range
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
-from pipelines.epochs.targets import check_targets
+from pipelines.epochs.targets import check_tables
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.report.wording import number_of
@@ -104,7 +104,7 @@ def validate_join(
     ]
     error = _failed(name, reason, findings) if findings else None
     if error is None and requested is None:
-        check_targets(workspace, name, history)
+        check_tables(workspace, name, history)
     details = _details(workspace, name, counts, requested)
     report = JoinReport(
         join=name,

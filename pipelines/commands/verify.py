@@ -1,14 +1,18 @@
 """Compare the result of a join with what it should be."""
 
+from typing import Any
+
 from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import LakejoinError
 from lakehouse.tables.table import get
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.version_ranges import published_at
-from pipelines.epochs.comparison import Published
+from pipelines.commands.version_ranges import BadRange, published_at
+from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
-from pipelines.epochs.targets import check_targets
+from pipelines.epochs.targets import check_tables
 from pipelines.plan.request import WrongOptions
 from pipelines.report import JoinReport
+from pipelines.spec import fingerprint
 
 
 def verify_join(
@@ -37,7 +41,7 @@ def verify_join(
         Drifted: Rows differ; the message has the numbers and examples, with `quick` the checksums.
         ForeignWriter: The rows are right, but a table of the join is not as its last epoch left it.
         WrongOptions: Two of `against`, `version` and `quick` are given.
-        BadRange: The version does not exist, or holds no whole epoch.
+        BadRange: The version does not exist, holds no whole epoch, or holds one of another definition.
         LakejoinError: A table does not exist, or versions are no longer readable.
     """
     if bool(against) + (version is not None) + quick > 1:
@@ -46,12 +50,29 @@ def verify_join(
     with kind.explaining_errors():
         if quick:
             return kind.verify_quickly()
-        report = kind.verify(against, None if version is None else _published(workspace, name, version))
-    if not against and version is None:
-        check_targets(workspace, name, workspace.ledger.of(name))
+        if version is not None:
+            return _verify_version(kind, version)
+        report = kind.verify(against)
+    if not against:
+        check_tables(workspace, name, workspace.ledger.of(name))
     return report
 
 
-def _published(workspace: Workspace, name: str, version: int) -> Published:
-    with reading(name):
-        return published_at(name, version, workspace.ledger.of(name), get(workspace.engine, workspace.table(name)))
+def _verify_version(kind: Kind[Any], version: int) -> JoinReport:
+    """Verify an earlier version, whose faults no command mends and of which the newest version may be free."""
+    workspace, name = kind.workspace, kind.name
+    try:
+        with reading(name):
+            result = get(workspace.engine, workspace.table(name))  # before the ledger, which has every epoch up to it
+            definition = fingerprint(workspace.file, name, workspace.deviations)
+            published = published_at(name, version, workspace.ledger.of(name), result, definition)
+        return kind.verify(published=published)
+    except BadRange:
+        raise
+    except LakejoinError as error:
+        select = f"--select {name}"
+        error.advise(
+            f"this is about version {version} only: `lakejoin verify {select}` compares the newest one, and "
+            f"`lakejoin history {select}` lists the epochs"
+        )
+        raise

@@ -1,4 +1,4 @@
-"""The range to validate: what some epochs published, or the changes of some versions of the result."""
+"""Versions of a result by the epochs that they hold: the range to validate, and the version to verify."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pipelines.epochs.comparison import Published
 
 
 class BadRange(LakejoinError):
-    """A range of epochs or versions is malformed, or contains epochs or versions that do not exist."""
+    """An epoch, a version or a range of them is malformed, or does not exist."""
 
     exit_code = 2
     code = "BAD_RANGE"
@@ -105,7 +105,7 @@ def find_range(name: str, requested: RequestedRange, history: JoinHistory, resul
     return VersionRange(requested.first - 1, last, tuple(entry.epoch for entry in epochs))
 
 
-def published_at(name: str, version: int, history: JoinHistory, result: Table) -> Published:
+def published_at(name: str, version: int, history: JoinHistory, result: Table, definition: str) -> Published:
     """
     Find the last epoch that a version of a result holds.
 
@@ -113,10 +113,12 @@ def published_at(name: str, version: int, history: JoinHistory, result: Table) -
         name: The join.
         version: The version.
         history: The join's ledger.
-        result: The result at its newest version.
+        result: The result at its newest version, read before the ledger.
+        definition: The fingerprint of the join's definition in the pipeline file.
 
     Raises:
-        BadRange: The version does not exist, holds no epoch, or only some slices of one.
+        BadRange: The version does not exist, holds no epoch, only some slices of one, or an epoch that is not committed
+            or had another definition.
     """
     current = _of_table(history, result)
     last = current.at_result(version)
@@ -125,8 +127,24 @@ def published_at(name: str, version: int, history: JoinHistory, result: Table) -
         raise BadRange(
             name,
             f"the result has no epoch in version {version}",
-            expected=f"versions of the result from {first} to {result.version}",
+            expected=f"versions of the result from {first} to {result.version}" if current.entries else "",
             hint=f"`lakejoin history --select {name}` lists the epochs",
+        )
+    current_epoch = history.open
+    if current_epoch is not None and version > current_epoch.result.base_version:
+        raise BadRange(
+            name,
+            f"version {version} of the result may hold rows of epoch {current_epoch.epoch}, which is not finished",
+            expected=f"a version up to {current_epoch.result.base_version}",
+            hint=f"run `lakejoin run --select {name}`, which finishes the epoch",
+        )
+    if last.definition != definition:
+        raise BadRange(
+            name,
+            f"version {version} of the result is of epoch {last.epoch}, which had another definition",
+            expected=f"an epoch of the definition with fingerprint {definition}",
+            found=f"fingerprint {last.definition}",
+            hint="verify it with the pipeline file as it was then",
         )
     for entry in current.entries:
         if entry.slices and entry.result.base_version < version < _made(entry):
@@ -134,6 +152,7 @@ def published_at(name: str, version: int, history: JoinHistory, result: Table) -
                 name,
                 f"version {version} of the result holds some slices of epoch {entry.epoch}",
                 expected=f"version {entry.result.base_version} before it, or version {_made(entry)} after it",
+                hint=f"`lakejoin history --select {name}` lists the epochs",
             )
     return Published(version, last)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.entries import REFUSED, Entry
+from lakehouse.publish.writes import RESULT_PART, Append
 from pipelines.binding.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -27,10 +28,10 @@ def record_refusal(workspace: Workspace, name: str, error: LakejoinError) -> Non
         ledger = workspace.ledger
         history = ledger.of(name)
         last, newest = history.committed, history.recent[-1:]
-        reason = f"{error.code}: {error.problem}"
+        reason = f"{error.code}: {error.where}: {error.problem}"
         if last is None or history.broken is not None or _says(newest, reason):
             return
-        targets = [replace(target, base_version=target.newest, version=None) for target in last.targets]
+        result = replace(last.result, base_version=last.result.newest, version=None)
         ledger.append(
             Entry(
                 name,
@@ -41,9 +42,8 @@ def record_refusal(workspace: Workspace, name: str, error: LakejoinError) -> Non
                 reason,
                 last.definition,
                 (),
-                last.with_versions(targets).writes,
+                (Append(result, RESULT_PART),),
                 message=error.message,
-                statement=last.statement,
             )
         )
     except Exception:

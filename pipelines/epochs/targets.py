@@ -11,6 +11,7 @@ from lakehouse.values.recorded import CHANGELOG, STATE
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of
 from pipelines.plan.checks import check_is_still
+from pipelines.spec import changelogs_of
 
 
 def check_targets(workspace: Workspace, name: str, history: JoinHistory) -> list[Table]:
@@ -44,6 +45,18 @@ def check_targets(workspace: Workspace, name: str, history: JoinHistory) -> list
                 if now.open is None and now.committed == last:
                     raise
                 history = now
+
+
+def check_tables(workspace: Workspace, name: str, history: JoinHistory) -> None:
+    """
+    Check the tables of a join, and those of the changelog sources that it reads, as `check_targets` does.
+
+    Raises:
+        CannotContinue: As `check_targets`.
+    """
+    for source in changelogs_of(workspace.file, name):
+        check_targets(workspace, source, workspace.ledger.of(source))
+    check_targets(workspace, name, history)
 
 
 def fault_of_targets(workspace: Workspace, name: str, history: JoinHistory) -> LakejoinError | None:

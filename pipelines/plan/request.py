@@ -12,7 +12,7 @@ Decision = Literal["", "accept", "reset"]
 
 
 class WrongOptions(LakejoinError):
-    """The options of a backfill are invalid or cannot be combined."""
+    """The options of a command are invalid or cannot be combined."""
 
     exit_code = 2
     code = "USAGE"

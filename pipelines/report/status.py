@@ -96,7 +96,7 @@ class JoinStatus(Facts):
     verified_epoch: int | None = None
     """The epoch whose checksum this was; null if none."""
     refused: str = ""
-    """Why and when a run could not continue, for the last such run since the last epoch; empty if none."""
+    """Why runs have been refused since the last epoch, and since when; empty if none was, or if the cause is gone."""
     note: str = ""
     """A warning about the join, with the command that resolves it; may be empty."""
 
@@ -107,7 +107,7 @@ class JoinStatus(Facts):
             *(source.text() for source in self.sources),
             *([self.last_gate.text()] if self.last_gate else []),
             *([self._verified()] if self.verified_at else []),
-            *([f"last refused: {self.refused}"] if self.refused else []),
+            *([f"runs are refused: {self.refused}"] if self.refused else []),
             *(f"warning: {warning}" for warning in (*warnings, *filter(None, [self.note]))),
         ]
         return "\n".join([f"{self.join}: {self.state}{self._epoch()}", *(f"  {line}" for line in lines)])

@@ -33,9 +33,7 @@ def live_objects(spark: SparkSession, name: str) -> int:
         array(java.lang.Object, array(java.lang.String)),
         array(java.lang.String, texts.getName()),
     )
-    invoke = beans.getMethod(
-        "invoke", array(java.lang.Class, *parameters)
-    )  # the server itself is of a class not public
+    invoke = beans.getMethod("invoke", array(java.lang.Class, *parameters))  # the class of the server is not public
     server = java.lang.management.ManagementFactory.getPlatformMBeanServer()
     histogram = str(invoke.invoke(server, array(java.lang.Object, *given)))
     counts = (line.split() for line in histogram.splitlines())

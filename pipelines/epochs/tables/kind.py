@@ -19,6 +19,7 @@ from pipelines.epochs.failing_rows import row_failed
 from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.tables.compute import compute_changes
 from pipelines.epochs.tables.gate import gate_tables, prefetch
+from pipelines.epochs.tables.load import describe_key
 from pipelines.epochs.tables.partial_backfill import plan_subset, subset_of
 from pipelines.epochs.tables.prepare import prepare, prepare_around
 from pipelines.epochs.tables.quick_verify import verify_quickly
@@ -87,9 +88,15 @@ class TablesKind(Kind[BoundJoin]):
         return of_table(sides_of(bound.join))
 
     def create_targets(self, epoch: Epoch[BoundJoin]) -> Epoch[BoundJoin]:
-        """Create the changelog if the join keeps one and it does not exist; a load creates its tables itself."""
+        """
+        Create the changelog if the join keeps one and it does not exist; a load creates its tables itself.
+
+        A backfill may be the first of a new statement: the result then says what its key is now.
+        """
         if isinstance(epoch.plan.route, InPlace):
             return epoch
+        if epoch.plan.strategy == "reconcile":
+            describe_key(self.workspace, epoch.bound)
         return replace(
             epoch, plan=replace(epoch.plan, writes=tuple(self._created(epoch, w) for w in epoch.plan.writes))
         )

@@ -37,12 +37,14 @@ class _Compared:
         address: The table.
         version: Its version.
         last: The epoch whose versions these are; None for the newest versions.
+        is_earlier: Whether the version was asked for.
     """
 
     bound: BoundJoin
     address: Address
     version: int
     last: Entry | None
+    is_earlier: bool = False
 
 
 def verify_tables(workspace: Workspace, name: str, against: str = "", published: Published | None = None) -> JoinReport:
@@ -106,13 +108,15 @@ def _compared(workspace: Workspace, name: str, against: str, published: Publishe
         version = max(version, newest)
     schema = read(workspace.spark, bound.result, version).schema
     check_columns(name, "result", bound.columns, schema, bound.columns_remedy)
-    return _Compared(at_recorded(bound, last.sources), bound.result, version, last)
+    return _Compared(at_recorded(bound, last.sources), bound.result, version, last, published is not None)
 
 
 def _check_changelog(workspace: Workspace, compared: _Compared, found: DataFrame) -> bool:
     """Compare the result with the last rows of its changelog, if an epoch wrote one; return whether one did."""
     bound, logged = compared.bound, None if compared.last is None else compared.last.changelog
     if logged is None or logged.version is None or bound.changelog is None:
+        return False
+    if compared.is_earlier and get(workspace.engine, bound.changelog).id != logged.id:  # the changelog began anew
         return False
     with reading(bound.join.name):
         changelog = read(workspace.spark, bound.changelog, logged.version)
