@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse import limits
+from lakehouse.session import session as sessions
 from lakehouse.session.session import own_session
 from lakehouse.values.sqltext import quote
 from tests.lake import Lake
@@ -66,7 +67,9 @@ def application(settings: Mapping[str, str]) -> Iterator[None]:
         return session
 
     SparkSession.newSession = inheriting  # type: ignore[method-assign]
+    sessions._released.clear()  # those have the settings of the application before
     try:
         yield
     finally:
         SparkSession.newSession = new_session  # type: ignore[method-assign]
+        sessions._released.clear()

@@ -1,5 +1,6 @@
 """A small lake for tests: source tables on disk, a pipeline file, and the questions that tests ask of them."""
 
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ import yaml
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from lakehouse.ledger.entries import REFUSED
+from lakehouse.ledger.ledger import NAME as LEDGER
 from lakehouse.values.sqltext import quote
 from pipelines import Pipeline
 from pipelines.report import JoinReport
@@ -97,9 +100,14 @@ class Lake:
         return max(int(commit.stem) for commit in (Path(self.path(name)) / "_delta_log").glob("*.json"))
 
     def versions(self) -> dict[str, int]:
-        """Give the newest version of every table in the lake."""
+        """Give the newest version of every table in the lake; for the ledger without the commits about refused runs."""
         tables = sorted(log.parent.name for log in (self.folder / "lake").glob("*/_delta_log"))
-        return {name: self.version(name) for name in tables}
+        versions = {name: self.version(name) for name in tables}
+        if LEDGER in versions:
+            commits = Path(self.path(LEDGER), "_delta_log").glob("*.json")
+            about_refused = re.compile(rf'"userMetadata":"\w+ {REFUSED} ')
+            versions[LEDGER] -= sum(bool(about_refused.search(commit.read_text())) for commit in commits)
+        return versions
 
     def feed(self, after: int, name: str = "result") -> list[tuple[str, tuple[Any, ...]]]:
         """Give a table's change feed after a version: change type and row, sorted by their text."""
@@ -120,8 +128,9 @@ class Lake:
         return reader.option("startingVersion", after + 1).load(self.path(name))
 
     def ledger(self) -> list[Row]:
-        """Give the ledger's rows in the order in which they were written."""
-        return self.spark.sql(f"SELECT * FROM {self.at('lakejoin_ledger')} ORDER BY epoch, at").collect()
+        """Give the ledger's rows in the order in which they were written, without those about refused runs."""
+        rows = self.spark.sql(f"SELECT * FROM {self.at(LEDGER)} ORDER BY epoch, at").collect()
+        return [row for row in rows if row["step"] != REFUSED]
 
 
 def only(reports: Sequence[JoinReport]) -> JoinReport:

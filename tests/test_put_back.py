@@ -50,7 +50,7 @@ def test_a_result_that_was_put_back_is_refused_and_mended_by_a_backfill(
     assert only(pipeline.verify(spark)).counts["expected"] == 5
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_every_table_of_ours_that_was_put_back_is_refused(after: tuple[Everything, Path], tmp_path: Path) -> None:
     """Changelogs, results of streams, buffered rows and KTables, each in a lake of its own."""
     whole, copy = after

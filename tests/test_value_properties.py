@@ -223,7 +223,7 @@ def holds(
     assert held(lake, without=wanted.own) == plain(lake, wanted.plain)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("join", "way", "part"),
     [

@@ -194,7 +194,7 @@ def test_keys_with_dollars_and_backslashes_are_looked_up_as_they_are(
         only(pipeline.verify(fresh.spark))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_changelog_source_keeps_keys_with_dollars_once(fresh: Lake) -> None:
     fresh.create("left", "k STRING, v STRING, seq INT")
     fresh.create("right", "k STRING, w STRING")
@@ -306,7 +306,7 @@ def test_values_that_the_feed_distorts_come_from_the_table(fresh: Lake, join: st
     only(pipeline.verify(fresh.spark))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_stream_shows_values_that_the_feed_distorts_as_they_are(fresh: Lake, way: str) -> None:
     row = damaged(fresh)
     sql = f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.r = r.k"

@@ -138,7 +138,7 @@ def test_ranges_that_are_not_there(loaded: Lake, capsys: pytest.CaptureFixture[s
     assert "`3..1` is not a range of epochs" in capsys.readouterr().err
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_change_of_a_map_alone_is_no_repeated_value(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path)
     lake.create("maps", "k INT, m MAP<STRING, INT>, n STRING", "(1, map('a', 1), 'n')")

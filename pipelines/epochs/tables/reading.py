@@ -9,6 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import FeedUnavailable
+from lakehouse.errors.remedies import Remedy
 from lakehouse.feed.distorted import distortion
 from lakehouse.tables.table import Table
 from lakehouse.values.net_changes import key_struct, net, null_key
@@ -127,7 +129,7 @@ class EpochSources:
         return {**self._counted(source, seen), **made.get}
 
     def _feed(self, source: str) -> tuple[DataFrame, Observation]:
-        """Read the feed of a source, with an observation that counts its rows: all, without a key, distorted."""
+        """Read the feed of a source, with an observation that counts its rows, some kinds of them one by one."""
         table, versions, item = self._table(source), self._ranges[source], self._input_of(source)
         after, to = versions.read_after, versions.to_version
         kinds, keyless = self._kinds(source), null_key(item.key, may_be_absent=item.may_be_absent)
@@ -138,6 +140,8 @@ class EpochSources:
             F.count(F.lit(1)).alias("read"),
             F.count(F.expr(f"IF({keyless}, 1, NULL)")).alias("null_keys"),
             F.count_if(F.expr(distortion(kinds))).alias("distorted"),
+            F.count_if(F.expr("_change_type = 'update_preimage'")).alias("before_updates"),
+            F.count_if(F.expr("_change_type = 'update_postimage'")).alias("after_updates"),
         )
         return feed, seen
 
@@ -147,10 +151,20 @@ class EpochSources:
 
         Raises:
             Distorted: The feed distorts rows.
+            FeedUnavailable: The feed lacks rows as they were before updates.
         """
         counts: dict[str, int] = dict(seen.get)
         versions = self._ranges[source]
-        number = counts.pop("distorted")
+        number, before, after = (counts.pop(name) for name in ("distorted", "before_updates", "after_updates"))
+        if before != after:
+            raise FeedUnavailable(
+                source,
+                "its change feed lacks rows as they were before or after an update: another tool wrote it",
+                expected="both rows of each update",
+                found=f"{before:,} rows before updates and {after:,} after them in versions {versions.read_after + 1} "
+                f"to {versions.to_version}",
+                hint=Remedy("{reconcile}"),
+            )
         self._workspace.feeds.refuse_distorted(self._table(source), versions.read_after, versions.to_version, number)
         return counts
 

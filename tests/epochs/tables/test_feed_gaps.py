@@ -1,7 +1,10 @@
 """A gap in a feed is reported for the source that has it, by `plan` as by `run`, with a command that helps."""
 
+import re
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.errors.errors import CannotContinue, FeedUnavailable
@@ -138,3 +141,32 @@ def test_a_feed_that_goes_before_the_gate_reads_it_leads_to_a_reconciliation(
     report = only(loaded.pipeline().run(loaded.spark))
     assert (report.strategy, report.counts["updated"]) == ("reconcile", 3)
     assert [path for path in loaded.folder.rglob("*.parquet") if "stage" in str(path)] == []
+
+
+def without_rows_before_updates(lake: Lake, name: str) -> None:
+    """Take the rows before updates from the feed of the newest commit, as a tool that does not write them."""
+    commit = sorted(Path(lake.path(name), "_delta_log").glob("*.json"))[-1]
+    (file,) = re.findall(r'"cdc":{"path":"([^"]+)"', commit.read_text())
+    path = Path(lake.path(name), file)
+    rows = pq.read_table(path)
+    size = path.stat().st_size
+    pq.write_table(rows.filter(pc.not_equal(rows["_change_type"], "update_preimage")), path)
+    commit.write_text(commit.read_text().replace(f'"size":{size}', f'"size":{path.stat().st_size}'))
+    for checksum in (path.with_name(f".{path.name}.crc"), commit.with_name(f".{commit.name}.crc")):
+        checksum.unlink(missing_ok=True)
+
+
+@pytest.mark.deep
+def test_a_feed_without_rows_before_updates_is_said_of_its_source(loaded: Lake) -> None:
+    """`auto` computes in full and says why."""
+    loaded.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
+    without_rows_before_updates(loaded, "left")
+    with pytest.raises(FeedUnavailable, match="as they were before or after an update") as stopped:
+        loaded.pipeline(refresh="incremental").run(loaded.spark)
+    assert (stopped.value.where, stopped.value.found) == (
+        "left",
+        "0 rows before updates and 1 after them in versions 2 to 2",
+    )
+    pipeline = loaded.pipeline()
+    assert only(pipeline.run(loaded.spark)).strategy == "reconcile"
+    only(pipeline.verify(loaded.spark))
