@@ -160,7 +160,7 @@ def test_an_open_epoch_whose_tables_lie_elsewhere_is_let_go_by_a_backfill(loaded
     left_open(loaded)
     copied = loaded.copy(tmp_path / "copied")
     path = f"transform(targets, t -> named_struct('name', t.name, 'path', '{loaded.path('result')}', 'table_name', "
-    path += "t.table_name, 'id', t.id, 'base_version', t.base_version, 'version', t.version))"
+    path += "t.table_name, 'id', t.id, 'base_version', t.base_version, 'version', t.version, 'commit', t.commit))"
     stage = f"concat('{loaded.folder}/lake/', stage)"
     copied.sql(f"UPDATE {{{LEDGER}}} SET targets = {path}, stage = {stage} WHERE step = 'publishing'", LEDGER)
     before = loaded.versions()
