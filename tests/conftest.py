@@ -22,7 +22,8 @@ settings.load_profile("lakejoin")
 
 
 FOR_TINY_DATA = {
-    # Two JVMs on two cores: what the second compiler gains it takes from the tests themselves.
+    # Two JVMs on two cores: what the second compiler gains it takes from the tests themselves. With the first one alone
+    # a JVM reserves 48 MB for compiled code: too little for Spark, which then compiles the same code again and again.
     "spark.driver.extraJavaOptions": LOCAL_SETTINGS["spark.driver.extraJavaOptions"]
     + " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
     # Delta remembers each table for an hour, with plans of some 4 MB: the tables of two thousand tests fill the memory.

@@ -57,10 +57,10 @@ def create(
     write(f"create table {address.label}", lambda: spark.sql(statement).collect(), address.path)
 
 
-def set_properties(spark: SparkSession, table: Table, properties: Mapping[str, str]) -> None:
+def set_properties(spark: SparkSession, address: Address, properties: Mapping[str, str]) -> None:
     """Set properties of a table that lakejoin maintains, in a commit that changes no data."""
-    statement = f"ALTER TABLE {table.address.sql} SET TBLPROPERTIES {_properties(properties)}"
-    write(f"set properties of {table.address.label}", lambda: spark.sql(statement).collect(), table.location)
+    statement = f"ALTER TABLE {address.sql} SET TBLPROPERTIES {_properties(properties)}"
+    write(f"set properties of {address.label}", lambda: spark.sql(statement).collect(), address.path)
 
 
 def _properties(properties: Mapping[str, str]) -> str:

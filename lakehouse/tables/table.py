@@ -63,9 +63,14 @@ class Table:
     rows: int | None = None
 
     @property
+    def says_nullable_key(self) -> bool:
+        """Whether its properties say that parts of its key may be null."""
+        return self.properties.get(NULLABLE_KEY, "false").lower() == "true"
+
+    @property
     def nullable_key(self) -> tuple[str, ...]:
         """The key of a result of lakejoin of whose rows some lack a part of it; empty for any other table."""
-        if self.properties.get(NULLABLE_KEY, "false").lower() != "true":
+        if not self.says_nullable_key:
             return ()
         written = self.properties.get(KEY, "")
         with suppress(ValueError):

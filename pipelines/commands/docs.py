@@ -15,11 +15,10 @@ from lakehouse.ledger.entries import Entry, JoinHistory
 from lakehouse.values.recorded import STATE, SourceVersions
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.explain import explain
-from pipelines.commands.history import newest
+from pipelines.commands.history import last_gate, newest
 from pipelines.commands.site import JoinFacts, SiteFacts, SourceFacts, pages, write_files
 from pipelines.commands.site.facts import State
 from pipelines.commands.site.pages import DATA_DOCS, INDEX
-from pipelines.commands.status import last_gate
 from pipelines.epochs.targets import fault_of_targets
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.report.wording import moment

@@ -1,9 +1,24 @@
-"""The newest epochs of a join, from its ledger. Read-only."""
+"""What the ledger of a join says: its newest epochs, their pace, its last gate and refusal. Read-only."""
 
-from lakehouse.ledger.entries import ATTEMPTS, CLOSING, PUBLISHING, Entry, JoinHistory
+from datetime import datetime
+from itertools import pairwise
+from statistics import median
+
+from lakehouse.ledger.entries import (
+    ABANDONED,
+    ATTEMPTS,
+    CLOSING,
+    COMMITTED,
+    PUBLISHING,
+    REFUSED,
+    REJECTED,
+    REJECTED_LOAD,
+    Entry,
+    JoinHistory,
+)
 from pipelines.binding.workspace import Workspace
-from pipelines.report import EpochReport, JoinHistoryReport
-from pipelines.report.wording import in_order
+from pipelines.report import EpochReport, GateStatus, JoinHistoryReport
+from pipelines.report.wording import in_order, moment
 
 
 def history_of(workspace: Workspace, name: str, limit: int) -> JoinHistoryReport:
@@ -64,3 +79,39 @@ def _progress(entry: Entry) -> int:
 def _age(entry: Entry) -> tuple[int, bool, float]:
     assert entry.at is not None
     return entry.epoch, entry.step not in ATTEMPTS, entry.at.timestamp()
+
+
+def seconds_between_runs(history: JoinHistory) -> float | None:
+    """Return the median of the seconds from one recent epoch to the next; None with fewer than two epochs."""
+    moments = sorted(entry.at for entry in history.recent if entry.step == COMMITTED and entry.at is not None)
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(moments) if later > earlier]
+    return median(gaps) if gaps else None
+
+
+def refused_since(history: JoinHistory) -> str:
+    """Return why runs are refused since the last committed epoch, and since when; empty if none was refused."""
+    refused = [entry for entry in history.recent if entry.step == REFUSED and entry.epoch >= history.next_epoch]
+    newest = max(refused, key=lambda entry: entry.at or datetime.min, default=None)
+    return "" if newest is None or newest.at is None else f"{newest.reason} (since {moment(newest.at)})"
+
+
+def last_gate(history: JoinHistory) -> GateStatus | None:
+    """Return the outcome of the last gate: that of the newest attempt at the highest epoch with a gate."""
+    gates = (gate for gate in map(_gate, history.recent) if gate is not None)
+    return max(gates, key=lambda gate: (gate.epoch, gate.at), default=None)
+
+
+def _gate(entry: Entry) -> GateStatus | None:
+    """
+    Return the gate that a row of the ledger reports, if any.
+
+    A load is published before its gate, all other epochs after it.
+    """
+    assert entry.at is not None
+    if entry.step == COMMITTED or (entry.step == PUBLISHING and entry.strategy != "load"):
+        warned = "; ".join(entry.message.splitlines())
+        return GateStatus(passed=True, epoch=entry.epoch, at=entry.at, findings=warned)
+    if entry.step == REJECTED or (entry.step == ABANDONED and entry.message.startswith(REJECTED_LOAD)):
+        findings = entry.message.removeprefix(REJECTED_LOAD)
+        return GateStatus(passed=False, epoch=entry.epoch, at=entry.at, findings=findings)
+    return None

@@ -10,21 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import pairwise
-from statistics import median
 
 from lakehouse.errors.conditions import as_known
 from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError
 from lakehouse.errors.remedies import OF_TABLES, Commands, Remedy
 from lakehouse.feed.feed_ranges import unrecorded
 from lakehouse.ledger.entries import (
-    ABANDONED,
-    COMMITTED,
-    PUBLISHING,
-    REFUSED,
-    REJECTED,
-    REJECTED_LOAD,
-    Entry,
     JoinHistory,
 )
 from lakehouse.tables.columns import changed_columns
@@ -36,11 +27,12 @@ from lakehouse.values.recorded import SourceVersions as Recorded
 from lakehouse.values.times import FILE_RETENTION, retention_seconds
 from pipelines.binding.input_tables import find_input
 from pipelines.binding.workspace import Workspace
+from pipelines.commands.history import last_gate, refused_since, seconds_between_runs
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.targets import fault_of_targets
 from pipelines.plan.remedies import OF_KTABLES
 from pipelines.plan.values import Refresh
-from pipelines.report import GateStatus, JoinStatus, SourceStatus
+from pipelines.report import JoinStatus, SourceStatus
 from pipelines.report.status import State
 from pipelines.report.wording import duration, moment
 from pipelines.spec import changelog_fingerprint, fingerprint, is_stream, statement_of
@@ -209,42 +201,6 @@ def retention_warning(retention: float | None, until: datetime | None, between: 
             f" {duration(between)}: raise {FILE_RETENTION} or run more often"
         )
     return ""
-
-
-def seconds_between_runs(history: JoinHistory) -> float | None:
-    """Return the median of the seconds from one recent epoch to the next; None with fewer than two epochs."""
-    moments = sorted(entry.at for entry in history.recent if entry.step == COMMITTED and entry.at is not None)
-    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(moments) if later > earlier]
-    return median(gaps) if gaps else None
-
-
-def refused_since(history: JoinHistory) -> str:
-    """Return why runs are refused since the last committed epoch, and since when; empty if none was refused."""
-    refused = [entry for entry in history.recent if entry.step == REFUSED and entry.epoch >= history.next_epoch]
-    newest = max(refused, key=lambda entry: entry.at or datetime.min, default=None)
-    return "" if newest is None or newest.at is None else f"{newest.reason} (since {moment(newest.at)})"
-
-
-def last_gate(history: JoinHistory) -> GateStatus | None:
-    """Return the outcome of the last gate: that of the newest attempt at the highest epoch with a gate."""
-    gates = (gate for gate in map(_gate, history.recent) if gate is not None)
-    return max(gates, key=lambda gate: (gate.epoch, gate.at), default=None)
-
-
-def _gate(entry: Entry) -> GateStatus | None:
-    """
-    Return the gate that a row of the ledger reports, if any.
-
-    A load is published before its gate, all other epochs after it.
-    """
-    assert entry.at is not None
-    if entry.step == COMMITTED or (entry.step == PUBLISHING and entry.strategy != "load"):
-        warned = "; ".join(entry.message.splitlines())
-        return GateStatus(passed=True, epoch=entry.epoch, at=entry.at, findings=warned)
-    if entry.step == REJECTED or (entry.step == ABANDONED and entry.message.startswith(REJECTED_LOAD)):
-        findings = entry.message.removeprefix(REJECTED_LOAD)
-        return GateStatus(passed=False, epoch=entry.epoch, at=entry.at, findings=findings)
-    return None
 
 
 def _observe_input(

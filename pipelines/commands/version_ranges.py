@@ -123,7 +123,7 @@ def published_at(name: str, version: int, history: JoinHistory, result: Table, d
     current = _of_table(history, result)
     last = current.at_result(version)
     if last is None or version > result.version:
-        first = min((_made(entry) for entry in current.entries), default=0)
+        first = min((entry.result.newest for entry in current.entries), default=0)
         raise BadRange(
             name,
             f"the result has no epoch in version {version}",
@@ -147,11 +147,12 @@ def published_at(name: str, version: int, history: JoinHistory, result: Table, d
             hint="verify it with the pipeline file as it was then",
         )
     for entry in current.entries:
-        if entry.slices and entry.result.base_version < version < _made(entry):
+        versions = entry.result
+        if entry.slices and versions.base_version < version < versions.newest:
             raise BadRange(
                 name,
                 f"version {version} of the result holds some slices of epoch {entry.epoch}",
-                expected=f"version {entry.result.base_version} before it, or version {_made(entry)} after it",
+                expected=f"version {versions.base_version} before it, or version {versions.newest} after it",
                 hint=f"`lakejoin history --select {name}` lists the epochs",
             )
     return Published(version, last)
@@ -177,18 +178,14 @@ def _of_epochs(name: str, requested: RequestedRange, history: JoinHistory, curre
             expected="epochs of the current table",
             found=f"epoch {', '.join(replaced)} of an earlier table",
         )
-    return VersionRange(entries[0].result.base_version, _made(entries[-1]), tuple(entry.epoch for entry in entries))
+    return VersionRange(
+        entries[0].result.base_version, entries[-1].result.newest, tuple(entry.epoch for entry in entries)
+    )
 
 
 def _of_table(history: JoinHistory, result: Table) -> JoinHistory:
     """Return the committed epochs of a result since it was last created."""
     return JoinHistory(tuple(e for e in history.entries if e.step == COMMITTED and e.result.id == result.id))
-
-
-def _made(entry: Entry) -> int:
-    """Return the version of the result that a committed epoch made."""
-    assert entry.result.version is not None, "a committed epoch has the version of its result"
-    return entry.result.version
 
 
 def _number(entry: Entry | None) -> int:

@@ -27,28 +27,26 @@ def record_refusal(workspace: Workspace, name: str, error: LakejoinError) -> Non
     try:
         ledger = workspace.ledger
         history = ledger.of(name)
-        last, newest = history.committed, history.recent[-1:]
-        reason = f"{error.code}: {error.where}: {error.problem}"
-        if last is None or history.broken is not None or _says(newest, reason):
+        last, reason = history.committed, f"{error.code}: {error.where}: {error.problem}"
+        if last is None or history.broken is not None:
+            return
+        newest = history.recent[-1]
+        if newest.step == REFUSED and newest.reason == reason:
             return
         result = replace(last.result, base_version=last.result.newest, version=None)
         ledger.append(
             Entry(
-                name,
-                history.next_epoch,
-                REFUSED,
-                uuid.uuid4().hex,
-                "",
-                reason,
-                last.definition,
-                (),
-                (Append(result, RESULT_PART),),
+                join=name,
+                epoch=history.next_epoch,
+                step=REFUSED,
+                run_id=uuid.uuid4().hex,
+                strategy="",
+                reason=reason,
+                definition=last.definition,
+                sources=(),
+                writes=(Append(result, RESULT_PART),),
                 message=error.message,
             )
         )
-    except Exception:
+    except Exception:  # the ledger may be what is damaged: the error of the join is told whatever happens here
         log.warning("%s: the refusal was not recorded in the ledger", name, exc_info=True)
-
-
-def _says(newest: tuple[Entry, ...], reason: str) -> bool:
-    return any(entry.step == REFUSED and entry.reason == reason for entry in newest)

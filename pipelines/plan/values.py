@@ -154,6 +154,7 @@ class EpochPlan:
         where: For the reconciliation of a part of the result, the condition on its columns as SQL; else empty.
         stream: For a join with a stream, what the epoch continues from.
         checksum: The checksum of the result before an incremental epoch; None if it is unknown.
+        properties: Table properties that the result gets before its rows, because it lacks them.
     """
 
     join: str
@@ -166,6 +167,7 @@ class EpochPlan:
     where: str = ""
     stream: StreamInput = field(default_factory=StreamInput)
     checksum: Checksum | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def result(self) -> TargetVersions:

@@ -16,12 +16,11 @@ from lakehouse.tables.table import Table
 from lakehouse.values.recorded import SourceVersions
 from lakehouse.values.times import FILE_RETENTION
 from pipelines.cli import main
+from pipelines.commands.history import last_gate, seconds_between_runs
 from pipelines.commands.status import (
     ObservedSource,
     judge,
-    last_gate,
     retention_warning,
-    seconds_between_runs,
     source_status,
 )
 from pipelines.epochs.tables.kind import TablesKind

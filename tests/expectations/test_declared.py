@@ -12,7 +12,7 @@ from lakehouse.errors.errors import GateErrored, GateFailed, NotLoaded, Pipeline
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.explain import explain
-from pipelines.commands.status import last_gate
+from pipelines.commands.history import last_gate
 from tests.lake import Lake, only
 
 BETWEEN = {"expect_column_values_to_be_between": {"column": "v", "min_value": 0}}

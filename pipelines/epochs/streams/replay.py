@@ -120,10 +120,8 @@ class Replay:
         if not is_accepted or reads_others or is_of_options:
             check_definition(name, self.bound.definition, last.definition, hint)
         self.last = last
-        version = last.result.version if version is None else version
-        assert version is not None, "a committed epoch records the version of its result"
-        self.version = version
-        self.held = read(workspace.spark, self.bound.result, version)
+        self.version = last.result.newest if version is None else version
+        self.held = read(workspace.spark, self.bound.result, self.version)
         check_columns(name, "result", self.bound.columns, self.held.schema, self.bound.columns_remedy)
         self.names = self.bound.columns.fieldNames()
 

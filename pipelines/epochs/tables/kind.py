@@ -9,7 +9,7 @@ from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinErr
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import CHANGELOG_PART, Append, TargetVersions, Write, written
-from lakehouse.tables.creation import create
+from lakehouse.tables.creation import create, set_properties
 from lakehouse.tables.table import get
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
@@ -19,7 +19,6 @@ from pipelines.epochs.failing_rows import row_failed
 from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.tables.compute import compute_changes
 from pipelines.epochs.tables.gate import gate_tables, prefetch
-from pipelines.epochs.tables.load import describe_key
 from pipelines.epochs.tables.partial_backfill import plan_subset, subset_of
 from pipelines.epochs.tables.prepare import prepare, prepare_around
 from pipelines.epochs.tables.quick_verify import verify_quickly
@@ -89,14 +88,14 @@ class TablesKind(Kind[BoundJoin]):
 
     def create_targets(self, epoch: Epoch[BoundJoin]) -> Epoch[BoundJoin]:
         """
-        Create the changelog if the join keeps one and it does not exist; a load creates its tables itself.
+        Create the changelog if the join keeps one and it does not exist, and let the result say what its key is.
 
-        A backfill may be the first of a new statement: the result then says what its key is now.
+        A load creates its tables itself.
         """
         if isinstance(epoch.plan.route, InPlace):
             return epoch
-        if epoch.plan.strategy == "reconcile":
-            describe_key(self.workspace, epoch.bound)
+        if epoch.plan.properties:
+            set_properties(self.workspace.spark, epoch.bound.result, epoch.plan.properties)
         return replace(
             epoch, plan=replace(epoch.plan, writes=tuple(self._created(epoch, w) for w in epoch.plan.writes))
         )

@@ -21,7 +21,7 @@ from lakehouse.ledger.entries import ABANDONED, REJECTED_LOAD, Entry
 from lakehouse.publish.merge import append, committed_counts
 from lakehouse.publish.ownership import check_owner
 from lakehouse.publish.writes import CHANGELOG_PART, RESULT_PART, Append, TargetVersions
-from lakehouse.tables.creation import create, drop, set_properties
+from lakehouse.tables.creation import create, drop
 from lakehouse.tables.table import find, get, key_properties, read
 from lakehouse.values.checksums import Watched, has_checksum
 from lakehouse.values.recorded import Checksum
@@ -127,21 +127,12 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     return close(workspace, entry, watch)
 
 
-def _key_properties(bound: BoundJoin) -> dict[str, str]:
-    return key_properties(bound.join.key, may_be_absent=bound.join.has_absent_keys)
-
-
-def describe_key(workspace: Workspace, bound: BoundJoin) -> None:
-    """Write into the table properties of a result what its key is, as a load does, if they do not say it yet."""
-    table = find(workspace.engine, bound.result)
-    if table is not None and not _key_properties(bound).items() <= table.properties.items():
-        set_properties(workspace.spark, table, _key_properties(bound))
-
-
 def _write_rows(workspace: Workspace, bound: BoundJoin, entry: Entry) -> Watched | None:
     """Create the result and write all rows; return them if this call has written them, and no run before it."""
     engine = workspace.engine
-    create(workspace.spark, bound.result, bound.columns, bound.join.key, properties=_key_properties(bound))
+    key = bound.join.key
+    properties = key_properties(key, may_be_absent=bound.join.has_absent_keys)
+    create(workspace.spark, bound.result, bound.columns, key, properties=properties)
 
     def is_made() -> bool:
         made = check_owner(engine, get(engine, bound.result), 0, {entry.run_id})

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from lakehouse.errors.errors import FeedUnavailable, PastRowFailed, SchemaBroken
 from lakehouse.publish.writes import CHANGELOG_PART, RESULT_PART, Append, Merge
+from lakehouse.tables.table import Table, key_properties
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
@@ -69,7 +70,21 @@ def prepare(
         check_changelog(workspace, bound, found.beside, history, backfill=backfill)
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=backfill)
+        if plan.strategy == "reconcile":
+            plan = replace(plan, properties=_lacking_properties(bound, result))
     return Prepared(plan, history, bound)
+
+
+def _lacking_properties(bound: BoundJoin, result: Table) -> dict[str, str]:
+    """
+    Return the table properties about its key that a result lacks, as a load gives them.
+
+    Whether parts of the key may be null is not taken back: the rows of an earlier statement are in the result until
+    the epoch is published, and a gate may reject it.
+    """
+    may_be_absent = bound.join.has_absent_keys or result.says_nullable_key
+    properties = key_properties(bound.join.key, may_be_absent=may_be_absent)
+    return {} if properties.items() <= result.properties.items() else properties
 
 
 def prepare_around(

@@ -100,8 +100,7 @@ def _compared(workspace: Workspace, name: str, against: str, published: Publishe
         return _Compared(bound, address, get(workspace.engine, address).version, None)
     hint = f"run `lakejoin backfill --select {name}`, or compare a table as it is by `--against`"
     check_definition(name, bound.definition, last.definition, hint)
-    version = last.result.version
-    assert version is not None, "a committed epoch records the version of its result"
+    version = last.result.newest
     if published is not None:
         version = published.version
     elif history.open is None:
