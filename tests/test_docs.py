@@ -94,7 +94,7 @@ def defined(path: Path) -> set[str]:
 
 
 def test_every_module_and_function_that_a_page_of_code_names_exists() -> None:
-    """Of `epochs/driver.py:run_join` both parts, and the link leads to that module."""
+    """Of `epochs/run/driver.py:run_join` both parts, and the link leads to that module."""
     named = 0
     for page in (PIPELINES, EXPECTATIONS, LAKEHOUSE):
         folder = (ROOT / page).parent

@@ -38,7 +38,7 @@ from lakehouse.tables.feed import read_feed
 from lakehouse.tables.table import get
 from lakehouse.values.pruning import pruning
 from lakehouse.values.recorded import SourceVersions
-from pipelines.epochs.tables.reading import EpochSources
+from pipelines.epochs.sources.reading import EpochSources
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 

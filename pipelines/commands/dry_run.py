@@ -5,15 +5,13 @@ from collections.abc import Collection
 from typing import Any
 
 from lakehouse.errors.conditions import as_known, reading
-from lakehouse.publish.merge import OPERATIONS
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
-from pipelines.epochs.tables.partial_backfill import the_only_join
-from pipelines.epochs.tables.reconcile import check_sources, expected_rows
+from pipelines.epochs.views.partial_backfill import the_only_join
 from pipelines.plan.request import Backfill, Request
-from pipelines.plan.values import InPlace, Resume
+from pipelines.plan.values import Resume
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 
@@ -69,11 +67,8 @@ def _dry_run(workspace: Workspace, name: str, request: Request) -> JoinReport:
 
 
 def _counts(kind: Kind[Any], epoch: Epoch[Any]) -> dict[str, int]:
-    if isinstance(epoch.plan.route, InPlace):
-        counts = {"null_keys": check_sources(kind.workspace, epoch.bound), **dict.fromkeys(OPERATIONS.values(), 0)}
-        return {**counts, "inserted": expected_rows(kind.workspace, epoch.bound).count()}
     stage = kind.workspace.dry_run_stage(epoch.plan.join, epoch.plan.epoch, uuid.uuid4().hex)
     try:
-        return dict(kind.compute(epoch, stage).counts)
+        return kind.count(epoch, stage)
     finally:
         stage.delete()

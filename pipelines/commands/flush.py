@@ -5,7 +5,8 @@ from collections.abc import Collection
 from lakehouse.errors.errors import LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.run import run_in_order
-from pipelines.epochs.driver import run_join
+from pipelines.epochs.kinds import kind_of
+from pipelines.epochs.run.driver import run_join
 from pipelines.epochs.streams.source_progress import common_goal
 from pipelines.plan.request import Request
 from pipelines.report import JoinReport
@@ -43,10 +44,10 @@ def flush_joins(
     def flush(name: str) -> JoinReport:
         if statement_of(file, name).is_windowed:
             # New rows are processed first: after the flush they could no longer meet the buffered rows.
-            run_join(workspace, name, Request(goal=goal or None), progress)
-            return run_join(workspace, name, Request(flush=True), progress)
+            run_join(kind_of(workspace, name), Request(goal=goal or None), progress)
+            return run_join(kind_of(workspace, name), Request(flush=True), progress)
         if name in reading:
-            return run_join(workspace, name, Request(goal=goal or None), progress)
+            return run_join(kind_of(workspace, name), Request(goal=goal or None), progress)
         raise LakejoinError(
             name,
             "only joins of two streams buffer rows",

@@ -8,10 +8,10 @@ from lakehouse.errors.errors import FeedUnavailable, NotLoaded, SchemaBroken
 from pipelines.binding.bound import BoundJoin, notes_on
 from pipelines.binding.input_tables import NotYetRun
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.driver import NEXT
 from pipelines.epochs.epoch import Prepared
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
+from pipelines.epochs.run.driver import NEXT
 from pipelines.report import JoinReport, PlanReport
 from pipelines.spec import changelogs_of, reads
 

@@ -16,7 +16,6 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.version_ranges import VersionRange
 from pipelines.epochs.kind import Kind
-from pipelines.epochs.tables.kind import sides_of
 from pipelines.joins.before_images import Before, before_of, changes_of, logged_between
 from pipelines.spec import CHANGELOG_COLUMNS
 
@@ -46,13 +45,10 @@ class Part(NamedTuple):
 
 
 def suites(kind: Kind[Any], bound: BoundJoin) -> Iterator[TableSuite]:
-    """
-    List the published tables of a join, each with the suite of its kind and, for the result, those of the file.
-
-    """
+    """List the published tables of a join, each with the suite of its kind and, for the result, those of the file."""
     yield TableSuite(bound.result, [*kind.suite(bound), *kind.workspace.file.joins[bound.join.name].expectations])
     if bound.changelog is not None:
-        yield TableSuite(bound.changelog, _of_log(bound))
+        yield TableSuite(bound.changelog, _of_log(kind, bound))
 
 
 def whole_tables(kind: Kind[Any], bound: BoundJoin) -> Iterator[Part]:
@@ -73,7 +69,7 @@ def published_between(kind: Kind[Any], bound: BoundJoin, published: VersionRange
     workspace = kind.workspace
     declared = of_rows(workspace.file.joins[bound.join.name].expectations)
     if not kind.only_appends and published.after < published.to:
-        yield from _changes(workspace, bound, published, declared)
+        yield from _changes(kind, bound, published, declared)
     if not published.epochs:
         return
     first, last = published.epochs[0], published.epochs[-1]
@@ -85,10 +81,10 @@ def published_between(kind: Kind[Any], bound: BoundJoin, published: VersionRange
         before = before_of(_compared(bound) or (), [*bound.columns.fieldNames(), *CHANGELOG_COLUMNS])
         log = _newest(workspace, bound.changelog)
         rows = logged_between(log, (first, last), bound.join.key, bound.columns, before)
-        yield Part(bound.changelog, f"{bound.changelog.label}, {which}", rows, _of_log(bound, before))
+        yield Part(bound.changelog, f"{bound.changelog.label}, {which}", rows, _of_log(kind, bound, before))
 
 
-def _changes(workspace: Workspace, bound: BoundJoin, published: VersionRange, declared: Declared) -> Iterator[Part]:
+def _changes(kind: Kind[Any], bound: BoundJoin, published: VersionRange, declared: Declared) -> Iterator[Part]:
     """
     Return the changes of a result with a key, with the suite of its kind.
 
@@ -97,12 +93,12 @@ def _changes(workspace: Workspace, bound: BoundJoin, published: VersionRange, de
     names, key, values = bound.columns.fieldNames(), bound.join.key, _compared(bound)
     operation, version, _ = FEED_COLUMNS
     before = before_of([*key, *(values or ())], [*names, *FEED_COLUMNS])
-    feed = read_feed(workspace.spark, bound.result, published.after, published.to, names)
+    feed = read_feed(kind.workspace.spark, bound.result, published.after, published.to, names)
     changes = changes_of(feed, key, bound.columns, before)
     first = published.after + 1
     versions = f"version {first}" if first == published.to else f"versions {first} to {published.to}"
     compared = {} if values is None else before.values
-    suite = of_changes(sides_of(bound.join), compared, operation, version, before.known)
+    suite = of_changes(kind.sides(bound), compared, operation, version, before.known)
     yield Part(bound.result, f"{bound.result.label}, changes of {versions}", changes, suite)
     if declared:
         written = changes.where(f"{operation} <> 'delete'")
@@ -113,13 +109,13 @@ def _newest(workspace: Workspace, table: Address) -> DataFrame:
     return read(workspace.spark, table, get(workspace.engine, table).version)
 
 
-def _of_log(bound: BoundJoin, before: Before | None = None) -> Suite:
+def _of_log(kind: Kind[Any], bound: BoundJoin, before: Before | None = None) -> Suite:
     """Return the suite of a changelog: of the whole table, or of a range if the rows before it are given."""
     operation, position = CHANGELOG_COLUMNS[0], (CHANGELOG_COLUMNS[3], CHANGELOG_COLUMNS[2])
     is_strict = bound.semantics == "strict"
     values, known = (before.values, before.known) if before is not None else (None, "")
     return of_changelog(
-        sides_of(bound.join),
+        kind.sides(bound),
         _compared(bound) or (),
         operation,
         position,

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 from lakehouse.errors.conditions import as_known
 from lakehouse.errors.errors import CannotContinue, GateFailed, LedgerForgot
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.driver import run_join
-from pipelines.epochs.refused import record_refusal
+from pipelines.epochs.kinds import kind_of
+from pipelines.epochs.run.driver import run_join
+from pipelines.epochs.run.refused import record_refusal
 from pipelines.epochs.streams.source_progress import common_goal
-from pipelines.epochs.tables.partial_backfill import the_only_join
+from pipelines.epochs.views.partial_backfill import the_only_join
 from pipelines.plan.request import Backfill, Request
 from pipelines.plan.sharing import shared_reads
 from pipelines.report import JoinReport
@@ -51,7 +52,7 @@ def run_joins(
     goal = common_goal(workspace, names)
 
     def run(name: str) -> JoinReport:
-        return run_join(workspace, name, Request(backfill, goal=goal or None), progress)
+        return run_join(kind_of(workspace, name), Request(backfill, goal=goal or None), progress)
 
     def run_on(name: str) -> JoinReport:
         try:

@@ -1,8 +1,7 @@
 """
-What the kinds of join have in common, and where they differ: tables, look-ups, two streams, and KTables.
+What the kinds of join have in common, and where they differ: tables, pairs, look-ups, two streams, and KTables.
 
-`kinds.kind_of` alone chooses. The driver, the gate, publishing and recovery run what a kind returns, and ask no kind
-what it is. Loads in place and backfills in slices are for joins of tables; they stand beside the driver.
+`kinds.kind_of` alone chooses. What stands in `run` and `publish` runs what a kind returns, and asks no kind what it is.
 """
 
 from abc import ABC, abstractmethod
@@ -12,13 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic
 
 from expectations.gate import PrefetchedRows, Sources
-from expectations.suites import Suite
+from expectations.suites import Sides, Suite
 from expectations.validation import Verdict
 from lakehouse.errors.conditions import is_about_a_row, value_error
 from lakehouse.errors.errors import CannotContinue, LakejoinError, RowFailed
 from lakehouse.errors.remedies import OF_TABLES, Commands, Remedy
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
+from lakehouse.values.recorded import Checksum, Slice
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.comparison import Published
 from pipelines.epochs.epoch import B, Epoch, Prepared
@@ -26,6 +26,7 @@ from pipelines.plan.remedies import naming_commands
 from pipelines.plan.request import Request
 from pipelines.plan.values import Computed
 from pipelines.report import JoinReport
+from pipelines.report.progress import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,10 @@ class Kind(ABC, Generic[B]):
         """Return the expectations that every result of this kind meets."""
         return []
 
+    def sides(self, bound: B) -> Sides:
+        """Return the key of the rows of a result, as its expectations take it."""
+        raise NotImplementedError(f"rows of {type(self).__name__} have no key")
+
     @abstractmethod
     def create_targets(self, epoch: Epoch[B]) -> Epoch[B]:
         """Create the tables that the epoch writes and that do not exist; they are empty, so a crash is harmless."""
@@ -146,6 +151,54 @@ class Kind(ABC, Generic[B]):
         Raises:
             FeedUnavailable, SchemaBroken: A feed cannot be read; `conditions.reading`, which wraps this call, raises.
         """
+
+    def count(self, epoch: Epoch[B], stage: Stage) -> dict[str, int]:
+        """Count what an epoch would write; the stage is discarded."""
+        return dict(self.compute(epoch, stage).counts)
+
+    def load(self, epoch: Epoch[B], watch: Stopwatch) -> Entry:
+        """
+        Run an epoch that is planned in place, without a stage.
+
+        Returns:
+            The committed row.
+        """
+        raise NotImplementedError(f"{type(self).__name__} plans no epoch in place")
+
+    def resume_load(self, entry: Entry, watch: Stopwatch) -> Entry | None:
+        """
+        Finish an interrupted `load` from its row of the ledger.
+
+        Returns:
+            The committed row; None if the load was abandoned.
+        """
+        raise NotImplementedError(f"{type(self).__name__} plans no epoch in place")
+
+    def at_recorded(self, entry: Entry) -> B:
+        """
+        Bind the join again at the versions of an open backfill in slices.
+
+        Raises:
+            CannotContinue: The definition has changed, or a version is gone.
+        """
+        raise NotImplementedError(f"{type(self).__name__} plans no slices")
+
+    def check_whole(self, epoch: Epoch[B]) -> dict[str, int]:
+        """
+        Check whole sources and the result, before the first slice, for rows that cannot be compared.
+
+        Returns:
+            Counts for the ledger.
+        """
+        raise NotImplementedError(f"{type(self).__name__} plans no slices")
+
+    def compute_slice(self, epoch: Epoch[B], part: Slice, stage: Stage) -> Computed:
+        """Compute where one slice of the result differs from the sources into a stage."""
+        raise NotImplementedError(f"{type(self).__name__} plans no slices")
+
+    def checksum(self, bound: B, version: int) -> Checksum | None:
+        """Compute the checksum of a version of the result; None if results of this kind have none."""
+        return None
 
     def prefetch(self, epoch: Epoch[B]) -> Prefetched | None:
         """Read what the gate needs while the epoch is computed; None if the gate reads everything itself."""

@@ -6,9 +6,10 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.ktable.kind import KTableKind
 from pipelines.epochs.lookup.kind import LookupKind
+from pipelines.epochs.pairs.kind import PairsKind
 from pipelines.epochs.tables.kind import TablesKind
 from pipelines.epochs.window.kind import WindowKind
-from pipelines.spec import is_stream, statement_of
+from pipelines.spec import statement_of
 
 
 def kind_of(workspace: Workspace, name: str) -> Kind[Any]:
@@ -21,6 +22,7 @@ def kind_of(workspace: Workspace, name: str) -> Kind[Any]:
     """
     if name not in workspace.file.joins:
         return KTableKind(workspace, name)
-    if not is_stream(workspace.file, name):
-        return TablesKind(workspace, name)
-    return (WindowKind if statement_of(workspace.file, name).is_windowed else LookupKind)(workspace, name)
+    statement = statement_of(workspace.file, name)
+    if statement.reads_stream:
+        return (WindowKind if statement.is_windowed else LookupKind)(workspace, name)
+    return (TablesKind if statement.keys.pairing is None else PairsKind)(workspace, name)

@@ -39,12 +39,11 @@ def change_set_of_pairs(
         The result of `difference`, by the keys of both sides, of which those of an absent side are null; None if no row
         is touched.
     """
-    assert join.pairing is not None
     affected = affected_keys(join, sources, scope)
-    touched = {place: affected[place] for place in join.pairing.places if place in affected}
+    touched = {place: affected[place] for place in join.paired.places if place in affected}
     if not touched:
         return None
-    return _Pairs(join, join.pairing, types, sources, touched, scope).changes()
+    return _Pairs(join, join.paired, types, sources, touched, scope).changes()
 
 
 class _Pairs(Partners):

@@ -58,12 +58,11 @@ def changelog_of_pairs(
         those of an absent side are null), `old` and `new` (struct of the result's columns; null if absent). None if no
         row is touched.
     """
-    assert join.pairing is not None
     affected = affected_keys(join, commits, scope)
-    touched = {place: affected[place] for place in join.pairing.places if place in affected}
+    touched = {place: affected[place] for place in join.paired.places if place in affected}
     if not touched:
         return None
-    found = _Segments(join, join.pairing, types, commits, touched, scope).found()
+    found = _Segments(join, join.paired, types, commits, touched, scope).found()
     pieces = meaning_of_matched(with_look_ups(found, join, types, commits, scope), join)
     steps = _steps(pieces, columns, scope)
     # A position is one commit of one source, which is the cause of all that changes there.

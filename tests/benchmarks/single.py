@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from expectations.validation import Verdict
-from pipelines.epochs.tables.kind import TablesKind
+from pipelines.epochs.views.kind import ViewKind
 from tests.benchmarks import rivals
 from tests.benchmarks.commits import in_small_files, rewrite_each_file
 from tests.benchmarks.compare import account, medians, must_be_equal, pipeline_of, ratio
@@ -114,7 +114,7 @@ def overhead(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
 
 @contextmanager
 def _without_gate() -> Iterator[None]:
-    with patch.multiple(TablesKind, gate=lambda *_: Verdict(), prefetch=lambda *_: None):
+    with patch.multiple(ViewKind, gate=lambda *_: Verdict(), prefetch=lambda *_: None):
         yield
 
 

@@ -18,7 +18,7 @@ from lakehouse.publish.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.cli import main
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.publish import publishing_entry
+from pipelines.epochs.publish.publish import publishing_entry
 from pipelines.epochs.tables.kind import TablesKind
 from pipelines.plan.values import Computed
 from pipelines.report import report_schema

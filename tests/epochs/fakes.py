@@ -18,9 +18,10 @@ from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, Part, TargetVersions, Write
 from lakehouse.session.writing import write as observed
 from lakehouse.values.commit_identity import UNKNOWN
-from pipelines.epochs import numbering, publish, recovery
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched
+from pipelines.epochs.publish import publish
+from pipelines.epochs.run import numbering, recovery
 from pipelines.plan.decide import plan_open
 from pipelines.plan.request import Request
 from pipelines.plan.values import Computed, EpochPlan, Idle, Route, Staged, StreamInput

@@ -14,9 +14,9 @@ from lakehouse.ledger.entries import BROKEN, PUBLISHING
 from lakehouse.publish.writes import AppendInPlace
 from lakehouse.session import writing
 from lakehouse.values.recorded import Slice
-from pipelines.epochs import driver
-from pipelines.epochs.driver import NEXT, run_join
-from pipelines.epochs.slices import BackfillOpen
+from pipelines.epochs.run import driver
+from pipelines.epochs.run.driver import NEXT, run_join
+from pipelines.epochs.run.slices import BackfillOpen
 from pipelines.plan.remedies import OF_STREAMS
 from pipelines.plan.request import Backfill, Request
 from pipelines.plan.values import InPlace, Sliced
@@ -34,9 +34,7 @@ def workspace(tmp_path: Path) -> Iterator[FakeWorkspace]:
 
 
 def run(kind: FakeKind, request: Request = NEXT) -> JoinReport:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "kind_of", lambda *_: kind)
-        return run_join(kind.workspace, NAME, request)
+    return run_join(kind, request)
 
 
 class Killed(BaseException):
@@ -289,8 +287,8 @@ def test_the_route_of_the_plan_decides(
 ) -> None:
     run(FakeKind(workspace))
     entry, calls = workspace.ledger.rows[-1], []
-    for name in ("load", "backfill_in_slices"):
-        monkeypatch.setattr(driver, name, lambda *args, name=name: calls.append((name, args)) or entry)
+    for owner, name in ((FakeKind, "load"), (driver, "backfill_in_slices")):
+        monkeypatch.setattr(owner, name, lambda *args, name=name: calls.append((name, args)) or entry)
     report = run(FakeKind(workspace, news=2, route=route))
     ((name, args),) = calls
     assert name == called

@@ -12,7 +12,7 @@ from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
 from pipelines.commands.run import run_joins
-from pipelines.epochs.slices import BackfillOpen
+from pipelines.epochs.run.slices import BackfillOpen
 from pipelines.plan.request import Backfill, WrongOptions
 from pipelines.report import JoinReport
 from pipelines.report.progress import Progress, Sliced

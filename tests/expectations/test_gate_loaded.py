@@ -11,7 +11,7 @@ from expectations.gate import loaded
 from lakehouse import limits
 from lakehouse.errors.errors import GateFailed
 from pipelines import Pipeline
-from pipelines.epochs.tables import load
+from pipelines.epochs.views import load
 from tests.lake import KEYED, Lake, only
 
 MISSING, SURPLUS, DIFFERS = "has every row", "does not compute", "a row of the result equals"

@@ -26,7 +26,7 @@ from lakehouse.values.sqltext import quote
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import Scratch, via_driver_or_stage
+from pipelines.epochs.sources.scratch import Scratch, via_driver_or_stage
 from pipelines.joins.filter import differing
 from pipelines.joins.ktable import candidates, latest
 from pipelines.plan.values import Computed

@@ -24,12 +24,12 @@ from lakehouse.tables.table import read_rows
 from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.duplicate_keys import duplicates_in_changes, duplicates_in_table, refuse_keys
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.lookup.reading import StreamSources
-from pipelines.epochs.scratch import Scratch, via_driver_or_stage
+from pipelines.epochs.sources.duplicate_keys import duplicates_in_changes, duplicates_in_table, refuse_keys
+from pipelines.epochs.sources.reading import check_looked_up
+from pipelines.epochs.sources.scratch import Scratch, via_driver_or_stage
 from pipelines.epochs.streams.new_rows import NewRows
-from pipelines.epochs.tables.reading import check_looked_up
 from pipelines.joins.lookup import NULL_KEY, as_rows, emitted, look_up
 from pipelines.joins.meaning import PRESENT, without_unmatched
 from pipelines.joins.watermarks import as_number

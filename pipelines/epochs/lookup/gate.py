@@ -17,9 +17,9 @@ from lakehouse.values.sqltext import quote, text
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import Scratch
+from pipelines.epochs.sources.plain_inputs import inspect_maps, statement_of
+from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.plain_rows import plain_rows, position_of
-from pipelines.epochs.tables.gate import inspect_maps, statement_of
 from pipelines.plan.values import APPENDED, EpochPlan
 from pipelines.spec import STREAM_COLUMNS, Link
 from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION

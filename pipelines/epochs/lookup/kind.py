@@ -13,7 +13,7 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.lookup.compute import Lookups, compute_stream
 from pipelines.epochs.lookup.gate import gate_lookups
-from pipelines.epochs.scratch import Scratch
+from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.kind import StreamKind
 from pipelines.plan.request import Request
 from pipelines.plan.values import Computed

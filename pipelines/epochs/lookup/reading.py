@@ -11,9 +11,9 @@ from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import Scratch
+from pipelines.epochs.sources.commits import CommitSources, key_at
+from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.new_rows import as_time, refuse_untimed
-from pipelines.epochs.tables.commits import CommitSources, key_at
 from pipelines.joins.kernel import refers_to
 from pipelines.joins.lookup import whole
 from pipelines.joins.versions import timed, versions

@@ -17,9 +17,9 @@ from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.comparison import Published
 from pipelines.epochs.epoch import Epoch, Prepared
-from pipelines.epochs.failing_rows import row_failed
 from pipelines.epochs.kind import Kind, Prefetched
-from pipelines.epochs.scratch import Scratch
+from pipelines.epochs.sources.failing_rows import row_failed
+from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.load_clocks import clocks_of_load
 from pipelines.epochs.streams.prepare import create_targets, plan_flush, plan_reset, prepare_stream
 from pipelines.epochs.streams.replay import compute_replay, plan_replay

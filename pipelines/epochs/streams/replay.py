@@ -34,7 +34,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.comparison import Difference, add_up
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.preflight import check_columns, target_of
-from pipelines.epochs.scratch import Scratch
+from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.prepare import checked_state
 from pipelines.epochs.streams.source_progress import source_kind
 from pipelines.joins.difference import bag_difference

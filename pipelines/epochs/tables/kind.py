@@ -1,139 +1,68 @@
-"""Joins of tables: the result is always the join of its sources at the recorded versions."""
+"""Joins of tables: a row of the result has the key that some of its inputs share, and at most one row of each input."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
-from expectations.suites import Side, Sides, Suite, of_table
+from expectations.gate import gate_loaded
+from expectations.suites import Side, Sides
 from expectations.validation import Verdict
-from lakehouse import limits
-from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError, PastRowFailed, SchemaBroken
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
-from lakehouse.publish.writes import CHANGELOG_PART, Append, TargetVersions, Write, written
-from lakehouse.tables.creation import create, set_properties
-from lakehouse.tables.table import get
-from pipelines.binding.bind import bind_join
+from lakehouse.values.net_changes import null_key
 from pipelines.binding.bound import BoundJoin
-from pipelines.epochs.comparison import Published
-from pipelines.epochs.epoch import Epoch, Prepared
-from pipelines.epochs.failing_rows import row_failed
-from pipelines.epochs.kind import Kind, Prefetched
-from pipelines.epochs.tables.compute import compute_changes
+from pipelines.binding.workspace import Workspace
+from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.kind import Prefetched
+from pipelines.epochs.sources.commits import Commits
+from pipelines.epochs.sources.reading import EpochSources
+from pipelines.epochs.tables.changes import increment_of_tables
 from pipelines.epochs.tables.gate import gate_tables, prefetch
-from pipelines.epochs.tables.partial_backfill import plan_subset, subset_of
-from pipelines.epochs.tables.prepare import prepare, prepare_around
-from pipelines.epochs.tables.quick_verify import verify_quickly
-from pipelines.epochs.tables.reconcile import check_sources, compute_reconciliation
-from pipelines.epochs.tables.verify import verify_tables
-from pipelines.joins.changelog import changelog_schema
-from pipelines.plan.request import Backfill, Request
-from pipelines.plan.values import Computed, InPlace, Resume, Route, Sliced, Staged
-from pipelines.report import JoinReport
+from pipelines.epochs.views.gate import sources_of
+from pipelines.epochs.views.kind import ViewKind
+from pipelines.epochs.views.shape import Increment, Shape
 from pipelines.spec import ResolvedQuery
 
 
-@dataclass(frozen=True)
-class TablesKind(Kind[BoundJoin]):
-    """
-    A join of tables.
+class RowsByKey(Shape):
+    """A row for each key of the inputs that share the key of the result."""
 
-    Its first load is written in place; any other epoch stages a change set, which is merged into the result, and the
-    rows of its changelog. An epoch whose feeds cannot be read is computed in full, and stages what differs.
-    """
+    is_cut_by_key = True
 
-    def prepare(self, request: Request) -> Prepared[BoundJoin]:
-        """See `Kind.prepare`; a backfill reconciles the result, or the part of it that a condition selects."""
-        asked = request.backfill
-        if asked is not None and asked.remedy:
-            raise LakejoinError(
-                self.name,
-                f"`--{asked.remedy}` is for joins with a stream",
-                hint=f"run `lakejoin backfill --select {self.name}`: it reconciles the result with its sources",
-            )
-        prepared = prepare(self.workspace, self.name, backfill=asked is not None)
-        if isinstance(prepared.plan.route, Resume):
-            return prepared
-        if asked is not None and asked.where is not None:
-            prepared = plan_subset(self.workspace, prepared, asked.where)
-        plan = prepared.plan
-        if plan.result.is_new:
-            writes = tuple(Append(write.target, write.part) for write in plan.writes)
-            return replace(prepared, plan=replace(plan, route=InPlace(), writes=writes))
-        return prepared if asked is None else replace(prepared, plan=replace(plan, route=_route(prepared.epoch, asked)))
+    def increment(self, epoch: Epoch[BoundJoin], sources: EpochSources, commits: Commits | None) -> Increment | None:
+        """See `Shape.increment`."""
+        return increment_of_tables(epoch, sources, commits)
 
-    def prepare_around(self, epoch: Epoch[BoundJoin], request: Request, error: CannotContinue) -> Prepared[BoundJoin]:
-        """See `Kind.prepare_around`; an epoch whose feeds cannot be read is computed in full."""
-        if not isinstance(error, FeedUnavailable | SchemaBroken | PastRowFailed):
-            raise error
-        names_no_feed = error.where == self.name and not isinstance(error, PastRowFailed)
-        is_computing = self.workspace.ledger.of(self.name).open is None
-        if epoch.plan.strategy == "incremental" and names_no_feed and is_computing:
-            check_sources(self.workspace, epoch.bound)  # no feed is named: it may be a source itself
-        return prepare_around(self.workspace, epoch, error)
+    def keyless(self, join: ResolvedQuery) -> str:
+        """See `Shape.keyless`."""
+        return null_key(join.key, may_be_absent=join.has_absent_keys)
 
-    def row_failed(self, error: Exception) -> LakejoinError:
-        """See `Kind.row_failed`; the row is searched for in the sources as they are now."""
-        return row_failed(self.workspace, bind_join(self.workspace, self.name), error)
-
-    def verify(self, against: str = "", published: Published | None = None) -> JoinReport:
-        """See `Kind.verify`: the recorded versions joined once more, and the last rows of the changelog."""
-        return verify_tables(self.workspace, self.name, against, published)
-
-    def verify_quickly(self) -> JoinReport:
-        """See `Kind.verify_quickly`."""
-        return verify_quickly(self.workspace, self.name)
-
-    def suite(self, bound: BoundJoin) -> Suite:
-        """See `Kind.suite`."""
-        return of_table(sides_of(bound.join))
-
-    def create_targets(self, epoch: Epoch[BoundJoin]) -> Epoch[BoundJoin]:
-        """
-        Create the changelog if the join keeps one and it does not exist, and let the result say what its key is.
-
-        A load creates its tables itself.
-        """
-        if isinstance(epoch.plan.route, InPlace):
-            return epoch
-        if epoch.plan.properties:
-            set_properties(self.workspace.spark, epoch.bound.result, epoch.plan.properties)
-        return replace(
-            epoch, plan=replace(epoch.plan, writes=tuple(self._created(epoch, w) for w in epoch.plan.writes))
-        )
-
-    def _created(self, epoch: Epoch[BoundJoin], write: Write) -> Write:
-        if not write.target.is_new:
-            return write
-        assert write.part == CHANGELOG_PART
-        address, bound = write.target.address, epoch.bound
-        create(self.workspace.spark, address, changelog_schema(bound.columns), bound.join.key)
-        table = get(self.workspace.engine, address)
-        return written(write, TargetVersions(address, table.id, table.version))
-
-    def compute(self, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
-        """See `Kind.compute`."""
-        if epoch.plan.strategy == "incremental":
-            return compute_changes(self.workspace, epoch, stage)
-        return compute_reconciliation(self.workspace, epoch, stage, subset_of(self.workspace, epoch))
-
-    def prefetch(self, epoch: Epoch[BoundJoin]) -> Prefetched | None:
-        """See `Kind.prefetch`."""
-        return prefetch(self.workspace, epoch)
-
-    def gate(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry, prefetched: Prefetched | None) -> Verdict:
-        """See `Kind.gate`."""
-        return gate_tables(self.workspace, epoch, stage, entry, prefetched)
-
-
-def _route(epoch: Epoch[BoundJoin], asked: Backfill) -> Route:
-    """Choose the route of a backfill: as many slices as the user asked for, or as the size of the sources needs."""
-    number = asked.slices or 1 + sum(table.size for table in epoch.bound.sources) // limits.BYTES_PER_SLICE
-    return Sliced(number) if number > 1 else Staged()
-
-
-def sides_of(join: ResolvedQuery) -> Sides:
-    """Return the key of a result: that of both sides if a row may lack one of them, else as a whole."""
-    if join.pairing is None or not join.has_absent_keys:
+    def sides(self, join: ResolvedQuery) -> Sides:
+        """See `Shape.sides`: the key as a whole."""
         return (Side(join.key, may_have_nulls=join.has_absent_keys),)
-    absent = [join.inputs[place].may_be_absent for place in join.pairing.places]
-    (left, right), outer = join.keys_of_sides, join.pairing.outer
-    return Side(left, outer[1], absent[0]), Side(right, outer[0], absent[1])
+
+    def prefetch(self, workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched | None:
+        """See `Shape.prefetch`."""
+        return prefetch(workspace, epoch)
+
+    def gate(
+        self,
+        workspace: Workspace,
+        epoch: Epoch[BoundJoin],
+        stage: Stage,
+        entry: Entry,
+        prefetched: Prefetched | None,
+    ) -> Verdict:
+        """See `Shape.gate`."""
+        return gate_tables(workspace, epoch, stage, entry, prefetched)
+
+    def gate_loaded(self, workspace: Workspace, epoch: Epoch[BoundJoin], version: int, seed: str) -> Verdict:
+        """See `Shape.gate_loaded`."""
+        bound, sources = epoch.bound, sources_of(workspace, epoch)
+        return gate_loaded(workspace.spark, bound.result, version, bound.join.key, sources, seed)
+
+
+@dataclass(frozen=True)
+class TablesKind(ViewKind):
+    """A join of tables: two tables by their keys, a foreign key, or a star of both."""
+
+    shape: ClassVar[Shape] = RowsByKey()

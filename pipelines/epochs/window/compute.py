@@ -21,7 +21,7 @@ from lakehouse.values.sqltext import quote, struct
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import Scratch, via_driver_or_stage
+from pipelines.epochs.sources.scratch import Scratch, via_driver_or_stage
 from pipelines.epochs.window.ordered_rows import OrderedRows
 from pipelines.epochs.window.state import BufferedRows, put_state, read_buffered
 from pipelines.joins.expiry import OP, UNMATCHED, buffer_changes, peak_buffered, unmatched

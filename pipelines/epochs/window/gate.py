@@ -24,9 +24,9 @@ from lakehouse.values.sqltext import quote, struct
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.sources.plain_inputs import inspect_maps, statement_of
 from pipelines.epochs.streams.plain_rows import plain_rows, time_as_number
 from pipelines.epochs.streams.state_table import BOTH, KNOWN_COLUMNS, STATE_ROWS, state_schema
-from pipelines.epochs.tables.gate import inspect_maps, statement_of
 from pipelines.plan.values import EpochPlan
 from pipelines.spec import ROW_COLUMNS
 from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION

@@ -10,7 +10,7 @@ from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import Scratch
+from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.kind import StreamKind
 from pipelines.epochs.window.compute import Meetings, compute_windowed
 from pipelines.epochs.window.gate import gate_meetings

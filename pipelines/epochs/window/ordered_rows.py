@@ -21,7 +21,7 @@ from lakehouse.values.driver_rows import literal
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import Scratch
+from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.joins.pairs import LATE, NULL_KEY, judged, timed
 from pipelines.joins.row_id import both_sides, hashed, identified, identified_by_hash, together

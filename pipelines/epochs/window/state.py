@@ -20,7 +20,7 @@ from lakehouse.values.sqltext import quote, struct
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import Scratch
+from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.state_table import BOTH, STATE_ROWS, state_schema
 from pipelines.joins.expiry import KEEP, OP
 from pipelines.joins.pairs import EXPIRED, LATE, NOT_JOINABLE, NULL_KEY, as_buffered, judged, outer_sides

@@ -278,6 +278,20 @@ class ResolvedQuery:
     pairing: Pairing | None = None
 
     @property
+    def paired(self) -> Pairing:
+        """The two inputs whose rows match in any number; only for a join that has them."""
+        assert self.pairing is not None, f"{self.name} joins by keys"
+        return self.pairing
+
+    def may_have_nulls(self, place: int) -> bool:
+        """Return whether parts of the key of an input may be null; inputs that share a key are looked up by all."""
+        if place == len(self.inputs):  # the values of a pairing
+            return False
+        if self.pairing is None and place in self.members:
+            return self.has_absent_keys
+        return self.inputs[place].may_be_absent
+
+    @property
     def has_absent_keys(self) -> bool:
         """Whether parts of the key of a result row may be null: a side has no row, here or in an input."""
         is_outer = self.pairing is not None and any(self.pairing.outer)
@@ -308,8 +322,7 @@ class ResolvedQuery:
     @property
     def keys_of_sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """For a pairing the names of the key of its left and of its right input in the result."""
-        assert self.pairing is not None
-        first = len(self.inputs[self.pairing.left].key)
+        first = len(self.inputs[self.paired.left].key)
         return self.key[:first], self.key[first:]
 
     @property

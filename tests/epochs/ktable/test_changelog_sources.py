@@ -26,8 +26,9 @@ from lakehouse.values.driver_rows import TooLarge
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
-from pipelines.epochs import scratch
-from pipelines.epochs.driver import run_join
+from pipelines.epochs.kinds import kind_of
+from pipelines.epochs.run.driver import run_join
+from pipelines.epochs.sources import scratch
 from pipelines.report import JoinReport
 from tests.lake import Lake
 
@@ -535,7 +536,7 @@ def test_killed_at_every_write_of_the_ktable(landed: Lake, followed: Lake, tmp_p
 def run_source(lake: Lake) -> JoinReport:
     """Bring the KTable alone up to date."""
     loaded = Pipeline.load(lake.file)
-    return run_join(Workspace.open(lake.spark, loaded.file, loaded.folder), "orders_raw")
+    return run_join(kind_of(Workspace.open(lake.spark, loaded.file, loaded.folder), "orders_raw"))
 
 
 def _outcome(lake: Lake) -> dict[str, Any]:

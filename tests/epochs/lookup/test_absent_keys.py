@@ -18,7 +18,7 @@ from pipelines.commands.data_docs import validate_joins
 from pipelines.commands.version_ranges import read_range
 from pipelines.epochs.lookup import compute, reading
 from pipelines.epochs.lookup.reading import StreamSources
-from pipelines.epochs.tables import lookups
+from pipelines.epochs.sources import lookups
 from pipelines.plan.values import EpochPlan
 from pipelines.report import JoinReport
 from pipelines.spec import Link

@@ -11,8 +11,8 @@ from lakehouse import limits
 from lakehouse.errors.errors import AnotherRun, BrokenEpoch, GateFailed
 from lakehouse.publish.stage import Deferred
 from lakehouse.session import writing
-from pipelines.epochs import appends
 from pipelines.epochs.lookup.compute import Lookups
+from pipelines.epochs.publish import appends
 from tests.epochs.lookup import test_streams
 from tests.epochs.lookup.clicks import Clicks
 from tests.lake import only

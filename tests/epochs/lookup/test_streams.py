@@ -23,7 +23,7 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.cli import cli
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.lookup.kind import LookupKind
-from pipelines.epochs.scratch import Scratch
+from pipelines.epochs.sources.scratch import Scratch
 from tests.epochs.lookup.clicks import JOIN, SOURCES, START, Clicks, begin, commit_at
 from tests.lake import only
 

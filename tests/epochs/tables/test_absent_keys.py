@@ -15,9 +15,9 @@ from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins
 from pipelines.commands.version_ranges import read_range
-from pipelines.epochs.tables import reading
+from pipelines.epochs.sources import reading
 from pipelines.plan.values import EpochPlan
-from tests.epochs.tables.test_pairing import Pairs, changed
+from tests.epochs.pairs.test_pairing import Pairs, changed
 from tests.lake import Lake, only
 
 SOURCES = {"a": "aid", "b": "bid", "g": "gid", "f": "fid"}

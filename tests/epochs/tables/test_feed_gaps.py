@@ -14,7 +14,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview
 from pipelines.commands.status import status_of
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.tables import gate
+from pipelines.epochs.views import gate
 from pipelines.report import PlanReport
 from tests.lake import Lake, only
 

@@ -8,7 +8,7 @@ from lakehouse.errors.errors import DefinitionChanged, ForeignWriter, LakejoinEr
 from lakehouse.session import writing
 from pipelines import Pipeline
 from pipelines.cli import main
-from pipelines.epochs.tables.partial_backfill import BadCondition
+from pipelines.epochs.views.partial_backfill import BadCondition
 from tests.lake import JOIN, Lake, only
 
 FIRST = "SELECT l.k, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k"

@@ -18,8 +18,8 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.docs import write_docs
 from pipelines.commands.history import history_of
 from pipelines.commands.status import status_of
-from pipelines.epochs.tables import load
-from pipelines.epochs.tables.quick_verify import NoChecksum
+from pipelines.epochs.views import load
+from pipelines.epochs.views.quick_verify import NoChecksum
 from tests.lake import Lake, only
 
 COLUMNS = "k INT, v DOUBLE, m MAP<STRING, INT>"
@@ -220,6 +220,6 @@ def test_an_epoch_that_is_published_meanwhile_is_not_taken_for_a_fault(
         only(pipeline(lake).run(lake.spark))
         return Checksum(found.rows, found.xor + 1, found.sum)
 
-    monkeypatch.setattr("pipelines.epochs.tables.quick_verify.checksum_of", slowly)
+    monkeypatch.setattr("pipelines.epochs.views.quick_verify.checksum_of", slowly)
     with pytest.raises(AnotherRun):
         pipeline(lake).verify(lake.spark, quick=True)

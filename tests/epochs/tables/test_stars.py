@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from lakehouse import limits
 from lakehouse.errors.errors import DuplicateKey, PipelineFileError
 from pipelines import Pipeline
-from pipelines.epochs.tables.lookups import Found, LookUps
+from pipelines.epochs.sources.lookups import Found, LookUps
 from pipelines.plan.values import EpochPlan
 from tests.lake import KEYED, Lake, only
 

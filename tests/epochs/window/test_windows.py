@@ -21,7 +21,7 @@ from lakehouse.errors.errors import (
 )
 from lakehouse.session import session, writing
 from pipelines import Pipeline
-from pipelines.epochs import appends
+from pipelines.epochs.publish import appends
 from pipelines.epochs.window import ordered_rows
 from tests.epochs.lookup.clicks import commit_at
 from tests.joins.oracle import Bound, Oracle

@@ -8,6 +8,7 @@ cannot be finished, or if its stage is gone before anything was written.
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lakehouse.errors.conditions import first_line, is_of_spark
 from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, LakejoinError
@@ -20,23 +21,23 @@ from lakehouse.session.session import settings
 from lakehouse.tables.creation import restore
 from lakehouse.tables.table import commits_since, find
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.appends import fence_off
-from pipelines.epochs.open_epoch import another_run, is_open, is_still
-from pipelines.epochs.publish import publish
-from pipelines.epochs.tables.load import resume_load
+from pipelines.epochs.kind import Kind
+from pipelines.epochs.publish.appends import fence_off
+from pipelines.epochs.publish.open_epoch import another_run, is_open, is_still
+from pipelines.epochs.publish.publish import publish
 from pipelines.report.progress import Stopwatch
 
 log = logging.getLogger(__name__)
 
 
 def finish_open(
-    workspace: Workspace, history: JoinHistory, watch: Stopwatch, *, abandon_broken: bool, resets: bool = False
+    kind: Kind[Any], history: JoinHistory, watch: Stopwatch, *, abandon_broken: bool, resets: bool = False
 ) -> Entry | None:
     """
     Finish the open epoch from the ledger's row.
 
     Args:
-        workspace: Where to work.
+        kind: The kind of the join.
         history: The ledger's history of the join.
         watch: Times the steps.
         abandon_broken: Whether to abandon the epoch if it cannot be finished: a backfill follows.
@@ -49,12 +50,12 @@ def finish_open(
         CannotContinue: The epoch cannot be finished.
         AnotherRun: Another run finished it meanwhile.
     """
-    entry = history.open
+    workspace, entry = kind.workspace, history.open
     assert entry is not None
     try:
         if abandon_broken and (history.broken is not None or is_gone(workspace, entry)):
             raise BrokenEpoch(entry.join, "the epoch is broken, or a table of it is gone")
-        return _finish(workspace, entry, watch)
+        return _finish(kind, entry, watch)
     except AnotherRun:
         raise
     except Exception as error:  # an explicit backfill overrides any error
@@ -67,11 +68,12 @@ def finish_open(
     return None
 
 
-def _finish(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | None:
+def _finish(kind: Kind[Any], entry: Entry, watch: Stopwatch) -> Entry | None:
     """Finish an open epoch; return None if it was abandoned, because its rows are in no stage and in no table."""
+    workspace = kind.workspace
     refuse_elsewhere(workspace, entry)
     if entry.result.is_new:
-        return resume_load(workspace, entry, watch)
+        return kind.resume_load(entry, watch)
     if entry.is_in_place and not _has_written(workspace, entry) and fence_off(workspace, entry):
         abandon(workspace, entry, "its rows were in no stage, and nothing was written; the next epoch computes them")
         return None

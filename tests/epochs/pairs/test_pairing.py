@@ -18,7 +18,7 @@ from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins
 from pipelines.commands.version_ranges import read_range
-from pipelines.epochs.tables import load
+from pipelines.epochs.views import load
 from pipelines.joins import kernel, pairing, partners
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
@@ -498,7 +498,7 @@ def test_the_gate_of_a_load_finds_a_wrong_row(loaded: Pairs, tmp_path: Path, mon
         return rows.where("NOT (aid = 52 AND bid = 60)")
 
     rows_in_key_order = load.rows_in_key_order
-    monkeypatch.setattr(load, "rows_in_key_order", lambda *given: wrong(rows_in_key_order(*given)))
+    monkeypatch.setattr(load, "rows_in_key_order", lambda *given, **how: wrong(rows_in_key_order(*given, **how)))
     with pytest.raises(GateFailed, match="every row that the join computes"):
         lake.joins(joins).run(lake.spark)
     assert not lake.is_there("again")

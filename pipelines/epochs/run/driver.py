@@ -20,15 +20,12 @@ from lakehouse.errors.remedies import Remedy
 from lakehouse.ledger.entries import Entry
 from lakehouse.session.session import INTERPRETED, settings
 from pipelines.binding.bound import notes_on
-from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind
-from pipelines.epochs.kinds import kind_of
-from pipelines.epochs.numbering import unused_number
-from pipelines.epochs.recovery import finish_open
-from pipelines.epochs.run_epoch import report_on, run_epoch
-from pipelines.epochs.slices import backfill_in_slices, refuse_open, resume_slices
-from pipelines.epochs.tables.load import load
+from pipelines.epochs.run.numbering import unused_number
+from pipelines.epochs.run.recovery import finish_open
+from pipelines.epochs.run.run_epoch import report_on, run_epoch
+from pipelines.epochs.run.slices import backfill_in_slices, refuse_open, resume_slices
 from pipelines.plan.request import Request
 from pipelines.plan.values import EpochPlan, Idle, InPlace, Resume, Sliced, Staged
 from pipelines.report import JoinReport, joined_reports
@@ -40,28 +37,26 @@ NEXT = Request()
 """The request of a run that goes on from the last epoch."""
 
 
-def run_join(workspace: Workspace, name: str, request: Request = NEXT, progress: Progress = SILENT) -> JoinReport:
+def run_join(kind: Kind[Any], request: Request = NEXT, progress: Progress = SILENT) -> JoinReport:
     """
     Update one join, or the KTable of a changelog source, from its sources; finish an open epoch first.
 
     Args:
-        workspace: Where to work.
-        name: The join, or the changelog source.
+        kind: The join, or the changelog source.
         request: What is asked for.
         progress: Notified of epochs and steps that begin.
 
     Raises:
         LakejoinError: A subclass names what stopped the run; nothing is half applied.
     """
-    kind = kind_of(workspace, name)
     with kind.explaining_errors():
-        watch = Stopwatch(lambda step: progress.step(name, step))
+        watch = Stopwatch(lambda step: progress.step(kind.name, step))
         prepared, finished = _finish_open_and_prepare(kind, request, watch, progress)
         if isinstance(prepared.plan.route, Idle) or (finished is not None and finished.slices):
             return _nothing_more(prepared, finished, watch)
         if isinstance(prepared.plan.route, Resume):
             raise AnotherRun(
-                name,
+                kind.name,
                 f"another run began epoch {prepared.plan.epoch} meanwhile",
                 hint=Remedy("let that run finish, then repeat the command"),
             )
@@ -92,7 +87,7 @@ def _finish_open_and_prepare(
             return prepared, finished
     else:
         abandons = request.is_whole
-        finished = finish_open(kind.workspace, history, watch, abandon_broken=abandons, resets=request.resets)
+        finished = finish_open(kind, history, watch, abandon_broken=abandons, resets=request.resets)
     return _prepare(kind, request, watch), finished
 
 
@@ -165,7 +160,7 @@ def _run(kind: Kind[Any], epoch: Epoch[Any], request: Request, watch: Stopwatch,
 def _by_route(kind: Kind[Any], epoch: Epoch[Any], watch: Stopwatch, progress: Progress) -> JoinReport:
     match epoch.plan.route:
         case InPlace():
-            entry = load(kind.workspace, epoch, watch)
+            entry = kind.load(epoch, watch)
         case Sliced(number):
             entry = backfill_in_slices(kind, epoch, number, watch, progress)
         case _:

@@ -10,9 +10,9 @@ from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import Merge
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.declared_gate import gate_of_yours
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.kind import Kind, Prefetched
+from pipelines.epochs.publish.declared_gate import gate_of_yours
 
 OF_YOURS = "correct the sources and run again, correct the `expectations` of the join, or set `on_failed_gate: warn`"
 """The hint for findings of the expectations that the pipeline file declares."""

@@ -17,14 +17,15 @@ from lakehouse.publish.writes import TargetVersions
 from lakehouse.tables.table import Table, read, read_rows
 from lakehouse.values.checksums import NEW_HASH, Compared, checksum_of, compare_checksums, has_checksum, row_hash
 from lakehouse.values.compare import is_collated
-from lakehouse.values.net_changes import null_key, wrong_key
+from lakehouse.values.net_changes import null_key
 from lakehouse.values.recorded import Checksum
 from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.duplicate_keys import EXAMPLES, Duplicate, duplicates_in_table, listed, refuse_keys
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.tables.compute import computed, in_order, put_changes
+from pipelines.epochs.sources.duplicate_keys import EXAMPLES, Duplicate, duplicates_in_table, listed, refuse_keys
+from pipelines.epochs.views.compute import computed, in_order, put_changes
+from pipelines.epochs.views.shape import Shape
 from pipelines.joins.changelog import missing_rows
 from pipelines.joins.filter import Subset, differing
 from pipelines.joins.hashed import hashed_meaning, hashed_rows
@@ -34,7 +35,7 @@ from pipelines.spec import Input
 
 
 def compute_reconciliation(
-    workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, subset: Subset | None = None
+    workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, shape: Shape, subset: Subset | None = None
 ) -> Computed:
     """
     Compute where the result differs from the meaning at the pinned versions, into the stage's part `result`.
@@ -43,6 +44,7 @@ def compute_reconciliation(
         workspace: Where to work.
         epoch: The epoch.
         stage: The stage to write to.
+        shape: What a row of the result is.
         subset: The part of the result to reconcile; all of it if None.
 
     Returns:
@@ -52,12 +54,12 @@ def compute_reconciliation(
     Raises:
         DuplicateKey: A source, or the result, holds a key twice, or the result holds rows without a key.
     """
-    counts = check_whole(workspace, epoch)
+    counts = check_whole(workspace, epoch, shape)
     found = compute_differences(workspace, epoch, stage, subset)
     return replace(found, counts={**counts, **found.counts})
 
 
-def check_whole(workspace: Workspace, epoch: Epoch[BoundJoin]) -> dict[str, int]:
+def check_whole(workspace: Workspace, epoch: Epoch[BoundJoin], shape: Shape) -> dict[str, int]:
     """
     Check whole sources and the result for rows that cannot be compared.
 
@@ -69,7 +71,7 @@ def check_whole(workspace: Workspace, epoch: Epoch[BoundJoin]) -> dict[str, int]
     """
     bound, plan = epoch.bound, epoch.plan
     counts = {"null_keys": check_sources(workspace, bound)}
-    _refuse_keyless(bound, read(workspace.spark, bound.result, plan.result.base_version))
+    _refuse_keyless(bound, read(workspace.spark, bound.result, plan.result.base_version), shape)
     return counts
 
 
@@ -241,14 +243,9 @@ def _find_unusable(workspace: Workspace, join: str, table: Table, item: Input) -
         return number, duplicates_in_table(rows, key, may_be_absent=absent)
 
 
-def _refuse_keyless(bound: BoundJoin, held: DataFrame) -> None:
+def _refuse_keyless(bound: BoundJoin, held: DataFrame, shape: Shape) -> None:
     join = bound.join
-    keyless = null_key(join.key, may_be_absent=join.has_absent_keys)
-    if join.pairing is not None:
-        absent = [join.inputs[place].may_be_absent for place in join.pairing.places]
-        sides = [[quote(name) for name in names] for names in join.keys_of_sides]
-        keyless = wrong_key(sides, absent) if join.has_absent_keys else keyless
-    number = held.where(keyless).count()
+    number = held.where(shape.keyless(join)).count()
     if number:
         raise DuplicateKey(
             bound.result.label,

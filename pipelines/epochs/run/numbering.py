@@ -12,7 +12,7 @@ from lakehouse.publish.merge import VERSIONS_PER_EPOCH
 from lakehouse.tables.transactions import last_transaction
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Prepared
-from pipelines.epochs.open_epoch import application
+from pipelines.epochs.publish.open_epoch import application
 
 
 def unused_number(workspace: Workspace, prepared: Prepared[Any]) -> Prepared[Any]:

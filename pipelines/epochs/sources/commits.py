@@ -16,8 +16,8 @@ from pipelines.binding.ktable import bind_ktable
 from pipelines.binding.shared_feeds import Rows
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import Scratch
-from pipelines.epochs.tables.reading import EpochSources
+from pipelines.epochs.sources.reading import EpochSources
+from pipelines.epochs.sources.scratch import Scratch
 from pipelines.joins.changelog import logged_changes
 from pipelines.joins.ktable import accepted, candidates
 from pipelines.joins.versions import placed, positions

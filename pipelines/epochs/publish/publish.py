@@ -20,9 +20,9 @@ from lakehouse.values.recorded import SourceVersions
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.appends import append_in_place, append_staged
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.open_epoch import broken, fence_of, is_open, is_still, run_write
+from pipelines.epochs.publish.appends import append_in_place, append_staged
+from pipelines.epochs.publish.open_epoch import broken, fence_of, is_open, is_still, run_write
 from pipelines.plan.values import Computed
 from pipelines.report.progress import Stopwatch
 

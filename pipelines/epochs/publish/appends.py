@@ -16,7 +16,7 @@ from lakehouse.session.session import settings, small_query_settings
 from lakehouse.tables.commits import Commit
 from lakehouse.tables.table import Table, read, refresh
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.open_epoch import another_run, broken, fence_of, is_open, is_still, run_write
+from pipelines.epochs.publish.open_epoch import another_run, broken, fence_of, is_open, is_still, run_write
 
 
 def append_rows(

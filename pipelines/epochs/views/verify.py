@@ -19,7 +19,7 @@ from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.comparison import Published, Total, compare
 from pipelines.epochs.preflight import check_columns
-from pipelines.epochs.tables.reconcile import compare_with_join, expected_rows
+from pipelines.epochs.views.reconcile import compare_with_join, expected_rows
 from pipelines.joins.changelog import last_rows
 from pipelines.joins.difference import bag_difference
 from pipelines.plan.checks import check_definition

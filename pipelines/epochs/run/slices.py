@@ -23,21 +23,16 @@ from lakehouse.publish.writes import Append, Merge, TargetVersions, Write, merge
 from lakehouse.tables.commits import Commit
 from lakehouse.tables.table import Table, read
 from lakehouse.values.slices import slices_of
-from pipelines.binding.bind import bind_join
-from pipelines.binding.bound import BoundJoin, at_recorded
+from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.gate import gated
 from pipelines.epochs.kind import Kind
-from pipelines.epochs.open_epoch import is_still
-from pipelines.epochs.publish import close, publishing_entry, write_staged
-from pipelines.epochs.recovery import is_gone, refuse_elsewhere
-from pipelines.epochs.tables.partial_backfill import subset_of
-from pipelines.epochs.tables.reconcile import check_whole, checksum_at, compute_differences
-from pipelines.plan.checks import check_definition
+from pipelines.epochs.publish.open_epoch import is_still
+from pipelines.epochs.publish.publish import close, publishing_entry, write_staged
+from pipelines.epochs.run.gate import gated
+from pipelines.epochs.run.recovery import is_gone, refuse_elsewhere
 from pipelines.plan.values import Computed, EpochPlan, SourceRange
 from pipelines.report.progress import Progress, Sliced, Stopwatch
-from pipelines.spec import Condition
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +67,7 @@ def backfill_in_slices(
     """
     workspace, bound, plan = kind.workspace, epoch.bound, epoch.plan
     with watch.step("check"), reading(plan.join):
-        counts = check_whole(workspace, epoch)
+        counts = kind.check_whole(epoch)
         held = read(workspace.spark, bound.result, plan.result.base_version)
         slices = slices_of(held.where(plan.where) if plan.where else held, bound.join.key, number)
     slices = tuple(replace(part, where=plan.where) for part in slices)
@@ -102,9 +97,7 @@ def resume_slices(kind: Kind[BoundJoin], history: JoinHistory, watch: Stopwatch,
             raise BrokenEpoch(entry.join, "a table of it was dropped")
         refuse_elsewhere(workspace, entry)
         with reading(entry.join):
-            bound = bind_join(workspace, entry.join)
-            check_definition(entry.join, bound.definition, entry.definition, "")
-            bound, done = at_recorded(bound, entry.sources), workspace.ledger.slices_done(entry)
+            bound, done = kind.at_recorded(entry), workspace.ledger.slices_done(entry)
         return _write_slices(kind, bound, entry, done, watch, progress)
     except CannotContinue as error:
         why = error.problem
@@ -136,7 +129,8 @@ def _write_slices(
         writes = [_written(kind.workspace, entry, write) for write in entry.writes]
     changed, counts = writes[-1], dict(entry.counts)
     with watch.step("checksum"):
-        checksum = checksum_at(kind.workspace, bound, changed.target.version)
+        assert changed.target.version is not None, "the version of a written result is known"
+        checksum = kind.checksum(bound, changed.target.version)
     if isinstance(changed, Merge):
         counts |= {"inserted": changed.inserted, "updated": changed.updated, "deleted": changed.deleted}
     counts |= {write.part: write.rows for write in writes[:-1]}
@@ -149,11 +143,10 @@ def _write_slice(kind: Kind[BoundJoin], bound: BoundJoin, entry: Entry, number: 
     name, workspace = entry.join, kind.workspace
     part = entry.slices[number]
     epoch = Epoch(bound, _plan(entry, [_own(workspace, entry, target)[0] for target in entry.targets], part.where))
-    subset = subset_of(workspace, epoch, Condition(part.condition, bound.join.key))
     stage = workspace.stage(name, entry.epoch, f"{entry.run_id}-{number}-{uuid.uuid4().hex[:8]}")
     try:
         with watch.step("compute"), reading(name):
-            computed = compute_differences(workspace, epoch, stage, subset, is_begun=True)
+            computed = kind.compute_slice(epoch, part, stage)
         staged = replace(publishing_entry(epoch, entry.run_id, stage.path, computed), slice=number)
         with watch.step("gate"):
             verdict, warned, hint = gated(kind, epoch, stage, staged)

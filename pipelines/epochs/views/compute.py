@@ -1,5 +1,5 @@
 """
-Compute one epoch of a table join into its stage.
+Compute one incremental epoch of a view into its stage.
 
     feeds ─► net changes ─► touched keys ─► look-up ─► images ─► change set
               changes_…       touched, …    wanted_…             stage: result
@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from lakehouse.publish.merge import OPERATIONS, STAGED_COUNTS
 from lakehouse.publish.stage import Stage
@@ -23,21 +22,16 @@ from lakehouse.values.recorded import Checksum
 from lakehouse.values.sqltext import row_struct
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.duplicate_keys import REMOVE, duplicates_in_changes, refuse_keys
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import Scratch, via_driver_or_stage
-from pipelines.epochs.tables.commits import Commits, CommitSources
-from pipelines.epochs.tables.reading import EpochSources, check_looked_up
-from pipelines.joins.changelog import changelog_rows
-from pipelines.joins.emission_rules import emitted
-from pipelines.joins.kernel import change_set, touched_keys
-from pipelines.joins.pairing import change_set_of_pairs
-from pipelines.joins.segments import changelog_of_pairs
-from pipelines.joins.timeline import timeline
+from pipelines.epochs.sources.commits import CommitSources
+from pipelines.epochs.sources.duplicate_keys import REMOVE, duplicates_in_changes, refuse_keys
+from pipelines.epochs.sources.reading import EpochSources, check_looked_up
+from pipelines.epochs.sources.scratch import Scratch, via_driver_or_stage
+from pipelines.epochs.views.shape import Shape
 from pipelines.plan.values import Computed, EpochPlan
 
 
-def compute_changes(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage) -> Computed:
+def compute_changes(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, shape: Shape) -> Computed:
     """
     Compute an incremental epoch from the change feeds into the stage's part `result`, its changelog into `changelog`.
 
@@ -51,7 +45,7 @@ def compute_changes(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage)
         FeedUnavailable, SchemaBroken: A feed cannot be read; `conditions.reading`, which wraps this call, raises them.
     """
     size = sum(table.size for table in epoch.bound.sources)
-    return via_driver_or_stage(workspace, epoch.plan, size, stage, partial(_compute, workspace, epoch))
+    return via_driver_or_stage(workspace, epoch.plan, size, stage, partial(_compute, workspace, epoch, shape))
 
 
 def writes_of_tables(plan: EpochPlan, counts: Mapping[str, int]) -> tuple[Write, ...]:
@@ -96,11 +90,11 @@ def computed(plan: EpochPlan, counts: Mapping[str, int], before: Checksum | None
     return Computed(reported, writes_of_tables(plan, reported), checksum=after)
 
 
-def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> Computed:
-    return computed(epoch.plan, _counts(workspace, epoch, scratch), epoch.plan.checksum)
+def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], shape: Shape, scratch: Scratch) -> Computed:
+    return computed(epoch.plan, _counts(workspace, epoch, shape, scratch), epoch.plan.checksum)
 
 
-def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> dict[str, int]:
+def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], shape: Shape, scratch: Scratch) -> dict[str, int]:
     """Compute an epoch into its stage; return its counts, and how it moves the checksum of the result."""
     bound, plan = epoch.bound, epoch.plan
     kind = EpochSources if bound.changelog is None else CommitSources
@@ -118,60 +112,22 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> 
         commits = sources.in_order_of_time()
         if commits is None:
             return none
-    if bound.join.pairing is not None:
-        return {**none, **_pairs(bound, plan, sources, commits, scratch)}
-    touched = touched_keys(bound.join, commits or sources)
-    number = 0 if touched is None else sources.pruning(touched, bound.join.members[0]).keys
-    if touched is None or number == 0:
+    found = shape.increment(epoch, sources, commits)
+    if found is None:
         return none
-    result = in_order(bound, change_set(bound.join, bound.types, sources, touched))
-    changelog = None if commits is None else _changelog(bound, plan, commits, touched)
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        checked = executor.submit(check_looked_up, bound, sources)
-        stage, few = scratch.stage, scratch.via_driver
-        staged = put_changes(stage, bound, result, STAGED_COUNTS, via_driver=few)
-        if changelog is not None:
-            staged |= stage.put("changelog", changelog, {"changelog": "count(1)"}, via_driver=few)
-        looked_up = checked.result()
-    counts = sources.counts
-    counts["looked_up"] += looked_up
-    counts["touched"] = touched.count() if number is None else number
-    changed = sum(staged[name] for name in OPERATIONS.values())
-    return {**counts, **staged, "unchanged": counts["touched"] - changed}
-
-
-def _pairs(
-    bound: BoundJoin, plan: EpochPlan, sources: EpochSources, commits: Commits | None, scratch: Scratch
-) -> dict[str, int]:
-    """Compute the changed pairs of an epoch into its stage; return their counts, of which touched has all of them."""
-    changes, logged = change_set_of_pairs(bound.join, bound.types, sources), None
-    if commits is not None:
-        logged = changelog_of_pairs(bound.join, bound.types, commits, commits.order, bound.columns)
-    if changes is None and logged is None:
-        return {}
     staged: dict[str, int] = {}
     with ThreadPoolExecutor(max_workers=1) as executor:
         checked = executor.submit(check_looked_up, bound, sources)
         stage, few = scratch.stage, scratch.via_driver
-        if changes is not None:
-            staged |= put_changes(stage, bound, in_order(bound, changes), STAGED_COUNTS, via_driver=few)
-        if logged is not None:
-            # A tombstone precedes the upserts of other keys at its position, so that no row stands beside its match.
-            rows = changelog_rows(logged, bound.join.key, bound.columns, plan.epoch).orderBy("_position", "_op")
-            staged |= stage.put("changelog", rows, {"changelog": "count(1)"}, via_driver=few)
+        if found.changes is not None:
+            staged |= put_changes(stage, bound, in_order(bound, found.changes), STAGED_COUNTS, via_driver=few)
+        if found.logged is not None:
+            staged |= stage.put("changelog", found.logged, {"changelog": "count(1)"}, via_driver=few)
         looked_up = checked.result()
-    counts = sources.counts
-    changed = sum(staged.get(name, 0) for name in OPERATIONS.values())
-    return {**counts, **staged, "looked_up": counts["looked_up"] + looked_up, "touched": changed, "unchanged": 0}
-
-
-def _changelog(bound: BoundJoin, plan: EpochPlan, commits: Commits, touched: DataFrame) -> DataFrame:
-    """Return the epoch's rows of the changelog, in order."""
-    pieces = timeline(bound.join, bound.types, commits, touched)
-    rows = emitted(pieces, bound.join, bound.columns, bound.semantics)
-    at = commits.order.select(F.col("position").alias("at_position"), "at")
-    timed = rows.join(at, on=F.expr("position = at_position"), how="inner")
-    return changelog_rows(timed, bound.join.key, bound.columns, plan.epoch).orderBy("_position")
+    changed, counts = sum(staged.get(name, 0) for name in OPERATIONS.values()), sources.counts
+    counts["looked_up"] += looked_up
+    touched = changed if found.touched is None else found.touched()
+    return {**none, **counts, **staged, "touched": touched, "unchanged": touched - changed}
 
 
 def in_order(bound: BoundJoin, changes: DataFrame, *, keep_copies: bool = False) -> DataFrame:

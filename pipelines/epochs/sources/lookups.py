@@ -137,18 +137,10 @@ class LookUps:
         """
         known = self._prunings.get(id(keys))
         if known is None:
-            covering = null_safe_pruning if self._may_have_nulls(place) else pruning
+            has_nulls = place is not None and self._bound.join.may_have_nulls(place)
+            covering = null_safe_pruning if has_nulls else pruning
             known = self._prunings[id(keys)] = (keys, covering(keys.select("key")))
         return known[1]
-
-    def _may_have_nulls(self, place: int | None) -> bool:
-        """Return whether parts of the keys of an input may be null; inputs that share a key are looked up by all."""
-        join = self._bound.join
-        if place is None or place == len(join.inputs):  # the values of a pairing
-            return False
-        if join.pairing is None and place in join.members:
-            return join.has_absent_keys
-        return join.inputs[place].may_be_absent
 
     def is_read_whole(self, place: int) -> bool:
         """

@@ -18,10 +18,10 @@ from lakehouse.values.pruning import Pruning
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.shared_feeds import Rows
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.duplicate_keys import EXAMPLES, Duplicate, refuse_keys
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.scratch import Scratch
-from pipelines.epochs.tables.lookups import LookUps
+from pipelines.epochs.sources.duplicate_keys import EXAMPLES, Duplicate, refuse_keys
+from pipelines.epochs.sources.lookups import LookUps
+from pipelines.epochs.sources.scratch import Scratch
 from pipelines.spec import Input, Link
 
 

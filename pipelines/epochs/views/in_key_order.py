@@ -14,7 +14,7 @@ from lakehouse.values.net_changes import key_struct, null_key
 from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.tables.reconcile import expected_rows, whole_inputs
+from pipelines.epochs.views.reconcile import expected_rows, whole_inputs
 from pipelines.joins.meaning import meaning
 from pipelines.spec.statement.added_columns import PREFIX
 
@@ -22,17 +22,22 @@ RANGE = f"{PREFIX}range"
 """The working column of the number of the range that contains the key."""
 
 
-def rows_in_key_order(workspace: Workspace, bound: BoundJoin) -> DataFrame:
+def rows_in_key_order(workspace: Workspace, bound: BoundJoin, *, is_cut: bool) -> DataFrame:
     """
     Return the meaning of a join at the pinned versions, one partition for each range of the key, sorted within it.
 
     Two tables that are joined on their keys are cut into ranges before they are joined: each goes through one exchange,
     and the result through none. So is a table with outer look-ups in tables that are small enough to be broadcast. The
     rows of any other join are exchanged once more after it.
+
+    Args:
+        workspace: Where the sources are.
+        bound: The join.
+        is_cut: Whether the sources may be cut by the key of the result.
     """
     files = 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_FILE
     keys = [F.col(quote(name)) for name in bound.join.key]
-    bounds = _bounds(workspace, bound, files) if 1 < files <= limits.LOAD_RANGES else None
+    bounds = _bounds(workspace, bound, files) if is_cut and 1 < files <= limits.LOAD_RANGES else None
     if not bounds:
         return expected_rows(workspace, bound).repartitionByRange(files, *keys).sortWithinPartitions(*keys)
     columns = [F.col(quote(name)) for name in bound.columns.fieldNames()]
@@ -53,8 +58,7 @@ def rows_in_key_order(workspace: Workspace, bound: BoundJoin) -> DataFrame:
 def _bounds(workspace: Workspace, bound: BoundJoin, number: int) -> list[str] | None:
     """Return the bounds between ranges of the result's key, if its rows can be cut by literals."""
     join = bound.join
-    has_order = join.pairing is None and not join.has_absent_keys  # a key with a null is in no range
-    if not has_order or not hasattr(DataFrame, "repartitionById"):  # Spark 4.1
+    if join.has_absent_keys or not hasattr(DataFrame, "repartitionById"):  # a key with a null is in no range; Spark 4.1
         return None
     keys, whole = [], 0
     for place in join.members:

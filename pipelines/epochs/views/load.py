@@ -13,7 +13,6 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from expectations.gate import gate_loaded, gate_loaded_pairs
 from expectations.validation import Verdict, import_in_background
 from lakehouse.errors.conditions import is_about_a_row, reading, value_error
 from lakehouse.errors.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
@@ -28,14 +27,14 @@ from lakehouse.values.recorded import Checksum
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.appends import append_rows
-from pipelines.epochs.declared_gate import gate_of_yours
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.open_epoch import fence_of
-from pipelines.epochs.publish import close, publishing_entry
-from pipelines.epochs.tables.gate import paired_of, sources_of
-from pipelines.epochs.tables.in_key_order import rows_in_key_order
-from pipelines.epochs.tables.reconcile import changelog_before, check_sources, checksum_at
+from pipelines.epochs.publish.appends import append_rows
+from pipelines.epochs.publish.declared_gate import gate_of_yours
+from pipelines.epochs.publish.open_epoch import fence_of
+from pipelines.epochs.publish.publish import close, publishing_entry
+from pipelines.epochs.views.in_key_order import rows_in_key_order
+from pipelines.epochs.views.reconcile import changelog_before, check_sources, checksum_at
+from pipelines.epochs.views.shape import Shape
 from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.plan.values import Computed, EpochPlan, SourceRange
 from pipelines.report.progress import Stopwatch
@@ -43,7 +42,7 @@ from pipelines.report.progress import Stopwatch
 log = logging.getLogger(__name__)
 
 
-def load(workspace: Workspace, epoch: Epoch[BoundJoin], watch: Stopwatch) -> Entry:
+def load(workspace: Workspace, epoch: Epoch[BoundJoin], shape: Shape, watch: Stopwatch) -> Entry:
     """
     Load a result that does not exist yet.
 
@@ -62,16 +61,16 @@ def load(workspace: Workspace, epoch: Epoch[BoundJoin], watch: Stopwatch) -> Ent
     entry = publishing_entry(epoch, uuid.uuid4().hex, "", Computed(counts, plan.writes))
     with watch.step("ledger"):
         workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
-    return _write_load(workspace, bound, entry, watch)
+    return _write_load(workspace, bound, shape, entry, watch)
 
 
-def resume_load(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry | None:
+def resume_load(workspace: Workspace, entry: Entry, shape: Shape, watch: Stopwatch) -> Entry | None:
     """Finish a first load at its recorded versions, or abandon it if they are gone or the definition has changed."""
     bound = bind_join(workspace, entry.join)
     if bound.definition == entry.definition:
         try:
             with reading(entry.join):
-                return _write_load(workspace, at_recorded(bound, entry.sources), entry, watch)
+                return _write_load(workspace, at_recorded(bound, entry.sources), shape, entry, watch)
         except (FeedUnavailable, SourceRecreated):
             log.warning("%s: the versions of the interrupted load are gone; starting the load again", entry.join)
         except Exception as error:
@@ -89,12 +88,12 @@ def _abandon(workspace: Workspace, entry: Entry, why: str) -> None:
     workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
 
 
-def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Stopwatch) -> Entry:
+def _write_load(workspace: Workspace, bound: BoundJoin, shape: Shape, entry: Entry, watch: Stopwatch) -> Entry:
     """Create the result, fill it in one commit, run its gate on the table, and write the committed row."""
     spark, engine = workspace.spark, workspace.engine
     with watch.step("load"):
         try:
-            watched = _write_rows(workspace, bound, entry)
+            watched = _write_rows(workspace, bound, entry, is_cut=shape.is_cut_by_key)
         except Exception as error:
             if is_about_a_row(error):  # at these versions the load can never end
                 _abandon(workspace, entry, value_error(error))
@@ -105,7 +104,8 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     if commit is None:
         raise AnotherRun(entry.join, f"epoch {entry.epoch} was written by another run meanwhile")
     with watch.step("gate"):
-        verdict, warned = _gate(workspace, bound, entry, commit.version), Verdict()
+        epoch = Epoch(bound, _plan_of(entry))
+        verdict, warned = shape.gate_loaded(workspace, epoch, commit.version, entry.run_id), Verdict()
         if verdict.passed:
             loaded = partial(read, spark, bound.result, commit.version)
             verdict, warned = gate_of_yours(workspace, entry.join, loaded)
@@ -127,7 +127,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, entry: Entry, watch: Sto
     return close(workspace, entry, watch)
 
 
-def _write_rows(workspace: Workspace, bound: BoundJoin, entry: Entry) -> Watched | None:
+def _write_rows(workspace: Workspace, bound: BoundJoin, entry: Entry, *, is_cut: bool) -> Watched | None:
     """Create the result and write all rows; return them if this call has written them, and no run before it."""
     engine = workspace.engine
     key = bound.join.key
@@ -140,7 +140,7 @@ def _write_rows(workspace: Workspace, bound: BoundJoin, entry: Entry) -> Watched
 
     if is_made():
         return None
-    watched = Watched(rows_in_key_order(workspace, bound), list(bound.columns))
+    watched = Watched(rows_in_key_order(workspace, bound, is_cut=is_cut), list(bound.columns))
     is_written = append(watched.rows, bound.result, fence_of(workspace, entry), unless=is_made)
     return watched if is_written else None
 
@@ -151,14 +151,6 @@ def _checksum(
     """Return the checksum of the result: as observed while its rows were written, or computed from the table."""
     found = observed.checksum if observed is not None and has_checksum(list(bound.columns)) else None
     return found if found is not None and found.rows == number else checksum_at(workspace, bound, version)
-
-
-def _gate(workspace: Workspace, bound: BoundJoin, entry: Entry, version: int) -> Verdict:
-    """Validate the version of the result that a load has written."""
-    sources, paired = sources_of(workspace, Epoch(bound, _plan_of(entry))), paired_of(bound)
-    if paired is None:
-        return gate_loaded(workspace.spark, bound.result, version, bound.join.key, sources, entry.run_id)
-    return gate_loaded_pairs(workspace.spark, bound.result, version, sources, paired, entry.run_id)
 
 
 def _plan_of(entry: Entry) -> EpochPlan:

@@ -19,9 +19,9 @@ from lakehouse.publish.writes import staged_rows
 from lakehouse.session.session import NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings
 from pipelines.binding.bound import notes_on
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.gate import gated
 from pipelines.epochs.kind import Kind, Prefetched
-from pipelines.epochs.publish import publish, publishing_entry
+from pipelines.epochs.publish.publish import publish, publishing_entry
+from pipelines.epochs.run.gate import gated
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 
