@@ -157,18 +157,19 @@ def _key_types(
     ]
     faults += [*_padding_faults(join, tables), *_null_faults(workspace, tables)]
     compared = _Compared(path)
-    first, *others = join.members
-    own = _key_of(join, tables, first)
+    own = _key_of(join, tables, join.members[0])
     for label, kind in own:
         if common_type(kind, kind) is None:
             faults.append(Fault(path, f"{label} is {kind.simpleString()}, which cannot be a key", "choose another key"))
     member_types = tuple(kind for _, kind in own)
-    for place in others if join.pairing is None else ():
+    for place in join.sharing:
         before = [(label, kind) for (label, _), kind in zip(own, member_types, strict=True)]
         member_types = compared.types(before, _key_of(join, tables, place))
     types = dict.fromkeys(join.members, member_types)
-    if join.pairing is not None:  # each input has a part of the key
-        types |= {place: compared.types(own, own) for place in others for own in [_key_of(join, tables, place)]}
+    for place in join.members[1:]:
+        if place not in join.sharing:  # it has a part of the key of its own
+            part = _key_of(join, tables, place)
+            types[place] = compared.types(part, part)
     for link in join.links:
         kinds = _reference_types(workspace, join, link, tables)
         labels = [label.replace("`", "") for label in link.expressions]

@@ -78,10 +78,10 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         is_part = file.part_of(side.source) == file.part_of(statement.name)
         what = "an earlier part of it" if is_part else "a join of this file"
         yield f"{side.source} is {what}: its result {'is a stream' if side.is_result else holds}"
-    if statement.keys.pairing is not None:
-        yield from _why_paired(statement, statement.keys.pairing)
+    if statement.keys.is_many_to_many:
+        yield from _why_paired(statement, statement.keys.paired)
     first, *others = (statement.sides[place] for place in statement.keys.members)
-    for other in others if statement.keys.pairing is None else ():
+    for other in others if not statement.keys.is_many_to_many else ():
         clause, and_with = ("USING names", "and") if statement.using else ("ON equates", "with")
         keys = [f"the whole key of {side.source}, ({', '.join(side.key)})" for side in (first, other)]
         yield f"{clause} {keys[0]}, {and_with} {keys[1]}: a row matches at most one row"
@@ -160,9 +160,8 @@ def _distance(bound: Bound) -> str:
 
 def _key(statement: Statement) -> Iterator[str]:
     """Format each part of the result's key: a column of an input, or the coalesced columns of several."""
-    pairing = statement.keys.pairing
-    if pairing is not None:
-        sides = (statement.sides[place] for place in (pairing.left, pairing.right))
+    if statement.keys.is_many_to_many:
+        sides = (statement.sides[place] for place in (statement.keys.paired.left, statement.keys.paired.right))
         yield from (f"{side.alias}.{name}" for side in sides for name in side.key)
         return
     holders = statement.keys.holders if statement.key else []
@@ -221,7 +220,7 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
     if not all(side.may_be_absent for side in statement.sides):
         yield "source rows with a null in their key are skipped; each run counts those that it reads"
     yield from _notes_of_absent(statement)
-    if statement.keys.pairing is not None and keeps_changelog(file, statement.name):
+    if statement.keys.is_many_to_many and keeps_changelog(file, statement.name):
         yield (
             f"one position of {statement.name}{CHANGELOG} may have a tombstone and an upsert of different keys: "
             "read it in the order of _epoch, _position and _op, or apply each position as a whole"

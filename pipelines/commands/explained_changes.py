@@ -20,8 +20,8 @@ def change_of(statement: Statement, place: int) -> str:
     before = "" if statement.where is None else "before WHERE: "
     if place not in statement.keys.members:
         return before + _change_of_referenced(statement, place)
-    if statement.keys.pairing is not None:
-        return before + _change_of_many(statement, statement.keys.pairing, place)
+    if statement.keys.is_many_to_many:
+        return before + _change_of_many(statement, statement.keys.paired, place)
     if statement.kind == "table-table":
         side, other = statement.sides[place], statement.sides[1 - place]
         outer = OUTER_SIDES[statement.steps[0].how]

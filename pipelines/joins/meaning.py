@@ -44,16 +44,16 @@ def meaning(
     ]
     joined = rows[0]
     scopes = {name: quote(join.inputs[0].alias, name) for name in scope}
-    for step, table, item in zip(join.steps, rows[1:], join.inputs[1:], strict=True):
+    right = join.right_of_pairing if of_touched else None
+    for place, (step, table, item) in enumerate(zip(join.steps, rows[1:], join.inputs[1:], strict=True), 1):
         added = {name: quote(item.alias, name) for name in scope}
         together = [f"{scopes[name]} = {added[name]}" for name in scope]
-        pairing = join.pairing if of_touched and item is join.inputs[_right_of(join)] else None
-        if pairing is not None:
-            together.append("(" + " OR ".join(quote(join.inputs[n].alias, TOUCHED) for n in pairing.places) + ")")
+        if place == right:
+            together.append("(" + " OR ".join(quote(join.inputs[n].alias, TOUCHED) for n in join.paired.places) + ")")
         joined = joined.join(table, on=F.expr(" AND ".join([*together, f"({step.on})"])), how=step.how)
-        if pairing is not None:
-            left, right = (quote(join.inputs[n].alias, UNMATCHED) for n in pairing.places)
-            joined = joined.where(f"({left} IS NOT NULL AND {right} IS NOT NULL) OR coalesce({left}, {right})")
+        if place == right:
+            one, other = (quote(join.inputs[n].alias, UNMATCHED) for n in join.paired.places)
+            joined = joined.where(f"({one} IS NOT NULL AND {other} IS NOT NULL) OR coalesce({one}, {other})")
         if step.how == "right":
             scopes = added
         elif step.how == "full":
@@ -62,11 +62,6 @@ def meaning(
         joined = joined.where(F.expr(join.where))
     values = [(name, scopes[name]) for name in scope] + [(output.name, output.expression) for output in join.outputs]
     return joined.selectExpr(*(f"{sql} AS {quote(name)}" for name, sql in values))
-
-
-def _right_of(join: ResolvedQuery) -> int:
-    """Return the place of the right input of a pairing; without one a place that no joined input has."""
-    return 0 if join.pairing is None else join.pairing.right
 
 
 def meaning_of_matched(found: DataFrame, join: ResolvedQuery) -> DataFrame:

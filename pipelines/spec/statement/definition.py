@@ -278,10 +278,20 @@ class ResolvedQuery:
     pairing: Pairing | None = None
 
     @property
+    def sharing(self) -> tuple[int, ...]:
+        """The places of the inputs whose key is that of the first member; the inputs of a pairing share none."""
+        return self.members[1:] if self.pairing is None else ()
+
+    @property
     def paired(self) -> Pairing:
         """The two inputs whose rows match in any number; only for a join that has them."""
         assert self.pairing is not None, f"{self.name} joins by keys"
         return self.pairing
+
+    @property
+    def right_of_pairing(self) -> int | None:
+        """The place of the right input of a pairing; None for any other join."""
+        return None if self.pairing is None else self.pairing.right
 
     def may_have_nulls(self, place: int) -> bool:
         """Return whether parts of the key of an input may be null; inputs that share a key are looked up by all."""

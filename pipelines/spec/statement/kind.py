@@ -107,7 +107,7 @@ class _Clause:
         answers = {column: self._expression_of(column) for column in side.key}
         if self.sides[0].kind == "stream":
             return self._as_looked_up(answers)
-        if self.keys.pairing is not None and self.how in ("right", "full"):
+        if self.keys.is_many_to_many and self.how in ("right", "full"):
             return Objection(
                 f"ON: {self.how.upper()} JOIN after a join that matches many rows would keep unmatched rows of "
                 f"{side.source}",

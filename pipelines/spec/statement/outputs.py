@@ -56,7 +56,7 @@ def key_of(items: Sequence[exp.Expr], found: Inferred, using: Collection[str]) -
     if found.sides[0].kind == "stream":
         return ()
     outputs = [output for item in items for output in _outputs(item, found, using)]
-    if found.keys.pairing is not None:
+    if found.keys.is_many_to_many:
         wanted = [[column] for column in _key_of_pair(found)]
         named = [(output.name, [(place, name.lower()) for place, name in output.columns]) for output in outputs]
         return tuple(next((name for name, columns in named if columns == column), None) for column in wanted)
@@ -153,8 +153,7 @@ def bad_names(outputs: Iterable[tuple[str, exp.Expr]], added: Collection[str] = 
 
 def _key_of_pair(found: Inferred) -> list[tuple[int | None, str]]:
     """Return the key columns of a pairing, in lower case, each with the place of its input."""
-    assert found.keys.pairing is not None
-    places = (found.keys.pairing.left, found.keys.pairing.right)
+    places = (found.keys.paired.left, found.keys.paired.right)
     return [(place, name.lower()) for place in places for name in found.sides[place].key]
 
 
@@ -178,8 +177,8 @@ def _key_of_pair_dropped(part: int, found: Inferred, pairing: Pairing) -> Object
 
 def _key_dropped(part: int, found: Inferred) -> Objection:
     """Create the objection that the SELECT list lacks a part of the key, naming the required item."""
-    if found.keys.pairing is not None:
-        return _key_of_pair_dropped(part, found, found.keys.pairing)
+    if found.keys.is_many_to_many:
+        return _key_of_pair_dropped(part, found, found.keys.paired)
     written = [f"{found.sides[place].alias}.{found.sides[place].key[part]}" for place in found.keys.holders]
     name = found.sides[found.keys.members[0]].key[part]
     needed = written[0] if len(written) == 1 else f"coalesce({', '.join(written)}) AS {name}"

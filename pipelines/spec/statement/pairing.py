@@ -53,7 +53,7 @@ def paired(
         The pairing, and the conditions of ON that are not an equality of it; or the objection to the join.
     """
     new = len(sides) - 1
-    if keys.pairing is not None:
+    if keys.is_many_to_many:
         problem = f"ON: {sides[new].source} would be the second input that matches many rows, and a statement has one"
         return Objection(problem, TWO_JOINS, on)
     left, *others = keys.members

@@ -46,7 +46,7 @@ def unlike_kafka(statement: Statement, semantics: str) -> Iterator[Objection]:
     if not semantics.startswith("kafka"):
         return
     said = f"semantics `{semantics}`"
-    if statement.keys.pairing is not None:
+    if statement.keys.is_many_to_many:
         yield Objection(f"{said}: a join in which many rows match many", "use `semantics: strict`")
     if len(statement.sides) > 2 and not statement.reads_stream:
         hint = "write a join of two inputs, and another join that reads its result"

@@ -151,6 +151,17 @@ class Keys:
     pairing: Pairing | None = None
 
     @property
+    def is_many_to_many(self) -> bool:
+        """Whether the rows of two inputs match in any number."""
+        return self.pairing is not None
+
+    @property
+    def paired(self) -> Pairing:
+        """The two inputs whose rows match in any number; only if they do."""
+        assert self.pairing is not None, "each row of the result has one row of each input"
+        return self.pairing
+
+    @property
     def holders(self) -> list[int]:
         """The smallest set of members that always holds the key; of several, the first in FROM."""
         return min((sorted(places) for places in self.complete), key=lambda places: (len(places), places))
@@ -204,7 +215,7 @@ class Statement:
     @property
     def may_be_absent(self) -> bool:
         """Whether parts of the result's key may be null: a row lacks one side of a pairing, here or in an input."""
-        is_outer = self.keys.pairing is not None and self.keys.pairing.how != "inner"
+        is_outer = self.keys.is_many_to_many and self.keys.paired.how != "inner"
         return is_outer or any(self.sides[place].may_be_absent for place in self.keys.members)
 
     @property
@@ -225,7 +236,7 @@ class Statement:
         if self.reads_stream:
             is_global = all(side.kind == "global_table" for side in self.sides[1:])
             return "stream-global-table" if is_global else "stream-table"
-        if self.keys.pairing is not None:
+        if self.keys.is_many_to_many:
             return "many-to-many"
         if len(self.sides) > 2:
             return "star"
