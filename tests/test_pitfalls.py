@@ -38,7 +38,8 @@ from lakehouse.tables.feed import read_feed
 from lakehouse.tables.table import get
 from lakehouse.values.pruning import pruning
 from lakehouse.values.recorded import SourceVersions
-from pipelines.epochs.sources.reading import EpochSources
+from pipelines.epochs.sources.feeds import Changes
+from pipelines.epochs.views import compute
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 
@@ -136,15 +137,16 @@ def test_pitfall_08_both_ends_are_pinned(loaded: Lake, monkeypatch: pytest.Monke
     loaded.sql("UPDATE {left} SET v = 'one' WHERE k = 1")
     loaded.sql("UPDATE {right} SET w = 'one' WHERE k = 2")
     late = ["UPDATE {left} SET v = 'two' WHERE k IN (1, 2)"]
-    read_changes = EpochSources.read_changes
+    read_changes = compute.read_changes
 
-    def meanwhile(sources: EpochSources) -> None:
-        read_changes(sources)
+    def meanwhile(*given: object) -> dict[str, Changes]:
+        read = read_changes(*given)
         while late:
             loaded.sql(late.pop())
+        return read
 
     monkeypatch.setattr(EpochPlan, "via_driver", few)
-    monkeypatch.setattr(EpochSources, "read_changes", meanwhile)
+    monkeypatch.setattr(compute, "read_changes", meanwhile)
     only(loaded.pipeline().run(loaded.spark))
     assert loaded.rows()[:2] == [(1, "one", None), (2, "b", "one")]
     only(loaded.pipeline().run(loaded.spark))

@@ -100,18 +100,17 @@ class Lookups:
     def _all_rows(self) -> DataFrame:
         """Return a row for each row of the stream: that of `rows`, whether it is in the result, and null_key."""
         bound, sources = self._bound, self.sources
-        sources.read_changes()
         for source, changes in sources.twice.items():
             refuse_keys(source, sources.key_of(source), duplicates_in_changes(changes))
         new_rows = self.new_rows.frame.drop(HAS_VALUE)
         if self._via_driver or not all(sources.is_met_whole(link.input) for link in bound.join.links):
-            new_rows = self._new_rows = sources.materialize("new_rows", new_rows)
+            new_rows = self._new_rows = sources.looked_up.materialize("new_rows", new_rows)
             self.new_rows.facts()
         rows = as_rows(new_rows, bound.join.inputs[0])
         for number, link in enumerate(bound.join.links):
             rows = without_unmatched(rows, link, bound.join)
             if number and link.over and not sources.is_met_whole(link.input):
-                rows = sources.materialize(f"met_{number}", rows)
+                rows = sources.looked_up.materialize(f"met_{number}", rows)
             to_all = sources.is_sent_to_all(link.input)
             rows = look_up(rows, link, bound.join, bound.types, sources.versions(link, rows), broadcast=to_all)
         own = [field for field in bound.columns if field.name not in STREAM_COLUMNS]
@@ -135,8 +134,8 @@ class Lookups:
         facts = self.new_rows.facts()
         if self._made["rows"] != self.new_rows.number:
             self._refuse_twice()
-        looked_up = check_looked_up(self._bound, self.sources)
-        counts = self.sources.counts
+        looked_up = check_looked_up(self._bound, self.sources.looked_up)
+        counts = self.sources.looked_up.counts
         return {
             **counts,
             **facts,

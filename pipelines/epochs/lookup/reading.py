@@ -1,7 +1,5 @@
 """Read the tables of a join with a stream, with the versions of their rows within an epoch."""
 
-from collections.abc import Mapping
-
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
@@ -11,7 +9,9 @@ from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.sources.commits import CommitSources, key_at
+from pipelines.epochs.sources.commits import CommitReader, key_at
+from pipelines.epochs.sources.feeds import SourceFeeds, read_changes
+from pipelines.epochs.sources.reading import EpochSources
 from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.new_rows import as_time, refuse_untimed
 from pipelines.joins.kernel import refers_to
@@ -21,28 +21,33 @@ from pipelines.spec import Link
 from pipelines.spec.statement.semantics import ALWAYS
 
 
-class StreamSources(CommitSources):
+class StreamSources:
     """
-    The sources of one epoch of a join with a stream, with the arguments and counts of `EpochSources`.
+    The sources of one epoch of a join with a stream: the changes of the tables, each with its position in time.
 
-    They read the changes of every commit of the tables, row by row for a changelog source, and none for a global table.
-    `newest_time` then holds the greatest time of the changes of each changed source, and `behind_cut` the number of
-    changes of tables that came later than rows of the stream that should have met them.
+    The changes of every commit are read, row by row for a changelog source, and none for a global table. `newest_time`
+    holds the greatest time of the changes of each changed source, and `behind_cut` the number of changes of tables that
+    came later than rows of the stream that should have met them.
     """
-
-    _copies_tables = False  # the keys are known before a table is read, and its other rows need not be checked
 
     def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
-        super().__init__(workspace, epoch, scratch)
+        self._workspace, self._bound, self._plan = workspace, epoch.bound, epoch.plan
         self._clocks = epoch.plan.stream.clocks
+        self._feeds = SourceFeeds(workspace, epoch, scratch, "commit by commit")
+        self._reader = CommitReader(self._feeds, row_by_row=True)
+        changed = [source for source in self._bound.join.sources if self._has_changes(source)]
+        read = read_changes(self._bound.join.name, changed, self._reader.of_each_commit)
+        # The keys are known before a table is read, and its other rows need not be checked.
+        self.looked_up = EpochSources(self._feeds, read, copies_tables=False)
+        self.twice = {source: each.twice for source, each in read.items() if each.twice is not None}
         self.newest_time: dict[str, int] = {}
         self.behind_cut = 0
+        commits = {source: each.commits for source, each in read.items() if each.commits is not None}
+        self._commits = {source: self._ordered(source, each) for source, each in commits.items()}
 
-    def read_changes(self) -> None:
-        """Read the changes of the tables in parallel, and compute the position of each change in time."""
-        super().read_changes()
-        for source, commits in self._commits.items():
-            self._commits[source] = self._ordered(source, commits)
+    def key_of(self, source: str) -> tuple[str, ...]:
+        """Return the key columns of a source."""
+        return self._feeds.input_of(source).key
 
     def versions(self, link: Link, rows: DataFrame) -> DataFrame:
         """Return the versions of a table's rows that rows of the stream may meet."""
@@ -52,8 +57,8 @@ class StreamSources(CommitSources):
             held = rows_of(self._workspace, item, table, table.version)
         else:
             keys = rows.select(F.expr(refers_to(link, self._bound.types)).alias("key")).where("key IS NOT NULL")
-            wanted = self.materialize(f"wanted_{place}", keys.distinct())
-            held = self.rows({place: lambda: wanted})[place]
+            wanted = self.looked_up.materialize(f"wanted_{place}", keys.distinct())
+            held = self.looked_up.rows({place: lambda: wanted})[place]
         changed = self._commits.get(item.source)
         if changed is None:
             return whole(held, item, types)
@@ -61,13 +66,13 @@ class StreamSources(CommitSources):
         if self.is_met_whole(place):
             # Versions would hide two rows of a changed key; for other keys the look-up itself shows duplicates.
             keys = held.select(F.expr(key_struct(item.key, types)).alias("key"))
-            self._unchecked.append((place, keys.join(changes.select("key"), on="key", how="left_semi")))
+            self.looked_up.check_later(place, keys.join(changes.select("key"), on="key", how="left_semi"))
         return versions(changes, held, item, types, beginning=ALWAYS, ties=["version"])
 
     def is_met_whole(self, place: int) -> bool:
         """Return whether a table is read whole: it is no larger than the new files of the stream, or it is small."""
-        return not self._via_driver and (
-            self._bound.table(place).size <= self._plan.stream.new_bytes or self._lookups.is_read_whole(place)
+        return not self._feeds.scratch.via_driver and (
+            self._bound.table(place).size <= self._plan.stream.new_bytes or self.looked_up.is_read_whole(place)
         )
 
     def is_sent_to_all(self, place: int) -> bool:
@@ -76,44 +81,31 @@ class StreamSources(CommitSources):
         known = self._workspace.file.sources.get(item.source)
         if known is not None and known.kind == "global_table":
             return True
-        changed = self._ranges[item.source].changed_rows if item.source in self._commits else 0
+        changed = self._feeds.ranges[item.source].changed_rows if item.source in self._commits else 0
         return table.size <= limits.BROADCAST_BYTES and (
-            self._via_driver or (changed is not None and changed <= limits.BROADCAST_CHANGES)
+            self._feeds.scratch.via_driver or (changed is not None and changed <= limits.BROADCAST_CHANGES)
         )
 
     def _has_changes(self, source: str) -> bool:
         assert self._bound.stream is not None
         known = self._workspace.file.sources.get(source)
         is_unchanging = source == self._bound.stream.source or (known is not None and known.kind == "global_table")
-        return self._plan.strategy == "incremental" and not is_unchanging and super()._has_changes(source)
-
-    def _net(self, source: str) -> Mapping[str, int]:
-        """Net each commit; the net changes of the whole epoch are not needed."""
-        if self._bound.logs.get(source) is not None or self._is_row_by_row(source):
-            self._keep_log(source)
-            return {"read": 0, "null_keys": 0, "copies": 0}
-        feed, seen = self._feed(source)
-        self._each_commit(source, feed)
-        return {**self._counted(source, seen), "copies": 0}
-
-    def _is_row_by_row(self, source: str) -> bool:
-        known = self._workspace.file.sources.get(source)
-        return known is not None and known.kind == "changelog"
+        return self._plan.strategy == "incremental" and not is_unchanging and self._reader.has_changes(source)
 
     def _ordered(self, source: str, commits: DataFrame) -> DataFrame:
         """Compute the position of each change of a table in time, and record the greatest one."""
         column = self._bound.times.get(source)
         time = "unix_micros(at)"
         if column is not None:
-            kind = self._table(source).schema[column].dataType
-            own = "ord" if self._is_row_by_row(source) else f"coalesce(new.{quote(column)}, old.{quote(column)})"
+            kind = self._feeds.table(source).schema[column].dataType
+            own = "ord" if self._reader.is_row_by_row(source) else f"coalesce(new.{quote(column)}, old.{quote(column)})"
             time = as_time(own, kind)
         else:
             own = "at"
         assert self._bound.stream is not None
         cut = self._clocks.get(self._bound.stream.source, ALWAYS)
         seen, floor = Observation(), self._clocks.get(source, ALWAYS)
-        if column is None and self._is_row_by_row(source):
+        if column is None and self._reader.is_row_by_row(source):
             # Commit times of one table ascend already; each row is a version here, too many for `timed`.
             raised = commits.withColumn("position", F.expr(f"greatest({time}, CAST({floor} AS BIGINT))"))
         else:
@@ -124,7 +116,7 @@ class StreamSources(CommitSources):
             F.count(F.expr(f"IF(position <= {cut}, 1, NULL)")).alias("behind_cut"),
             F.count(F.expr(f"IF({own} IS NULL, 1, NULL)")).alias("untimed"),
         )
-        kept = self._materialize_of(source, "ordered", changes)
+        kept = self._feeds.keep(source, "ordered", changes)
         refuse_untimed(source, column, seen.get["untimed"])
         if seen.get["reached"] is not None:
             self.newest_time[source] = seen.get["reached"]

@@ -14,10 +14,9 @@ from lakehouse.values.sqltext import numbered
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.ktable import bind_ktable
 from pipelines.binding.shared_feeds import Rows
-from pipelines.binding.workspace import Workspace
-from pipelines.epochs.epoch import Epoch
+from pipelines.epochs.sources.feeds import NOTHING_READ, Changes, SourceFeeds
+from pipelines.epochs.sources.lookups import pruning_of
 from pipelines.epochs.sources.reading import EpochSources
-from pipelines.epochs.sources.scratch import Scratch
 from pipelines.joins.changelog import logged_changes
 from pipelines.joins.ktable import accepted, candidates
 from pipelines.joins.versions import placed, positions
@@ -26,85 +25,87 @@ from pipelines.spec import Link
 from pipelines.spec.statement.added_columns import VERSION
 
 
-class CommitSources(EpochSources):
+class CommitReader:
     """
-    The sources of one epoch of a join that keeps a changelog, with the arguments and counts of `EpochSources`.
+    Reads the changes of each commit of the sources: those of another join from its changelog.
 
-    They also read the changes of each commit: those of another join from its changelog, and those of a changelog source
-    row by row if the changelog follows Kafka Streams.
+    Args:
+        feeds: The feeds of the sources.
+        row_by_row: Whether a changelog source is read as Kafka Streams sees it: row by row, not netted by its KTable.
     """
 
-    _use = "commit by commit"
+    def __init__(self, feeds: SourceFeeds, *, row_by_row: bool) -> None:
+        self._feeds, self._workspace, self._bound = feeds, feeds.workspace, feeds.bound
+        self._row_by_row = row_by_row
 
-    def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
-        super().__init__(workspace, epoch, scratch)
-        self._commits: dict[str, DataFrame] = {}
-
-    def in_order_of_time(self) -> "Commits | None":
-        """Return the commits of all sources in one order; None if no source changed."""
-        changed = {self._bound.join.sources.index(source): commits for source, commits in self._commits.items()}
-        if not changed:
-            return None
-        return Commits(self, self._bound, self._commits, self.materialize("order", positions(changed)))
-
-    def _has_changes(self, source: str) -> bool:
+    def has_changes(self, source: str) -> bool:
         """Return whether a source changed; its changelog may have rows although its result has no net change."""
         log = self._bound.logs.get(source)
-        return super()._has_changes(source) or (log is not None and self._ranges[log.address.label].has_changes)
+        return self._feeds.has_changes(source) or (
+            log is not None and self._feeds.ranges[log.address.label].has_changes
+        )
 
-    def _net(self, source: str) -> Mapping[str, int]:
-        self._keep_log(source)
-        if not super()._has_changes(source):
-            return {"read": 0, "null_keys": 0, "copies": 0}
-        return super()._net(source)
+    def is_row_by_row(self, source: str) -> bool:
+        """Return whether each row of a source is a change of its own."""
+        known = self._workspace.file.sources.get(source)
+        return self._row_by_row and known is not None and known.kind == "changelog"
 
-    def _keep_log(self, source: str) -> None:
-        """Read the changes of a source one by one, if it is another join or read row by row."""
+    def with_net(self, source: str) -> Changes:
+        """Read the changes of each commit of a source, and net them over the whole epoch."""
+        commits = self._one_by_one(source)
+        if not self._feeds.has_changes(source):
+            return Changes(counts=NOTHING_READ, commits=commits)
+        feed, seen = self._feeds.read(source)
+        twice = None
+        if commits is None:
+            commits, twice = self._each_commit(source, feed)
+            feed = as_feed(commits)
+        changes, twice_in_all = self._feeds.net(source, feed)
+        counts = self._feeds.counted(source, seen)
+        return Changes(counts=counts, net=changes, commits=commits, twice=twice_in_all if twice is None else twice)
+
+    def of_each_commit(self, source: str) -> Changes:
+        """Read the changes of each commit of a source alone."""
+        if source in self._bound.logs or self.is_row_by_row(source):
+            return Changes(counts=NOTHING_READ, commits=self._one_by_one(source))
+        feed, seen = self._feeds.read(source)
+        commits, twice = self._each_commit(source, feed)
+        return Changes(counts=self._feeds.counted(source, seen), commits=commits, twice=twice)
+
+    def _one_by_one(self, source: str) -> DataFrame | None:
+        """Return the changes of a source one by one, if it is another join or read row by row."""
         log = self._bound.logs.get(source)
         if log is not None:
-            self._commits[source] = self._materialize_of(source, "commits", self._logged(source, log))
-        elif self._is_row_by_row(source):
-            raw = self._raw_changes(source)
-            if raw is not None:
-                self._commits[source] = self._materialize_of(source, "commits", raw)
+            return self._feeds.keep(source, "commits", self._logged(source, log))
+        raw = self._raw_changes(source) if self.is_row_by_row(source) else None
+        return None if raw is None else self._feeds.keep(source, "commits", raw)
 
-    def _as_netted(self, source: str, feed: DataFrame) -> DataFrame:
-        """Net each commit by itself first, unless the changes of each commit are already read."""
-        return feed if source in self._commits else as_feed(self._each_commit(source, feed))
-
-    def _each_commit(self, source: str, feed: DataFrame) -> DataFrame:
-        """Net each commit of a feed by itself, and materialize the changes."""
-        kinds, key = self._kinds(source), self.key_of(source)
-        absent, scope = self._input_of(source).may_be_absent, ["_commit_version", "_commit_timestamp"]
-        each = net(feed, key, [kinds[name] for name in key], kinds, scope, may_be_absent=absent)
+    def _each_commit(self, source: str, feed: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+        """Net each commit of a feed by itself; return the changes, and those of repeated keys."""
+        columns, item = self._feeds.columns(source), self._feeds.input_of(source)
+        types, scope = [columns[name] for name in item.key], ["_commit_version", "_commit_timestamp"]
+        each = net(feed, item.key, types, columns, scope, may_be_absent=item.may_be_absent)
         each = each.withColumnsRenamed({"_commit_version": "version", "_commit_timestamp": "at"})
         made = Observation()
-        each = each.observe(made, F.max("copies").alias("copies"))
-        kept = self._commits[source] = self._materialize_of(source, "commits", each)
-        if (made.get["copies"] or 0) > 1:
-            self.twice[source] = kept.where("copies > 1")
-        return kept
+        kept = self._feeds.keep(source, "commits", each.observe(made, F.max("copies").alias("copies")))
+        return kept, kept.where("copies > 1") if (made.get["copies"] or 0) > 1 else None
 
     def _logged(self, source: str, log: Table) -> DataFrame:
         """Return the changes in another join's changelog, each with the row that it replaced."""
-        kinds, key = self._kinds(source), self.key_of(source)
+        columns, key = self._feeds.columns(source), self._feeds.input_of(source).key
         held = self._workspace.ledger.of(source)
-        epoch = held.epoch_of_changelog(self._ranges[log.address.label].from_version)
+        epoch = held.epoch_of_changelog(self._feeds.ranges[log.address.label].from_version)
         rows = read(self._workspace.spark, log.address, log.version)
-        fresh = self._materialize_of(source, "logged", rows.where(F.col("_epoch") > epoch))
-        types = [kinds[name] for name in key]
+        fresh = self._feeds.keep(source, "logged", rows.where(F.col("_epoch") > epoch))
+        types = [columns[name] for name in key]
         keys = fresh.select(F.expr(key_struct(key, types)).alias("key")).distinct()
-        predicate = self.pruning(keys, self._bound.join.places(source)[0]).predicate(key)
+        predicate = pruning_of(self._bound, keys, self._bound.join.places(source)[0]).predicate(key)
         before = rows.where(F.col("_epoch") <= epoch)
-        return logged_changes(fresh, before if predicate is None else before.where(predicate), key, kinds)
-
-    def _is_row_by_row(self, source: str) -> bool:
-        known = self._workspace.file.sources.get(source)
-        return self._bound.semantics != "strict" and known is not None and known.kind == "changelog"
+        return logged_changes(fresh, before if predicate is None else before.where(predicate), key, columns)
 
     def _raw_changes(self, source: str) -> DataFrame | None:
         """Return the changes of a changelog source row by row, as Kafka Streams sees them, not netted by its KTable."""
-        versions, table = self._ranges[source], self._table(source)
+        versions, table = self._feeds.ranges[source], self._feeds.table(source)
         ktable = bind_ktable(self._workspace, source)
         history = self._workspace.ledger.of(source)
         after, to = (history.read_up_to(version) for version in (versions.from_version, versions.to_version))
@@ -118,8 +119,8 @@ class CommitSources(EpochSources):
         held = replace(table, where="", schema=ktable.columns)
         feed = self._inspected_feed(held, versions.read_after, versions.to_version, list(kinds), "netted")
         changes = net(feed, ktable.spec.key, [kinds[name] for name in ktable.spec.key], kinds)
-        found = accepted(candidate_rows, changes, list(self._kinds(source)))
-        places = [ktable.spec.key.index(name) for name in self.key_of(source)]
+        found = accepted(candidate_rows, changes, list(self._feeds.columns(source)))
+        places = [ktable.spec.key.index(name) for name in self._feeds.input_of(source).key]
         return found.withColumn("key", F.expr(numbered(f"key.k{place}" for place in places)))
 
     def _was_reconciled(self, history: JoinHistory, versions: SourceRange) -> bool:
@@ -132,6 +133,15 @@ class CommitSources(EpochSources):
         """Read a feed that no other join reads, with distorted rows repaired."""
         self._workspace.feeds.inspect("", table, after, to, columns)
         return self._workspace.feeds.read("", table, after, to, columns, rows)
+
+
+def in_order_of_time(sources: EpochSources, bound: BoundJoin, read: Mapping[str, Changes]) -> "Commits | None":
+    """Return the commits of all sources in one order; None if no source changed."""
+    commits = {source: changes.commits for source, changes in read.items() if changes.commits is not None}
+    if not commits:
+        return None
+    changed = {bound.join.sources.index(source): each for source, each in commits.items()}
+    return Commits(sources, bound, commits, sources.materialize("order", positions(changed)))
 
 
 class Commits:

@@ -65,17 +65,16 @@ class LookUps:
         self._bound = bound
         self._via_driver = via_driver
         self._copies = copies
-        self._prunings: dict[int, tuple[DataFrame, Pruning]] = {}
+        self._prunings: dict[DataFrame, Pruning] = {}
         self._whole: dict[int, Found] = {}
-        self._of_keys: dict[tuple[int, int], tuple[DataFrame, Found]] = {}
+        self._of_keys: dict[tuple[int, DataFrame], Found] = {}
         self.found: list[Found] = []
 
     def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
         """Return the rows of inputs with one of the keys, at the pinned version; other rows, too, if cheaper."""
         with ThreadPoolExecutor() as executor:
             each = dict(zip(wanted, executor.map(self._looked_up, wanted, wanted.values()), strict=True))
-        known = {id(found) for found in self.found}
-        self.found += [found for found in each.values() if id(found) not in known]
+        self.found += [found for found in each.values() if found not in self.found]
         return {place: found.rows for place, found in each.items()}
 
     def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]], changed: DataFrame | None) -> DataFrame:
@@ -135,12 +134,9 @@ class LookUps:
             keys: The keys.
             place: The input whose keys they are; None if no part of a key is null.
         """
-        known = self._prunings.get(id(keys))
-        if known is None:
-            has_nulls = place is not None and self._bound.join.may_have_nulls(place)
-            covering = null_safe_pruning if has_nulls else pruning
-            known = self._prunings[id(keys)] = (keys, covering(keys.select("key")))
-        return known[1]
+        if keys not in self._prunings:
+            self._prunings[keys] = pruning_of(self._bound, keys, place)
+        return self._prunings[keys]
 
     def is_read_whole(self, place: int) -> bool:
         """
@@ -164,10 +160,9 @@ class LookUps:
                 self._whole[place] = self._copied(place)
                 return self._whole[place]
         wanted = keys()
-        known = self._of_keys.get((place, id(wanted)))
-        if known is None:
-            known = self._of_keys[place, id(wanted)] = (wanted, self._with_keys(place, wanted))
-        return known[1]
+        if (place, wanted) not in self._of_keys:
+            self._of_keys[place, wanted] = self._with_keys(place, wanted)
+        return self._of_keys[place, wanted]
 
     def _own_predicates(self, place: int, changed: DataFrame | None) -> list[str] | None:
         """
@@ -246,6 +241,12 @@ class LookUps:
         """Filter rows to those whose key, given as SQL, is among the keys; broadcast a small number of keys."""
         wanted = F.broadcast(keys) if known.keys is not None else keys
         return rows.join(wanted.select("key").alias("wanted"), on=F.expr(f"{key} = wanted.key"), how="left_semi")
+
+
+def pruning_of(bound: BoundJoin, keys: DataFrame, place: int | None) -> Pruning:
+    """Compute the pruning of keys of an input, some parts of which may be null; None for keys without nulls."""
+    has_nulls = place is not None and bound.join.may_have_nulls(place)
+    return (null_safe_pruning if has_nulls else pruning)(keys.select("key"))
 
 
 def _plain_columns(link: Link, item: Input) -> list[str] | None:

@@ -23,8 +23,9 @@ from lakehouse.values.sqltext import row_struct
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.sources.commits import CommitSources
+from pipelines.epochs.sources.commits import CommitReader, in_order_of_time
 from pipelines.epochs.sources.duplicate_keys import REMOVE, duplicates_in_changes, refuse_keys
+from pipelines.epochs.sources.feeds import Changes, SourceFeeds, net_changes, read_changes
 from pipelines.epochs.sources.reading import EpochSources, check_looked_up
 from pipelines.epochs.sources.scratch import Scratch, via_driver_or_stage
 from pipelines.epochs.views.shape import Shape
@@ -96,23 +97,14 @@ def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], shape: Shape, scratc
 
 def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], shape: Shape, scratch: Scratch) -> dict[str, int]:
     """Compute an epoch into its stage; return its counts, and how it moves the checksum of the result."""
-    bound, plan = epoch.bound, epoch.plan
-    kind = EpochSources if bound.changelog is None else CommitSources
-    sources = kind(workspace, epoch, scratch)
-    sources.read_changes()
-    for source, changes in sources.twice.items():
-        then_backfill = f"{REMOVE}; then run `lakejoin backfill --select {plan.join}` to continue"
-        hint = REMOVE if bound.changelog is None else then_backfill
-        refuse_keys(source, sources.key_of(source), duplicates_in_changes(changes), hint)
-    nothing = ("touched", "inserted", "updated", "deleted", "unchanged", *MOVES)
+    bound, is_logged = epoch.bound, epoch.bound.changelog is not None
+    feeds = SourceFeeds(workspace, epoch, scratch, "commit by commit" if is_logged else "netted")
+    read = _read(feeds)
+    sources = EpochSources(feeds, read)
+    nothing = ("touched", "inserted", "updated", "deleted", "unchanged", *MOVES, *(["changelog"] if is_logged else []))
     none = {**sources.counts, **dict.fromkeys(nothing, 0)}
-    commits = None
-    if isinstance(sources, CommitSources):
-        none["changelog"] = 0
-        commits = sources.in_order_of_time()
-        if commits is None:
-            return none
-    found = shape.increment(epoch, sources, commits)
+    commits = in_order_of_time(sources, bound, read) if is_logged else None
+    found = shape.increment(epoch, sources, commits) if commits is not None or not is_logged else None
     if found is None:
         return none
     staged: dict[str, int] = {}
@@ -128,6 +120,23 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], shape: Shape, scratch
     counts["looked_up"] += looked_up
     touched = changed if found.touched is None else found.touched()
     return {**none, **counts, **staged, "touched": touched, "unchanged": touched - changed}
+
+
+def _read(feeds: SourceFeeds) -> dict[str, Changes]:
+    """Read the changes of the sources that have some; those of each commit, too, for a changelog."""
+    bound = feeds.bound
+    if bound.changelog is None:
+        changed = filter(feeds.has_changes, bound.join.sources)
+        read = read_changes(bound.join.name, changed, partial(net_changes, feeds))
+    else:
+        reader = CommitReader(feeds, row_by_row=bound.semantics != "strict")
+        read = read_changes(bound.join.name, filter(reader.has_changes, bound.join.sources), reader.with_net)
+    for source, changes in read.items():
+        if changes.twice is not None:
+            then_backfill = f"{REMOVE}; then run `lakejoin backfill --select {bound.join.name}` to continue"
+            hint = REMOVE if bound.changelog is None else then_backfill
+            refuse_keys(source, feeds.input_of(source).key, duplicates_in_changes(changes.twice), hint)
+    return read
 
 
 def in_order(bound: BoundJoin, changes: DataFrame, *, keep_copies: bool = False) -> DataFrame:

@@ -15,7 +15,7 @@ from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.data_docs import validate_joins
 from pipelines.commands.version_ranges import read_range
-from pipelines.epochs.sources import reading
+from pipelines.epochs.sources import feeds
 from pipelines.plan.values import EpochPlan
 from tests.epochs.pairs.test_pairing import Pairs, changed
 from tests.lake import Lake, only
@@ -182,8 +182,8 @@ def test_published_rows_meet_their_suites(filled: Readers, tmp_path: Path) -> No
 
 def as_if_never_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip rows of which a part of the key is null when changes are netted."""
-    net = reading.net
-    monkeypatch.setattr(reading, "net", lambda *given, may_be_absent: net(*given))
+    net = feeds.net
+    monkeypatch.setattr(feeds, "net", lambda *given, may_be_absent: net(*given))
 
 
 @pytest.mark.deep
