@@ -30,7 +30,6 @@ class CommitReader:
     Reads the changes of each commit of the sources: those of another join from its changelog.
 
     Args:
-        feeds: The feeds of the sources.
         row_by_row: Whether a changelog source is read as Kafka Streams sees it: row by row, not netted by its KTable.
     """
 
@@ -149,8 +148,6 @@ class Commits:
     The sources of one epoch commit by commit, for a timeline.
 
     Args:
-        sources: The sources; their changes have been read.
-        bound: The join.
         commits: The changes of each commit, by source.
         order: The commits in their order, as `positions` returns them.
     """

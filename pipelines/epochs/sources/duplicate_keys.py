@@ -41,18 +41,7 @@ def duplicates_in_table(rows: DataFrame, key: Sequence[str], *, may_be_absent: b
 
 
 def refuse_keys(label: str, key: Sequence[str], examples: Sequence[Duplicate], hint: str = REMOVE) -> None:
-    """
-    Raise an error if a table holds keys more than once.
-
-    Args:
-        label: The table's name in the file.
-        key: The names of its key columns.
-        examples: Keys that it holds more than once; may be empty.
-        hint: The remedy.
-
-    Raises:
-        DuplicateKey: `examples` is not empty.
-    """
+    """Raise DuplicateKey if a table, named by its label, holds keys more than once; without examples it does not."""
     if examples:
         raise DuplicateKey(
             label,

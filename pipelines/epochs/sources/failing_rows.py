@@ -33,16 +33,9 @@ CHECKED: dict[type, str] = {exp.Add: "try_add", exp.Sub: "try_subtract", exp.Mul
 
 def row_failed(workspace: Workspace, bound: BoundJoin, error: Exception) -> RowFailed | PastRowFailed:
     """
-    Return the error for a row for which the statement raises.
+    Return the error for a row for which the statement raises, with the expression and up to three rows.
 
-    Args:
-        workspace: Where the sources are.
-        bound: The join, with its sources at the versions to search.
-        error: Spark's error.
-
-    Returns:
-        The error, with the expression and up to three rows. It is a PastRowFailed if the statement raises for no row of
-        these versions: the row was mended meanwhile.
+    It is a PastRowFailed if the statement raises for no row of the bound versions: the row was mended meanwhile.
     """
     name, expression = bound.join.name, failed_expression(error)
     where, rows = _search(workspace, bound, expression)
@@ -67,7 +60,6 @@ def row_failed(workspace: Workspace, bound: BoundJoin, error: Exception) -> RowF
 
 
 def _raises(workspace: Workspace, bound: BoundJoin) -> bool:
-    """Return whether the statement of a join of tables raises for any row: it is evaluated in full."""
     try:
         meaning(_inputs(workspace, bound), bound.join).write.format("noop").mode("overwrite").save()
     except Exception as error:
@@ -84,11 +76,9 @@ def _inputs(workspace: Workspace, bound: BoundJoin) -> list[DataFrame]:
 
 def _search(workspace: Workspace, bound: BoundJoin, expression: str) -> tuple[str, list[str]]:
     """
-    Search for rows for which an expression raises.
+    Return the sources of an expression, and up to three rows by their keys for which it raises.
 
-    Returns:
-        The source, or the sources, of the expression, and up to three rows by their keys; empty if the expression is
-        not one of the statement. A row for which the expression takes a null for a value is not among them.
+    Both are empty if the expression is not one of the statement. Rows for which it takes a null for a value are missed.
     """
     try:
         tree = sqlglot.parse_one(expression, dialect="spark") if expression else None

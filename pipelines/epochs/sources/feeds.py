@@ -45,15 +45,7 @@ class Changes:
 
 
 class SourceFeeds:
-    """
-    The change feeds of the sources of one epoch.
-
-    Args:
-        workspace: Where they are.
-        epoch: The epoch.
-        scratch: Where changes are kept while the epoch is computed.
-        rows: The rows of the feeds that are needed.
-    """
+    """The change feeds of the sources of one epoch; the scratch keeps changes while it is computed."""
 
     def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch, rows: Rows) -> None:
         self.workspace, self.epoch, self.bound, self.scratch = workspace, epoch, epoch.bound, scratch

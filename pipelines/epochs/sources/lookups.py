@@ -31,7 +31,6 @@ class Found:
     What a look-up in an input found.
 
     Args:
-        place: The input.
         rows: The rows, or only their keys.
         number: The number of rows, if no key occurs twice; else 0.
         files: The files that were read.
@@ -49,15 +48,11 @@ class Found:
 
 class LookUps:
     """
-    The look-ups of one epoch.
+    The look-ups of one epoch; `found` holds what was looked up so far.
 
     Args:
-        workspace: Where the sources are.
-        bound: The join.
         via_driver: Whether rows pass through the driver; rows that prove too many for it raise `TooLarge`.
         copies: Whether small tables to which others refer may be copied whole instead.
-
-    `found` holds what was looked up so far.
     """
 
     def __init__(self, workspace: Workspace, bound: BoundJoin, *, via_driver: bool, copies: bool) -> None:
@@ -82,12 +77,7 @@ class LookUps:
         Return the keys of the rows of an input that refer to one of the keys, and maybe of rows that changed.
 
         All references by one column with few keys share one scan at the pinned version. If no other scan of the input
-        is needed, it reads whole rows, which `rows` then returns.
-
-        Args:
-            place: The input.
-            wanted: References from it, each with the keys.
-            changed: The keys of the input that changed; None if none did.
+        is needed, it reads whole rows, which `rows` then returns. `changed` has the changed keys of the input, if any.
         """
         item, key = self._bound.join.inputs[place], self._key(place)
         exact, others = list[str](), list[tuple[Link, DataFrame, str | None]]()
@@ -127,13 +117,7 @@ class LookUps:
         return kept.frame
 
     def pruning(self, keys: DataFrame, place: int | None) -> Pruning:
-        """
-        Return the pruning of keys; compute it once for each frame.
-
-        Args:
-            keys: The keys.
-            place: The input whose keys they are; None if no part of a key is null.
-        """
+        """Return the pruning of keys of an input, or None for keys without nulls; compute it once for each frame."""
         if keys not in self._prunings:
             self._prunings[keys] = pruning_of(self._bound, keys, place)
         return self._prunings[keys]
@@ -205,17 +189,14 @@ class LookUps:
         return self._copies and is_small and all(map(self._is_copied_whole, further))
 
     def _copied(self, place: int) -> Found:
-        """Copy a table to the driver, without computing first which of its keys are needed."""
         return self._kept(place, to_driver(self._rows_with_key(place)))
 
     def _kept(self, place: int, rows: DriverRows) -> Found:
-        """Return rows on the driver as what a look-up found."""
         if rows.distinct(self._bound.join.inputs[place].key) == rows.rows.num_rows:
             return Found(place, rows.frame, rows.rows.num_rows, rows.files)
         return Found(place, rows.frame, files=rows.files, unchecked=rows.frame.select(self._key(place)))
 
     def _key(self, place: int) -> Column:
-        """Return the key of an input's row, in the form that both sides of a join use."""
         return F.expr(key_struct(self._bound.join.inputs[place].key, self._bound.types[place])).alias("key")
 
     def _rows_with_key(self, place: int) -> DataFrame:
@@ -230,7 +211,6 @@ class LookUps:
         return rows if predicate is None else rows.where(predicate)
 
     def _exactly(self, rows: DataFrame, place: int, keys: DataFrame) -> DataFrame:
-        """Filter rows to exactly those with one of the keys."""
         known = self.pruning(keys, place)
         if known.exact:
             return rows

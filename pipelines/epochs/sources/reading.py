@@ -20,7 +20,6 @@ class EpochSources:
     The sources of one epoch, as `kernel.Sources`.
 
     Args:
-        feeds: Their feeds.
         read: The changes of each source that has some.
         copies_tables: Whether small tables to which others refer may be copied whole instead of looked up by key.
     """
@@ -87,10 +86,10 @@ class EpochSources:
 
 def check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
     """
-    Check that no source holds a looked-up key twice, by the key columns alone, with one query for all sources.
+    Check by one query of the key columns that no source holds a looked-up key twice; return the number of rows checked.
 
-    Returns:
-        The number of rows that were checked.
+    Raises:
+        DuplicateKey: A source holds one twice.
     """
     keys = [(place, held.groupBy("key").agg(F.count(F.lit(1)).alias("copies"))) for place, held in sources.unchecked]
     if not keys:

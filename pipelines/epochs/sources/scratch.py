@@ -19,10 +19,9 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Scratch:
     """
-    Where an epoch keeps rows that it needs several times.
+    Where an epoch keeps rows that it needs several times: its stage.
 
     Args:
-        stage: The stage of the epoch.
         via_driver: Whether the rows are kept on the driver instead, and become literals of later plans.
     """
 
@@ -51,14 +50,8 @@ def via_driver_or_stage(
     If a change feed proves distorted, compute the epoch again with the feed repaired.
 
     Args:
-        workspace: Where to work.
-        plan: The epoch.
         size: The bytes of the tables that the epoch reads.
-        stage: The stage of the epoch.
         compute: Computes the epoch into its stage; the argument is where it keeps rows until then.
-
-    Returns:
-        The computed epoch.
     """
     via_driver = plan.via_driver
     while True:
