@@ -16,14 +16,10 @@ __all__ = ["cli", "job", "main"]
 
 def main(argv: list[str] | None = None) -> int:
     """
-    Run a command.
+    Run a command, and return its exit code.
 
-    Args:
-        argv: The arguments; those of the process if None.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 2 wrong usage or bad pipeline file, 3 gate failed, 4 cannot continue from the
-        recorded versions, 5 another run is active.
+    0 done, 1 failed, 2 wrong usage or bad pipeline file, 3 gate failed, 4 cannot continue from the recorded versions, 5
+    another run is active. The arguments are those of the process if `argv` is None.
     """
     try:
         code = cli.main(argv, prog_name="lakejoin", standalone_mode=False)

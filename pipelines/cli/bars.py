@@ -14,14 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Now:
-    """The join that runs, its step, and about how many rows its epoch reads."""
-
     join: str = ""
     step: str = ""
     rows: int | None = None
 
     def begin(self, join: str, step: str) -> None:
-        """Begin a step."""
         self.rows = self.rows if join == self.join else None
         self.join, self.step = join, step
 
@@ -67,10 +64,7 @@ class Lines(Progress):
 
 class Bars(Progress):
     """
-    A bar for each join, over the steps that its strategy takes.
-
-    Args:
-        display: The started display of rich; each task has the fields `what` and `step`.
+    A bar for each join, over the steps that its strategy takes; tasks of `display` have the fields `what` and `step`.
     """
 
     def __init__(self, display: "Display") -> None:
@@ -89,9 +83,7 @@ class Bars(Progress):
 
     def step(self, join: str, name: str) -> None:
         """
-        Move the bar to a step.
-
-        Before the epoch is known the bar has no length. During a sliced backfill it counts rows, and only its text
+        Move the bar, which has no length before the epoch is known. In a sliced backfill it counts rows: only its text
         changes.
         """
         self._now.begin(join, name)
@@ -113,7 +105,6 @@ class Bars(Progress):
             self._display.update(self._task(join), step=f"{self._place(join)}{self._now} {at}")
 
     def _place(self, join: str) -> str:
-        """Return the place of the step among those of the strategy."""
         steps = self._steps.get(join, ())
         return f"{self._at.get(join, 0) + 1}/{len(steps)} " if steps else ""
 

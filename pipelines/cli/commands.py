@@ -284,11 +284,7 @@ def maintain(chosen: FileOptions, select: str | None) -> "Report":
 @cli.command()
 @FILE
 @VAR
-@click.option(
-    "--folder",
-    type=FOLDER,
-    help="Folder for the pages. Default: `docs` beside the pipeline file.",
-)
+@click.option("--folder", type=FOLDER, help="Folder for the pages. Default: `docs` beside the pipeline file.")
 def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> None:
     """
     Write a static site about the joins and their epochs.

@@ -39,13 +39,7 @@ class AsJson(logging.Formatter):
 
 
 def log_to_stderr(*, verbose: bool, as_json: bool) -> None:
-    """
-    Set up the loggers of the packages of lakejoin.
-
-    Args:
-        verbose: Whether to log each write.
-        as_json: Whether to write records, and everything else that goes to stderr, as JSON.
-    """
+    """Set up the loggers of lakejoin: `verbose` logs each write, and `as_json` makes all that goes to stderr JSON."""
     handler = ToStderr()
     handler.setFormatter(AsJson() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     quiet = logging.INFO if as_json else logging.WARNING

@@ -65,14 +65,7 @@ class WrongUse(LakejoinError):
 
 @dataclass
 class FileOptions:
-    """
-    The pipeline file that a command was given.
-
-    Args:
-        path: The file, if `--file` names it.
-        variables: The values of its variables.
-        pipeline: The pipeline's name, after the file is loaded; before that empty.
-    """
+    """The pipeline file that a command was given; `pipeline` is its name, empty until the file is loaded."""
 
     path: Path | None
     variables: dict[str, str]
@@ -80,10 +73,7 @@ class FileOptions:
 
     def load(self) -> tuple["PipelineFile", Path]:
         """
-        Read the file.
-
-        Returns:
-            The file, and the folder that its relative paths are relative to.
+        Read the file, and return it with the folder that its relative paths are relative to.
 
         Raises:
             PipelineFileError: The file is wrong; the error lists all faults.
@@ -173,14 +163,9 @@ def names(select: str | None) -> list[str] | None:
 
 def misused(error: click.ClickException, argv: Sequence[str]) -> str:
     """
-    Convert a usage error into a JSON report, if `--output json` is among the arguments.
+    Convert a usage error into a JSON report if `--output json` is among the arguments.
 
-    Args:
-        error: The error that click raised before the command ran.
-        argv: The arguments.
-
-    Returns:
-        The document; empty if the command has no report or prints it as text.
+    The result is empty if the command has no report or prints it as text.
     """
     context = error.ctx if isinstance(error, click.UsageError) else None
     asked = "--output=json" in argv or ("--output", "json") in pairwise(argv)

@@ -70,9 +70,7 @@ def spinner(what: str, spark: "SparkSession | None" = None) -> Iterator[None]:
     """
     Show a spinner with a text while the block runs; only on a terminal.
 
-    Args:
-        what: The text.
-        spark: The session, if the block may run for long: then how far its tasks are is shown, or else logged, too.
+    A block that may run for long has a session: how far its tasks are is then shown, or else logged, too.
     """
     if not _on_terminal():
         with nullcontext() if spark is None else _followed(spark, lambda at: tell(f"{what}: {at}"), LINE_SECONDS):

@@ -25,11 +25,10 @@ from pipelines.spec import PipelineFile, load
 @dataclass(frozen=True)
 class Pipeline:
     """
-    A pipeline file, ready to run.
+    A pipeline file, ready to run; its relative paths start at `folder`.
 
-    Args:
-        file: The content of the file.
-        folder: The folder that its relative paths are relative to.
+    The methods use the caller's session, whose settings are not changed. They work on the joins whose names `select`
+    has, and on all joins of the file if it is None.
     """
 
     file: PipelineFile
@@ -38,11 +37,7 @@ class Pipeline:
     @staticmethod
     def load(path: str | Path, variables: Mapping[str, str] | None = None) -> "Pipeline":
         """
-        Read a pipeline file.
-
-        Args:
-            path: The file.
-            variables: The values of `${var.name}` in the file.
+        Read a pipeline file, with the values of `${var.name}` in it.
 
         Raises:
             PipelineFileError: The file is wrong; the error lists all faults.
@@ -52,10 +47,7 @@ class Pipeline:
 
     def run(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """
-        Update the joins with the caller's session. The settings of the session are not changed.
-
-        Returns:
-            A report for each join.
+        Update the joins, and return a report for each.
 
         Raises:
             LakejoinError: The error of the first join that failed, after all of them were tried; its `reports` are
@@ -76,9 +68,7 @@ class Pipeline:
         Update the joins repeatedly: `for reports in pipeline.watch(spark, 30): ...`.
 
         Args:
-            spark: The caller's session; its settings are not changed.
             every: The seconds from the beginning of one round to the beginning of the next.
-            select: The names of joins; all joins of the file if None.
             stop: Ends the loop after the current round.
             patience: The number of rounds in a row that may fail with a retryable error, such as AnotherRun.
 
@@ -143,8 +133,6 @@ class Pipeline:
         Recompute the joins at the recorded versions, and compare them with the results.
 
         Args:
-            spark: The caller's session.
-            select: The names of joins; all joins of the file if None.
             version: The version of each result to compare; the newest, or that of the last epoch, if None.
             quick: Whether to compare only the checksum of each result with the one in the ledger.
 
@@ -168,8 +156,6 @@ class Pipeline:
         Validate published tables against their gates and the expectations of the file, also those about a whole result.
 
         Args:
-            spark: The caller's session.
-            select: The names of joins; all joins of the file if None.
             epochs: Validate what these epochs published, `3..7`, `3..` or `3`, instead of the whole tables.
             versions: Validate the changes of these versions of the result instead of the whole tables.
             docs: If given, write the site of `docs` into this folder, with pages about data quality.
@@ -195,14 +181,10 @@ class Pipeline:
 
     def docs(self, spark: SparkSession, folder: str | Path | None = None) -> Path:
         """
-        Write a static site about the joins and their epochs, from the ledger and the logs of the results.
+        Write a static site about the joins and their epochs, and return the path of its first page.
 
-        Args:
-            spark: The caller's session.
-            folder: The folder of the site; `docs` beside the pipeline file if None.
-
-        Returns:
-            The path of the first page.
+        The site is made from the ledger and the logs of the results, in `docs` beside the pipeline file if `folder` is
+        None.
 
         Raises:
             FilesExist: A file that lakejoin did not write has the path of a page; nothing was written.
@@ -214,7 +196,6 @@ class Pipeline:
 
 
 def _or_raise(reports: list[JoinReport]) -> list[JoinReport]:
-    """Return the reports, or raise the first error, with all reports."""
     error = next((report.error for report in reports if report.error is not None), None)
     if error is not None:
         error.reports = tuple(reports)

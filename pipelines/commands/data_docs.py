@@ -32,18 +32,12 @@ def validate_joins(
     looking_at: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> list[JoinReport]:
     """
-    Validate joins; an error of one goes into its report, and the others follow.
+    Validate joins, or what they published in a range; an error of one goes into its report, and the others follow.
 
     Args:
-        workspace: The workspace of the pipeline.
-        select: The names of joins; all joins of the file if None.
-        requested: The range to validate; if None the tables at their newest versions.
         docs: If given, write the site of `docs` into this folder, with pages about data quality.
         write_suites: Whether to write the suite of each table into `expectations` beside the pipeline file.
         looking_at: Returns a context manager that shows which join is being validated.
-
-    Returns:
-        A report for each join, with its error if it failed.
 
     Raises:
         FilesExist: A file that lakejoin did not write has the path of one that it would write.
@@ -64,7 +58,6 @@ def validate_joins(
 
 
 def _with_written(validation: Validation, suites: Path | None, docs: Path | None) -> JoinReport:
-    """Write the suites, and add the paths of suites and pages to the report."""
     report = validation.report
     written = [] if suites is None else [_write_suite(suites, published) for published in validation.suites]
     if docs is not None and validation.judged:

@@ -31,14 +31,10 @@ FOLDER = "docs"
 
 def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     """
-    Write the pages about a pipeline.
+    Write the pages about a pipeline, from the ledger and the logs of the results alone; return the path of the
+    overview.
 
-    Args:
-        workspace: The workspace of the pipeline. Only the ledger and the logs of the results are read.
-        folder: The folder of the pages; `docs` beside the pipeline file if None.
-
-    Returns:
-        The path of the overview.
+    The folder is `docs` beside the pipeline file if None.
 
     Raises:
         FilesExist: A file that lakejoin did not write has the path of a page; nothing was written.
@@ -57,8 +53,6 @@ def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
 
 
 def _with_verifications(site: SiteFacts, verified: Mapping[str, Entry]) -> SiteFacts:
-    """Add to each join when the checksum of its result was last verified."""
-
     def words(join: JoinFacts) -> str:
         entry = verified.get(join.name)
         return "" if entry is None or entry.at is None else f"{moment(entry.at)}, epoch {entry.epoch}"
@@ -91,9 +85,7 @@ def site_of(
     Collect the facts for the pages.
 
     Args:
-        file: The pipeline file.
         nodes: The changelog sources and joins, which have epochs of their own; each after those that it reads.
-        ledger: The history of each node.
         now: The current time, with a time zone.
         settings: The Spark settings that the runtime keeps at other values than lakejoin sets.
         data_docs: Whether the pages about data quality exist.
@@ -169,10 +161,9 @@ def changelog_facts(
 
 def standing(history: JoinHistory, definition: str, join: str = "") -> tuple[State, str]:
     """
-    Determine the state of a join from its ledger and the pipeline file.
+    Determine the state of a join from its ledger and its definition in the pipeline file, with an explanation.
 
     Args:
-        history: Its ledger.
         definition: The fingerprint of its definition in the pipeline file.
         join: The name for `--select`; empty for a changelog source, which cannot be selected.
 

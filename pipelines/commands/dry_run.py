@@ -20,18 +20,11 @@ def dry_run_joins(
     workspace: Workspace, select: Collection[str] | None = None, where: str | None = None
 ) -> list[JoinReport]:
     """
-    Count what a backfill of joins would change.
+    Count what a backfill of joins would change, without writing a table or the ledger.
 
-    No table and no ledger is written. The computed rows go into a stage that is deleted.
-
-    Args:
-        workspace: The workspace of the pipeline.
-        select: The names of joins; all joins of the file if None.
-        where: A condition on the columns of one result that limits the backfill; None for no limit.
-
-    Returns:
-        A report for each join, with the counts that a backfill would have. A join is computed from the current results
-        of the joins that it reads, not from what their own backfill would write.
+    Each join is computed from the current results of the joins that it reads, not from what their own backfill would
+    write. The computed rows go into a stage that is deleted. `where` is a condition on the columns of one result that
+    limits the backfill.
     """
     names = workspace.joins(select)
     if where is not None:
@@ -40,7 +33,6 @@ def dry_run_joins(
 
 
 def _dry_run(workspace: Workspace, name: str, request: Request) -> JoinReport:
-    """Compute what a backfill of a join would write, into a stage that is deleted, and report its counts."""
     watch, kind = Stopwatch(), kind_of(workspace, name)
     try:
         with kind.explaining_errors():

@@ -5,15 +5,7 @@ from pathlib import Path
 
 
 def example(name: str) -> str:
-    """
-    Read a file of the folder `conf`, which is inside the package in a wheel and beside it in a checkout.
-
-    Args:
-        name: The path of the file below `conf`.
-
-    Returns:
-        The text of the file.
-    """
+    """Read a file of the folder `conf`, which is inside the package in a wheel and beside it in a checkout."""
     installed = importlib.resources.files("pipelines") / "conf"
     folder = installed if installed.is_dir() else Path(__file__).parents[2] / "conf"
     return (folder / name).read_text(encoding="utf-8")

@@ -35,14 +35,7 @@ REFRESH = {
 
 def explain(file: PipelineFile, name: str) -> JoinExplanation:
     """
-    Explain the kind of a join, the reasons for it, and the consequences for its result.
-
-    Args:
-        file: The pipeline file.
-        name: A join of the file.
-
-    Returns:
-        The explanation, with addresses as they are written in the file.
+    Explain the kind of a join, the reasons for it, and the consequences for its result, with addresses as in the file.
 
     Raises:
         PipelineFileError: The statement is not supported.
@@ -110,7 +103,6 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
 
 
 def _why_paired(statement: Statement, pairing: Pairing) -> Iterator[str]:
-    """Explain that rows match in any number, and which rows are in the result without a match."""
     left, right = (called(statement, place) for place in (pairing.left, pairing.right))
     values = [(as_written(one.left), as_written(one.right)) for one in pairing.equalities]
     compared = " and ".join(f"`{one}` with `{other}`" for one, other in values)
@@ -124,7 +116,6 @@ def _why_paired(statement: Statement, pairing: Pairing) -> Iterator[str]:
 
 
 def _why_split(file: PipelineFile, name: str) -> Iterator[str]:
-    """Explain of which statement a join is a part, and why its result is stored."""
     whole = file.part_of(name)
     parts = file.parts(whole)
     if len(parts) > 1:
@@ -135,7 +126,6 @@ def _why_split(file: PipelineFile, name: str) -> Iterator[str]:
 
 
 def _why_windowed(statement: Statement) -> Iterator[str]:
-    """Explain the time bounds between two streams that follow from the statement."""
     left, right = statement.sides
     both = f"{left.source} and {right.source} are streams: their"
     if statement.is_self_join:
@@ -150,7 +140,6 @@ def _why_windowed(statement: Statement) -> Iterator[str]:
 
 
 def _distance(bound: Bound) -> str:
-    """Describe how far one time may be before another, or must be after it."""
     allowance = abs(bound.allowance)
     amount = f"{allowance:,}" if bound.unit == "number" else spelled_out(allowance)
     if not allowance:
@@ -194,7 +183,6 @@ def _stored(file: PipelineFile, name: str) -> str:
 
 
 def _ktables(file: PipelineFile, statement: Statement) -> Iterator[str]:
-    """Explain for each changelog source that the join reads its KTable."""
     for name in statement.sources:
         source = file.sources.get(name)
         if source is not None and source.kind == "changelog":

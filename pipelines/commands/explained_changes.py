@@ -47,11 +47,7 @@ def _change_of_pair(side: Side, other: Side, outer: bool, other_outer: bool) -> 
     """
     Describe the effect of a change of one side of a table-table join.
 
-    Args:
-        side: The side that changes.
-        other: The other side.
-        outer: Whether this side is an outer side, whose unmatched rows are in the result.
-        other_outer: Whether the other side is one.
+    An outer side is one whose unmatched rows are in the result: `outer` is about the side that changes.
     """
     mine, theirs = side.source, other.source
     if outer and other_outer:
@@ -70,7 +66,6 @@ def _change_of_pair(side: Side, other: Side, outer: bool, other_outer: bool) -> 
 
 
 def _change_of_many(statement: Statement, pairing: Pairing, place: int) -> str:
-    """Describe the effect of a change of one side of a join in which rows match in any number."""
     is_left = place == pairing.left
     other = called(statement, pairing.right if is_left else pairing.left)
     outer = OUTER_SIDES[pairing.how] if is_left else OUTER_SIDES[pairing.how][::-1]

@@ -18,21 +18,14 @@ def flush_joins(
     workspace: Workspace, select: Collection[str] | None = None, *, progress: Progress = SILENT
 ) -> list[JoinReport]:
     """
-    Flush all buffered rows of joins of two streams, as an epoch of its own.
+    Flush all buffered rows of joins of two streams, as an epoch of its own; without a selection of all such joins.
 
     Unmatched rows of an outer side are added to the result with nulls. Each join is brought up to date before its
-    flush; joins with a stream that read the result of a flushed join are brought up to date after it.
-
-    Args:
-        workspace: The workspace of the pipeline.
-        select: The names of joins; if None all joins of two streams of the file.
-        progress: The listener for epochs and steps that begin, and joins that end.
-
-    Returns:
-        A report for each join. A join that reads a failed or skipped join is skipped.
+    flush; joins with a stream that read the result of a flushed join are brought up to date after it. A join that reads
+    a failed or skipped join is skipped.
 
     Raises:
-        LakejoinError: The selection is invalid.
+        LakejoinError: The selection is invalid, or names a join that does not buffer rows.
     """
     file, names, reading = workspace.file, workspace.joins(select), set[str]()
     goal = common_goal(workspace, names)

@@ -22,14 +22,7 @@ from pipelines.report.wording import in_order, moment
 
 
 def history_of(workspace: Workspace, name: str, limit: int) -> JoinHistoryReport:
-    """
-    List the newest epochs of a join.
-
-    Args:
-        workspace: The workspace of the pipeline.
-        name: The join, or a changelog source.
-        limit: The maximal number of epochs, including attempts that were rejected or refused.
-    """
+    """List the newest epochs of a join or of a changelog source, including attempts that were rejected or refused."""
     return newest(name, workspace.ledger.of(name), limit)
 
 
@@ -39,11 +32,6 @@ def newest(name: str, history: JoinHistory, limit: int) -> JoinHistoryReport:
 
     An attempt that was rejected or refused does not use up an epoch number: it has its own row, below the later epoch
     with this number.
-
-    Args:
-        name: The join.
-        history: Its ledger.
-        limit: The maximal number of rows.
     """
     attempts = [entry for entry in history.entries if entry.step in ATTEMPTS]
     epochs: dict[int, Entry] = {}
@@ -103,9 +91,8 @@ def last_gate(history: JoinHistory) -> GateStatus | None:
 
 def _gate(entry: Entry) -> GateStatus | None:
     """
-    Return the gate that a row of the ledger reports, if any.
-
-    A load is published before its gate, all other epochs after it.
+    Return the gate that a row of the ledger reports, if any: a load is published before its gate, other epochs after
+    it.
     """
     assert entry.at is not None
     if entry.step == COMMITTED or (entry.step == PUBLISHING and entry.strategy != "load"):

@@ -21,23 +21,13 @@ WHAT = {
 
 def write_example(folder: Path) -> str:
     """
-    Write a first pipeline.
-
-    Args:
-        folder: The folder for the files; created if it does not exist.
-
-    Returns:
-        The text to print: the files, and the next commands.
+    Write a first pipeline into a folder, created if needed; return the text to print: the files, and the next commands.
 
     Raises:
         FilesExist: One of the files exists already.
         LakejoinError: The folder cannot be written to.
     """
-    contents = {
-        FILE_NAME: example(f"example/{FILE_NAME}"),
-        SCHEMA: schema(),
-        SOURCES: example(f"example/{SOURCES}"),
-    }
+    contents = {FILE_NAME: example(f"example/{FILE_NAME}"), SCHEMA: schema(), SOURCES: example(f"example/{SOURCES}")}
     existing = [name for name in contents if os.path.lexists(folder / name)]
     if existing:
         raise FilesExist(
@@ -71,7 +61,6 @@ def _files(folder: Path) -> list[str]:
 
 
 def _commands(folder: Path) -> list[str]:
-    """List the next commands as the user types them in the folder."""
     lakejoin, sources = program(folder), f"{python(folder)} {SOURCES}"
     commands = [
         (sources, "creates the two tables"),

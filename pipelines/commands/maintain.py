@@ -38,14 +38,9 @@ def maintain_joins(workspace: Workspace, select: Collection[str] | None = None) 
     """
     Maintain the tables of joins, the ledger, and the stages.
 
-    Args:
-        workspace: The workspace of the pipeline.
-        select: The names of joins; all joins of the file if None.
-
-    Returns:
-        A report for each changelog source that the joins read, for each join, and for the ledger. `counts` has
-        files_added and files_removed (of the newest version), files_deleted (from the storage) and stages_deleted. The
-        report of a failed join has its error; the others are maintained.
+    Return a report for each changelog source that the joins read, for each join, and for the ledger. `counts` has
+    files_added and files_removed (of the newest version), files_deleted (from the storage) and stages_deleted. The
+    report of a failed join has its error; the others are maintained.
     """
     histories = workspace.ledger.of_all()
     reports = [_report(workspace, name, histories) for name in workspace.nodes(select)]

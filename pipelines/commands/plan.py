@@ -20,14 +20,8 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
     """
     Plan the next epoch of a join, or of the KTable of a changelog source, and write nothing.
 
-    Args:
-        workspace: The workspace of the pipeline.
-        name: The join, or the changelog source.
-        selected: All joins that the run would include.
-
-    Returns:
-        The plan, from what the joins and changelog sources that it reads have committed. A join whose plan depends on
-        the first run of one of these is reported as skipped.
+    The plan is based on what the joins and changelog sources that it reads have committed; if it depends on the first
+    run of one of those, the join is reported as skipped. `selected` has all joins that the run would include.
 
     Raises:
         LakejoinError: The run would fail.
@@ -49,7 +43,6 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
 
 
 def _readers(prepared: Prepared[Any]) -> dict[str, str]:
-    """Return what reads the log of each source of a join."""
     bound = prepared.bound
     return {} if bound is None else {table.address.label: table.reader for table in bound.sources}
 
@@ -58,8 +51,7 @@ def _readable(kind: Kind[Any], prepared: Prepared[Any]) -> Prepared[Any]:
     """
     Read one row of each change feed of an incremental epoch: only Delta knows whether a feed is readable.
 
-    Returns:
-        The plan; if a feed is not readable, the plan that replaces it in a run.
+    Return the plan; if a feed is not readable, the plan that replaces it in a run.
 
     Raises:
         FeedUnavailable, SchemaBroken: The run would fail at a feed, which the error names.

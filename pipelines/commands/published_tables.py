@@ -28,15 +28,7 @@ class TableSuite(NamedTuple):
 
 
 class Part(NamedTuple):
-    """
-    Rows of a published table and the suite to validate them against.
-
-    Args:
-        table: The table.
-        what: A description of the rows.
-        rows: The rows.
-        suite: The expectations.
-    """
+    """Rows of a published table, what they are in words, and the suite to validate them against."""
 
     table: Address
     what: str
@@ -115,13 +107,7 @@ def _of_log(kind: Kind[Any], bound: BoundJoin, before: Before | None = None) -> 
     is_strict = bound.semantics == "strict"
     values, known = (before.values, before.known) if before is not None else (None, "")
     return of_changelog(
-        kind.sides(bound),
-        _compared(bound) or (),
-        operation,
-        position,
-        strict=is_strict,
-        before=values,
-        known=known,
+        kind.sides(bound), _compared(bound) or (), operation, position, strict=is_strict, before=values, known=known
     )
 
 
@@ -129,8 +115,7 @@ def _compared(bound: BoundJoin) -> list[str] | None:
     """
     List the columns of a result, other than its key, that show whether a row is repeated.
 
-    Returns:
-        The columns; None if one of them cannot be compared: a row that changes it alone would seem repeated.
+    It is None if one of them cannot be compared: a row that changes it alone would seem repeated.
     """
     fields = [field for field in bound.columns if field.name not in bound.join.key]
     if any(contains(field.dataType, (MapType, *INCOMPARABLE)) for field in fields):

@@ -44,17 +44,11 @@ PLAIN: tuple[type[T.DataType], ...] = (
 
 def answer(workspace: Workspace, query: str, limit: int) -> QueryReport:
     """
-    Run a query and return its first rows.
+    Run one query over the sources, the results, their changelogs and `lakejoin_ledger`, and return its first rows.
 
-    Args:
-        workspace: The workspace of the pipeline.
-        query: One query. It may name the sources, the results, their changelogs and `lakejoin_ledger`.
-        limit: The maximal number of rows; one more is fetched, to know whether more rows exist.
-
-    Returns:
-        The first rows. Decimals, dates, times and intervals are strings as Spark formats them in the time zone of the
-        pipeline file; binary values are hexadecimal strings; variants are JSON values. NaN, infinities and keys of maps
-        are strings. If a struct has two fields of one name, its fields are named col1, col2, ...
+    Decimals, dates, times and intervals are strings as Spark formats them in the time zone of the pipeline file; binary
+    values are hexadecimal strings; variants are JSON values. NaN, infinities and keys of maps are strings. If a struct
+    has two fields of one name, its fields are named col1, col2, ...
 
     Raises:
         BadQuery: The text is not a query, refers to an unknown table or column, or fails.
@@ -94,7 +88,6 @@ def _named(workspace: Workspace, query: str) -> Iterator[Address]:
 
 @contextmanager
 def _views(workspace: Workspace, query: str) -> Iterator[None]:
-    """Create a temporary view for each existing table that the query names, and drop the views afterwards."""
     made = []
     try:
         for address in _named(workspace, query):
@@ -145,7 +138,6 @@ def _distinct(struct: T.StructType) -> list[str]:
 
 
 def _value(value: Any) -> Any:
-    """Convert a value to its JSON equivalent."""
     if isinstance(value, Row):
         return {name: _value(part) for name, part in zip(value.__fields__, value, strict=True)}
     if isinstance(value, dict):

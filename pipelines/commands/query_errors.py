@@ -32,13 +32,9 @@ class BadQuery(LakejoinError):
 
 def bare_query(query: str) -> str:
     """
-    Remove the semicolons at the end of a query, with the comments after them.
+    Remove the semicolons at the end of a query, with the comments after them, so that it can be put into parentheses.
 
-    Args:
-        query: The text as the user entered it.
-
-    Returns:
-        A text that can be put into parentheses if it is a query. Spark decides whether it is one.
+    Spark decides whether the text is a query.
 
     Raises:
         BadQuery: The text is empty, has several statements, or begins with the word of a command.
@@ -60,15 +56,7 @@ def bare_query(query: str) -> str:
 
 
 def words_in(query: str) -> frozenset[str] | None:
-    """
-    Tokenize a query.
-
-    Args:
-        query: The query.
-
-    Returns:
-        Its words in lower case, quoted names without backticks; None if the text cannot be tokenized.
-    """
+    """Return the words of a query in lower case, quoted names without backticks; None if it cannot be tokenized."""
     try:
         return frozenset(token.text.lower() for token in sqlglot.tokenize(query, read=Verbatim))
     except SqlglotError:
@@ -76,16 +64,7 @@ def words_in(query: str) -> frozenset[str] | None:
 
 
 def unreadable(name: str, error: Exception) -> BadQuery:
-    """
-    Build the error for a table that a query names and that cannot be read.
-
-    Args:
-        name: The table.
-        error: The error of Spark.
-
-    Returns:
-        The error to raise.
-    """
+    """Build the error for a table that a query names and that cannot be read."""
     return BadQuery(f"{name} cannot be read: {_short_message(str(error))}")
 
 
@@ -93,14 +72,7 @@ def refusal(file: PipelineFile, query: str, error: PySparkException, lines_befor
     """
     Build the error for a query that Spark refused or that failed.
 
-    Args:
-        file: The pipeline file, whose names the query may use.
-        query: The query.
-        error: The error of Spark.
-        lines_before: The number of lines before the query in the text that Spark received.
-
-    Returns:
-        The error to raise.
+    `lines_before` is the number of lines before the query in the text that Spark received.
     """
     condition = error.getCondition() or ""
     parameters = error.getMessageParameters() or {}

@@ -30,17 +30,13 @@ def run_joins(
     """
     Update the results of joins to the newest versions of their sources, each after the joins that it reads.
 
+    Return a report for each changelog source that the joins read, then for each join, in the order in which they ran.
+    The report of a failed join has its error. Joins that read a failed or skipped join are skipped; the others run.
+
     Args:
-        workspace: The workspace of the pipeline.
-        select: The names of joins; all joins of the file if None.
         backfill: Reconcile the results with the current sources, independent of the ledger. For a join with a stream,
             replay the recorded epochs and append the missing rows. With a condition, reconcile only the rows of one
             result that meet it, at the source versions of the last epoch.
-        progress: The listener for epochs and steps that begin, and joins that end.
-
-    Returns:
-        A report for each changelog source that the joins read, then for each join, in the order in which they ran. The
-        report of a failed join has its error. Joins that read a failed or skipped join are skipped; the others run.
 
     Raises:
         LakejoinError: The selection is invalid.
@@ -98,12 +94,10 @@ def run_in_order(
 
 
 def _read_by(workspace: Workspace, name: str) -> tuple[str, ...]:
-    """List what must run before a join: the changelog sources and the joins that it reads."""
     return (*changelogs_of(workspace.file, name), *reads(workspace.file, name)) if name in workspace.file.joins else ()
 
 
 def _skipped(name: str, upstream: JoinReport) -> JoinReport:
-    """Report on a join that is skipped because one that it reads failed or was skipped."""
     error = upstream.error
     if error is None:
         reason = f"upstream-skipped: {upstream.join} was skipped ({upstream.reason})"

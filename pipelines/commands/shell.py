@@ -8,27 +8,13 @@ from pathlib import Path
 
 
 def program(folder: Path | None = None) -> str:
-    """
-    Return the shell command for lakejoin.
-
-    Args:
-        folder: The folder in which the user types it; the working directory if None.
-
-    Returns:
-        `lakejoin` if it is on the PATH, else its path, quoted for a shell.
-    """
+    """Return the command for lakejoin: `lakejoin` if it is on the PATH, else its path, quoted for a shell."""
     return "lakejoin" if shutil.which("lakejoin") else _path_of("lakejoin", folder)
 
 
 def python(folder: Path | None = None) -> str:
     """
-    Return the shell command for the Python that runs now.
-
-    Args:
-        folder: The folder in which the user types it; the working directory if None.
-
-    Returns:
-        `python` if the first one on the PATH is that of this environment, else its path, quoted for a shell.
+    Return the command for Python: `python` if the first one on the PATH is this one, else its path, quoted for a shell.
     """
     found = shutil.which("python")
     if found and Path(found).parent.resolve() == _scripts_folder():
@@ -44,7 +30,8 @@ def _path_of(name: str, folder: Path | None) -> str:
     """
     Return the shorter of the relative and the absolute path of a program.
 
-    The relative path starts at the resolved folder, so a symbolic link in the path of the folder does not break it.
+    The relative path starts at the resolved folder, by default the working directory, so a symbolic link in the path of
+    the folder does not break it.
     """
     absolute = str(_scripts_folder() / name)
     return shlex.quote(min(absolute, os.path.relpath(absolute, (folder or Path()).resolve()), key=len))

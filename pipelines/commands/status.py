@@ -15,9 +15,7 @@ from lakehouse.errors.conditions import as_known
 from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError
 from lakehouse.errors.remedies import OF_TABLES, Commands, Remedy
 from lakehouse.feed.feed_ranges import unrecorded
-from lakehouse.ledger.entries import (
-    JoinHistory,
-)
+from lakehouse.ledger.entries import JoinHistory
 from lakehouse.tables.columns import changed_columns
 from lakehouse.tables.commit_log import commit_identity
 from lakehouse.tables.commits import Commit
@@ -44,8 +42,7 @@ class ObservedSource:
     A source at the time of the command.
 
     Args:
-        name: The source.
-        table: The table; None if it does not exist.
+        table: None if it does not exist.
         recorded: The versions that the last epoch accounts for; None before the load.
         commits: The commits with data since then, oldest first.
         problem: Why the result cannot continue from the recorded versions; empty if, by the log of the table, it can.
@@ -66,10 +63,7 @@ def status_of(workspace: Workspace, name: str, known: dict[str, State] | None = 
     """
     Return the state of a join, or of a changelog source, from its ledger, its tables and its sources.
 
-    Args:
-        workspace: The workspace of the pipeline.
-        name: The join, or the changelog source.
-        known: The states of others that are known already; those of the joins that it reads are added.
+    `known` has the states of others that are known already; those of the joins that it reads are added.
 
     Raises:
         PipelineFileError: The statement of the join is wrong.
@@ -97,7 +91,6 @@ def status_of(workspace: Workspace, name: str, known: dict[str, State] | None = 
 
 
 def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
-    """Return the state of a changelog source, from its ledger and its own table, which its epochs read."""
     history = workspace.ledger.of(name)
     last = history.committed
     fault = fault_of_targets(workspace, name, history)
@@ -120,12 +113,9 @@ def judge(
     commands: Commands = OF_TABLES,
 ) -> JoinStatus:
     """
-    Determine the state of a join.
+    Determine the state of a join from its ledger and its sources, left before right.
 
     Args:
-        name: The join.
-        history: Its ledger.
-        observations: Its sources, left before right.
         now: The current time, with a time zone.
         redefined: Whether its definition in the pipeline file has changed since its last epoch.
         fault: Why a run cannot continue from its tables as they are now; None if it can.
@@ -148,14 +138,7 @@ def judge(
 
 
 def source_status(observed: ObservedSource, between: float | None, now: datetime) -> SourceStatus:
-    """
-    Determine how far the result is behind a source.
-
-    Args:
-        observed: The source.
-        between: The seconds between two runs; None if unknown.
-        now: The current time, with a time zone.
-    """
+    """Determine how far the result is behind a source; `between` has the seconds between two runs, None if unknown."""
     table, recorded, commits = observed.table, observed.recorded, observed.commits
     retention = None if table is None else retention_seconds(table.properties)
     until = _later(commits[0].at, retention) if commits else None
@@ -175,16 +158,13 @@ def source_status(observed: ObservedSource, between: float | None, now: datetime
 
 def retention_warning(retention: float | None, until: datetime | None, between: float | None, now: datetime) -> str:
     """
-    Warn if changes may be deleted before a run reads them.
+    Warn if changes may be deleted before a run reads them; the warning is empty if no change is at risk.
 
     Args:
         retention: The seconds for which a change stays readable; None if unknown.
         until: When the oldest unread change stops being readable; None if all changes are read.
         between: The seconds between two runs; None if unknown.
         now: The current time, with a time zone.
-
-    Returns:
-        The warning; empty if no change is at risk.
     """
     if until is not None and until <= now:
         return f"its oldest unread change may have been deleted since {moment(until)}: run now"
@@ -206,7 +186,6 @@ def retention_warning(retention: float | None, until: datetime | None, between: 
 def _observe_input(
     workspace: Workspace, name: str, recorded: Recorded | None, *, refresh: Refresh, known: dict[str, State]
 ) -> ObservedSource:
-    """Observe a source of a join, which may be the result of another join."""
     try:
         table = find_input(workspace, name)
         observed = _observe(workspace, name, table, recorded, refresh=refresh)

@@ -25,14 +25,7 @@ from pipelines.report.wording import number_of
 
 
 class Judged(NamedTuple):
-    """
-    Rows of a table that were validated against a suite.
-
-    Args:
-        table: The table's name.
-        what: A description of the rows.
-        results: The result of each expectation.
-    """
+    """Rows of a table, what they are in words, and the result of each expectation about them."""
 
     table: str
     what: str
@@ -60,15 +53,8 @@ def validate_join(
     """
     Validate the tables of a join at their newest versions, or what was published in a range.
 
-    Args:
-        workspace: The workspace of the pipeline.
-        name: The join.
-        requested: The range; if None the tables at their newest versions.
-        with_results: Whether to return the results of expectations that are met, too.
-
-    Returns:
-        The outcome. Its report has a GateFailed if a table does not meet its expectations; `counts` has rows (of the
-        result, or of its changes for a range) and expectations (of all tables).
+    The report has a GateFailed if a table does not meet its expectations; `counts` has rows (of the result, or of its
+    changes for a range) and expectations (of all tables). `with_results` adds the results of expectations that are met.
 
     Raises:
         GateErrored: An expectation could not be evaluated.

@@ -21,9 +21,10 @@ def verify_join(
     """
     Recompute a join and compare it with its result; for a join with a stream replay the recorded epochs instead.
 
+    `counts` has the rows expected, missing and surplus (both 0 if the table is correct) and, for a join with a stream,
+    the epochs that were replayed; with `quick` only rows.
+
     Args:
-        workspace: The workspace of the pipeline.
-        name: The join.
         against: A table to compare instead of the result: its dotted name, or its path, which contains a slash and is
             relative to the pipeline file. It is compared with the join of the newest versions of the sources; so is a
             result without a committed epoch. Otherwise the newest version of the result is compared with the join of
@@ -32,10 +33,6 @@ def verify_join(
             last epoch that it holds. Whether the newest version is as its last epoch left it is then not asked.
         quick: Whether to compare only the checksum of the newest version of the result with the checksum in the ledger,
             which reads no source; a success is recorded in the ledger.
-
-    Returns:
-        The report; `counts` has the rows expected, missing and surplus (both 0 if the table is correct) and, for a join
-        with a stream, the epochs that were replayed; with `quick` only rows.
 
     Raises:
         Drifted: Rows differ; the message has the numbers and examples, with `quick` the checksums.

@@ -19,14 +19,7 @@ class BadRange(LakejoinError):
 
 @dataclass(frozen=True)
 class RequestedRange:
-    """
-    A range as the user wrote it.
-
-    Args:
-        unit: Whether the numbers are epochs or versions.
-        first: The first number.
-        last: The last number; None for the newest.
-    """
+    """A range as the user wrote it; `last` is None for the newest."""
 
     unit: Literal["epochs", "versions"]
     first: int
@@ -48,14 +41,7 @@ class VersionRange(NamedTuple):
 
 def read_range(epochs: str, versions: str) -> RequestedRange | None:
     """
-    Parse a range.
-
-    Args:
-        epochs: `3..7`, `3..` (to the newest) or `3`; empty for no range of epochs.
-        versions: The same for versions of the result.
-
-    Returns:
-        The range; None if both are empty.
+    Parse a range of epochs or of versions of the result: `3..7`, `3..` (to the newest) or `3`; None if both are empty.
 
     Raises:
         BadRange: The range is malformed, or both are given.
@@ -69,23 +55,13 @@ def read_range(epochs: str, versions: str) -> RequestedRange | None:
     parts = re.fullmatch(r"(\d{1,18})(\.\.(\d{1,18})?)?", given)
     first, last = (int(parts[1]), parts[3] if parts[2] else parts[1]) if parts else (0, None)
     if not parts or (last is not None and int(last) < first):
-        raise BadRange(
-            "validate",
-            f"`{given}` is not a range of {unit}",
-            expected="3..7, 3.. (to the newest) or 3",
-        )
+        raise BadRange("validate", f"`{given}` is not a range of {unit}", expected="3..7, 3.. (to the newest) or 3")
     return RequestedRange(unit, first, None if last is None else int(last))
 
 
 def find_range(name: str, requested: RequestedRange, history: JoinHistory, result: Table) -> VersionRange:
     """
-    Resolve a range to the versions and epochs of a result.
-
-    Args:
-        name: The join.
-        requested: The range.
-        history: The join's ledger.
-        result: The result at its newest version.
+    Resolve a range to the versions and epochs of a result, which is read at its newest version.
 
     Raises:
         BadRange: The epochs or versions do not exist.
@@ -110,9 +86,6 @@ def published_at(name: str, version: int, history: JoinHistory, result: Table, d
     Find the last epoch that a version of a result holds.
 
     Args:
-        name: The join.
-        version: The version.
-        history: The join's ledger.
         result: The result at its newest version, read before the ledger.
         definition: The fingerprint of the join's definition in the pipeline file.
 

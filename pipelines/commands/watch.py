@@ -25,21 +25,16 @@ def watch_joins(
     progress: Progress = SILENT,
 ) -> Iterator[list[JoinReport]]:
     """
-    Update joins in rounds.
+    Update joins in rounds, and yield the reports of each round, including errors.
 
     Rounds begin at a fixed interval; after a round that takes longer, the next one begins at once. If a join fails with
     a retryable error, the pause doubles with each further failed round. An error that is not retryable ends the watch.
+    The pipeline file is not read again.
 
     Args:
-        workspace: The workspace of the pipeline; the pipeline file is not read again.
         every: The seconds from the beginning of one round to the beginning of the next.
-        select: The names of joins; all joins of the file if None.
         stop: Ends the watch after the current round; another thread or a signal handler may set it.
         patience: The number of rounds in a row that may fail.
-        progress: The listener for epochs and steps that begin, and joins that end.
-
-    Yields:
-        The reports of each round, including errors.
 
     Raises:
         LakejoinError: The error that ended the watch, after the reports of its round.

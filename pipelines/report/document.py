@@ -68,12 +68,7 @@ class Report(Facts):
 
 
 def report_schema() -> str:
-    """
-    Return the JSON schema of a report.
-
-    Returns:
-        A JSON document with a final line break.
-    """
+    """Return the JSON schema of a report, with a final line break."""
     content = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Report.model_json_schema(mode="serialization"),

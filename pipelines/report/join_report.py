@@ -142,10 +142,7 @@ class JoinReport(Facts):
 
 def joined_reports(reports: Sequence[JoinReport]) -> JoinReport:
     """
-    Combine the reports of all epochs of a run for one join.
-
-    Returns:
-        The report of the last epoch, with the counts, seconds and warnings of all epochs.
+    Return the report of the last epoch of a run for one join, with the counts, seconds and warnings of all epochs.
     """
     last = reports[-1]
     if len(reports) == 1:
@@ -229,5 +226,4 @@ class PlanReport(Facts):
 
 
 def _written(write: Write) -> tuple[str, str]:
-    """Return the name of a table that an epoch writes, and how."""
     return write.target.address.label, f"{write.mode}, created" if write.target.is_new else write.mode

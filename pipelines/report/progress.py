@@ -46,10 +46,8 @@ class Sliced:
     The progress of a backfill that runs slice by slice.
 
     Args:
-        number: The number of the slice that begins, from 0.
-        of: The number of slices.
-        rows: The number of rows of the result in the slices before this one.
-        of_rows: The number of rows of the result in all slices.
+        number: The slice that begins, from 0.
+        rows: The rows of the result in the slices before this one; `of_rows` are those in all slices.
         left: The estimated seconds until the end; None until this run has finished a slice.
     """
 
@@ -68,11 +66,9 @@ class Sliced:
 @dataclass(frozen=True)
 class Tasks:
     """
-    How far the running Spark jobs are.
+    How far the running Spark jobs are: finished tasks, and all of them, from 1.
 
     Args:
-        done: The number of finished tasks.
-        total: The number of tasks, from 1.
         left: The estimated seconds until the last of these tasks ends; None until one was seen to end.
     """
 
@@ -110,15 +106,7 @@ class Progress:
     """The listener of a run. This base class ignores all events."""
 
     def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
-        """
-        Handle the start of an epoch.
-
-        Args:
-            join: The name of the join.
-            epoch: The number of the epoch.
-            strategy: resume, load, incremental or reconcile.
-            reason: The reason for this strategy: a stable code, a colon, and a description.
-        """
+        """Handle the start of an epoch; the reason for its strategy is a stable code, a colon, and a description."""
 
     def step(self, join: str, name: str) -> None:
         """Handle the start of a step; `plan` starts before its epoch does."""
@@ -142,28 +130,18 @@ SILENT = Progress()
 
 def position(steps: tuple[str, ...], name: str, after: int) -> int:
     """
-    Find the index of a step that begins.
+    Return the index of a step that begins, which may occur twice: the first one after `after`, -1 before the first
+    step.
 
-    Args:
-        steps: The steps in order; a step may occur twice.
-        name: The name of the step that begins.
-        after: The index of the previous step, -1 before the first.
-
-    Returns:
-        The next index with this name. If it does not occur after `after`, as in a repeated attempt, the first index
-        with this name. If the name is unknown, `after`, at least 0.
+    If it does not occur after it, as in a repeated attempt, return the first index with this name; for an unknown name
+    `after`, at least 0.
     """
     later = (index for index in range(after + 1, len(steps)) if steps[index] == name)
     return next(later, steps.index(name) if name in steps else max(after, 0))
 
 
 class Stopwatch:
-    """
-    A stopwatch for the steps of an epoch, in seconds to the millisecond.
-
-    Args:
-        listener: Called with the name of each step when it begins.
-    """
+    """A stopwatch for the steps of an epoch, in seconds to the millisecond; it calls `listener` as each step begins."""
 
     def __init__(self, listener: Callable[[str], None] | None = None) -> None:
         self.seconds: dict[str, float] = {}

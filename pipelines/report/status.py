@@ -113,7 +113,6 @@ class JoinStatus(Facts):
         return "\n".join([f"{self.join}: {self.state}{self._epoch()}", *(f"  {line}" for line in lines)])
 
     def _verified(self) -> str:
-        """State when the checksum was last compared with the result."""
         assert self.verified_at is not None
         return f"checksum last verified: {moment(self.verified_at)}, epoch {self.verified_epoch}"
 

@@ -12,15 +12,9 @@ LONGEST, LONGEST_LAST = 80, 1000
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """
-    Format rows of text as a table with aligned columns.
+    Format rows of text as a table with aligned columns: one line each for the header, the rule below it, and each row.
 
-    Args:
-        header: The name of each column.
-        rows: For each row the text of each column. Long texts are truncated, and control characters are escaped.
-        right: For each column whether it is aligned to the right.
-
-    Returns:
-        One line each for the header, the rule below it, and each row.
+    Long texts are truncated, and control characters are escaped. `right` says which columns are aligned to the right.
     """
     longest = [LONGEST] * (len(header) - 1) + [LONGEST_LAST]
     lines = [[*map(_shown, line, longest)] for line in (header, *rows)]

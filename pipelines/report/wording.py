@@ -10,13 +10,9 @@ UNITS = ((86_400, "day", "days"), (3_600, "h", "h"), (60, "min", "min"), (1, "s"
 
 def duration(seconds: float) -> str:
     """
-    Format a duration: `2 h 5 min`, `3 days`, `40 s`.
+    Format seconds: `2 h 5 min`, `3 days`, `40 s`. A negative number counts as 0.
 
-    Args:
-        seconds: The seconds; a negative number counts as 0.
-
-    Returns:
-        The largest unit and the next smaller one, rounded down; the smaller one is left out if it is zero.
+    The text has the largest unit and the next smaller one, rounded down; the smaller one is left out if it is zero.
     """
     left = max(int(seconds), 0)
     parts: list[tuple[int, str]] = []

@@ -25,11 +25,9 @@ OPERATED = ("tailnum", "dep_time", "dep_delay", "arr_time", "arr_delay", "air_ti
 @dataclass(frozen=True)
 class Airline:
     """
-    The owner of the two source tables. It does not use lakejoin: it writes as any other job would.
+    The owner of the two source tables, which knows the final state of its flights.
 
-    Args:
-        lake: The folder of the tables.
-        flights: The final state of the flights.
+    It does not use lakejoin: it writes as any other job would.
     """
 
     lake: Lake
@@ -37,22 +35,15 @@ class Airline:
 
     def open(self, today: date, on_sale: date) -> dict[str, int]:
         """
-        Create both tables as of the morning of a day, with the change data feed enabled.
+        Create both tables as of the morning of a day, with the change data feed enabled; return the number of rows of
+        each.
 
-        Args:
-            today: The day. Its flights and later ones do not have an aircraft yet.
-            on_sale: The last day in the timetable.
-
-        Returns:
-            The number of rows of each table.
+        The flights of that day and later ones do not have an aircraft yet; `on_sale` is the last day in the timetable.
         """
         flown = (F.col("flight_date") < F.lit(today)) & ~F.col("cancelled")
         known = self.flights.where(F.col("flight_date") <= F.lit(on_sale))
         planned = known.withColumn("cancelled", F.col("cancelled") & (F.col("flight_date") < F.lit(today)))
-        tables = {
-            "schedule": planned.select(*KEY, *PLANNED),
-            "operations": known.where(flown).select(*KEY, *OPERATED),
-        }
+        tables = {"schedule": planned.select(*KEY, *PLANNED), "operations": known.where(flown).select(*KEY, *OPERATED)}
         return {name: self.lake.create(name, rows) for name, rows in tables.items()}
 
     def put_on_sale(self, day: date) -> int:

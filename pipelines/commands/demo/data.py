@@ -57,12 +57,10 @@ def data_folder() -> Path:
 
 def read_flights(spark: SparkSession, folder: Path, month: int | None = None) -> DataFrame:
     """
-    Read the flights, and add the columns `flight_date` and `cancelled`, which is true for flights without a departure.
+    Read the flights of a month, or of the whole year, with the columns `flight_date` and `cancelled` added.
 
-    Args:
-        spark: The session that reads.
-        folder: The folder into which the file is unpacked. The file must stay there while the frame is in use.
-        month: The month of the flights; without it the whole year.
+    A flight without a departure is cancelled. The file is unpacked into the folder, and must stay there while the frame
+    is in use.
     """
     begin, file = b"2013," if month is None else b"2013,%d," % month, folder / "flights.csv"
     with (
@@ -79,13 +77,7 @@ def read_flights(spark: SparkSession, folder: Path, month: int | None = None) ->
 
 
 def read_table(spark: SparkSession, name: str) -> DataFrame:
-    """
-    Read planes, airlines, airports or weather.
-
-    Args:
-        spark: The session that reads.
-        name: The name of the table.
-    """
+    """Read planes, airlines, airports or weather."""
     return _read(spark, name, str(data_folder() / f"{name}.csv"))
 
 

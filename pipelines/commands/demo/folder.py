@@ -12,14 +12,8 @@ MARKER = ".lakejoin-demo"
 
 def prepare_folder(folder: Path, pipeline_file: str) -> Path:
     """
-    Create the folder of a demo with its pipeline file, and delete what an earlier demo left there.
-
-    Args:
-        folder: The folder.
-        pipeline_file: The name of the pipeline file in `conf`.
-
-    Returns:
-        The path of the pipeline file in the folder.
+    Create the folder of a demo with a pipeline file of `conf`, whose new path it returns; delete what a demo left
+    there.
 
     Raises:
         LakejoinError: The folder exists and no demo created it. It is left unchanged.

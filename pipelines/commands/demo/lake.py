@@ -13,13 +13,7 @@ StartSpark = Callable[[Mapping[str, str]], SparkSession]
 
 @dataclass(frozen=True)
 class Lake:
-    """
-    A folder of Delta tables.
-
-    Args:
-        spark: The session that writes.
-        folder: The folder.
-    """
+    """A folder of Delta tables, and the session that writes them."""
 
     spark: SparkSession
     folder: Path

@@ -39,9 +39,7 @@ class Movements:
     The owner of a table of movements. It does not use lakejoin.
 
     Args:
-        lake: The folder of the table.
-        table: The name of the table.
-        rows: All its rows of the year.
+        rows: All rows of the year.
         at: The column with the time at which a row is appended.
     """
 

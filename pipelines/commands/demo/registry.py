@@ -28,24 +28,16 @@ SISTER = "N506JB"
 
 @dataclass(frozen=True)
 class Registry:
-    """
-    The owner of the four tables. Like the airlines, it does not use lakejoin.
-
-    Args:
-        lake: The folder of the tables.
-    """
+    """The owner of the four tables. Like the airlines, it does not use lakejoin."""
 
     lake: Lake
 
     def open(self, today: date) -> dict[str, int]:
         """
-        Create the tables as of the morning of a day, with the change data feed enabled.
+        Create the tables as of the morning of a day, with the change data feed enabled; return the number of rows of
+        each.
 
-        Args:
-            today: The day. The weather of this day and of later days is not known yet.
-
-        Returns:
-            The number of rows of each table.
+        The weather of this day and of later days is not known yet.
         """
         tables = {name: read_table(self.lake.spark, name) for name in ("planes", "airlines", "airports")}
         tables["weather"] = self._weather(date(2013, 1, 1), today - timedelta(days=1))

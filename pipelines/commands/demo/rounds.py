@@ -23,14 +23,7 @@ DELAYED = "carrier = 'DL' AND flight = 461"
 
 @dataclass(frozen=True)
 class Round:
-    """
-    Writes to the sources, followed by one run of lakejoin.
-
-    Args:
-        when: The time of the round.
-        what: A description of the writes.
-        writes: The writes. Each returns the number of rows that it changed.
-    """
+    """Writes, each of which returns the number of rows that it changed, followed by one run of lakejoin."""
 
     when: str
     what: str
@@ -113,11 +106,7 @@ def aftermath(registry: Registry) -> list[Round]:
     """Return the rounds after the flights are over; many flights refer to each row that is written."""
     return [
         Round("Sun 10 Feb 09:00", "the weather of both days is added", (lambda: registry.observe(FRIDAY, SATURDAY),)),
-        Round(
-            "Mon 11 Feb 09:00",
-            FLEET_UPDATE,
-            (lambda: registry.correct_seats(EMBRAER_190, 100),),
-        ),
+        Round("Mon 11 Feb 09:00", FLEET_UPDATE, (lambda: registry.correct_seats(EMBRAER_190, 100),)),
         Round(
             "Mon 11 Feb 09:30",
             f"{len(UNREGISTERED)} missing planes are registered",

@@ -40,13 +40,7 @@ STATUS = f"SELECT status, count(*) AS flights FROM {JOIN} GROUP BY status"
 
 @dataclass(frozen=True)
 class Change:
-    """
-    A write to the sources.
-
-    Args:
-        what: What happens.
-        write: The write. It returns the number of rows that it changed.
-    """
+    """A write to the sources, which returns the number of rows that it changed."""
 
     what: str
     write: Callable[[], int]
@@ -54,14 +48,7 @@ class Change:
 
 @dataclass(frozen=True)
 class ExplainedRound:
-    """
-    Writes to the sources, followed by one run of lakejoin.
-
-    Args:
-        when: The time of the round.
-        changes: The writes.
-        why: What the counts of the run show.
-    """
+    """Writes to the sources, followed by one run of lakejoin; `why` says what the counts of the run show."""
 
     when: str
     changes: tuple[Change, ...]
@@ -105,10 +92,8 @@ def run_demo(spark_factory: StartSpark, folder: Path, say: Callable[[str], None]
     """
     Show how lakejoin keeps one join of two changing tables up to date, and verify the result at the end.
 
-    Args:
-        spark_factory: Starts Spark with settings. It is called once the demo is known to be able to run.
-        folder: The folder for tables and pipeline file; recreated if an earlier demo created it.
-        say: Called with each line.
+    Spark is started once the demo is known to be able to run. The folder is recreated if an earlier demo created it.
+    `say` is called with each line.
 
     Raises:
         LakejoinError: No demo created the folder, the flights are not installed, or the result is wrong at the end.
@@ -151,7 +136,6 @@ def run_demo(spark_factory: StartSpark, folder: Path, say: Callable[[str], None]
 
 
 def _run(pipeline: Pipeline, spark: SparkSession) -> str:
-    """Run lakejoin, and describe the changes of the result."""
     start = time.monotonic()
     (report,) = pipeline.run(spark)
     counts = ", ".join(f"{report.counts.get(name, 0):,} {name}" for name in ("inserted", "updated", "deleted"))
@@ -159,7 +143,6 @@ def _run(pipeline: Pipeline, spark: SparkSession) -> str:
 
 
 def _next_steps(folder: Path, file: Path) -> list[str]:
-    """List commands to continue with."""
     lakejoin, of = program(), f"-f {shlex.quote(str(file))}"
     commands = [
         (f"{lakejoin} history {of}", "the runs, with their counts and the seconds of each step"),

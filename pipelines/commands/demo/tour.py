@@ -112,14 +112,11 @@ def run_tour(spark_factory: StartSpark, folder: Path, say: Say, *, days: int = 3
 
 @dataclass(frozen=True)
 class _Tour:
-    """The acts of the tour, in their order."""
-
     pipeline: Pipeline
     lake: Lake
     say: Say
 
     def show_blizzard(self, airline: Airline, on_sale: date) -> None:
-        """Show a join of the two tables of the airlines."""
         rows = airline.open(FRIDAY, on_sale)
         self.say(f"  schedule    {rows['schedule']:>8,} rows  flights planned, 1 Jan to {on_sale:%d %b}")
         self.say(f"  operations  {rows['operations']:>8,} rows  flights operated, 1 Jan to 07 Feb")
@@ -128,7 +125,6 @@ class _Tour:
         self._show_rounds("flight_status", size, blizzard(airline, on_sale))
 
     def show_aftermath(self, registry: Registry) -> None:
-        """Show a star join of the flights with the tables around them."""
         self.say("\nFour more tables describe planes, airlines, airports and weather:")
         rows = registry.open(FRIDAY)
         self.say(f"  planes      {rows['planes']:>8,} rows  the register of aircraft")
@@ -144,7 +140,6 @@ class _Tour:
         self.say(f"\nThe fleet update changed {planes:,} planes, and lakejoin updated {altered:,} flights.")
 
     def show_stream(self, departures: Movements, registry: Registry) -> None:
-        """Show a stream that looks up tables as of the time of each row."""
         rows = departures.open(TUESDAY)
         self.say(f"\n  departures  {rows:>8,} rows  a stream: rows are only appended, 1 Jan to 11 Feb")
         size = self._show_load(
@@ -158,7 +153,6 @@ class _Tour:
         self.say(f"\nTuesday's departures with an {EMBRAER_190}: before noon {before}, after noon {after}.")
 
     def show_two_streams(self, departures: Movements, arrivals: Movements) -> None:
-        """Show a join of two streams within bounds of time."""
         rows = arrivals.open(WEDNESDAY)
         self.say(f"\n  arrivals    {rows:>8,} rows  a second stream: at the destinations, 1 Jan to 12 Feb")
         self._show_load(
@@ -175,7 +169,6 @@ class _Tour:
         self.say(f"  {away['arrivals']:>4,} did not, such as {_last_seen(away)}")
 
     def show_self_join(self, departures: Movements) -> None:
-        """Show a join of a stream with itself."""
         self._show_load(
             "turnarounds", "The fifth join is of a stream with itself: aircraft that depart twice within 3 hours:"
         )
@@ -201,7 +194,6 @@ class _Tour:
             self.say(f"Verified: {join}, {same} ({sum(report.seconds.values()):.1f} s).")
 
     def show_answer(self) -> None:
-        """Query a result, as any reader of a Delta table would."""
         status, airlines = self.lake.table("flight_status"), self.lake.table("airlines")
         self.say("\nA query of flight_status: the two days of the blizzard by airline (with at least 20 flights)\n")
         self.say(f"{'':<28} {'flights':>8} {'cancelled':>10} {'mean delay of other flights':>28}")

@@ -5,13 +5,4 @@ from pipelines.commands.site.files import write_files
 from pipelines.commands.site.pages import pages
 from pipelines.commands.site.quality import PartFacts, TableFacts, quality_pages
 
-__all__ = [
-    "JoinFacts",
-    "PartFacts",
-    "SiteFacts",
-    "SourceFacts",
-    "TableFacts",
-    "pages",
-    "quality_pages",
-    "write_files",
-]
+__all__ = ["JoinFacts", "PartFacts", "SiteFacts", "SourceFacts", "TableFacts", "pages", "quality_pages", "write_files"]

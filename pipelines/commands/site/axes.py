@@ -10,14 +10,9 @@ SHORT = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 def ticks(top: float, *, whole: bool) -> tuple[float, ...]:
     """
-    Compute the marks of an axis that begins at zero.
+    Compute round numbers at equal distances from zero, the last of them not below `top`, as the marks of an axis.
 
-    Args:
-        top: The greatest value that must fit.
-        whole: Whether values are whole numbers, so that marks must be whole numbers too.
-
-    Returns:
-        Round numbers at equal distances, the last of them not below `top`.
+    Values that are whole numbers have marks that are whole numbers too.
     """
     step = _step(top / TICKS)
     if whole:

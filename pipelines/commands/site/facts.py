@@ -17,9 +17,7 @@ class SourceFacts:
     An input of a join.
 
     Args:
-        name: The source, or the other join.
         kind: Its kind in the pipeline file; `join` for another join of the file.
-        key: Its key columns.
         address: The table or folder.
         alias: Its alias in the statement, if different from its name; else empty.
         change: The effect of a change of it on the result; may be empty.
@@ -43,20 +41,15 @@ class JoinFacts:
     A join, or the KTable of a changelog source. Both have epochs of their own.
 
     Args:
-        name: Its name.
-        kind: Its kind.
         sources: What it reads, in the order of FROM.
-        state: Its state.
         note: An explanation of the state for the user; may be empty.
         types: The types of its JOIN clauses, in words.
         why: The reasons for its kind.
         key: The parts of the result's key; empty for a stream.
         result: The table or folder of the result.
-        semantics: strict or one of the kafka modes; empty for a changelog source.
-        sql: The statement as it was written; empty for a changelog source.
+        semantics: strict or one of the kafka modes; empty for a changelog source, as is `sql`.
         notes: Further consequences of the statement.
-        epochs: Its newest epochs, newest first, each at its last step.
-        more: Whether older epochs exist.
+        epochs: Its newest epochs, newest first, each at its last step; `more` if older ones exist.
         verified: When the checksum of the result was last verified, and the epoch that recorded it; empty if never.
     """
 
@@ -83,7 +76,6 @@ class SiteFacts:
     A whole pipeline.
 
     Args:
-        pipeline: Its name.
         made_at: When the pages are written, with a time zone.
         sources: The sources of the file by name, each with its kind.
         joins: The joins and KTables, each after those that it reads.

@@ -13,12 +13,9 @@ TOP = 1_000
 
 def write_files(folder: Path, pages: Mapping[str, str], own_folder: str = "") -> None:
     """
-    Write pages into a folder in the given order, each atomically.
+    Write pages by their paths into a folder in the given order, each atomically; the folder is created if needed.
 
-    Args:
-        folder: The folder; created if it does not exist.
-        pages: The pages by their paths in the folder.
-        own_folder: A folder below it from which other pages of lakejoin are deleted; empty for none.
+    Other pages of lakejoin in `own_folder`, a folder below it, are deleted.
 
     Raises:
         FilesExist: A file that lakejoin did not write has the path of a page; nothing was written.

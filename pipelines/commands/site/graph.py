@@ -30,16 +30,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Node:
-    """
-    A source or a join.
-
-    Args:
-        name: Its name.
-        kind: Its kind.
-        reads: The names of the nodes that it reads; empty for a source.
-        page: The address of its page; empty if it has none.
-        state: Its state; empty for a source.
-    """
+    """A source or a join; a source reads nothing and has no page and no state."""
 
     name: str
     kind: str
@@ -49,15 +40,7 @@ class Node:
 
 
 def graph(nodes: Sequence[Node]) -> Markup:
-    """
-    Draw the graph.
-
-    Args:
-        nodes: The sources and joins, each after those that it reads.
-
-    Returns:
-        A picture in which each node with a page links to it.
-    """
+    """Draw the sources and joins, each after those that it reads; a node with a page links to it."""
     layout = laid_out({node.name: node.reads for node in nodes}, node_width(nodes))
     size = {"width": layout.width, "height": layout.height}
     picture = element(
@@ -92,7 +75,6 @@ def _kind(node: Node) -> str:
 
 
 def _node(node: Node, layout: Layout) -> ET.Element:
-    """Draw a node: a box in the colour of its kind, with its name and its kind."""
     x, y = layout.nodes[node.name]
     room = layout.node_width - 2 * PADDING
     state = f", {node.state}" if node.state else ""

@@ -20,14 +20,7 @@ GAP_ACROSS, GAP_DOWN, MARGIN = 64.0, 16.0, 6.0
 
 @dataclass(frozen=True)
 class Place:
-    """
-    A place in a column.
-
-    Args:
-        node: The node at this place, or the node at which the passing arrows begin.
-        column: The column, from 0.
-        is_lane: Whether arrows pass here, instead of a node.
-    """
+    """A place in a column, from 0: of a node, or a lane for the arrows that begin at this node and pass the column."""
 
     node: str
     column: int
@@ -50,16 +43,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Layout:
-    """
-    A graph with places.
-
-    Args:
-        ways: The arrows.
-        at: The upper left corner of each place.
-        node_width: The width of all places.
-        width: The width of the graph.
-        height: The height of the graph.
-    """
+    """A graph with its arrows; `at` has the upper left corner of each place."""
 
     ways: tuple[Way, ...]
     at: Mapping[Place, tuple[float, float]]
@@ -74,13 +58,7 @@ class Layout:
 
 
 def laid_out(reads: Mapping[str, Sequence[str]], node_width: float) -> Layout:
-    """
-    Find a place for each node.
-
-    Args:
-        reads: The nodes that each node reads; empty for a source. Each node comes after those that it reads.
-        node_width: The width of a node.
-    """
+    """Find a place for each node, which comes after those that it reads; a source reads none."""
     columns = columns_of(reads)
     ways = tuple(_way(read, reader, columns) for reader, others in reads.items() for read in dict.fromkeys(others))
     return _placed(_ordered(reads, columns, ways), ways, node_width)
@@ -111,7 +89,6 @@ def _way(read: str, reader: str, columns: Mapping[str, int]) -> Way:
 
 
 def _ordered(reads: Mapping[str, Sequence[str]], columns: Mapping[str, int], ways: Sequence[Way]) -> list[list[Place]]:
-    """Order the places of each column to have few crossings."""
     nodes = [Place(name, columns[name]) for name in reads]
     places = dict.fromkeys([*nodes, *(place for way in ways for place in way.places)])
     order = [[place for place in places if place.column == number] for number in range(1 + max(columns.values()))]

@@ -61,14 +61,9 @@ class Line:
 
 def pages(site: SiteFacts) -> dict[str, str]:
     """
-    Render all pages.
+    Render all pages by their paths below the folder of the site.
 
-    Args:
-        site: The content.
-
-    Returns:
-        The pages by their paths below the folder of the site; the overview is last, so that its links exist when it is
-        written.
+    The overview is last, so that its links exist when it is written.
     """
     made = {f"joins/{join.name}.html": join_page(site, join) for join in site.joins}
     return {**made, INDEX: index_page(site)}
@@ -145,11 +140,7 @@ def render(template: str, site: SiteFacts, root: str, **values: object) -> str:
     """
     Render a template, with a policy that allows the browser to run only the script of the site.
 
-    Args:
-        template: The template.
-        site: The content that all pages share.
-        root: The relative path from the page to the folder of the site.
-        values: The further values of the template.
+    `root` is the relative path from the page to the folder of the site, and `site` the content that all pages share.
     """
     script = (files(__package__) / "templates" / "site.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

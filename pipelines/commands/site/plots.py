@@ -17,12 +17,7 @@ CROSS = "✕"
 
 
 def drawn(plot: Plot) -> Markup:
-    """
-    Draw a plot.
-
-    Args:
-        plot: The plot; it must not be empty.
-    """
+    """Draw a plot, which must not be empty."""
     frame = _Frame(plot)
     picture = element(
         "svg",
@@ -45,13 +40,6 @@ def in_words(plot: Plot) -> str:
 
 
 class _Frame:
-    """
-    The coordinates of a plot.
-
-    Args:
-        plot: The plot to draw.
-    """
-
     def __init__(self, plot: Plot) -> None:
         self._plot = plot
         self._totals, self._cut = plot.totals, plot.cut

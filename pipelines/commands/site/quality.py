@@ -13,13 +13,7 @@ FOLDER = DATA_DOCS.rpartition("/")[0]
 
 @dataclass(frozen=True)
 class PartFacts:
-    """
-    Rows of a table, and their validation.
-
-    Args:
-        what: A description of the rows.
-        results: The result of each expectation.
-    """
+    """Rows of a table, what they are in words, and the result of each expectation about them."""
 
     what: str
     results: tuple[ExpectationResult, ...]
@@ -27,15 +21,7 @@ class PartFacts:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """
-    A table that was validated, or an error.
-
-    Args:
-        join: Its join.
-        name: Its name; empty if its join could not be validated.
-        parts: The parts of the table that were validated.
-        error: Why it could not be validated; may be empty.
-    """
+    """A table that was validated, in parts; without a name an error, why its join could not be validated."""
 
     join: str
     name: str = ""
@@ -60,15 +46,9 @@ class TableFacts:
 
 def quality_pages(pipeline: str, tables: Sequence[TableFacts], now: datetime) -> dict[str, str]:
     """
-    Render the pages about data quality.
+    Render the pages about data quality by their paths below the folder of the site; the overview is last.
 
-    Args:
-        pipeline: The pipeline's name.
-        tables: The tables that were validated.
-        now: The current time, with a time zone.
-
-    Returns:
-        The pages by their paths below the folder of the site; the overview is last.
+    The current time has a time zone.
     """
     site = SiteFacts(pipeline, now, (), (), data_docs=True)
     made = {

@@ -16,14 +16,7 @@ FAR = 4
 
 @dataclass(frozen=True)
 class Slot:
-    """
-    A place on the axis of epochs.
-
-    Args:
-        epoch: The epoch's number.
-        said: The tooltip.
-        wrong: The step of an attempt that was not committed; empty for a committed epoch.
-    """
+    """An epoch on the axis, with its tooltip; `wrong` is the step of an attempt that was not committed, or empty."""
 
     epoch: int
     said: str
@@ -45,8 +38,7 @@ class Plot:
     A plot over epochs.
 
     Args:
-        title: Its title.
-        unit: The unit: rows or seconds.
+        unit: rows or seconds.
         slots: The epochs, oldest first.
         series: The series; the bars of several are stacked.
         is_level: Whether the values are a level after each epoch, drawn as a line, instead of amounts of each epoch.
@@ -78,13 +70,9 @@ class Plot:
 
 def plots_of(epochs: Sequence[EpochReport]) -> tuple[Plot, ...]:
     """
-    Build the plots.
+    Build the plots of epochs, which come newest first, each at its last step.
 
-    Args:
-        epochs: The epochs, newest first, each at its last step.
-
-    Returns:
-        The plots of changed rows, tombstones, late rows, buffered rows, and seconds by step.
+    They show changed rows, tombstones, late rows, buffered rows, and seconds by step.
     """
     shown = list(reversed(epochs[:NEWEST]))
     tombstones = "tombstones" if any("tombstones" in epoch.counts for epoch in shown) else "deleted"

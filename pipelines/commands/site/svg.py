@@ -11,12 +11,9 @@ LETTER = 0.64
 
 def element(tag: str, *inside: ET.Element | str, **attributes: str | float) -> ET.Element:
     """
-    Create an element.
+    Create an element with child elements, or with a text.
 
-    Args:
-        tag: Its tag.
-        inside: Its child elements, or its text.
-        attributes: Its attributes: `class_` stands for `class`, `stroke_width` for `stroke-width`.
+    The attribute `class_` stands for `class`, `stroke_width` for `stroke-width`.
     """
     made = ET.Element(tag, {name.rstrip("_").replace("_", "-"): _written(attributes[name]) for name in attributes})
     for part in inside:
@@ -33,28 +30,12 @@ def markup(made: ET.Element) -> Markup:
 
 
 def length(text: str, size: float) -> float:
-    """
-    Estimate the width of a text; the fonts of the browser are unknown.
-
-    Args:
-        text: The text.
-        size: The height of its letters.
-    """
+    """Estimate the width of a text whose letters have this height; the fonts of the browser are unknown."""
     return sum(size * (1.0 if east_asian_width(letter) in "WF" else LETTER) for letter in text)
 
 
 def fitted(text: str, width: float, size: float) -> str:
-    """
-    Cut a text to a width.
-
-    Args:
-        text: The text.
-        width: The available width.
-        size: The height of its letters.
-
-    Returns:
-        The text, or its beginning with an ellipsis.
-    """
+    """Cut a text, whose letters have the height `size`, to a width: return it, or its beginning with an ellipsis."""
     if length(text, size) <= width:
         return text
     cut = text

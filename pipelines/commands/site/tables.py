@@ -20,18 +20,11 @@ class EpochRow:
     An epoch in its table.
 
     Args:
-        epoch: Its number.
-        at: The time of its last step.
-        machine_at: The same in ISO 8601.
-        step: Its last step.
+        at: The time of its last step; `machine_at` is the same in ISO 8601.
         is_wrong: Whether it was rejected, refused, broken or abandoned.
-        strategy: Its strategy.
-        code: The reason for the strategy, as a code.
-        reason: The same in words.
-        counts: The counts, one for each column of counts.
-        further: The other counts.
-        seconds: Its duration.
-        steps: The duration of each step.
+        code: The reason for the strategy, as a code; `reason` is the same in words.
+        counts: The counts, one for each column of counts; `further` are the others.
+        seconds: Its duration; `steps` has that of each step.
         message: Why it failed, or the warnings of a committed epoch; empty if neither.
     """
 
