@@ -62,6 +62,18 @@ class Lines(Progress):
             tell(f"{join}: {outcome}", level, join=join, outcome=outcome)
 
 
+@dataclass
+class _Bar:
+    task: "TaskID"
+    steps: tuple[str, ...] = ()
+    at: int = -1
+    sliced: Sliced | None = None
+
+    @property
+    def place(self) -> str:
+        return f"{self.at + 1}/{len(self.steps)} " if self.steps else ""
+
+
 class Bars(Progress):
     """
     A bar for each join, over the steps that its strategy takes; tasks of `display` have the fields `what` and `step`.
@@ -69,17 +81,15 @@ class Bars(Progress):
 
     def __init__(self, display: "Display") -> None:
         self._display = display
-        self._tasks: dict[str, TaskID] = {}
-        self._steps: dict[str, tuple[str, ...]] = {}
-        self._at: dict[str, int] = {}
-        self._sliced: dict[str, Sliced] = {}
+        self._bars: dict[str, _Bar] = {}
         self._now = _Now()
 
     def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """Set the length of the bar. The first step, `plan`, is done: it determined the strategy."""
-        self._steps[join], self._at[join], self._now.rows = STEPS[strategy], 0, None
+        bar = self._bar(join)
+        bar.steps, bar.at, self._now.rows = STEPS[strategy], 0, None
         what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy}"
-        self._display.update(self._task(join), total=len(STEPS[strategy]), completed=1, what=what)
+        self._display.update(bar.task, total=len(bar.steps), completed=1, what=what)
 
     def step(self, join: str, name: str) -> None:
         """
@@ -87,12 +97,12 @@ class Bars(Progress):
         changes.
         """
         self._now.begin(join, name)
-        if join in self._sliced:
-            self._display.update(self._task(join), step=f"{self._sliced[join]}: {name}")
+        bar = self._bar(join)
+        if bar.sliced is not None:
+            self._display.update(bar.task, step=f"{bar.sliced}: {name}")
             return
-        steps = self._steps.get(join, ())
-        self._at[join] = position(steps, name, self._at.get(join, -1))
-        self._display.update(self._task(join), completed=self._at[join], step=f"{self._place(join)}{name}")
+        bar.at = position(bar.steps, name, bar.at)
+        self._display.update(bar.task, completed=bar.at, step=f"{bar.place}{name}")
 
     def rows(self, join: str, number: int) -> None:
         """Remember the number of rows, which `tasks` shows."""
@@ -100,31 +110,27 @@ class Bars(Progress):
 
     def tasks(self, at: Tasks) -> None:
         """Show how far the step is."""
-        join = self._now.join
-        if join not in self._sliced:
-            self._display.update(self._task(join), step=f"{self._place(join)}{self._now} {at}")
-
-    def _place(self, join: str) -> str:
-        steps = self._steps.get(join, ())
-        return f"{self._at.get(join, 0) + 1}/{len(steps)} " if steps else ""
+        bar = self._bar(self._now.join)
+        if bar.sliced is None:
+            self._display.update(bar.task, step=f"{bar.place}{self._now} {at}")
 
     def slice(self, join: str, at: Sliced) -> None:
         """Show how many rows of the result the backfill has processed."""
-        self._sliced[join] = at
-        self._display.update(self._task(join), total=at.of_rows, completed=at.rows, step=str(at))
+        bar = self._bar(join)
+        bar.sliced = at
+        self._display.update(bar.task, total=at.of_rows, completed=at.rows, step=str(at))
 
     def finished(self, join: str, outcome: str) -> None:
         """Fill the bar, unless the join failed or was skipped, and stop its clock."""
-        task = self._task(join)
+        bar = self._bar(join)
         if outcome in ("failed", "skipped"):
-            self._display.update(task, step=outcome)
+            self._display.update(bar.task, step=outcome)
         else:
-            at = self._sliced.get(join)
-            total = at.of_rows if at is not None else len(self._steps.get(join, ())) or 1
-            self._display.update(task, total=total, completed=total, step=outcome)
-        self._display.stop_task(task)
+            total = bar.sliced.of_rows if bar.sliced is not None else len(bar.steps) or 1
+            self._display.update(bar.task, total=total, completed=total, step=outcome)
+        self._display.stop_task(bar.task)
 
-    def _task(self, join: str) -> "TaskID":
-        if join not in self._tasks:
-            self._tasks[join] = self._display.add_task(join, total=None, what="", step="")
-        return self._tasks[join]
+    def _bar(self, join: str) -> _Bar:
+        if join not in self._bars:
+            self._bars[join] = _Bar(self._display.add_task(join, total=None, what="", step=""))
+        return self._bars[join]

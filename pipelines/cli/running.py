@@ -1,7 +1,11 @@
 """How the commands run joins, and report on each of them."""
 
 import logging
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +14,6 @@ from lakehouse.errors.errors import LakejoinError
 from pipelines.cli.logs import tell
 from pipelines.cli.options import FileOptions, in_one_line, names
 from pipelines.cli.progress import shown, spinner
-from pipelines.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from pipelines.binding.workspace import Workspace
@@ -79,3 +82,29 @@ def report_on_each(
         except Exception as error:  # whatever it is, the other joins follow
             parts.append(JoinReport(join=name, outcome="failed", error=as_known(error, name)))
     return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(parts))
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[Event]:
+    """
+    Handle SIGTERM and SIGINT as a request to stop while the block runs.
+
+    A second SIGINT raises KeyboardInterrupt at once.
+
+    Yields:
+        An event that the first signal sets.
+    """
+    stop = Event()
+
+    def asked(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+        tell(f"{signal.Signals(number).name}: stopping after this run")
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

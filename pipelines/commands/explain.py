@@ -85,21 +85,13 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield f"{statement.sides[0].source} is a stream, and so is the result: each new row looks up the other inputs"
     for link in statement.keys.links:
         side = statement.sides[link.side]
-        if statement.reads_stream:
-            as_of = (
-                "at its newest version when the epoch is planned"
-                if side.kind == "global_table"
-                else "as of the row's time"
-            )
-            yield (
-                f"{reference(statement, link.side)} looks up {side.source} by its whole key, ({', '.join(side.key)}), "
-                f"{as_of}"
-            )
-            continue
-        yield (
-            f"{reference(statement, link.side)} is a reference to {side.source} by its whole key, "
-            f"({', '.join(side.key)}): many rows may refer to one"
-        )
+        referring, by_key = reference(statement, link.side), f"by its whole key, ({', '.join(side.key)})"
+        if not statement.reads_stream:
+            yield f"{referring} is a reference to {side.source} {by_key}: many rows may refer to one"
+        elif side.kind == "global_table":
+            yield f"{referring} looks up {side.source} {by_key}, at its newest version when the epoch is planned"
+        else:
+            yield f"{referring} looks up {side.source} {by_key}, as of the row's time"
 
 
 def _why_paired(statement: Statement, pairing: Pairing) -> Iterator[str]:
@@ -194,12 +186,12 @@ def _ktables(file: PipelineFile, statement: Statement) -> Iterator[str]:
 
 
 def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
-    if statement.reads_stream:
-        yield from _notes_of_stream(file, statement)
-        return
     for place, step in enumerate(statement.steps, start=1):
         for condition in step.further:
             yield f"ON also requires `{as_written(condition)}`: {_unmet(statement, place)}"
+    if statement.reads_stream:
+        yield from _notes_of_stream(file, statement)
+        return
     if statement.where is not None:
         where = as_written(statement.where)
         yield f"WHERE `{where}`: result rows that no longer satisfy it are deleted; those that newly do are inserted"
@@ -213,9 +205,7 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
             f"one position of {statement.name}{CHANGELOG} may have a tombstone and an upsert of different keys: "
             "read it in the order of _epoch, _position and _op, or apply each position as a whole"
         )
-    for name in statement.sources:
-        if name in file.joins:
-            yield f"{name} runs first; this join reads what {name} has committed, and is skipped if {name} fails"
+    yield from _notes_of_order(file, statement)
     yield REFRESH[file.joins[statement.name].refresh].format(join=statement.name)
 
 
@@ -225,9 +215,6 @@ def _notes_of_absent(statement: Statement) -> Iterator[str]:
 
 
 def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
-    for place, step in enumerate(statement.steps, start=1):
-        for condition in step.further:
-            yield f"ON also requires `{as_written(condition)}`: {_unmet(statement, place)}"
     if statement.where is not None:
         yield f"WHERE `{as_written(statement.where)}`: rows that do not satisfy it are not added"
     if statement.is_windowed:
@@ -264,6 +251,10 @@ def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
     ]
     if bounds:
         yield f"an epoch reads at most {' and '.join(bounds)} of each source; a run takes as many epochs as it needs"
+    yield from _notes_of_order(file, statement)
+
+
+def _notes_of_order(file: PipelineFile, statement: Statement) -> Iterator[str]:
     for name in statement.sources:
         if name in file.joins:
             yield f"{name} runs first; this join reads what {name} has committed, and is skipped if {name} fails"

@@ -1,11 +1,11 @@
 """A first pipeline, ready to run: the pipeline file, its schema for editors, and a script that creates two tables."""
 
+import importlib.resources
 import os
 import shlex
 from pathlib import Path
 
 from lakehouse.errors.errors import FilesExist, LakejoinError
-from pipelines.commands.examples import example
 from pipelines.commands.shell import program, python
 from pipelines.spec import schema
 from pipelines.spec.load import FILE_NAME
@@ -75,3 +75,10 @@ def _commands(folder: Path) -> list[str]:
         commands.insert(0, (f"cd {shlex.quote(str(folder))}", ""))
     width = max(len(command) for command, _ in commands)
     return [f"  {command:<{width}}  # {what}" if what else f"  {command}" for command, what in commands]
+
+
+def example(name: str) -> str:
+    """Read a file of the folder `conf`, which is inside the package in a wheel and beside it in a checkout."""
+    installed = importlib.resources.files("pipelines") / "conf"
+    folder = installed if installed.is_dir() else Path(__file__).parents[2] / "conf"
+    return (folder / name).read_text(encoding="utf-8")

@@ -1,7 +1,6 @@
 """The text of a query, and errors of Spark about it as readable messages."""
 
 import re
-from collections.abc import Iterator
 
 import sqlglot
 from pyspark.errors import ParseException, PySparkException
@@ -106,13 +105,9 @@ def _parts(name: str) -> list[str]:
 
 def _short_message(message: str) -> str:
     """Return the first line of a Spark message without error condition, SQLSTATE and advice about settings."""
-    first = next(_lines(message), "Spark refused the query")
+    first = next((line.strip() for line in message.splitlines() if line.strip()), "Spark refused the query")
     words = re.sub(r"^\[[A-Z][A-Z0-9_.]*\] ", "", first)
     return re.split(r" If necessary set | Please, fix | SQLSTATE: |; line \d+", words)[0].strip().rstrip(".")
-
-
-def _lines(message: str) -> Iterator[str]:
-    return (line.strip() for line in message.splitlines() if line.strip())
 
 
 def _place(message: str, query: str, lines_before: int) -> str:

@@ -48,15 +48,16 @@ def read_range(epochs: str, versions: str) -> RequestedRange | None:
     """
     if epochs and versions:
         raise BadRange("validate", "--epochs and --versions exclude each other", hint="choose one of them")
-    if not (epochs or versions):
+    text = epochs or versions
+    if not text:
         return None
     unit: Literal["epochs", "versions"] = "epochs" if epochs else "versions"
-    given = epochs or versions
-    parts = re.fullmatch(r"(\d{1,18})(\.\.(\d{1,18})?)?", given)
-    first, last = (int(parts[1]), parts[3] if parts[2] else parts[1]) if parts else (0, None)
-    if not parts or (last is not None and int(last) < first):
-        raise BadRange("validate", f"`{given}` is not a range of {unit}", expected="3..7, 3.. (to the newest) or 3")
-    return RequestedRange(unit, first, None if last is None else int(last))
+    if parts := re.fullmatch(r"(\d{1,18})(\.\.(\d{1,18})?)?", text):
+        first = int(parts[1])
+        last = first if parts[2] is None else int(parts[3]) if parts[3] else None
+        if last is None or first <= last:
+            return RequestedRange(unit, first, last)
+    raise BadRange("validate", f"`{text}` is not a range of {unit}", expected="3..7, 3.. (to the newest) or 3")
 
 
 def find_range(name: str, requested: RequestedRange, history: JoinHistory, result: Table) -> VersionRange:

@@ -7,7 +7,6 @@ from threading import Event
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.run import run_joins
 from pipelines.report import JoinReport
-from pipelines.report.progress import SILENT, Progress
 
 MAX_FAILED_ROUNDS = 8
 """The number of rounds in a row that may fail; the next failure ends the watch."""
@@ -22,7 +21,6 @@ def watch_joins(
     *,
     stop: Event | None = None,
     patience: int = MAX_FAILED_ROUNDS,
-    progress: Progress = SILENT,
 ) -> Iterator[list[JoinReport]]:
     """
     Update joins in rounds, and yield the reports of each round, including errors.
@@ -42,7 +40,7 @@ def watch_joins(
     stop, failures = stop or Event(), 0
     while not stop.is_set():
         began = time.monotonic()
-        reports = run_joins(workspace, select, progress=progress)
+        reports = run_joins(workspace, select)
         yield reports
         errors = sorted((report.error for report in reports if report.error is not None), key=lambda e: e.retryable)
         failures = failures + 1 if errors else 0

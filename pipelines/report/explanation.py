@@ -76,23 +76,18 @@ class JoinExplanation(Facts):
     def text(self) -> str:
         """Render as text."""
         lines = [f"{self.join}: {self.kind}, {self.types()}"]
-        for number, reason in enumerate(self.why):
-            lines += _labelled("" if number else "why", reason)
+        lines += _labelled("why", *self.why)
         labels = ("left", "right") if len(self.sources) == 2 else ("input",) * len(self.sources)
         for label, source in zip(labels, self.sources, strict=True):
-            lines += _labelled(label, source.text())
-            lines += _labelled("", f"a change {source.change}")
+            lines += _labelled(label, source.text(), f"a change {source.change}")
         holds = f"one row for each ({', '.join(self.key)})" if self.key else "a stream, to which rows are added"
         lines += _labelled("result", f"{self.result}, {holds}")
         lines += _labelled("semantics", self.semantics)
-        for label, drawn in (("plan", self.plan), ("optimised", (*self.optimised, *self.rules))):
-            for number, line in enumerate(drawn):
-                lines += _labelled("" if number else label, line)
-        for label, expected in (("gate", self.gated), ("validate", self.validated)):
-            for number, line in enumerate(expected):
-                lines += _labelled("" if number else label, line)
-        for number, note in enumerate(self.notes):
-            lines += _labelled("" if number else "notes", note, bullet="- ")
+        lines += _labelled("plan", *self.plan)
+        lines += _labelled("optimised", *self.optimised, *self.rules)
+        lines += _labelled("gate", *self.gated)
+        lines += _labelled("validate", *self.validated)
+        lines += _labelled("notes", *self.notes, bullet="- ")
         return "\n".join([*lines, "  sql", indent(self.sql, "    ")])
 
     def types(self) -> str:
@@ -102,14 +97,14 @@ class JoinExplanation(Facts):
         return f"{len(self.sources)} inputs, {' and '.join(dict.fromkeys(self.how))} joins"
 
 
-def _labelled(label: str, words: str, bullet: str = "") -> Iterator[str]:
-    """Wrap words in the second column, with the label in the first."""
-    lead = " " * (LABEL + len(bullet))
-    yield from wrap(
-        words,
-        WIDTH,
-        initial_indent=f"  {label}".ljust(LABEL) + bullet,
-        subsequent_indent=lead,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _labelled(label: str, *texts: str, bullet: str = "") -> Iterator[str]:
+    """Wrap each text in the second column, with the label in the first column of the first line."""
+    for number, text in enumerate(texts):
+        yield from wrap(
+            text,
+            WIDTH,
+            initial_indent=f"  {'' if number else label}".ljust(LABEL) + bullet,
+            subsequent_indent=" " * (LABEL + len(bullet)),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
-from lakehouse.errors.errors import LakejoinError, PipelineFileError
+from lakehouse.errors.errors import LakejoinError
 
 
 class Facts(BaseModel):
@@ -54,20 +54,7 @@ class ErrorReport(Facts):
     @staticmethod
     def of(error: LakejoinError) -> "ErrorReport":
         """Build the report of an error from its fields."""
-        faults = error.faults if isinstance(error, PipelineFileError) else ()
-        return ErrorReport(
-            code=error.code,
-            exit_code=error.exit_code,
-            where=error.where,
-            problem=error.problem,
-            expected=error.expected,
-            found=error.found,
-            hint=error.hint,
-            retryable=error.retryable,
-            faults=tuple(
-                FaultReport(path=f.path, line=f.line, problem=f.problem, hint=f.hint, excerpt=f.excerpt) for f in faults
-            ),
-        )
+        return ErrorReport.model_validate(error, from_attributes=True)
 
 
 Failure = Annotated[LakejoinError, PlainSerializer(ErrorReport.of, return_type=ErrorReport)]

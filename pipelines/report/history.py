@@ -6,8 +6,7 @@ from datetime import datetime
 from lakehouse.ledger.entries import Step
 from lakehouse.values.recorded import SourceVersions
 from pipelines.report.facts import Facts
-from pipelines.report.table import table
-from pipelines.report.wording import moment, steps
+from pipelines.report.wording import moment, steps, table
 
 COLUMNS = ("epoch", "when", "step", "strategy", "inserted", "updated", "deleted")
 NUMBERS = ("epoch", "inserted", "updated", "deleted")

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from pipelines.report.facts import Facts
-from pipelines.report.table import table
+from pipelines.report.wording import table
 
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 

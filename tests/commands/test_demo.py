@@ -18,7 +18,7 @@ from pipelines.commands.demo.registry import EMBRAER_190, SISTER, UNREGISTERED
 from pipelines.commands.demo.rounds import THURSDAY, TUESDAY
 from pipelines.commands.demo.short import PIPELINE_FILE
 from pipelines.commands.demo.tour import PIPELINE_FILE as TOUR_FILE
-from pipelines.commands.examples import example
+from pipelines.commands.init import example
 from pipelines.spec import fingerprint, load
 
 SHORT = [

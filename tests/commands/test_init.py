@@ -10,8 +10,7 @@ import pytest
 
 from lakehouse.errors.errors import FilesExist, LakejoinError
 from pipelines.cli import main
-from pipelines.commands.examples import example
-from pipelines.commands.init import write_example
+from pipelines.commands.init import example, write_example
 from pipelines.commands.shell import program, python
 from pipelines.spec import load
 

@@ -11,7 +11,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.query import ONLY_A_QUERY, answer
 from pipelines.commands.query_errors import BadQuery, bare_query, words_in
 from pipelines.report import ColumnReport, QueryReport, Report
-from pipelines.report.table import table
+from pipelines.report.wording import table
 from pipelines.spec import load
 from tests.lake import Lake
 

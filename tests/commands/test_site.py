@@ -17,11 +17,10 @@ from lakehouse.values.recorded import SourceVersions
 from pipelines.commands.docs import join_facts, site_of, standing
 from pipelines.commands.history import newest
 from pipelines.commands.site import JoinFacts, SiteFacts, SourceFacts, pages, write_files
-from pipelines.commands.site.axes import every, shown, ticks
 from pipelines.commands.site.graph import Node, graph
 from pipelines.commands.site.layout import Layout, Place, laid_out
 from pipelines.commands.site.pages import versions, words
-from pipelines.commands.site.plots import drawn
+from pipelines.commands.site.plots import drawn, every, shown, ticks
 from pipelines.commands.site.series import NEWEST, Plot, plots_of
 from pipelines.commands.site.svg import fitted, length
 from pipelines.report import EpochReport

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.cli import main
-from pipelines.commands.examples import example
+from pipelines.commands.init import example
 from pipelines.spec import bind, parse
 from pipelines.spec.sql.functions import words
 

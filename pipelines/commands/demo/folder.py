@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from lakehouse.errors.errors import LakejoinError
-from pipelines.commands.examples import example
+from pipelines.commands.init import example
 
 MARKER = ".lakejoin-demo"
 """The file that marks a folder as created by a demo, so that the next demo may delete it."""
