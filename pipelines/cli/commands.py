@@ -11,8 +11,8 @@ from pipelines.cli.progress import shown, spinner
 from pipelines.cli.running import rehearse_command, report_on_each, run_command, watch_command
 
 if TYPE_CHECKING:
+    from pipelines.cli.options import Answer
     from pipelines.plan.request import Decision
-    from pipelines.report import Report
 
 
 class InOrder(click.Group):
@@ -53,33 +53,30 @@ def init(folder: Path) -> None:
 
 @cli.command()
 @reporting("check")
-def check(chosen: FileOptions) -> "Report":
+def check(chosen: FileOptions) -> "Answer":
     """Check the pipeline file, without Spark."""
     from pipelines.commands.explain import explain
-    from pipelines.report import Report
 
     file, _ = chosen.load()
-    return Report(command="check", pipeline=file.pipeline, joins=tuple(explain(file, name) for name in file.joins))
+    return [explain(file, name) for name in file.joins]
 
 
 @cli.command()
 @SELECT
 @reporting("explain")
-def explain(chosen: FileOptions, select: str | None) -> "Report":
+def explain(chosen: FileOptions, select: str | None) -> "Answer":
     """Explain what each join is, reads and stores, without Spark."""
     from pipelines.commands.explain import explain
-    from pipelines.report import Report
     from pipelines.spec import selected
 
     file, _ = chosen.load()
-    joins = tuple(explain(file, name) for name in selected(file, names(select)))
-    return Report(command="explain", pipeline=file.pipeline, joins=joins)
+    return [explain(file, name) for name in selected(file, names(select))]
 
 
 @cli.command()
 @SELECT
 @reporting("plan")
-def plan(chosen: FileOptions, select: str | None) -> "Report":
+def plan(chosen: FileOptions, select: str | None) -> "Answer":
     """Show what `run` would do and why; write nothing."""
     from pipelines.commands.plan import preview
 
@@ -98,9 +95,9 @@ def plan(chosen: FileOptions, select: str | None) -> "Report":
     help="Run repeatedly at this interval (30s, 5m) until SIGTERM or Ctrl+C, and print a line for each run.",
 )
 @reporting("run")
-def run(chosen: FileOptions, select: str | None, every: float | None) -> "Report":
+def run(chosen: FileOptions, select: str | None, every: float | None) -> "Answer":
     """Apply source changes to the results; load missing results."""
-    return run_command("run", chosen, select) if every is None else watch_command(chosen, select, every)
+    return run_command(chosen, select) if every is None else watch_command(chosen, select, every)
 
 
 @cli.command()
@@ -124,7 +121,7 @@ def run(chosen: FileOptions, select: str | None, every: float | None) -> "Report
 @reporting("backfill")
 def backfill(
     chosen: FileOptions, select: str | None, remedy: "Decision", where: str | None, slices: int | None, dry_run: bool
-) -> "Report":
+) -> "Answer":
     """
     Load results, or reconcile them with their sources.
 
@@ -136,13 +133,13 @@ def backfill(
     from pipelines.plan.request import Backfill
 
     asked = Backfill(remedy, where, dry_run, slices or 0)
-    return rehearse_command(chosen, select, asked) if asked.dry_run else run_command("backfill", chosen, select, asked)
+    return rehearse_command(chosen, select, asked) if asked.dry_run else run_command(chosen, select, asked)
 
 
 @cli.command()
 @SELECT
 @reporting("flush")
-def flush(chosen: FileOptions, select: str | None) -> "Report":
+def flush(chosen: FileOptions, select: str | None) -> "Answer":
     """
     Flush the buffered rows of joins of two streams.
 
@@ -151,11 +148,9 @@ def flush(chosen: FileOptions, select: str | None) -> "Report":
     """
     workspace = chosen.open()
     from pipelines.commands.flush import flush_joins
-    from pipelines.report import Report
 
     with shown(workspace.spark) as progress:
-        reports = flush_joins(workspace, names(select), progress=progress)
-    return Report(command="flush", pipeline=workspace.file.pipeline, joins=tuple(reports))
+        return flush_joins(workspace, names(select), progress=progress)
 
 
 @cli.command()
@@ -173,7 +168,7 @@ def flush(chosen: FileOptions, select: str | None) -> "Report":
     help="Compare the checksum of each result with the one in the ledger, without reading a source.",
 )
 @reporting("verify")
-def verify(chosen: FileOptions, select: str | None, against: str, version: int | None, quick: bool) -> "Report":
+def verify(chosen: FileOptions, select: str | None, against: str, version: int | None, quick: bool) -> "Answer":
     """
     Recompute the joins and compare them with the results.
 
@@ -211,7 +206,7 @@ def verify(chosen: FileOptions, select: str | None, against: str, version: int |
 @reporting("validate")
 def validate(
     chosen: FileOptions, select: str | None, epochs: str, versions: str, write_suites: bool, docs: Path | None
-) -> "Report":
+) -> "Answer":
     """
     Validate published tables against their expectations.
 
@@ -223,9 +218,8 @@ def validate(
     requested = read_range(epochs, versions)
     workspace = chosen.open()
     from pipelines.commands.data_docs import validate_joins
-    from pipelines.report import Report
 
-    reports = validate_joins(
+    return validate_joins(
         workspace,
         names(select),
         requested,
@@ -233,13 +227,12 @@ def validate(
         write_suites=write_suites,
         looking_at=lambda name: spinner(f"validating {name}"),
     )
-    return Report(command="validate", pipeline=workspace.file.pipeline, joins=tuple(reports))
 
 
 @cli.command()
 @SELECT
 @reporting("status")
-def status(chosen: FileOptions, select: str | None) -> "Report":
+def status(chosen: FileOptions, select: str | None) -> "Answer":
     """
     Show the state of each join.
 
@@ -255,7 +248,7 @@ def status(chosen: FileOptions, select: str | None) -> "Report":
 @SELECT
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=10, show_default=True, help="Epochs of each join.")
 @reporting("history")
-def history(chosen: FileOptions, select: str | None, limit: int) -> "Report":
+def history(chosen: FileOptions, select: str | None, limit: int) -> "Answer":
     """List the newest epochs with their counts and seconds."""
     from pipelines.commands.history import history_of
 
@@ -265,7 +258,7 @@ def history(chosen: FileOptions, select: str | None, limit: int) -> "Report":
 @cli.command()
 @SELECT
 @reporting("maintain")
-def maintain(chosen: FileOptions, select: str | None) -> "Report":
+def maintain(chosen: FileOptions, select: str | None) -> "Answer":
     """
     Optimize and vacuum tables of lakejoin; delete old stages.
 
@@ -274,11 +267,9 @@ def maintain(chosen: FileOptions, select: str | None) -> "Report":
     """
     workspace = chosen.open()
     from pipelines.commands.maintain import maintain_joins
-    from pipelines.report import Report
 
     with spinner("maintaining"):
-        reports = maintain_joins(workspace, names(select))
-    return Report(command="maintain", pipeline=workspace.file.pipeline, joins=tuple(reports))
+        return maintain_joins(workspace, names(select))
 
 
 @cli.command()
@@ -304,19 +295,17 @@ def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> N
 @click.argument("query")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="Rows to print.")
 @reporting("sql")
-def sql(chosen: FileOptions, query: str, limit: int) -> "Report":
+def sql(chosen: FileOptions, query: str, limit: int) -> "Answer":
     """
     Answer a query over the pipeline's tables.
 
     QUERY names sources, results and lakejoin_ledger as the pipeline file does; each is read at its newest version.
     """
     from pipelines.commands.query import answer
-    from pipelines.report import Report
 
     workspace = chosen.open()
     with spinner("reading"):
-        found = answer(workspace, query, limit)
-    return Report(command="sql", pipeline=workspace.file.pipeline, query=found)
+        return answer(workspace, query, limit)
 
 
 @cli.command()

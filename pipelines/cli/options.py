@@ -4,7 +4,7 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipelines.binding.workspace import Workspace
-    from pipelines.report import Command, Report
+    from pipelines.report import Command, Part, QueryReport, Report
     from pipelines.spec import PipelineFile
+
+    Answer = Iterable[Part] | QueryReport
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -104,14 +106,14 @@ class FileOptions:
         return Workspace.on_demand(start, file, folder)
 
 
-def reporting(command: "Command") -> Callable[[Callable[..., "Report"]], Callable[..., None]]:
+def reporting(command: "Command") -> Callable[[Callable[..., "Answer"]], Callable[..., None]]:
     """
-    Add -f, --var and --output to a command, and print the report that it returns.
+    Add -f, --var and --output to a command, and print its report: the parts of joins or the answer that it returns.
 
     An error becomes a report too, so that with `--output json` stdout is always one document.
     """
 
-    def decorate(function: Callable[..., "Report"]) -> Callable[..., None]:
+    def decorate(function: Callable[..., "Answer"]) -> Callable[..., None]:
         @FILE
         @VAR
         @OUTPUT
@@ -119,7 +121,7 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Report"]], Callabl
         def invoke(path: Path | None, variables: dict[str, str], output: str, **options: Any) -> None:
             chosen = FileOptions(path, variables)
             try:
-                report = function(chosen, **options)
+                report = _reported(command, chosen, function(chosen, **options))
                 shown = _shown(report, output)
             except (click.ClickException, click.exceptions.Exit):
                 raise
@@ -184,6 +186,14 @@ def _known(error: BaseException) -> LakejoinError:
     from lakehouse.errors.conditions import as_known
 
     return as_known(error, "lakejoin")
+
+
+def _reported(command: "Command", chosen: FileOptions, answer: "Answer") -> "Report":
+    from pipelines.report import QueryReport, Report
+
+    if isinstance(answer, QueryReport):
+        return Report(command=command, pipeline=chosen.pipeline, query=answer)
+    return Report(command=command, pipeline=chosen.pipeline, joins=tuple(answer))
 
 
 def _failed(command: "Command", error: LakejoinError, pipeline: str) -> "Report":

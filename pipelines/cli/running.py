@@ -17,35 +17,30 @@ from pipelines.cli.progress import shown, spinner
 
 if TYPE_CHECKING:
     from pipelines.binding.workspace import Workspace
+    from pipelines.cli.options import Answer
     from pipelines.plan.request import Backfill
-    from pipelines.report import Command, Part, Report
+    from pipelines.report import Command, Part
 
 
-def run_command(
-    command: "Command", chosen: FileOptions, select: str | None, backfill: "Backfill | None" = None
-) -> "Report":
+def run_command(chosen: FileOptions, select: str | None, backfill: "Backfill | None" = None) -> "Answer":
     """Run joins, or backfill them."""
     workspace = chosen.open()
     from pipelines.commands.run import run_joins
-    from pipelines.report import Report
 
     with shown(workspace.spark) as progress:
-        reports = run_joins(workspace, names(select), backfill=backfill, progress=progress)
-    return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(reports))
+        return run_joins(workspace, names(select), backfill=backfill, progress=progress)
 
 
-def rehearse_command(chosen: FileOptions, select: str | None, asked: "Backfill") -> "Report":
+def rehearse_command(chosen: FileOptions, select: str | None, asked: "Backfill") -> "Answer":
     """Count what a backfill would change."""
     workspace = chosen.open()
     from pipelines.commands.dry_run import dry_run_joins
-    from pipelines.report import Report
 
     with spinner("computing what would change"):
-        reports = dry_run_joins(workspace, names(select), asked.where)
-    return Report(command="backfill", pipeline=workspace.file.pipeline, joins=tuple(reports))
+        return dry_run_joins(workspace, names(select), asked.where)
 
 
-def watch_command(chosen: FileOptions, select: str | None, every: float) -> "Report":
+def watch_command(chosen: FileOptions, select: str | None, every: float) -> "Answer":
     """Run joins repeatedly until a signal or an error, and print a line for each run."""
     workspace, context = chosen.open(), click.get_current_context()
     from pipelines.commands.watch import watch_joins
@@ -68,11 +63,11 @@ def watch_command(chosen: FileOptions, select: str | None, every: float) -> "Rep
 
 def report_on_each(
     command: "Command", chosen: FileOptions, select: str | None, report: Callable[["Workspace", str], "Part"]
-) -> "Report":
+) -> "Answer":
     """Report on each join and KTable; an error of one goes into its report, and the others follow."""
     workspace = chosen.open_without_spark() if command in ("status", "history") else chosen.open()
     from lakehouse.errors.conditions import as_known
-    from pipelines.report import JoinReport, Report
+    from pipelines.report import JoinReport
 
     parts: list[Part] = []
     for name in workspace.joins(names(select)) if command == "verify" else workspace.nodes(names(select)):
@@ -81,7 +76,7 @@ def report_on_each(
                 parts.append(report(workspace, name))
         except Exception as error:  # whatever it is, the other joins follow
             parts.append(JoinReport(join=name, outcome="failed", error=as_known(error, name)))
-    return Report(command=command, pipeline=workspace.file.pipeline, joins=tuple(parts))
+    return parts
 
 
 @contextmanager
