@@ -35,18 +35,14 @@ def flush_joins(
             reading.add(name)
 
     def flush(name: str) -> JoinReport:
-        if statement_of(file, name).is_windowed:
-            # New rows are processed first: after the flush they could no longer meet the buffered rows.
-            run_join(kind_of(workspace, name), Request(goal=goal or None), progress)
-            return run_join(kind_of(workspace, name), Request(flush=True), progress)
-        if name in reading:
-            return run_join(kind_of(workspace, name), Request(goal=goal or None), progress)
-        raise LakejoinError(
-            name,
-            "only joins of two streams buffer rows",
-            expected="a join of two streams",
-            hint="remove it from --select",
-        )
+        if name not in reading:
+            problem, expected = "only joins of two streams buffer rows", "a join of two streams"
+            raise LakejoinError(name, problem, expected=expected, hint="remove it from --select")
+        # New rows are processed first: after the flush they could no longer meet the buffered rows.
+        report = run_join(kind_of(workspace, name), Request(goal=goal or None), progress)
+        if not statement_of(file, name).is_windowed:
+            return report
+        return run_join(kind_of(workspace, name), Request(flush=True), progress)
 
     todo = [name for name in names if select is not None or name in reading]
     return run_in_order(workspace, todo, flush, progress)

@@ -42,25 +42,20 @@ def run_joins(
         LakejoinError: The selection is invalid.
     """
     names = workspace.joins(select)
-    nodes = workspace.nodes(select)
-    if backfill is not None and backfill.where is not None:
-        nodes = [the_only_join(workspace, names)]
-    goal = common_goal(workspace, names)
+    is_of_part = backfill is not None and backfill.where is not None
+    nodes = [the_only_join(workspace, names)] if is_of_part else workspace.nodes(select)
+    request = Request(backfill, goal=common_goal(workspace, names) or None)
 
     def run(name: str) -> JoinReport:
-        return run_join(kind_of(workspace, name), Request(backfill, goal=goal or None), progress)
-
-    def run_on(name: str) -> JoinReport:
         try:
-            return run(name)
+            return run_join(kind_of(workspace, name), request, progress)
         except LedgerForgot:
             if backfill is None:
                 raise
-            return run(name)  # the retry gets an epoch number that was never used
+            return run_join(kind_of(workspace, name), request, progress)  # gets an epoch number that was never used
 
-    is_of_part = backfill is not None and backfill.where is not None
     with workspace.feeds.shared(shared_reads(workspace.file, names)):
-        return run_in_order(workspace, nodes, run_on, progress, records_refusals=not is_of_part)
+        return run_in_order(workspace, nodes, run, progress, records_refusals=not is_of_part)
 
 
 def run_in_order(

@@ -214,36 +214,36 @@ def _is_behind(workspace: Workspace, name: str, known: dict[str, State]) -> bool
 def _observe(
     workspace: Workspace, name: str, table: Table | None, recorded: Recorded | None, *, refresh: Refresh
 ) -> ObservedSource:
+    seen = partial(ObservedSource, name, table, recorded)
     if table is None:
-        return ObservedSource(name, None, recorded, problem="the Delta table does not exist")
+        return seen(problem="the Delta table does not exist")
     source = workspace.file.sources.get(name)
     may_be_recreated = source is not None and source.on_recreated_source == "reconcile" and refresh == "auto"
     reconciles = refresh != "incremental"
     if recorded is not None and (another := _another(workspace, table, recorded)):
         if may_be_recreated or refresh == "full":
-            again = f"{another}: the next run reconciles the result with it"
-            return ObservedSource(name, table, recorded, changed=again)
-        return ObservedSource(name, table, recorded, problem=another)
+            return seen(changed=f"{another}: the next run reconciles the result with it")
+        return seen(problem=another)
     if source is not None and source.kind == "global_table":
-        return ObservedSource(name, table, recorded)  # its changes do not trigger an epoch
+        return seen()  # its changes do not trigger an epoch
     if not table.feed_on:
-        return ObservedSource(name, table, recorded, problem=f"its change feed is off: set {CHANGE_FEED} = true")
+        return seen(problem=f"its change feed is off: set {CHANGE_FEED} = true")
     if recorded is None:
-        return ObservedSource(name, table, None)
+        return seen()
     try:
         commits = commits_since(workspace.engine, table, recorded.to_version)
     except FeedUnavailable as error:
         why = f"{error.problem} ({error.found})"
         if reconciles:
-            return ObservedSource(name, table, recorded, changed=f"{why}: the next run computes the result in full")
-        return ObservedSource(name, table, recorded, problem=why)
+            return seen(changed=f"{why}: the next run computes the result in full")
+        return seen(problem=why)
     except CannotContinue as error:
-        return ObservedSource(name, table, recorded, problem=f"{error.problem} ({error.found})")
+        return seen(problem=f"{error.problem} ({error.found})")
     changed = changed_columns(workspace.engine, table, recorded, commits)
     with_data = tuple(commit for commit in commits if commit.changes_data)
     if reconciles:
-        return ObservedSource(name, table, recorded, with_data, changed=changed)
-    return ObservedSource(name, table, recorded, with_data, problem=changed or unrecorded(commits))
+        return seen(with_data, changed=changed)
+    return seen(with_data, problem=changed or unrecorded(commits))
 
 
 def _another(workspace: Workspace, table: Table, recorded: Recorded) -> str:

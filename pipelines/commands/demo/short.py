@@ -7,7 +7,7 @@ The short demo: one join, its first load, three rounds of changes, and a check o
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -39,19 +39,15 @@ STATUS = f"SELECT status, count(*) AS flights FROM {JOIN} GROUP BY status"
 
 
 @dataclass(frozen=True)
-class Change:
-    """A write to the sources, which returns the number of rows that it changed."""
-
-    what: str
-    write: Callable[[], int]
-
-
-@dataclass(frozen=True)
 class ExplainedRound:
-    """Writes to the sources, followed by one run of lakejoin; `why` says what the counts of the run show."""
+    """
+    Writes to the sources, followed by one run of lakejoin; `why` says what the counts of the run show.
+
+    `changes` has for each write what happens, and a function that returns the number of rows that it changed.
+    """
 
     when: str
-    changes: tuple[Change, ...]
+    changes: Mapping[str, Callable[[], int]]
     why: str
 
 
@@ -60,29 +56,27 @@ def three_rounds(airline: Airline) -> list[ExplainedRound]:
     return [
         ExplainedRound(
             "Friday 8 February, 05:00",
-            (
-                Change(
-                    "Friday's flights get aircraft: inserted into operations", lambda: airline.assign_aircraft(FRIDAY)
-                ),
-                Change("Sunday's flights go on sale: inserted into schedule", lambda: airline.put_on_sale(LAST)),
-            ),
+            {
+                "Friday's flights get aircraft: inserted into operations": lambda: airline.assign_aircraft(FRIDAY),
+                "Sunday's flights go on sale: inserted into schedule": lambda: airline.put_on_sale(LAST),
+            },
             "An insert into the right table updates the row of a flight; an insert into the left table adds one.",
         ),
         ExplainedRound(
             "Friday 8 February, 13:00: snow",
-            (
-                Change("departures: updated in operations", lambda: airline.depart(FRIDAY, until=13)),
-                Change("cancellations: updated in schedule, deleted from operations", lambda: airline.cancel(FRIDAY)),
-            ),
+            {
+                "departures: updated in operations": lambda: airline.depart(FRIDAY, until=13),
+                "cancellations: updated in schedule, deleted from operations": lambda: airline.cancel(FRIDAY),
+            },
             "A cancelled flight changes in both tables and is updated once; the LEFT JOIN keeps it, with nulls.",
         ),
         ExplainedRound(
             "Friday 8 February, 24:00",
-            (
-                Change("late departures: updated in operations", lambda: airline.depart(FRIDAY, after=13)),
-                Change("arrivals: updated in operations", lambda: airline.land(FRIDAY)),
-                Change("flights of 1 February: deleted from both tables", lambda: airline.remove(FIRST)),
-            ),
+            {
+                "late departures: updated in operations": lambda: airline.depart(FRIDAY, after=13),
+                "arrivals: updated in operations": lambda: airline.land(FRIDAY),
+                "flights of 1 February: deleted from both tables": lambda: airline.remove(FIRST),
+            },
             "Two updates of the same flight become one. A row that leaves the left table leaves the result.",
         ),
     ]
@@ -122,8 +116,8 @@ def run_demo(spark_factory: StartSpark, folder: Path, say: Callable[[str], None]
         say("change data feeds. Great Expectations checks the changes of the result before lakejoin publishes them.")
         for number, part in enumerate(three_rounds(airline), start=1):
             say(f"\nRound {number}: {part.when}")
-            for change in part.changes:
-                say(f"  {'sources':<13}  {change.write():>5,} rows  {change.what}")
+            for what, write in part.changes.items():
+                say(f"  {'sources':<13}  {write():>5,} rows  {what}")
             say(f"  {JOIN:<13}  {_run(pipeline, lake.spark)}")
             say(f"  {'why':<13}  {part.why}")
     finally:

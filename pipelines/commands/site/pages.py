@@ -163,5 +163,5 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"words": words, "versions": versions}
+    environment.filters |= {"words": words, "versions": versions, "moment": moment}
     return environment

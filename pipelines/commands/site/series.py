@@ -12,6 +12,16 @@ NEWEST = 120
 CHANGED = (*COUNTED, APPENDED)
 FAR = 4
 """The highest bar is cut off and labelled with its value if it is more than this many times as high as the next."""
+LEVEL = "Buffered rows"
+"""The plot of a level after each epoch."""
+EMPTY = {
+    "Rows changed": ("No epoch counted changed rows.", "No row changed."),
+    "Tombstones": ("Not counted: rows are only added to the result of a join with a stream.", "No key was deleted."),
+    "Late rows": ("Not counted: only changelog sources and joins of two streams have late rows.", "No row was late."),
+    LEVEL: ("Not counted: only joins of two streams buffer rows.", "The buffer was empty after each epoch."),
+    "Seconds by step": ("No epoch recorded its seconds.", "All epochs took 0 seconds."),
+}
+"""For each plot the text that replaces it if no epoch has its values, and if all values are zero."""
 
 
 @dataclass(frozen=True)
@@ -77,69 +87,25 @@ def plots_of(epochs: Sequence[EpochReport]) -> tuple[Plot, ...]:
     shown = list(reversed(epochs[:NEWEST]))
     tombstones = "tombstones" if any("tombstones" in epoch.counts for epoch in shown) else "deleted"
     steps = steps_in_order(name for epoch in shown for name in epoch.seconds)
+    rows = {
+        "Rows changed": {name: name for name in CHANGED},
+        "Tombstones": {tombstones: "tombstones"},
+        "Late rows": {"late": "late"},
+        LEVEL: {"buffered": "buffered"},
+    }
+    counted = {
+        title: [(name, f"rows-{name}", [epoch.counts.get(count) for epoch in shown]) for count, name in counts.items()]
+        for title, counts in rows.items()
+    }
+    timed = [(name, f"step-{name}", [epoch.seconds.get(name) for epoch in shown]) for name in steps]
     return (
-        _rows("Rows changed", shown, CHANGED, none="No epoch counted changed rows.", zero="No row changed."),
-        _rows(
-            "Tombstones",
-            shown,
-            (tombstones,),
-            called="tombstones",
-            none="Not counted: rows are only added to the result of a join with a stream.",
-            zero="No key was deleted.",
-        ),
-        _rows(
-            "Late rows",
-            shown,
-            ("late",),
-            none="Not counted: only changelog sources and joins of two streams have late rows.",
-            zero="No row was late.",
-        ),
-        _rows(
-            "Buffered rows",
-            shown,
-            ("buffered",),
-            called="buffered",
-            is_level=True,
-            none="Not counted: only joins of two streams buffer rows.",
-            zero="The buffer was empty after each epoch.",
-        ),
-        _plot(
-            "Seconds by step",
-            "seconds",
-            shown,
-            [(name, f"step-{name}", [epoch.seconds.get(name) for epoch in shown]) for name in steps],
-            none="No epoch recorded its seconds.",
-            zero="All epochs took 0 seconds.",
-        ),
+        *(_plot(title, "rows", shown, wanted) for title, wanted in counted.items()),
+        _plot("Seconds by step", "seconds", shown, timed),
     )
 
 
-def _rows(
-    title: str,
-    epochs: Sequence[EpochReport],
-    counts: Sequence[str],
-    *,
-    none: str,
-    zero: str,
-    called: str = "",
-    is_level: bool = False,
-) -> Plot:
-    """Build a plot of counts of rows; `called` replaces the name of a count in the ledger."""
-    wanted = [
-        (called or name, f"rows-{called or name}", [epoch.counts.get(name) for epoch in epochs]) for name in counts
-    ]
-    return _plot(title, "rows", epochs, wanted, none=none, zero=zero, is_level=is_level)
-
-
 def _plot(
-    title: str,
-    unit: str,
-    epochs: Sequence[EpochReport],
-    wanted: Sequence[tuple[str, str, Sequence[float | None]]],
-    *,
-    none: str,
-    zero: str,
-    is_level: bool = False,
+    title: str, unit: str, epochs: Sequence[EpochReport], wanted: Sequence[tuple[str, str, Sequence[float | None]]]
 ) -> Plot:
     """
     Build a plot of the series that have values, or with a text if no series has values or all values are zero.
@@ -152,11 +118,12 @@ def _plot(
         for name, style, values in wanted
     )
     series = tuple(one for one in found if any(value is not None for value in one.values))
+    none, zero = EMPTY[title]
     words = "" if any(any(one.values) for one in series) else zero if series else none
     if not any(committed):
         words = "No epoch has been committed yet."
     slots = tuple(_slot(epoch, place, series, unit) for place, epoch in enumerate(epochs))
-    return Plot(title, unit, slots, series, is_level, words)
+    return Plot(title, unit, slots, series, title == LEVEL, words)
 
 
 def _slot(epoch: EpochReport, place: int, series: Sequence[Series], unit: str) -> Slot:

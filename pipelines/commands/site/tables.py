@@ -20,27 +20,23 @@ class EpochRow:
     An epoch in its table.
 
     Args:
-        at: The time of its last step; `machine_at` is the same in ISO 8601.
-        is_wrong: Whether it was rejected, refused, broken or abandoned.
         code: The reason for the strategy, as a code; `reason` is the same in words.
         counts: The counts, one for each column of counts; `further` are the others.
         seconds: Its duration; `steps` has that of each step.
-        message: Why it failed, or the warnings of a committed epoch; empty if neither.
     """
 
-    epoch: int
-    at: str
-    machine_at: str
-    step: str
-    is_wrong: bool
-    strategy: str
+    epoch: EpochReport
     code: str
     reason: str
     counts: tuple[str, ...]
     further: str
     seconds: str
     steps: str
-    message: str
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it was rejected, refused, broken or abandoned."""
+        return self.epoch.step in WRONG
 
 
 @dataclass(frozen=True)
@@ -99,19 +95,13 @@ def _epoch_row(epoch: EpochReport, names: tuple[str, ...]) -> EpochRow:
     code, colon, words = epoch.reason.partition(": ")
     others = {name: number for name, number in epoch.counts.items() if name not in names}
     return EpochRow(
-        epoch=epoch.epoch,
-        at=moment(epoch.at),
-        machine_at=epoch.at.isoformat(),
-        step=epoch.step,
-        is_wrong=epoch.step in WRONG,
-        strategy=epoch.strategy,
+        epoch=epoch,
         code=code if colon else "",
         reason=words if colon else code,
         counts=tuple(_number(epoch, name) for name in names),
         further=", ".join(f"{name} {number:,}" for name, number in sorted(others.items())),
         seconds=f"{sum(epoch.seconds.values()):.1f}" if epoch.seconds else NONE,
         steps=", ".join(f"{name} {took:.1f}" for name, took in in_order(epoch.seconds)),
-        message=epoch.message,
     )
 
 
