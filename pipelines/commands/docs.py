@@ -45,31 +45,24 @@ def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     has_data_docs = (folder / DATA_DOCS).is_file()
     now, settings = datetime.now(UTC), workspace.deviations
     site = site_of(workspace.file, workspace.nodes(), ledger, now, settings, data_docs=has_data_docs)
-    site = _with_verifications(site, workspace.ledger.all_verified())
-    known = [name for name in workspace.nodes() if name in ledger]
-    site = _with_faults(site, {name: fault_of_targets(workspace, name, ledger[name]) for name in known})
-    write_files(folder, pages(site))
+    verified = workspace.ledger.all_verified()
+    faults = {name: fault_of_targets(workspace, name, ledger[name]) for name in workspace.nodes() if name in ledger}
+    joins = tuple(_as_found(join, verified.get(join.name), faults.get(join.name)) for join in site.joins)
+    write_files(folder, pages(replace(site, joins=joins)))
     return folder / INDEX
 
 
-def _with_verifications(site: SiteFacts, verified: Mapping[str, Entry]) -> SiteFacts:
-    def words(join: JoinFacts) -> str:
-        entry = verified.get(join.name)
-        return "" if entry is None or entry.at is None else f"{moment(entry.at)}, epoch {entry.epoch}"
+def _as_found(join: JoinFacts, verified: Entry | None, fault: LakejoinError | None) -> JoinFacts:
+    """
+    Add when the checksum of its result was last verified, and why its tables are not as its last epoch left them.
 
-    return replace(site, joins=tuple(replace(join, verified=words(join)) for join in site.joins))
-
-
-def _with_faults(site: SiteFacts, faults: Mapping[str, LakejoinError | None]) -> SiteFacts:
-    """Show the joins whose tables are not as their last epoch left them, for which the ledger alone is no witness."""
-
-    def seen(join: JoinFacts) -> JoinFacts:
-        fault = faults.get(join.name)
-        if fault is None or join.state == "broken":
-            return join
-        return replace(join, state="stopped", note=f"{fault.where}: {fault.problem} ({fault.found}); {fault.hint}.")
-
-    return replace(site, joins=tuple(map(seen, site.joins)))
+    The ledger alone is no witness for the tables.
+    """
+    if verified is not None and verified.at is not None:
+        join = replace(join, verified=f"{moment(verified.at)}, epoch {verified.epoch}")
+    if fault is None or join.state == "broken":
+        return join
+    return replace(join, state="stopped", note=f"{fault.where}: {fault.problem} ({fault.found}); {fault.hint}.")
 
 
 def site_of(

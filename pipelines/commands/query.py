@@ -122,12 +122,8 @@ def _plain_type(kind: T.DataType) -> T.DataType:
     if isinstance(kind, T.MapType):
         return T.MapType(T.StringType(), _plain_type(kind.valueType), kind.valueContainsNull)
     if isinstance(kind, T.StructType):
-        return T.StructType(
-            [
-                T.StructField(name, _plain_type(f.dataType), f.nullable)
-                for name, f in zip(_distinct(kind), kind, strict=True)
-            ]
-        )
+        named = zip(_distinct(kind), kind, strict=True)
+        return T.StructType([T.StructField(name, _plain_type(field.dataType), field.nullable) for name, field in named])
     return kind if isinstance(kind, PLAIN) else T.StringType()
 
 

@@ -76,18 +76,12 @@ def validate_join(
         parts = [*_parts(kind, bound, history, requested)]
         of_result = next((part for part in parts if part.table == bound.result), None)
         rows = 0 if of_result is None else of_result.rows.count()
-        verdicts = [judge(name, part.rows, part.suite, with_results=with_results) for part in parts]
+        found = [(part, judge(name, part.rows, part.suite, with_results=with_results)) for part in parts]
     counts = {"rows": rows, "expectations": sum(len(part.suite) for part in parts)}
     looked_at = "; ".join(part.what for part in parts) or "nothing was published"
     reason = f"{looked_at}; the last epoch is {last.epoch}" if requested is None else f"{requested}: {looked_at}"
-    judged = tuple(
-        Judged(part.table.label, part.what, found.results) for part, found in zip(parts, verdicts, strict=True)
-    )
-    findings = [
-        f"{part.table.label}: {finding}"
-        for part, verdict in zip(parts, verdicts, strict=True)
-        for finding in verdict.findings
-    ]
+    judged = tuple(Judged(part.table.label, part.what, verdict.results) for part, verdict in found)
+    findings = [f"{part.table.label}: {finding}" for part, verdict in found for finding in verdict.findings]
     error = _failed(name, reason, findings) if findings else None
     if error is None and requested is None:
         check_tables(workspace, name, history)

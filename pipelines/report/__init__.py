@@ -1,11 +1,10 @@
 """The reports of commands: values that each render as text and as JSON."""
 
-from pipelines.report.document import Command, Part, Report, report_schema
+from pipelines.report.document import ColumnReport, Command, Part, QueryReport, Report, report_schema
 from pipelines.report.explanation import JoinExplanation, SourceExplanation
 from pipelines.report.facts import ErrorReport
 from pipelines.report.history import EpochReport, JoinHistoryReport
 from pipelines.report.join_report import JoinReport, PlanReport, joined_reports
-from pipelines.report.query import ColumnReport, QueryReport
 from pipelines.report.status import GateStatus, JoinStatus, SourceStatus
 
 __all__ = [

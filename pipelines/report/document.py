@@ -15,13 +15,51 @@ from pipelines.report.explanation import JoinExplanation
 from pipelines.report.facts import Facts, Failure
 from pipelines.report.history import JoinHistoryReport
 from pipelines.report.join_report import JoinReport, PlanReport
-from pipelines.report.query import QueryReport
 from pipelines.report.status import NEEDS_A_PERSON, JoinStatus
+from pipelines.report.wording import number_of, table
 
 Command = Literal[
     "check", "explain", "plan", "run", "backfill", "flush", "verify", "validate", "status", "history", "maintain", "sql"
 ]
 Part = JoinReport | PlanReport | JoinExplanation | JoinStatus | JoinHistoryReport
+NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+
+
+class ColumnReport(Facts):
+    """One column of an answer."""
+
+    name: str
+    """The name of the column in the query."""
+    type: str
+    """Its type in Spark SQL."""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the column holds numbers."""
+        return self.type.split("(")[0] in NUMBERS
+
+
+class QueryReport(Facts):
+    """The first rows of the answer to a query."""
+
+    columns: tuple[ColumnReport, ...]
+    """The columns."""
+    rows: tuple[tuple[Any, ...], ...]
+    """The rows. Numbers, strings, lists and mappings keep their form, a variant is the JSON that it holds, a binary
+    value is a string of hexadecimal digits. Any other value is Spark's conversion to a string."""
+    more: bool
+    """Whether the answer has further rows."""
+
+    def text(self) -> str:
+        """Render as text."""
+        header = [column.name for column in self.columns]
+        right = [column.is_number for column in self.columns]
+        rows = [[_cell(value) for value in row] for row in self.rows]
+        return "\n".join([*table(header, rows, right), self._count()])
+
+    def _count(self) -> str:
+        rows = number_of(len(self.rows), "row", "rows")
+        return f"first {rows}; --limit N for more" if self.more else rows
 
 
 class Report(Facts):
@@ -75,3 +113,9 @@ def report_schema() -> str:
         "title": "lakejoin report",
     }
     return json.dumps(content, indent=2) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
