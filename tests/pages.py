@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-README, CONF, PIPELINES, EXPECTATIONS, LAKEHOUSE, TESTS = PAGES = (
+README, CONF, JOINS, PIPELINES, EXPECTATIONS, LAKEHOUSE, TESTS = PAGES = (
     "README.md",
     "conf/README.md",
+    "conf/joins.md",
     "pipelines/README.md",
     "expectations/README.md",
     "lakehouse/README.md",

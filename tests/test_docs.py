@@ -27,6 +27,7 @@ from pipelines.spec import fingerprint, load, schema
 from tests.pages import (
     CONF,
     EXPECTATIONS,
+    JOINS,
     LAKEHOUSE,
     PAGES,
     PIPELINES,
@@ -96,7 +97,7 @@ def defined(path: Path) -> set[str]:
 def test_every_module_and_function_that_a_page_of_code_names_exists() -> None:
     """Of `epochs/run/driver.py:run_join` both parts, and the link leads to that module."""
     named = 0
-    for page in (PIPELINES, EXPECTATIONS, LAKEHOUSE):
+    for page in (PIPELINES, CONF, JOINS, EXPECTATIONS, LAKEHOUSE):
         folder = (ROOT / page).parent
         targets = dict(links(page))
         for code in spans(page):
@@ -245,12 +246,12 @@ def test_figures_on_the_pages_are_the_limits() -> None:
         ],
         LAKEHOUSE: [
             f"two for each commit, up to {limits.DISTORTED_COMMITS}",
-        ],
-        PIPELINES: [
-            f"Up to {limits.CHANGES_VIA_DRIVER:,} changes",
-            f"({limits.ROWS_ON_DRIVER:,} rows, {limits.BYTES_ON_DRIVER // mib} MiB at a time)",
             f"more than {limits.BYTES_PER_SLICE // 2**30} GiB",
             f"newest {limits.EPOCHS_SHOWN} epochs",
+        ],
+        JOINS: [
+            f"Up to {limits.CHANGES_VIA_DRIVER:,} changes",
+            f"({limits.ROWS_ON_DRIVER:,} rows, {limits.BYTES_ON_DRIVER // mib} MiB at a time)",
         ],
     }
     for page, sentences in claims.items():
