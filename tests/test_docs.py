@@ -113,6 +113,15 @@ def test_every_module_and_function_that_a_page_of_code_names_exists() -> None:
     assert named > 60
 
 
+def test_the_path_of_an_epoch_is_a_figure_of_eight_stations_each_with_one_module() -> None:
+    path = section(PIPELINES, "The path of one epoch").split("\n### ")[0]
+    (figure,) = blocks("text", path)
+    stations = re.findall(r"\d (\w+)", figure.splitlines()[0])
+    rows = re.findall(r"^\| (\w+) \| [^|]+ \| \[`([^`]+)`\]\([^)]+\) \| [^|]+ \|$", path, re.MULTILINE)
+    assert [station for station, _ in rows] == stations
+    assert len({module for _, module in rows}) == len(stations) == 8
+
+
 def test_every_room_is_on_its_page() -> None:
     """And every folder of modules in it."""
     text = section(PIPELINES, "Rooms")
@@ -248,6 +257,9 @@ def test_figures_on_the_pages_are_the_limits() -> None:
             f"two for each commit, up to {limits.DISTORTED_COMMITS}",
             f"more than {limits.BYTES_PER_SLICE // 2**30} GiB",
             f"newest {limits.EPOCHS_SHOWN} epochs",
+        ],
+        PIPELINES: [
+            f"more than {limits.STAGED_STREAM_BYTES // mib} MiB",
         ],
         JOINS: [
             f"Up to {limits.CHANGES_VIA_DRIVER:,} changes",
