@@ -46,8 +46,8 @@ check: $(STAMP)
 
 # Write constraints.txt anew from pyproject.toml. Versions already there stay, unless `make lock LOCK=--upgrade`.
 lock: | $(BIN)/uv
-	$(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --all-extras --no-annotate \
-		--custom-compile-command "make lock" --output-file constraints.txt $(LOCK) pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --all-extras --group dev \
+		--no-annotate --custom-compile-command "make lock" --output-file constraints.txt $(LOCK) pyproject.toml
 
 $(BIN)/uv:
 	@.ci/setup
