@@ -7,11 +7,14 @@ import pkgutil
 import re
 import runpy
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from pyspark.sql import SparkSession
 
 import expectations
@@ -152,6 +155,26 @@ def test_names_kept_against_the_vocabulary_exist_and_have_a_reason() -> None:
     assert {"Span", "span_of", "passed", "ARRIVED_AT"} <= {*rows}
     code = "".join(path.read_text() for path in (ROOT / "pipelines").rglob("*.py"))
     assert [name for name in rows if not re.search(rf"\b{name}\b", code)] == []
+
+
+def test_the_supported_versions_are_those_of_the_project() -> None:
+    """By pyproject.toml, and for Java by set-up."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lines = [Requirement(line) for part in (project["dependencies"], extras["local"]) for line in part]
+    needed = {each.name: each.specifier for each in lines}
+    rows = re.findall(r"^\| ([^|]+) \| `([<>=][^`|]*)` \| ", section(README, "Two commands"), re.MULTILINE)
+    shown = {name.split(",")[0]: SpecifierSet(versions) for name, versions in rows}
+    assert shown == {
+        "Python": SpecifierSet(project["requires-python"]),
+        "Spark": needed["pyspark"],
+        "Delta Lake for Spark": needed["delta-spark"],
+        "delta-rs": needed["deltalake"],
+        "Great Expectations": needed["great-expectations"],
+    }
+    (java,) = re.findall(r"=~ \^\(([\d|]+)\)\$", (ROOT / ".ci" / "setup").read_text())
+    assert java.split("|") == [str(version) for version in range(17, 23)]
+    assert "| Java | 17 to 22 |" in section(README, "Two commands")
 
 
 def test_every_command_and_option_is_in_the_readme() -> None:
