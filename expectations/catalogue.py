@@ -48,9 +48,7 @@ def is_row_level(name: str, arguments: Mapping[str, Any]) -> bool:
     """
     Return whether an expectation judges each row by itself, so that it can validate a change set.
 
-    Args:
-        name: The name of the expectation.
-        arguments: Its arguments. With `mostly`, a share of the rows, it judges the table as a whole.
+    With the argument `mostly`, a share of the rows, it judges the table as a whole.
     """
     return bool(_catalogue()[name]["row_level"]) and arguments.get("mostly", 1) == 1
 
@@ -82,13 +80,7 @@ def columns_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def argument_faults(name: str, arguments: Mapping[str, Any]) -> Iterator[ArgumentFault]:
-    """
-    Find the errors in the arguments of an expectation.
-
-    Args:
-        name: The name of the expectation, one of `names`.
-        arguments: The arguments in the pipeline file.
-    """
+    """Find the errors in the arguments, as in the pipeline file, of one of the expectations of `names`."""
     from jsonschema import Draft202012Validator
 
     schema = _catalogue()[name]["arguments"]
@@ -109,7 +101,6 @@ def _plain(value: Any) -> Any:
 
 
 def _problem(rule: str, value: Any) -> str:
-    """Describe a violated rule of the schema."""
     if rule == "type":
         forms = [FORMS[form] for form in ([value] if isinstance(value, str) else value)]
         return f"must be {' or '.join(forms)}"

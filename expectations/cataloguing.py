@@ -86,7 +86,6 @@ def _form(argument: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[s
 
 
 def _choices(argument: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Iterate over the alternative schemas of an argument."""
     if "$ref" in argument:
         argument = definitions[argument["$ref"].rpartition("/")[2]]
     several = [choice for kind in ("anyOf", "oneOf", "allOf") for choice in argument.get(kind, ())]

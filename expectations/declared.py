@@ -1,5 +1,6 @@
-"""Validate rows against expectations given by name: those of a pipeline file, and those of our own suites."""
+"""Expectations by name, of a pipeline file and of our own suites: validate rows against them, write them as JSON."""
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,6 @@ def judge(about: str, rows: DataFrame, declared: Declared, *, with_results: bool
 
     Args:
         about: The name of the join, for errors.
-        rows: The rows.
-        declared: The expectations, of Great Expectations and our own.
         with_results: Whether the verdict also has the results of the expectations that the rows meet.
 
     Raises:
@@ -31,20 +30,11 @@ def judge(about: str, rows: DataFrame, declared: Declared, *, with_results: bool
     """
     if not declared:
         return Verdict()
-
     return validated(about, rows, partial(made, declared), _finding, in_process=False, with_results=with_results)
 
 
 def made(declared: Declared) -> list["Expectation"]:
-    """
-    Build expectations from their names and arguments.
-
-    Args:
-        declared: The expectations, of Great Expectations and our own.
-
-    Raises:
-        GateErrored: The arguments of an expectation are inconsistent, as a minimum above the maximum.
-    """
+    """Build expectations; raise GateErrored if arguments are inconsistent, such as a minimum above the maximum."""
     import expectations.own  # noqa: F401  (registers ours; Great Expectations registers its own)
 
     return [_one(name, arguments) for name, arguments in each(declared)]
@@ -80,3 +70,17 @@ def _finding(result: Any) -> str:
     elif "observed_value" in found:
         words += f": {found['observed_value']}"
     return words
+
+
+def as_json(name: str, declared: Declared) -> str:
+    """
+    Convert a suite, by the name of its table, to the JSON of Great Expectations, with a final line break.
+
+    Ids and the version of Great Expectations are left out, because they would change the text. A reader of the suite
+    imports `expectations.own` first.
+    """
+    import great_expectations as gx
+
+    suite: dict[str, Any] = gx.ExpectationSuite(name=name, expectations=made(declared)).to_json_dict()
+    expectations = [{key: value for key, value in one.items() if key != "id"} for one in suite["expectations"]]
+    return json.dumps({"name": name, "expectations": expectations}, indent=2, sort_keys=True) + "\n"

@@ -16,11 +16,8 @@ class ExpectationResult:
     An expectation and its result.
 
     Args:
-        expectation: The name of the expectation.
         words: A sentence that describes the expectation.
         column: The column that it judges; empty if it judges several columns or the whole table.
-        is_met: Whether the rows meet the expectation.
-        observed: The observed value, as text.
         found: The number of rows that do not meet it, and of all rows; empty if no such row was counted.
         examples: Some values that do not meet it.
     """
@@ -35,12 +32,7 @@ class ExpectationResult:
 
 
 def expectation_result(result: Any) -> ExpectationResult:
-    """
-    Build the result of an expectation.
-
-    Args:
-        result: The result of Great Expectations, with some of the unexpected values.
-    """
+    """Build the result of an expectation from that of Great Expectations with some of the unexpected values."""
     result.render()
     settings, found = result.expectation_config, result.result or {}
     given = {name: value for name, value in settings.kwargs.items() if name != "batch_id"}

@@ -15,7 +15,6 @@ class Side:
 
     Args:
         columns: The columns; null in a row that lacks the side.
-        may_lack: Whether a row may lack the side.
         may_have_nulls: Whether the key of a row of the side may have nulls itself, but not in all its parts.
     """
 
@@ -34,12 +33,7 @@ def key_of(sides: Sides) -> list[str]:
 
 
 def of_table(sides: Sides) -> Suite:
-    """
-    Return the suite for a result with a key: each row has a key, and no two rows have the same.
-
-    Args:
-        sides: The key.
-    """
+    """Return the suite for a result with a key: each row has a key, and no two rows have the same."""
     return [*_present(sides), {"expect_one_change_per_key": {"key_columns": key_of(sides)}}]
 
 
@@ -68,12 +62,9 @@ def of_changes(
     known: str,
 ) -> Suite:
     """
-    Return the suite for the changes of a result with a key.
-
-    Each change has an effect, and a commit has at most one change of each key.
+    Return the suite for changes of a result with a key: each has an effect, and a commit has at most one of each key.
 
     Args:
-        sides: The key.
         before: The columns of the result, each with the column of its value before the change; empty if one of them
             cannot be compared, so that nothing shows that a change has an effect.
         operation: The column with the operation of a change.
@@ -125,13 +116,12 @@ def of_changelog(
     Return the suite for a changelog: the rows of a key have different positions, and each row has an effect.
 
     Args:
-        sides: The key.
         values: The other columns of the result; none if one of them cannot be compared.
         operation: The column with the operation of a row.
         position: The columns that order the rows.
         strict: Whether each row must have an effect; Kafka Streams also emits rows without one (KIP-77).
-        before: For each column of `values`, the column of its value before the first row. Needed where the changelog
-            is not validated from its beginning.
+        before: For each column of `values`, the column of its value before the first row. Needed where the changelog is
+            not validated from its beginning.
         known: The column with whether the key existed before the first row.
     """
     key = key_of(sides)

@@ -88,9 +88,7 @@ def validated(
 
     Args:
         about: The name of the join or of the data, for errors.
-        batch: The frame.
         expected: Builds the expectations; called after Great Expectations is imported.
-        finding: Describes the finding of an expectation that is not met.
         in_process: Whether this process evaluates the expectations instead of Spark; only for small frames.
         with_results: Whether the verdict also has the results of the expectations that the rows meet.
 

@@ -19,9 +19,14 @@ class RowsExpectation(MulticolumnMapExpectation):
     """
     Judge each row of a table by the columns that the arguments name.
 
-    A subclass declares the arguments as fields, and `map_metric`, `args_keys` and `success_keys`. It also declares the
-    `sentence` that Data Docs show, in which `$argument` stands for the argument, and `clauses`: for some arguments the
-    text that is appended to the sentence if the argument is set.
+    A subclass declares the arguments as fields, each with a description, and `map_metric`, `args_keys` and
+    `success_keys`. It also declares the `sentence` that Data Docs show, in which `$argument` stands for the argument,
+    and `clauses`: for some arguments the text that is appended to the sentence if the argument is set. Its docstring
+    says what these do not.
+
+    Raises:
+        pydantic.ValidationError: An argument is unknown, missing, names no column or a column twice, or does not fit
+            another.
     """
 
     column_list: list[pydantic.StrictStr] = pydantic.Field(

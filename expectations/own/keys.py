@@ -40,17 +40,7 @@ class KeyPresent(RowsMetric):
 
 
 class ExpectKeyToBePresent(RowsExpectation):
-    """
-    Expect no part of the key to be null.
-
-    In a pandas frame a float NaN is null too; in Spark it is a value.
-
-    Args:
-        key_columns: The columns of the key; at least one.
-
-    Raises:
-        pydantic.ValidationError: An argument is unknown, missing, or names no column.
-    """
+    """Expect no part of the key to be null; a float NaN is null in a pandas frame, and a value in Spark."""
 
     key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
 
@@ -82,15 +72,8 @@ class ExpectPartOfKeyToBePresent(RowsExpectation):
     """
     Expect some part of the key not to be null, and the parts from one side to be null only together.
 
-    A row that lacks one side of a join has nulls for the key of that side. No row lacks both sides.
-
-    Args:
-        key_columns: The columns of the key; at least one.
-        left_columns: Those of the left side; empty if the key of a row of the left side may itself have nulls.
-        right_columns: Those of the right side; empty if the key of a row of the right side may itself have nulls.
-
-    Raises:
-        pydantic.ValidationError: An argument is unknown, missing, or names no column.
+    A row that lacks one side of a join has nulls for the key of that side. No row lacks both sides. The columns of a
+    side are empty if the key of a row of that side may itself have nulls.
     """
 
     key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
@@ -129,17 +112,7 @@ class OneChangePerKey(RowsMetric):
 
 
 class ExpectOneChangePerKey(RowsExpectation):
-    """
-    Expect no two rows to have the same key; null parts count as equal to each other.
-
-    All rows of a key that occurs more than once are reported.
-
-    Args:
-        key_columns: The columns of the key; at least one.
-
-    Raises:
-        pydantic.ValidationError: An argument is unknown, missing, or names no column.
-    """
+    """Expect no two rows to have the same key; null parts count as equal. All rows of a repeated key are reported."""
 
     key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
 
@@ -177,14 +150,6 @@ class ExpectPositionsToGrow(RowsExpectation):
     values in the order columns are reported, and the row after them is not compared. A null comes first in the order.
     Without an order, no two rows of a key have the same position. A position with a null part is reported; in
     comparisons the null is less than any value.
-
-    Args:
-        key_columns: The columns of the key; at least one.
-        position_columns: The columns of the position; at least one.
-        order_columns: The columns that order the rows of a key; empty to check only that positions differ.
-
-    Raises:
-        pydantic.ValidationError: An argument is unknown, missing, or names no column.
     """
 
     key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")

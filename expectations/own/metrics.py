@@ -114,11 +114,7 @@ def _metric(
 
 
 def _parts(domain: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """
-    Split a domain into the rows that are judged and the columns.
-
-    The function of Great Expectations for this purpose rejects a single column.
-    """
+    """Split a domain into judged rows and columns: the function of Great Expectations rejects a single column."""
     rows = {name: value for name, value in domain.items() if name != "column_list"}
     return rows, {"column_list": list(domain["column_list"])}
 
@@ -174,7 +170,6 @@ def _values_in_spark(
 
 
 def _most(metric_value_kwargs: Mapping[str, Any]) -> int:
-    """Return the maximum number of rows that are shown."""
     wanted = metric_value_kwargs["result_format"]
     if wanted["result_format"] == "COMPLETE":
         return MAX_RESULT_RECORDS

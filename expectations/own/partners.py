@@ -41,13 +41,6 @@ class ExpectNoPaddedRowWithMatch(RowsExpectation):
     A row is null-padded if all of its partner columns are null. No other row has the same values in the row columns,
     neither with a partner nor null-padded. The values are compared null-safely. Rows with only nulls in the row columns
     are ignored: they are padded on the other side. Only the null-padded rows are reported.
-
-    Args:
-        row_columns: The columns that identify the row; at least one.
-        partner_columns: The columns of its partner; at least one.
-
-    Raises:
-        pydantic.ValidationError: An argument is unknown, missing, or names no column.
     """
 
     row_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns that identify the row.")
@@ -90,16 +83,10 @@ class ExpectForeignKeyToBeAnswered(RowsExpectation):
     -0.0.
 
     Args:
-        reference_columns: The columns that refer to a partner; at least one.
-        answer_columns: The columns that show the partner; at least one.
         partner_columns: The columns with the result of a look-up of the partner, one for each answer column; null
             without a partner.
-        how: `left` or `inner`.
         found_column: A boolean column with whether the look-up found a partner; null counts as false. Without this
             argument a partner was found if any partner column is not null.
-
-    Raises:
-        pydantic.ValidationError: An argument is unknown, missing, names no column, or does not fit another.
     """
 
     reference_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns that refer to a partner.")

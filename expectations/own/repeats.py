@@ -70,17 +70,9 @@ class ExpectNoRepeatedValue(RowsExpectation):
     and 0.0 equals -0.0.
 
     Args:
-        key_columns: The columns of the key; at least one.
-        value_columns: The columns of the value; at least one.
-        operation_column: The column with the operation of the row.
-        tombstones: The values of the operation column that mark a tombstone.
-        order_columns: The columns that order the rows of a key.
         before_columns: The columns of the value before the first row of a key, one for each value column.
         present_before_column: A boolean column with whether the key existed before; null counts as false. Without this
             argument the key existed if any of the `before_columns` is not null.
-
-    Raises:
-        pydantic.ValidationError: An argument is unknown, missing, names no column, or does not fit another.
     """
 
     key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")

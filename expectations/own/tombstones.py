@@ -40,20 +40,11 @@ class ExpectNoUnnecessaryTombstone(RowsExpectation):
     """
     Expect a tombstone to remove an existing row.
 
-    The row exists if the previous row of the key, in the order, is not a tombstone. For the first row of a key,
-    `present_before_column` states whether the key existed before; without this argument it did not exist. Without an
-    order each row is the first of its key. Rows of a key with equal values in the order columns are reported, and the
-    row after them is not judged. A null comes first in the order. A row with a null operation is not a tombstone.
-
-    Args:
-        key_columns: The columns of the key; at least one.
-        operation_column: The column with the operation of the row.
-        tombstones: The values of the operation column that mark a tombstone.
-        order_columns: The columns that order the rows of a key.
-        present_before_column: A boolean column with whether the key existed before; null counts as false.
-
-    Raises:
-        pydantic.ValidationError: An argument is unknown, missing, or names no column.
+    The row exists if the previous row of the key, in the order, is not a tombstone. For the first row of a key, the
+    boolean `present_before_column` states whether the key existed before; a null counts as false, and without this
+    argument it did not exist. Without an order each row is the first of its key. Rows of a key with equal values in the
+    order columns are reported, and the row after them is not judged. A null comes first in the order. A row with a null
+    operation is not a tombstone.
     """
 
     key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")
@@ -96,15 +87,6 @@ class ExpectNoTombstoneAfterTombstone(RowsExpectation):
 
     Rows of a key with equal values in the order columns are reported, and the row after them is not judged. A null
     comes first in the order. A row with a null operation is not a tombstone.
-
-    Args:
-        key_columns: The columns of the key; at least one.
-        operation_column: The column with the operation of the row.
-        tombstones: The values of the operation column that mark a tombstone.
-        order_columns: The columns that order the rows of a key; at least one.
-
-    Raises:
-        pydantic.ValidationError: An argument is unknown, missing, or names no column.
     """
 
     key_columns: list[pydantic.StrictStr] = pydantic.Field(description="The columns of the key.")

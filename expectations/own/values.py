@@ -101,13 +101,7 @@ class RowsBefore:
 
 
 def rows_before(key: Sequence[str], order: Sequence[str]) -> RowsBefore:
-    """
-    Find the previous row of each row.
-
-    Args:
-        key: The columns that identify a row over time.
-        order: The columns that order the rows of a key; empty if each row is the first of its key.
-    """
+    """Find the previous row of each row with the same key; without an order each row is the first of its key."""
     if not order:
         return RowsBefore(None, first=F.lit(True), tied=F.lit(False), unsure=F.lit(False))
     window = Window.partitionBy(*map(column, key)).orderBy(*(column(name).asc_nulls_first() for name in order))

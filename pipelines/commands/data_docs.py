@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
-from expectations.written import as_json
+from expectations.declared import as_json
 from lakehouse.errors.conditions import as_known
 from lakehouse.errors.errors import FilesExist, LakejoinError
 from pipelines.binding.workspace import Workspace
