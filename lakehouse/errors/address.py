@@ -9,9 +9,7 @@ from lakehouse.values.sqltext import quote
 @dataclass(frozen=True)
 class Address:
     """
-    The address of a Delta table: the path or the name that the user specified.
-
-    A catalog-managed table refuses access by path.
+    The address of a Delta table by path or by name, as the user specified it: a catalog-managed table refuses its path.
 
     Args:
         label: The table's name in messages, which is its name in the pipeline file.

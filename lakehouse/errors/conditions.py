@@ -67,7 +67,7 @@ def reading(join: str, source: str = "") -> Iterator[None]:
     Convert errors of Delta and Spark about unreadable versions to lakejoin errors.
 
     Args:
-        join: The join, or the changelog source, that reads; the command in the hint selects it.
+        join: The join, or the changelog source, that the command in the hint selects.
         source: The source whose feed is read and which the error names; empty if several tables are read.
 
     Raises:
@@ -98,16 +98,7 @@ def reading(join: str, source: str = "") -> Iterator[None]:
 
 @contextmanager
 def reading_whole(join: str, source: str) -> Iterator[None]:
-    """
-    Convert errors of Delta and Spark about a source that cannot be read at its newest version to a lakejoin error.
-
-    Args:
-        join: The join that reads it.
-        source: The source.
-
-    Raises:
-        CannotContinue: Files of the newest version are gone, so a backfill cannot read it either.
-    """
+    """Raise CannotContinue if files of a source's newest version are gone, so that a backfill cannot read it either."""
     try:
         yield
     except LakejoinError:
@@ -133,14 +124,10 @@ def _conditions(error: Exception) -> set[str]:
 
 def error_text(error: Exception) -> str:
     """
-    Return the text of a Spark or Delta error for a lakejoin message.
+    Return the paragraph of an error that names the condition, without classes, stack and SQLSTATE.
 
-    Args:
-        error: The error; the text of a failed job contains its cause, below the Java classes that passed it on.
-
-    Returns:
-        The paragraph that names the condition, in one line of at most 500 characters, without classes, stack and
-        SQLSTATE.
+    The text of a failed job contains its cause, below the Java classes that passed it on. The result is one line of at
+    most 500 characters.
     """
     message = str(error).strip()
     start = min((message.index(name) for name in _conditions(error) & _KNOWN if name in message), default=0)
@@ -210,9 +197,5 @@ def first_line(error: Exception) -> str:
 
 
 def is_conflict(error: Exception) -> bool:
-    """
-    Return whether an error is a conflict with the commit of another writer.
-
-    Not every runtime has a class for these errors, so their text decides.
-    """
+    """Return whether an error is a conflict with another writer, by its text: not every runtime has a class for it."""
     return any(name in str(error) for name in CONFLICTS)

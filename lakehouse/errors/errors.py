@@ -14,15 +14,7 @@ from lakehouse.errors.remedies import OF_TABLES, Commands, Remedy
 
 
 def printable(text: str) -> str:
-    """
-    Escape the characters that a terminal would interpret or hide.
-
-    Args:
-        text: Any text, such as a name from a file.
-
-    Returns:
-        The text in one line, with an escape sequence for each character that cannot be printed.
-    """
+    """Return a text in one line, with an escape sequence for each character that a terminal would interpret or hide."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
@@ -30,14 +22,13 @@ class LakejoinError(Exception):
     """
     The base class of all errors that lakejoin raises deliberately.
 
+    Raised from Python at the end of a command over several joins, `reports` holds the reports of all of them.
+
     Args:
         where: The pipeline file, join or table that the error is about, by its name in the pipeline file.
         problem: What is wrong, as a clause: "the change feed is off".
         expected: What lakejoin expected, if the problem does not make it clear.
-        found: What it found instead.
         hint: The next step for the user, usually a command; a `Remedy` if the command depends on the kind of join.
-
-    Raised from Python at the end of a command over several joins, `reports` holds the reports of all of them.
     """
 
     exit_code: ClassVar[int] = 1
@@ -58,13 +49,7 @@ class LakejoinError(Exception):
         super().__init__(self.message)
 
     def name_commands(self, join: str, commands: Commands | None = None) -> None:
-        """
-        Name the commands of a kind of join in the hint, and the join to select if the hint names none.
-
-        Args:
-            join: The join.
-            commands: The commands of its kind; None for those that are named already.
-        """
+        """Name a kind's commands in the hint (None: those named already), and the join to select if it names none."""
         if self._remedy.text:
             self._remedy = replace(self._remedy, join=self._remedy.join or join)
             self._commands = commands or self._commands
@@ -127,7 +112,6 @@ class Fault:
     Args:
         path: The place in the file, as dotted keys: `joins.flight_status.sql`.
         problem: What is wrong there; for a fault of the SQL it names the clause.
-        hint: How to correct it.
         line: The line of the file, from 1, if known.
         excerpt: A line of the statement and, below it, a line that underlines the clause.
     """

@@ -19,17 +19,10 @@ LONGEST = 400
 
 def refusal(error: Exception, address: Address, epoch: int, join: str) -> LakejoinError:
     """
-    Return the error for a failed write to a table that lakejoin maintains.
+    Return the error for a failed write of an epoch to a table that a join, or a changelog source, maintains.
 
-    Args:
-        error: The error that Spark raised.
-        address: The table.
-        epoch: The epoch of the write.
-        join: The join, or the changelog source, that maintains the table.
-
-    Returns:
-        WriteRefused for a constraint or a property of the table, AnotherRun for concurrent writes to it; else an error
-        whose hint is to retry or to abandon the epoch.
+    WriteRefused stands for a constraint or a property of the table, AnotherRun for concurrent writes to it. The hint of
+    any other error is to retry or to abandon the epoch.
     """
     if is_conflict(error):
         return AnotherRun(
@@ -78,17 +71,7 @@ def refusal(error: Exception, address: Address, epoch: int, join: str) -> Lakejo
 
 
 def refuse_forgetting(name: str, address: Address, properties: Mapping[str, str]) -> None:
-    """
-    Check that Delta remembers which epochs were written to a table.
-
-    Args:
-        name: The join, source or table that the error names.
-        address: The table.
-        properties: Its properties.
-
-    Raises:
-        CannotContinue: A property lets Delta forget the epochs after a time.
-    """
+    """Raise CannotContinue if a property of a table lets Delta forget after a time which epochs were written to it."""
     if TRANSACTION_RETENTION in properties:
         raise CannotContinue(
             name,

@@ -35,12 +35,7 @@ ADDED = f"{TYPE} = 'insert'"
 
 
 def distortion(columns: Mapping[str, DataType]) -> str:
-    """
-    Return the SQL predicate for rows of a feed that may differ from the rows of the table; it is never null.
-
-    Args:
-        columns: The columns of the row, with their types.
-    """
+    """Return the SQL predicate for rows of a feed that may differ from the rows of the table; it is never null."""
     found = [_distorted(quote(name), kind) for name, kind in columns.items()]
     return " OR ".join(f"coalesce({sql}, FALSE)" for sql in found if sql) or "FALSE"
 
@@ -68,8 +63,6 @@ class Repair:
     The rows of a feed, in which rows of the table replace the rows that may be distorted.
 
     Args:
-        spark: Our session.
-        table: The table.
         feed: Columns of the table, then `_change_type`, `_commit_version` and `_commit_timestamp`.
         after: The version after which the feed begins.
         to: The last version of the feed.
@@ -255,11 +248,7 @@ class Repair:
         )
 
     def _pruned(self, bad: DataFrame) -> str | None:
-        """
-        Return a predicate that skips files; None if no column allows one.
-
-        Only columns are used that the feed does not distort and that are never null in these rows.
-        """
+        """Return a predicate by columns that the feed does not distort and that are never null in these rows."""
         sound = [name for name, kind in self._columns.items() if skips_files(kind) and not _distorted("", kind)]
         sound = sound[: limits.DISTORTED_COLUMNS]
         if not sound:

@@ -14,16 +14,10 @@ FEED_SPLITTING = frozenset({"RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "C
 
 def feed_ranges(engine: Engine, table: Table, after: int, to: int) -> list[tuple[int, int]]:
     """
-    Split a version range at the commits across which the feed cannot be read.
+    Split a version range at the commits across which the feed cannot be read, into ranges (after, to] in order.
 
-    Args:
-        engine: What reads the log of the table; used only if the range begins before the commits that `table` holds.
-        table: The table.
-        after: The last version that is already processed.
-        to: The last version to read.
-
-    Returns:
-        Ranges (after, to] in order. A split range omits its parts without data; a range without any data stays whole.
+    A split range omits its parts without data; a range without any data stays whole. The engine is used only if the
+    range begins before the commits that `table` holds.
 
     Raises:
         FeedUnavailable: A commit of the range is missing from the log.
@@ -44,13 +38,10 @@ def feed_ranges(engine: Engine, table: Table, after: int, to: int) -> list[tuple
 
 def unrecorded(commits: Sequence[Commit]) -> str:
     """
-    Describe the first commit whose changes the feed lacks because it was off.
+    Describe the first commit whose changes the feed lacks because it was off; return "" if the history shows none.
 
     Args:
         commits: The commits after a version at which the feed was on, oldest first.
-
-    Returns:
-        A description of the commit; empty if the feed lacks no changes, as far as the history shows.
     """
     off: Commit | None = None
     for commit in commits:

@@ -55,15 +55,13 @@ class Entry:
     One row of the ledger.
 
     Args:
-        join: The join's name.
         epoch: Its number, from 1.
-        step: publishing, committed, rejected, abandoned, broken or slice; refused if a run could not continue without
-            a person; verified if the result of a committed epoch was found to have its checksum.
+        step: publishing, committed, rejected, abandoned, broken or slice; refused if a run could not continue without a
+            person; verified if the result of a committed epoch was found to have its checksum.
         run_id: The run that took the step; a resuming run keeps the id of the run it finishes.
         strategy: load, incremental or reconcile; for a join with a stream also replay, accept, reset or flush.
         reason: The reason for the strategy, as a code and an explanation.
         definition: The fingerprint of the join's definition.
-        sources: The versions that the epoch reads.
         writes: What the epoch writes; the result is last because it is published last.
         stage: The stage's folder; empty for a load.
         counts: Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files: files read for
@@ -142,13 +140,11 @@ class Entry:
 @dataclass(frozen=True)
 class JoinHistory:
     """
-    The rows of the ledger for one join about whole epochs.
-
-    Each property that holds one entry takes it from the highest epoch.
+    The rows of the ledger for one join about whole epochs; a property with one entry takes it from the highest epoch.
 
     Args:
-        recent: The newest rows, without rows about slices and verifications. They include all rows of their epochs,
-            and reach back to a committed epoch if the join has one.
+        recent: The newest rows, without rows about slices and verifications. They include all rows of their epochs, and
+            reach back to a committed epoch if the join has one.
         older: A function that reads the other rows, which few callers need; None if no other rows exist.
     """
 
@@ -235,12 +231,7 @@ class JoinHistory:
         return -1 if last is None else last.sources[0].to_version
 
     def run_ids(self, *, with_abandoned: bool = False) -> set[str]:
-        """
-        Return the recent runs whose commits are lakejoin's own.
-
-        Args:
-            with_abandoned: Whether to include the runs of abandoned epochs, whose commits were reverted.
-        """
+        """Return the recent runs whose commits are lakejoin's own, if wanted also those of abandoned epochs."""
         steps = CLOSING if with_abandoned else (COMMITTED,)
         return {e.run_id for e in self.recent if e.step in steps}
 

@@ -43,13 +43,7 @@ ENTRIES, SLICES = f"join_name = {{join}} AND {OF_EPOCHS}", f"join_name = {{join}
 
 
 class Ledger:
-    """
-    The ledger of one storage.
-
-    Args:
-        engine: What reads and writes it.
-        address: The ledger table's address.
-    """
+    """The ledger of one storage."""
 
     def __init__(self, engine: Engine, address: Address) -> None:
         self._table = LedgerTable(engine, address)
@@ -150,18 +144,15 @@ class Ledger:
         return any(known.run_id == entry.run_id and known.step == entry.step for known in self._rivals(entry))
 
     def _rivals(self, entry: Entry) -> list[Entry]:
-        """Read the rows that may exist instead of a step."""
         steps = CLOSING if entry.step in CLOSING else (entry.step,)
         listed = ", ".join(f"'{step}'" for step in steps)
         return self._rows(f"{ENTRIES} AND epoch = {entry.epoch} AND step IN ({listed})", entry.join)
 
     def _refuse(self, entry: Entry) -> None:
         """
-        Raise the error for a step that is not in the ledger.
+        Raise AnotherRun or LedgerForgot for a step that is not in the ledger.
 
-        Raises:
-            AnotherRun, LedgerForgot: As in `append`. Delta keeps the number of a transaction when RESTORE or DELETE
-                removes its row from the ledger.
+        Delta keeps the number of a transaction when RESTORE or DELETE removes its row from the ledger.
         """
         rivals = self._rivals(entry)
         if not rivals:
@@ -193,5 +184,4 @@ class Ledger:
 
 
 def _user_metadata(entry: Entry) -> str:
-    """Return the user metadata of a commit to the ledger."""
     return f"{entry.run_id} {entry.step} {entry.epoch} {entry.join}"

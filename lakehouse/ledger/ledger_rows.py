@@ -85,13 +85,7 @@ SCHEMA = _struct(
 
 
 def row_of(entry: Entry, storage: str) -> dict[str, Any]:
-    """
-    Return a step as the values of a row, with times as datetimes.
-
-    Args:
-        entry: The step.
-        storage: The folder to which the paths in the row are relative.
-    """
+    """Return a step as the values of a row: times are datetimes, paths are relative to the folder of the storage."""
     assert entry.at is not None
     return {
         "join_name": entry.join,

@@ -45,13 +45,7 @@ HIGHEST_PLAIN_WRITER = 4
 
 
 class LedgerTable:
-    """
-    The table of one ledger.
-
-    Args:
-        engine: What reads and writes it.
-        address: Its address.
-    """
+    """The table of one ledger."""
 
     def __init__(self, engine: Engine, address: Address) -> None:
         self._engine = engine
@@ -77,16 +71,12 @@ class LedgerTable:
         self, condition: str, names: Mapping[str, str], newest: int | None = None, *, of_each: bool = False
     ) -> list[dict[str, Any]]:
         """
-        Read rows.
+        Read rows by column, with maps as dicts; none if the table does not exist.
 
         Args:
             condition: An SQL condition, in which `{name}` stands for a text of `names`.
-            names: Texts, such as the name of a join.
             newest: The number of rows to read, those of the highest epochs; all if None.
             of_each: Whether `newest` is the number of rows of each join.
-
-        Returns:
-            The rows by column, with maps as dicts; none if the table does not exist.
         """
         opened, why = open_log(self._engine, self._address)
         if opened is not None:
@@ -111,16 +101,12 @@ class LedgerTable:
 
     def append(self, what: str, row: Mapping[str, Any], transaction: tuple[str, int] | None, metadata: str) -> bool:
         """
-        Append a row, unless its transaction was used already.
+        Append a row and return whether it is known to have been appended; Spark does not tell.
 
         Args:
             what: A description of the write for the log.
-            row: The values by column.
             transaction: The application id and version under which the row is appended at most once; None for none.
             metadata: The user metadata of the commit.
-
-        Returns:
-            Whether the row is known to have been appended; Spark does not tell.
         """
         opened, _ = open_log(self._engine, self._address)
         if opened is not None and _is_writable(opened):
@@ -165,11 +151,7 @@ def _query(table: str, condition: str, newest: int | None, of_each: bool) -> str
 
 
 def _frame(spark: SparkSession, row: Mapping[str, Any]) -> DataFrame:
-    """
-    Build a frame of one row from JSON, which is a literal of the plan.
-
-    `createDataFrame` from rows would start Python workers.
-    """
+    """Build a frame of one row as a literal of the plan, from JSON: from rows it would start Python workers."""
     literal = F.lit(json.dumps(row, default=datetime.isoformat))
     return spark.sql("SELECT 1").select(F.from_json(literal, SCHEMA).alias("row")).select("row.*")
 

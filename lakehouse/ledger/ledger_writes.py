@@ -16,7 +16,7 @@ from lakehouse.publish.writes import (
     Write,
     merged,
 )
-from lakehouse.values.commit_identity import CommitIdentity
+from lakehouse.values.recorded import CommitIdentity
 from lakehouse.values.times import utc
 
 MATCHED = "_lakejoin_matched"

@@ -55,8 +55,6 @@ class Fence:
 
     Args:
         app_id: Delta's application id: the ledger's table id and the join.
-        epoch: The epoch.
-        run_id: The run that owns the epoch.
         slice: The number of the slice of a backfill, from 0; None for an epoch of one commit.
     """
 
@@ -85,17 +83,13 @@ def append(
     unless: Callable[[], bool] = lambda: False,
 ) -> bool:
     """
-    Append a frame exactly once per epoch and slice, for any number of attempts. Columns are matched by name.
+    Append a frame, by column names, exactly once per epoch and slice, and return whether its rows were computed.
+
+    After any number of attempts, Delta skips an append that was made before without a word.
 
     Args:
-        frame: The rows.
-        address: The table.
-        fence: The owner of the commit.
         overwrite: Whether the rows replace all rows of the table.
         unless: Called under the lock of the table; if it returns true, nothing is written.
-
-    Returns:
-        Whether the rows were computed; Delta itself skips an append that was made before without a word.
     """
     writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
     writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
@@ -133,14 +127,10 @@ def merge(
     Merge a staged change set into its table, as one commit.
 
     Args:
-        engine: What reads and writes the table.
-        table: The current state of the table.
         stage: The stage; the part has `op`, `key`, `after` and, if `distinguishing` is empty, `before`.
         ops: The operations in the change set: insert, update, delete.
-        fence: The owner of the commit.
         base_version: The version that the change set was computed against.
         still_open: Returns whether the epoch is still open in the ledger.
-        part: The part of the stage with the change set.
         join: The join that maintains the table, if the table has another name.
         distinguishing: Columns that distinguish each staged update from the row it replaces; computed if empty.
 
@@ -239,12 +229,8 @@ def _differing(
     """
     Find the columns in which staged updates differ from the rows that they replace.
 
-    MERGE reads the columns of its conditions one more time from each touched file, and plans each assignment.
-
-    Args:
-        changes: The staged change set.
-        columns: The columns of the target.
-        on_driver: Whether the rows are few and the driver holds them, so that no query has to count them.
+    MERGE reads the columns of its conditions one more time from each touched file, and plans each assignment. Rows on
+    the driver are few, so that no query has to count them.
 
     Returns:
         The columns that distinguish each update from the row it replaces (one column if one suffices, else all columns
@@ -274,14 +260,8 @@ def committed_counts(engine: Engine, table: Table, commit: Commit) -> dict[str, 
     """
     Count the rows that one of our MERGE commits inserted, updated and deleted, or that an append or overwrite inserted.
 
-    Args:
-        engine: What reads the feed, if the commit has no metrics.
-        table: The table.
-        commit: One of its commits.
-
-    Returns:
-        The counts, from the metrics of the commit or, if `delta.history.metricsEnabled` suppressed them, from the
-        change feed; None if the table has neither. Any other operation has counts of zero.
+    The counts are the metrics of the commit or, if `delta.history.metricsEnabled` suppressed them, those of the change
+    feed; None if the table has neither. Any other operation has counts of zero.
     """
     names = {"MERGE": METRICS, "WRITE": {"inserted": "numOutputRows"}}.get(commit.operation, {})
     counts = dict.fromkeys(OPERATIONS.values(), 0)

@@ -14,24 +14,19 @@ FENCED = "fenced"
 """The run, in the metadata of a commit without rows that uses up the transaction of an abandoned epoch."""
 
 
-def run_of(commit: Commit) -> str | None:
+def run_of(commit: Commit) -> str:
     """Return the run that made a commit, without its slice; for a foreign commit, its metadata up to a slash."""
-    return None if commit.metadata is None else commit.metadata.partition("/")[0]
+    return commit.metadata.partition("/")[0]
 
 
 def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[str], join: str = "") -> list[Commit]:
     """
-    Check that no foreign write changed a target after a version.
+    Check that no foreign write changed a target after a version, and return the commits since, oldest first.
 
     Args:
-        engine: What reads the log of the table.
-        table: The current state of the target.
         since: The version up to which the commits are already checked.
         run_ids: The runs whose commits are lakejoin's own.
         join: The join that maintains the table, if the table has another name.
-
-    Returns:
-        The commits after `since`, oldest first.
 
     Raises:
         ForeignWriter: A foreign write changed rows, columns or constraints.
@@ -52,14 +47,7 @@ def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[st
 
 def check_target(engine: Engine, table: Table, recorded: TargetVersions, run_ids: Collection[str], join: str) -> None:
     """
-    Check that a target is as the last epoch left it: the same history, and no foreign write since.
-
-    Args:
-        engine: What reads the log of the table.
-        table: The current state of the target.
-        recorded: The target, as the last epoch recorded it.
-        run_ids: The runs whose commits are lakejoin's own.
-        join: The join that maintains the table.
+    Check that a target is as the last epoch recorded it: the same history, and no foreign write since.
 
     Raises:
         ForeignWriter: The recorded version is another commit now, because the table was put back from a copy of its
@@ -71,12 +59,7 @@ def check_target(engine: Engine, table: Table, recorded: TargetVersions, run_ids
 
 
 def check_history(engine: Engine, table: Table, recorded: TargetVersions, join: str) -> None:
-    """
-    Check that the version of a target that an epoch recorded, before or after its write, is still the same commit.
-
-    Raises:
-        ForeignWriter: It is another one.
-    """
+    """Raise ForeignWriter if the version that an epoch recorded, before or after its write, is another commit now."""
     known = with_commits_since(engine, table, recorded.newest)
     if commit_identity(known, recorded.newest).contradicts(recorded.commit):
         raise ForeignWriter(

@@ -38,7 +38,6 @@ class Deferred:
     Rows that are computed again where they are appended: to write many rows twice takes longer.
 
     Args:
-        rows: The rows.
         facts: Aggregates of them, as SQL by name.
         found: The values of the aggregates, taken beforehand.
     """
@@ -59,7 +58,6 @@ class Stage:
     The folder of a stage, on a file system that this process can access (local, or a mounted Databricks volume).
 
     Args:
-        path: The folder.
         deferred: The parts that are not written, by name; only this process can publish them.
     """
 
@@ -82,18 +80,13 @@ class Stage:
         hidden: Sequence[str] = (),
     ) -> dict[str, Any]:
         """
-        Write a frame as one part of the stage, as Parquet.
+        Write a frame as one part of the stage, as Parquet, and return the values of the aggregates.
 
         Args:
-            part: The part's name.
-            frame: The rows.
             facts: Aggregates of the rows, as SQL by name, computed during the write.
             add: Whether the part exists already and the rows are appended to it.
             via_driver: Whether the rows are few, so that the driver writes them as one file, without a job that writes.
             hidden: Columns of the frame that only the aggregates need; they are not written.
-
-        Returns:
-            The values of the aggregates.
         """
         if via_driver:
             with suppress(TooLarge):
@@ -186,7 +179,6 @@ class Stage:
 def _observed(
     frame: DataFrame, facts: Mapping[str, str], put: Callable[[DataFrame], None], hidden: Sequence[str]
 ) -> dict[str, Any]:
-    """Write the rows of a frame without the hidden columns, and return aggregates of them, given as SQL by name."""
     seen = Observation()
     aggregates = [F.expr(sql).alias(name) for name, sql in facts.items()]
     put((frame.observe(seen, *aggregates) if aggregates else frame).drop(*hidden))

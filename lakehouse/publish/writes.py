@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from lakehouse.errors.address import Address
-from lakehouse.values.commit_identity import UNKNOWN, CommitIdentity
+from lakehouse.values.recorded import UNKNOWN, CommitIdentity
 
 Part = Literal["result", "changelog", "state"]
 Mode = Literal["merge", "append", "append in place", "overwrite"]
@@ -26,7 +26,6 @@ class TargetVersions:
     A table that an epoch writes.
 
     Args:
-        address: Its address.
         id: Its table id; empty if the epoch creates it.
         base_version: The version that the epoch was computed against; -1 if the epoch creates the table.
         version: The version that the epoch made; None until it is committed.
@@ -59,14 +58,9 @@ class TargetVersions:
 @dataclass(frozen=True)
 class Merge:
     """
-    A change set (`op`, `key`, `before`, `after`) is merged into a table.
+    A change set (`op`, `key`, `before`, `after`) is merged into a table, with so many rows for each operation.
 
     Args:
-        target: The table.
-        part: The part of the stage.
-        inserted: The number of rows to insert.
-        updated: The number of rows to update.
-        deleted: The number of rows to delete.
         distinguishing: The columns that tell an updated row from the row that it replaces; all columns if empty.
     """
 
@@ -91,15 +85,6 @@ class Merge:
 
 @dataclass(frozen=True)
 class _Rows:
-    """
-    Rows are added to a table.
-
-    Args:
-        target: The table.
-        part: The part of the stage.
-        rows: The number of rows.
-    """
-
     target: TargetVersions
     part: Part
     rows: int = 0
@@ -134,8 +119,6 @@ class Overwrite:
     Rows replace all rows of a table.
 
     Args:
-        target: The table.
-        part: The part of the stage.
         rows: The number of rows that the table has afterwards.
         deleted: The number of rows of the part that are left out, because they are deleted.
         has_images: Whether the part is a change set with all rows of the table: its `after` images are written, but for

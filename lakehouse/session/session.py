@@ -221,9 +221,6 @@ def deviations(session: SparkSession) -> dict[str, str]:
     Return the fixed settings that a runtime refuses and whose values differ from the required ones, with their values.
 
     They are part of the definition of a join, because its rows may depend on them.
-
-    Args:
-        session: A session that `own_session` made.
     """
     values = {row["key"]: row["value"] for row in session.sql("SET").collect()}  # one call, not two for each setting
     found = {}
@@ -261,12 +258,7 @@ def _unless_refused() -> Iterator[None]:
 
 
 def small_query_settings(size: int) -> dict[str, str]:
-    """
-    Return the settings for queries over few rows.
-
-    Args:
-        size: The total bytes of the files in which the rows are looked up.
-    """
+    """Return the settings for queries over few rows, which are looked up in files of so many bytes."""
     return {**NOT_ADAPTIVE, **(INTERPRETED if size <= limits.INTERPRETED_BYTES else {})}
 
 

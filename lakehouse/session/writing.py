@@ -30,15 +30,12 @@ observers: list[Observer] = []
 
 def write(what: str, action: Callable[[], T], location: str = "") -> T:
     """
-    Run one write.
+    Run one write and return what it returns.
 
     Args:
         what: A description of the write for the log: "ledger: publishing epoch 3 of flight_status".
         action: The function that writes. It makes at most one commit.
         location: The folder of the table to which it commits, as a path or a URI; empty if it commits to none.
-
-    Returns:
-        The return value of the action.
     """
     log.debug("write %s", what)
     for observer in observers:

@@ -16,14 +16,9 @@ from lakehouse.values.sqltext import quote
 
 def columns_in(schema: StructType, names: Sequence[str]) -> tuple[UsedColumn, ...]:
     """
-    Describe columns of a table with all nested fields.
+    Describe columns of a table in the order of their names, each followed by its fields in the order of the table.
 
-    Args:
-        schema: The columns of the table.
-        names: The names of the wanted columns, in any case; names that the table does not have are ignored.
-
-    Returns:
-        The columns in the order of the names, each followed by its fields in the order of the table.
+    The names are in any case; names that the table does not have are ignored.
     """
     held = {field.name.lower(): field for field in schema}
     wanted = [held[name.lower()] for name in names if name.lower() in held]
@@ -39,9 +34,7 @@ def changed_columns(engine: Engine, table: Table, recorded: SourceVersions, comm
     Unchanged rows may have other values in these columns.
 
     Args:
-        engine: What reads the log of the table.
         table: The source as it is pinned now.
-        recorded: The versions and columns that the epoch read.
         commits: The commits of the table since then, oldest first.
 
     Returns:
@@ -80,11 +73,7 @@ def _differences(before: Sequence[UsedColumn], now: Sequence[UsedColumn]) -> Ite
 
 
 def _key(column: UsedColumn) -> Path:
-    """
-    Return the key that identifies a column or a field.
-
-    It ignores the case of the column name, but not of field names, whose case shows in values.
-    """
+    """Return what identifies a column or field: values show the case of a field's name, not that of a column's."""
     return (column.path[0].lower(), *column.path[1:])
 
 

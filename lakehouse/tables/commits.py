@@ -55,13 +55,9 @@ class Commit:
     One commit of a table's history.
 
     Args:
-        version: Its version.
         at: Its time, UTC.
-        operation: Delta's name of its operation.
         metadata: The user metadata from the writer.
-        metrics: The metrics of the operation.
-        mode: The mode of a write.
-        parameters: The parameters of the operation that show its effect on columns and properties; see `PARAMETERS`.
+        parameters: Those of `PARAMETERS` that the operation has.
         user: The name of the user who made it; empty if the platform does not record it.
     """
 

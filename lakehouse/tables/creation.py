@@ -1,4 +1,4 @@
-"""The tables that lakejoin maintains: their creation, their removal, and their return to an earlier version."""
+"""The tables that lakejoin maintains: their creation, removal, upkeep, and return to an earlier version."""
 
 import re
 import shutil
@@ -8,10 +8,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from lakehouse.errors.address import Address
+from lakehouse.errors.conditions import is_conflict
+from lakehouse.errors.errors import AnotherRun
+from lakehouse.session.engine import Engine
 from lakehouse.session.fixed_settings import TABLE_PROPERTIES
 from lakehouse.session.writing import write
 from lakehouse.tables.feed import CHANGE_FEED
-from lakehouse.tables.table import Table
+from lakehouse.tables.table import Table, history
 from lakehouse.values.compare import CLUSTERABLE, names_in, type_sql
 from lakehouse.values.sqltext import quote, text
 
@@ -33,12 +36,8 @@ def create(
     Column mapping is on only if a column name requires it, because other readers of the feed may not support it.
 
     Args:
-        spark: Our session.
-        address: The address of the table.
         schema: The columns, the key first.
         key: The columns to cluster by; columns without statistics are skipped, and at most four are used.
-        feed: Whether its change feed is on.
-        properties: Additional table properties.
     """
     merged = {
         CHANGE_FEED: str(feed).lower(),
@@ -93,3 +92,34 @@ def restore(spark: SparkSession, table: Table, version: int) -> None:
     """Restore a table that lakejoin maintains to an earlier version, in a separate commit."""
     statement = f"RESTORE TABLE {table.address.sql} TO VERSION AS OF {version}"
     write(f"restore {table.address.label}", lambda: spark.sql(statement).collect(), table.location)
+
+
+def optimize(engine: Engine, table: Table) -> dict[str, int]:
+    """
+    Rewrite small files as fewer large ones, clustered if the table is; count them as `files_removed`, `files_added`.
+
+    Raises:
+        AnotherRun: Another writer changed the same files concurrently; nothing was done.
+    """
+    address = table.address
+    try:
+        metrics = write(
+            f"optimize {address.label}",
+            lambda: engine.spark.sql(f"OPTIMIZE {address.sql}").select("metrics.*").collect(),
+            table.location,
+        )[0]
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+        raise AnotherRun(
+            address.label, "another writer changed the table during OPTIMIZE", hint="run `lakejoin maintain` again"
+        ) from error
+    return {"files_removed": int(metrics["numFilesRemoved"]), "files_added": int(metrics["numFilesAdded"])}
+
+
+def vacuum(engine: Engine, table: Table) -> int:
+    """Delete the files that no version within the table's own retention needs, and return their number."""
+    address = table.address
+    write(f"vacuum {address.label}", lambda: engine.spark.sql(f"VACUUM {address.sql}").collect(), table.location)
+    done = next((one for one in history(engine, address, 2) if one.operation == "VACUUM END"), None)
+    return 0 if done is None else int(done.metrics.get("numDeletedFiles", 0))

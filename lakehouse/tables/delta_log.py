@@ -36,13 +36,7 @@ COORDINATED = "delta.coordinatedCommits"
 
 @dataclass(frozen=True)
 class Log:
-    """
-    The log of a table at its newest version.
-
-    Args:
-        table: The table, as delta-rs has loaded it.
-        folder: Its folder.
-    """
+    """The log of a table at its newest version, as delta-rs has loaded it."""
 
     table: "DeltaTable"
     folder: Path
@@ -137,17 +131,10 @@ def open_log(engine: Engine, address: Address) -> tuple[Log | None, str]:
 
 def file_times(folder: Path, first: int, last: int) -> dict[int, int]:
     """
-    Return the times of commits by the modification times of their files, adjusted as Spark does it for a change feed.
+    Return the times of commits in milliseconds since 1970, by version, adjusted as Spark does it for a change feed.
 
-    A time that is not later than that of the previous commit becomes that time plus one millisecond.
-
-    Args:
-        folder: The folder of the table.
-        first: The first version.
-        last: The last version.
-
-    Returns:
-        Milliseconds since 1970, by version; a version whose file is gone is left out.
+    They are the modification times of the files. A time that is not later than that of the previous commit becomes that
+    time plus one millisecond. A version whose file is gone is left out.
     """
     times: dict[int, int] = {}
     previous = None
@@ -179,7 +166,6 @@ def commit_info(line: str) -> dict[str, Any]:
 
 
 def _commit(version: int, info: Mapping[str, Any], modified: int) -> Commit:
-    """Build a commit from its information and the adjusted time of its file."""
     parameters = _texts(info.get("operationParameters") or {})
     return Commit(
         version=version,

@@ -21,19 +21,13 @@ def read_feed(
     spark: SparkSession, address: Address, after: int, to: int, columns: Sequence[str], where: str = ""
 ) -> DataFrame:
     """
-    Read the feed of versions (after, to].
+    Read the feed of versions (after, to]: the columns, then `_change_type`, `_commit_version`, `_commit_timestamp`.
 
     Args:
-        spark: Our session.
-        address: The table.
         after: The last version that is already processed. The range must not be empty.
         to: The last version to read. It must exist, because Delta silently clamps a later version.
-        columns: The columns of the table to read.
         where: A Spark SQL predicate for the rows that exist for a reader, applied to each image; empty for all rows. An
             update from a row that exists to a row that does not then counts as a delete.
-
-    Returns:
-        The columns, then `_change_type`, `_commit_version`, `_commit_timestamp`.
     """
     chunks = []
     for first in range(after + 1, to + 1, limits.VERSIONS_PER_READ):

@@ -42,10 +42,9 @@ def lowest_target(commits: Iterable[Commit], since: int) -> int:
 
 def other_columns(paths: Iterable[Path], commits: Iterable[Commit], since: int, until: int) -> dict[Path, Commit]:
     """
-    Find the paths at which a later version of a table has a different column than an earlier version.
+    Find the paths, which two versions have, at which the later version has a different column than the earlier one.
 
     Args:
-        paths: Paths that both versions have.
         commits: All commits after the lowest of `since` and the target versions of the RESTORE commits among them.
         since: The earlier version.
         until: The later version.
@@ -100,7 +99,6 @@ def _parent(commit: Commit) -> int:
 
 
 def _step(commit: Commit) -> Moved | Replaced | None:
-    """Return the effect of a commit on columns; None if it has none."""
     values = commit.parameters
     if commit.operation == "RENAME COLUMN":
         old, new = (_path(values.get(name, "")) for name in ("oldColumnPath", "newColumnPath"))
@@ -112,7 +110,6 @@ def _step(commit: Commit) -> Moved | Replaced | None:
 
 
 def _named(columns: str) -> tuple[Path, ...]:
-    """Parse the paths that a commit dropped or added."""
     try:
         names = [part if isinstance(part, str) else part["column"]["name"] for part in json.loads(columns)]
     except (ValueError, TypeError, KeyError):
@@ -124,8 +121,7 @@ def _path(text: str) -> Path:
     """
     Parse a path as Delta writes it: only names that contain a dot are in backticks.
 
-    Returns:
-        The path in lower case; `EVERYTHING` if the text is ambiguous.
+    The path is in lower case; it is `EVERYTHING` if the text is ambiguous.
     """
     parts = re.findall(r"(?:`([^`]*\.[^`]*)`|([^.`]+))(?:\.|$)", text)
     names = [quoted or plain for quoted, plain in parts]

@@ -37,11 +37,7 @@ class Table:
     A Delta table at its newest version.
 
     Args:
-        address: Its address.
         id: Delta's table id, a new one for each creation.
-        version: Its newest version.
-        schema: Its columns.
-        properties: Its table properties.
         commits: Its newest commits, newest first; `commits_since` reads earlier ones on demand.
         size: The total bytes of its files.
         where: A Spark SQL predicate for the rows that exist for a reader; empty for all rows.
@@ -96,7 +92,6 @@ def key_properties(key: Sequence[str], *, may_be_absent: bool) -> dict[str, str]
     Return the table properties in which a result says what its key is, for whoever reads it as a source.
 
     Args:
-        key: The key columns.
         may_be_absent: Whether parts of the key may be null, because a row lacks one side of the join.
     """
     return {KEY: json.dumps(list(key), ensure_ascii=False), NULLABLE_KEY: str(may_be_absent).lower()}
@@ -174,12 +169,7 @@ def table_detail(spark: SparkSession, address: Address) -> Row | None:
 
 
 def get(engine: Engine, address: Address) -> Table:
-    """
-    Look up a table that must exist.
-
-    Raises:
-        LakejoinError: No Delta table exists at the address.
-    """
+    """Look up a table; raise LakejoinError if no Delta table exists at the address."""
     table = find(engine, address)
     if table is None:
         raise LakejoinError(
@@ -218,14 +208,10 @@ def read_changes(spark: SparkSession, table: Table, after: int, to: int, columns
 
 def as_text(rows: DataFrame, schema: StructType) -> DataFrame:
     """
-    Convert CHAR columns to the plain padded text that they contain.
+    Convert the CHAR columns among some columns of a table to the plain padded text that they contain.
 
     Spark compares a column with CHAR metadata differently from its text, and some plans lose the metadata. Without the
     metadata from the start, all plans compare alike.
-
-    Args:
-        rows: Rows with some of the columns of the schema.
-        schema: The columns of their table.
     """
     padded = {field.name for field in schema if char_type(field) is not None}
     if padded.isdisjoint(rows.columns):

@@ -38,14 +38,13 @@ def row_hash(columns: Sequence[StructField], prefix: str = "") -> str:
     """
     Write the SQL of a row's hash (bigint): the same for rows that are equal under `<=>`, column by column.
 
-    The columns are hashed in the order of their names, so that tables with another order of columns have the same
-    hashes. `xxhash64` skips nulls, so that (5, null) and (null, 5) have the same hash. So numbers that mark the null
-    columns are hashed too; `hash_of` marks the nulls within nested values. Text under a collation is hashed by its
-    bytes: equal rows may then have different hashes.
+    The columns are hashed in the order of their names, so that their order in a table does not matter. `xxhash64` skips
+    nulls, so that (5, null) and (null, 5) have the same hash: numbers that mark the null columns are hashed too, and
+    `hash_of` marks the nulls within nested values. Text under a collation is hashed by its bytes: equal rows may then
+    have different hashes.
 
     Args:
-        columns: The columns.
-        prefix: What precedes their names in the SQL, such as `after.`.
+        prefix: What precedes the names of the columns in the SQL, such as `after.`.
     """
     return hash_in_order(sorted(columns, key=lambda field: field.name.lower()), prefix)
 
@@ -99,13 +98,7 @@ _WHOLE = {
 
 
 class Watched:
-    """
-    Rows whose checksum is taken while they are written.
-
-    Args:
-        rows: The rows.
-        columns: Their columns.
-    """
+    """Rows whose checksum is taken while they are written."""
 
     def __init__(self, rows: DataFrame, columns: Sequence[StructField]) -> None:
         self._seen = Observation()
@@ -151,12 +144,11 @@ class Compared:
 
 def compare_checksums(one: DataFrame, other: DataFrame, key: Sequence[str]) -> Compared:
     """
-    Compare two tables by the number of rows, the `bit_xor` and the sum of the hashes of each part.
+    Compare two tables with the same columns by the number, the `bit_xor` and the sum of the hashes of rows of each
+    part.
 
     Args:
-        one: The first table.
-        other: The other one, with the same columns. Where columns are hashes of others, it also has the column
-            NEW_HASH: the hashes of its whole rows.
+        other: Where columns are hashes of others, it also has the column NEW_HASH: the hashes of its whole rows.
         key: The columns that decide to which part a row belongs.
     """
     columns = list(one.schema)

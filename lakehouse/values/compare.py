@@ -82,32 +82,17 @@ def is_collated(kind: DataType) -> bool:
 
 
 def comparable(expression: str, kind: DataType) -> str:
-    """
-    Convert an SQL expression to a form that `<=>`, grouping and sorting accept: maps become sorted entries.
-
-    Args:
-        expression: Spark SQL of the value.
-        kind: The value's type.
-
-    Returns:
-        The converted expression; the expression itself if its type contains no map.
-    """
+    """Convert SQL of a value to a form that `<=>`, grouping and sorting accept: maps become sorted entries."""
     return _rewritten(expression, kind, {}, sorts=True)
 
 
 def identical(expression: str, kind: DataType) -> str:
     """
-    Convert an SQL expression to a form that is equal only if no expression can distinguish the values.
+    Convert SQL of a value to a form that is equal only if no expression can distinguish the values.
 
     Under `<=>` 0.0 equals -0.0, and under `same` maps are equal in any order of their entries; a cast to string or
     `map_keys` distinguishes them. Floating-point numbers become their text (one for each value), maps their entries.
-
-    Args:
-        expression: Spark SQL of the value.
-        kind: The value's type.
-
-    Returns:
-        The converted expression; the expression itself if its type contains neither.
+    SQL of a type that contains neither is returned as it is.
     """
     text = "CAST({} AS STRING)"
     return _rewritten(expression, kind, {FloatType: text, DoubleType: text}, sorts=False)
@@ -129,16 +114,10 @@ def is_exact(kind: DataType) -> bool:
 
 def as_valid_text(expression: str, kind: DataType) -> str:
     """
-    Convert an SQL expression to the form of a value that has passed through Java.
+    Convert SQL of a value to the form of a value that has passed through Java.
 
-    Invalid UTF-8 in text becomes replacement characters. Maps become sorted entries, because Java loses their order.
-
-    Args:
-        expression: Spark SQL of the value.
-        kind: The value's type.
-
-    Returns:
-        The converted expression; the expression itself if its type contains neither.
+    Invalid UTF-8 in text becomes replacement characters, and maps become sorted entries, because Java loses their
+    order.
     """
     return _rewritten(expression, kind, {StringType: "make_valid_utf8({})"}, sorts=True)
 
@@ -170,16 +149,10 @@ def _rewritten(
 
 def hash_of(expression: str, kind: DataType) -> str:
     """
-    Write the hash of a value as Spark SQL.
+    Write the hash of a value (bigint, never null) as Spark SQL: the same for values that are equal as `same` compares
+    them.
 
     `xxhash64` alone skips nulls and ignores where an array ends: (5, null) and (null, 5) would have the same hash.
-
-    Args:
-        expression: Spark SQL of the value.
-        kind: The value's type.
-
-    Returns:
-        Spark SQL (bigint, never null), the same for values that are equal as `same` compares them.
     """
     return f"xxhash64({', '.join(_hashed_parts(expression, kind))})"
 
@@ -224,8 +197,8 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
     """
     Return the type in which two key columns are compared, or None if a comparison would not be one-to-one.
 
-    Equal types compare unchanged, and integers of different width compare as the wider type. Any other combination
-    (such as a string and a number) would make different keys equal.
+    Equal types compare unchanged, and integers of different width as the wider type. Any other combination (such as a
+    string and a number) would make different keys equal.
     """
     if isinstance(left, INTEGRAL) and isinstance(right, INTEGRAL):
         return left if INTEGRAL.index(type(left)) >= INTEGRAL.index(type(right)) else right

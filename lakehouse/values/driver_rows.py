@@ -36,14 +36,7 @@ CARRIED: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType, Boolean
 
 @dataclass(frozen=True)
 class DriverRows:
-    """
-    Rows that are collected to the driver.
-
-    Args:
-        rows: The rows.
-        frame: The rows as a frame.
-        read: The frame from which they were collected.
-    """
+    """Rows that are collected to the driver, also as a frame, and `read`, the frame from which they were collected."""
 
     rows: "pyarrow.Table"
     frame: DataFrame
@@ -66,27 +59,14 @@ class TooLarge(Exception):
 
 
 def to_driver(frame: DataFrame) -> DriverRows:
-    """
-    Collect the rows of a frame to the driver.
-
-    Raises:
-        TooLarge: The rows cannot be collected.
-    """
+    """Collect the rows of a frame to the driver; raise TooLarge if they cannot be collected."""
     rows, limited = collected(frame)
     schema = plain_schema(frame.schema.fields)
     return DriverRows(rows, frame.sparkSession.createDataFrame(rows, schema=schema), limited)
 
 
 def collected(frame: DataFrame) -> tuple["pyarrow.Table", DataFrame]:
-    """
-    Collect the rows of a frame to the driver as Arrow.
-
-    Returns:
-        The rows, with the types of `plain_schema`, and the frame that was collected.
-
-    Raises:
-        TooLarge: The rows cannot be collected.
-    """
+    """Collect a frame as Arrow in the types of `plain_schema`; return it with what was read, or raise TooLarge."""
     if not carried(frame.schema):
         raise TooLarge
     # A null struct has nulls in its fields, which Arrow refuses for fields that are not nullable.

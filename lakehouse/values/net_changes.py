@@ -29,16 +29,14 @@ def key_struct(key: Sequence[str], types: Sequence[DataType], prefix: str = "") 
     return numbered(f"CAST({prefix}{quote(name)} AS {type_sql(kind)})" for name, kind in zip(key, types, strict=True))
 
 
-def null_key(key: Sequence[str], prefix: str = "", *, may_be_absent: bool = False) -> str:
+def null_key(key: Sequence[str], *, may_be_absent: bool = False) -> str:
     """
     Return the SQL predicate for rows without a key: a composite key with any null part is null (KIP-962).
 
     Args:
-        key: The key columns.
-        prefix: The struct that contains the columns, with the dot: "r.".
         may_be_absent: Whether a null part says that a side of the row is absent; a key is null if all its parts are.
     """
-    return all_or_any_null([f"{prefix}{quote(name)}" for name in key], are_all=may_be_absent)
+    return all_or_any_null([quote(name) for name in key], are_all=may_be_absent)
 
 
 def all_or_any_null(parts: Sequence[str], *, are_all: bool) -> str:
@@ -59,18 +57,18 @@ def no_reference(expressions: Sequence[str], null_safe: Collection[int]) -> str:
     return all_or_any_null(plain or [f"({expression})" for expression in expressions], are_all=not plain)
 
 
-def wrong_key(sides: Sequence[Sequence[str]], may_be_absent: Sequence[bool] = ()) -> str:
+def wrong_key(sides: Sequence[Sequence[str]], may_be_absent: Sequence[bool]) -> str:
     """
     Return the SQL predicate for rows with a wrong key of several tables: half of the key of one, or no key at all.
 
     Args:
         sides: For each table the parts of its key, as SQL; all of them are null where a row lacks the table.
-        may_be_absent: For each table whether parts of the key of a row may be null; false for all if empty.
+        may_be_absent: For each table whether parts of the key of a row may be null.
     """
     absent = [all_or_any_null(parts, are_all=True) for parts in sides]
     lacking = [all_or_any_null(parts, are_all=False) for parts in sides]
-    whole = [not may for may in may_be_absent or [False] * len(sides)]
-    half = (f"({some} AND NOT {no})" for some, no, is_whole in zip(lacking, absent, whole, strict=True) if is_whole)
+    parts = zip(lacking, absent, may_be_absent, strict=True)
+    half = (f"({some} AND NOT {no})" for some, no, may_lack in parts if not may_lack)
     return "(" + " OR ".join([*half, f"({' AND '.join(absent)})"]) + ")"
 
 
@@ -84,11 +82,10 @@ def net(
     may_be_absent: bool = False,
 ) -> DataFrame:
     """
-    Reduce a feed to one net change per key.
+    Reduce a feed to one net change per key; rows without a key and keys whose changes cancel out are omitted.
 
     Args:
         feed: The columns, `_change_type` as Delta defines it, and the scope columns.
-        key: The key columns.
         types: The types of the key parts in the changes.
         columns: The columns of the row, with their types; differences in other columns are not changes.
         scope: Columns that separate independent histories.
@@ -96,8 +93,7 @@ def net(
 
     Returns:
         The scope columns, `key` (struct<k0, …>), `old` and `new` (struct of the columns, null if absent) and `copies`
-        (bigint, the larger number of rows that remain for either image; more than 1 means a duplicate key). The result
-        omits rows without a key and keys whose changes cancel out.
+        (bigint, the larger number of rows that remain for either image; more than 1 means a duplicate key).
     """
     # Group rows by one struct, not by each column: Spark derives every combination of a column and its copy from a
     # projection, and, by nested calls, every combination of the columns that partition a frame.
@@ -138,19 +134,18 @@ def as_feed(changes: DataFrame) -> DataFrame:
 
 def each_change(feed: DataFrame, key: Sequence[str], columns: Mapping[str, DataType]) -> DataFrame:
     """
-    Return the changes of a feed one by one, separately for each commit.
+    Return the changes of a feed one by one, separately for each commit; one commit may change a key more than once.
 
     A row that a commit lists as both deleted and inserted, as an overwrite or a restore does, is not a change. An
     update is a change even if it alters no value.
 
     Args:
         feed: The columns, and `_change_type` and `_commit_version` as Delta defines them.
-        key: The key columns.
         columns: All columns of a row, with their types.
 
     Returns:
         `_change_type` (insert, update or delete), `_commit_version`, `old` and `new` (struct of the columns, null if
-        absent). If a commit changes a key more than once, each change has a row.
+        absent).
     """
     row = row_struct(columns)
     arrives = "_change_type IN ('insert', 'update_postimage')"

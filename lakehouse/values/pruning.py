@@ -23,13 +23,13 @@ from pyspark.sql.types import (
     LongType,
     ShortType,
     StringType,
-    StructType,
     TimestampNTZType,
     TimestampType,
 )
 
 from lakehouse import limits
 from lakehouse.values.compare import INTEGRAL, skips_files
+from lakehouse.values.net_changes import fields_of
 from lakehouse.values.sqltext import numbered, quote, text
 
 INTEGRAL_SUFFIX: dict[type[DataType], str] = {ByteType: "Y", ShortType: "S", LongType: "L"}
@@ -47,7 +47,6 @@ class Wanted:
 
     Args:
         part: The position of the part in the key.
-        kind: Its type.
         ranges: Closed ranges that contain every wanted value, ascending.
         values: All wanted values; None if they are too many to list.
     """
@@ -60,14 +59,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Branch:
-    """
-    The keys that have nulls in the same parts.
-
-    Args:
-        present: The positions of the parts that are not null.
-        absent: The positions of the parts that are null.
-        covering: The values and ranges that cover the other parts, as a key of these parts alone.
-    """
+    """The keys that have nulls in the parts at some positions; `covering` covers the other parts, as a key of these."""
 
     present: tuple[int, ...]
     absent: tuple[int, ...]
@@ -99,14 +91,11 @@ class Pruning:
 
     def predicate(self, columns: Sequence[str], prefix: str = "") -> str | None:
         """
-        Build the predicate for the columns of a table.
+        Build the Spark SQL that holds for every row with one of the keys; None if no predicate is possible.
 
         Args:
             columns: The table's key columns, in the order of the key parts.
             prefix: The struct that contains the columns, with the dot.
-
-        Returns:
-            Spark SQL that holds for every row with one of the keys; None if no predicate is possible.
         """
         if self.branches:
             found = [branch.predicate(columns, prefix) for branch in self.branches]
@@ -129,19 +118,16 @@ class Pruning:
 
 def pruning(keys: DataFrame, ranges: int | None = None) -> Pruning:
     """
-    Compute the values and ranges that cover a set of keys.
+    Compute the ranges and, for up to 10,000 keys, the values that cover a set of keys.
+
+    The driver collects up to 10,000 keys; for more keys it also collects 2,000 buckets of each part.
 
     Args:
         keys: One column `key` (struct<k0, k1, …>), each key once, no part null. Materialize it if it is expensive to
             compute: it may be read three times.
         ranges: The most ranges; `limits.KEY_RANGES` if None.
-
-    Returns:
-        Ranges and, for up to 10,000 keys, the values. The driver collects up to 10,000 keys; for more keys it also
-        collects 2,000 buckets of each part.
     """
-    struct = keys.schema["key"].dataType
-    assert isinstance(struct, StructType)
+    struct = fields_of(keys, "key")
     kinds = [(place, field.dataType) for place, field in enumerate(struct) if skips_files(field.dataType)]
     if not kinds:
         return Pruning((), 0 if keys.isEmpty() else None)
@@ -170,8 +156,6 @@ def null_safe_predicate(keys: DataFrame, columns: Sequence[str], prefix: str = "
 
     Args:
         keys: One column `key` (struct<k0, k1, …>), each key once.
-        columns: The table's key columns, in the order of the key parts.
-        prefix: The struct that contains the columns, with the dot.
 
     Returns:
         Spark SQL that holds for every row with one of the keys; empty without keys; None if no predicate is possible.
@@ -182,17 +166,14 @@ def null_safe_predicate(keys: DataFrame, columns: Sequence[str], prefix: str = "
 
 def null_safe_pruning(keys: DataFrame) -> Pruning:
     """
-    Compute the values and ranges that cover a set of keys that may have nulls, which are values.
+    Compute what `pruning` does for keys that may have nulls, which are values: a branch for each pattern of nulls, if
+    any.
 
     Args:
         keys: One column `key` (struct<k0, k1, …>), each key once. Materialize it if it is expensive to compute: it may
             be read three times for each pattern of nulls, and once more.
-
-    Returns:
-        What `pruning` returns if no key has a null; else a branch for each pattern of nulls.
     """
-    struct = keys.schema["key"].dataType
-    assert isinstance(struct, StructType)
+    struct = fields_of(keys, "key")
     parts = range(len(struct))
     flags = keys.select(*(F.expr(f"key.k{part} IS NULL").alias(f"k{part}") for part in parts)).distinct().collect()
     if not any(any(flag) for flag in flags):

@@ -1,11 +1,40 @@
 """What an epoch records of its sources and its result, as plain values."""
 
 from dataclasses import dataclass
-
-from lakehouse.values.commit_identity import UNKNOWN, CommitIdentity
+from datetime import datetime
 
 CHANGELOG, STATE = "__changelog", "__state"
 """The name suffixes of the tables that lakejoin maintains beside a result."""
+
+
+@dataclass(frozen=True)
+class CommitIdentity:
+    """
+    The known facts that identify a commit.
+
+    Args:
+        time: Its time, UTC; None if unknown.
+        transaction: Delta's id of its transaction, or a hash of its commit information if that contains no id; empty
+            if this process cannot read either.
+    """
+
+    time: datetime | None = None
+    transaction: str = ""
+
+    def contradicts(self, other: "CommitIdentity") -> bool:
+        """
+        Return whether these are different commits with the same version; an unknown fact contradicts nothing.
+
+        A table that is restored from a copy of its files keeps its id, and may reach a recorded version with other
+        commits. Transactions decide if both are known: the time of a commit may be that of its file, which a copy of a
+        lake changes.
+        """
+        if self.transaction and other.transaction:
+            return self.transaction != other.transaction
+        return self.time is not None and other.time is not None and self.time != other.time
+
+
+UNKNOWN = CommitIdentity()
 
 
 @dataclass(frozen=True)
@@ -66,7 +95,6 @@ class Checksum:
     The checksum of the rows of a table, in any order; `lakehouse.values.checksums` defines the hash of a row.
 
     Args:
-        rows: The number of rows.
         xor: The `bit_xor` of the hashes of the rows; 0 for no row.
         sum: The sum of the low 24 bits of these hashes; 0 for no row.
     """

@@ -26,14 +26,10 @@ NUMBER = re.compile(r"\d+(\.\d+)?")
 
 def utc(moment: datetime) -> datetime:
     """
-    Convert a point in time to an aware datetime in UTC.
+    Convert a point in time to an aware datetime in UTC; an aware datetime keeps its meaning.
 
-    Args:
-        moment: A datetime as `collect()` returns a TIMESTAMP: naive, in the time zone of the driver's process,
-            regardless of the session time zone. An aware datetime keeps its meaning.
-
-    Returns:
-        The same point in time.
+    A naive one is in the time zone of the driver's process, whatever that of the session, as `collect()` returns
+    TIMESTAMP.
     """
     return moment.astimezone(UTC)
 
@@ -44,12 +40,7 @@ def micros(moment: datetime) -> int:
 
 
 def interval_seconds(interval: str) -> float | None:
-    """
-    Parse a duration such as `interval 30 days`, `1 week` or `interval 1 day 12 hours`.
-
-    Returns:
-        Seconds; None if the text is not such a duration.
-    """
+    """Parse `interval 30 days`, `1 week` or `interval 1 day 12 hours` as seconds; None for any other text."""
     words = interval.lower().split()
     if words[:1] == ["interval"]:
         words = words[1:]
@@ -63,15 +54,10 @@ def interval_seconds(interval: str) -> float | None:
 
 def retention_seconds(properties: Mapping[str, str]) -> float | None:
     """
-    Return how long a change of a table stays readable.
+    Return for how many seconds a change of a table stays readable; None if the retention of files has an unknown
+    format.
 
     One property sets how long Delta retains removed files, another how long it retains the log; the shorter one counts.
-
-    Args:
-        properties: The table's properties.
-
-    Returns:
-        Seconds; None if the retention of files has an unknown format.
     """
     files, log = (interval_seconds(properties.get(name, default)) for name, default in DEFAULTS.items())
     if files is None or log is None:

@@ -22,8 +22,6 @@ def has_repeated_keys(rows: DataFrame, key: Sequence[str], *, may_be_absent: boo
     generated ones are, need few words: of 4 million rows 0.5 s instead of 2.7 s for grouping by the whole key.
 
     Args:
-        rows: The rows.
-        key: The key columns.
         may_be_absent: Whether parts of a key may be null. Each row is then counted, because a null has no bit.
     """
     kinds = {name: rows.schema[name].dataType for name in key}

@@ -44,7 +44,7 @@ def shown(spark: "SparkSession") -> Iterator["Progress"]:
 @contextmanager
 def _followed(spark: "SparkSession", on_tasks: Callable[["Tasks"], None], every: float) -> Iterator[None]:
     """Call a function at an interval in seconds with how far Spark's tasks are, while the block runs."""
-    from lakehouse.session.tasks import RunningTasks
+    from lakehouse.session.engine import RunningTasks
     from pipelines.report.progress import Pace
 
     running, pace, stop = RunningTasks(spark), Pace(), Event()

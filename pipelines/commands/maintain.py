@@ -19,8 +19,8 @@ from lakehouse.errors.errors import AnotherRun
 from lakehouse.ledger.entries import PUBLISHING, REJECTED, Entry, JoinHistory
 from lakehouse.ledger.ledger import NAME as LEDGER
 from lakehouse.publish.stage import Stage
+from lakehouse.tables.creation import optimize, vacuum
 from lakehouse.tables.table import find
-from lakehouse.tables.upkeep import optimize, vacuum
 from lakehouse.values.recorded import CHANGELOG
 from lakehouse.values.times import FILE_RETENTION, retention_seconds
 from pipelines.binding.workspace import DRY_RUNS, Workspace

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from lakehouse.values.commit_identity import UNKNOWN, CommitIdentity
-from lakehouse.values.recorded import UsedColumn
+from lakehouse.values.recorded import UNKNOWN, CommitIdentity, UsedColumn
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from typing import Literal
 from lakehouse import limits
 from lakehouse.ledger.entries import StreamPosition
 from lakehouse.publish.writes import CHANGELOG_PART, STATE_PART, TargetVersions, Write, target_of_part
-from lakehouse.values.commit_identity import UNKNOWN, CommitIdentity
-from lakehouse.values.recorded import Checksum, SourceVersions, UsedColumn
+from lakehouse.values.recorded import UNKNOWN, Checksum, CommitIdentity, SourceVersions, UsedColumn
 
 APPENDED = "appended"
 """The name of the count of rows that an epoch appends to the result of a join with a stream."""

@@ -17,7 +17,7 @@ from lakehouse.ledger.entries import CLOSING, PUBLISHING, Entry, JoinHistory
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, Part, TargetVersions, Write
 from lakehouse.session.writing import write as observed
-from lakehouse.values.commit_identity import UNKNOWN
+from lakehouse.values.recorded import UNKNOWN
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.publish import publish

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lakehouse.values.key_ranges import slices_of
 from lakehouse.values.recorded import Slice
-from lakehouse.values.slices import slices_of
 
 KEYS: dict[str, list[Any]] = {
     "INT": [-(2**31), -1, 0, 1, 2, 3, 500, 2**31 - 1],

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from lakehouse.session.tasks import RunningTasks
+from lakehouse.session.engine import RunningTasks
 from pipelines.cli.bars import Bars, Lines
 from pipelines.cli.logs import ToStderr
 from pipelines.cli.progress import _display, announce, shown, spinner

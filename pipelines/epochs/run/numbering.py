@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from lakehouse.publish.merge import VERSIONS_PER_EPOCH
-from lakehouse.tables.transactions import last_transaction
+from lakehouse.tables.commit_log import last_transaction
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Prepared
 from pipelines.epochs.publish.open_epoch import application

@@ -22,7 +22,7 @@ from lakehouse.publish.ownership import check_owner, run_of
 from lakehouse.publish.writes import Append, Merge, TargetVersions, Write, merged, written
 from lakehouse.tables.commits import Commit
 from lakehouse.tables.table import Table, read
-from lakehouse.values.slices import slices_of
+from lakehouse.values.key_ranges import slices_of
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
