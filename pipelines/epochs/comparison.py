@@ -14,12 +14,7 @@ EXAMPLES = 5
 
 
 def counted(different: DataFrame) -> tuple[dict[str, int], list[Row]]:
-    """
-    Count the rows of a `bag_difference`.
-
-    Returns:
-        The numbers of missing and surplus rows, and examples of them.
-    """
+    """Count the rows of a `bag_difference`: return the numbers missing and surplus, and examples of both."""
     totals = different.agg(
         F.sum(F.expr("IF(surplus < 0, -surplus, 0)")).alias("missing"),
         F.sum(F.expr("IF(surplus > 0, surplus, 0)")).alias("surplus"),
@@ -30,13 +25,7 @@ def counted(different: DataFrame) -> tuple[dict[str, int], list[Row]]:
 
 @dataclass(frozen=True)
 class Published:
-    """
-    A version of a result to compare.
-
-    Args:
-        version: The version.
-        entry: The *committed* row of the last epoch that it holds.
-    """
+    """A version of a result to compare, with the *committed* row of the last epoch that it holds."""
 
     version: int
     entry: Entry
@@ -60,12 +49,9 @@ class Difference:
 @dataclass(frozen=True)
 class Total:
     """
-    The sum of differences.
+    The sum of differences; `missing` and `surplus` are numbers of rows.
 
     Args:
-        missing: The number of rows that the result lacks.
-        surplus: The number of rows that do not belong there.
-        examples: Some of both, as text.
         epochs: The epochs that were compared, newest first.
         unreadable: Why earlier epochs cannot be compared; None if all could be.
     """
@@ -85,10 +71,7 @@ def add_up(
     """
     Add up differences, up to the first epoch whose sources are no longer readable.
 
-    Args:
-        join: The join.
-        differences: The differences; each is evaluated before the next is requested.
-        keep: Called with each difference that has missing rows.
+    Each difference is evaluated before the next is requested; `keep` is called with each that has missing rows.
     """
     total = {"missing": 0, "surplus": 0}
     examples: list[Row] = []

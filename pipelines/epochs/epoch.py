@@ -14,13 +14,7 @@ B = TypeVar("B", BoundJoin, BoundKTable)
 
 @dataclass(frozen=True)
 class Epoch(Generic[B]):
-    """
-    An epoch to run.
-
-    Args:
-        bound: The join, or the KTable, with its sources at the versions that the epoch reads.
-        plan: The plan.
-    """
+    """An epoch to run; the sources of its join or KTable are at the versions that it reads."""
 
     bound: B
     plan: EpochPlan
@@ -43,14 +37,7 @@ class Epoch(Generic[B]):
 
 @dataclass(frozen=True)
 class Prepared(Generic[B]):
-    """
-    A plan with its inputs.
-
-    Args:
-        plan: The plan.
-        history: The ledger's history of the join.
-        bound: The join, or the KTable; None for an open epoch, which needs no source and no pipeline file.
-    """
+    """A plan with its inputs; `bound` is None for an open epoch, which needs no source and no pipeline file."""
 
     plan: EpochPlan
     history: JoinHistory

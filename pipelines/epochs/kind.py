@@ -31,13 +31,7 @@ from pipelines.report.progress import Stopwatch
 
 @dataclass(frozen=True)
 class Prefetched:
-    """
-    What the gate of a join of tables reads before the change set is known.
-
-    Args:
-        sources: The sources at the versions that the epoch pinned.
-        rows: The rows of the sources and of the result that are already read.
-    """
+    """What the gate of a join of tables reads before the change set is known, at the versions that the epoch pinned."""
 
     sources: Sources
     rows: PrefetchedRows | None = None
@@ -45,13 +39,7 @@ class Prefetched:
 
 @dataclass(frozen=True)
 class Kind(ABC, Generic[B]):
-    """
-    One join, or the KTable of a changelog source, as its kind runs it.
-
-    Args:
-        workspace: Where the tables are.
-        name: The join, or the changelog source.
-    """
+    """One join, or the KTable of a changelog source, as its kind runs it."""
 
     workspace: Workspace
     name: str
@@ -105,10 +93,9 @@ class Kind(ABC, Generic[B]):
 
     def verify(self, against: str = "", published: Published | None = None) -> JoinReport:
         """
-        Compare the result with what it should be.
+        Compare the result, or the table `against` (see `commands.verify`), with what the result should be.
 
         Args:
-            against: A table to compare instead of the result; see `commands.verify`.
             published: An earlier version of the result to compare; the newest if None.
 
         Raises:
@@ -121,8 +108,7 @@ class Kind(ABC, Generic[B]):
         """
         Compare the result with the checksum that its last epoch recorded, without reading a source.
 
-        Returns:
-            The report; its outcome is nothing if results of this kind have no checksum.
+        The outcome of the report is nothing if results of this kind have no checksum.
 
         Raises:
             Drifted: The result has another checksum.
@@ -157,21 +143,11 @@ class Kind(ABC, Generic[B]):
         return dict(self.compute(epoch, stage).counts)
 
     def load(self, epoch: Epoch[B], watch: Stopwatch) -> Entry:
-        """
-        Run an epoch that is planned in place, without a stage.
-
-        Returns:
-            The committed row.
-        """
+        """Run an epoch that is planned in place, without a stage, and return its committed row."""
         raise NotImplementedError(f"{type(self).__name__} plans no epoch in place")
 
     def resume_load(self, entry: Entry, watch: Stopwatch) -> Entry | None:
-        """
-        Finish an interrupted `load` from its row of the ledger.
-
-        Returns:
-            The committed row; None if the load was abandoned.
-        """
+        """Finish an interrupted `load` from its row of the ledger; return None if the load was abandoned."""
         raise NotImplementedError(f"{type(self).__name__} plans no epoch in place")
 
     def at_recorded(self, entry: Entry) -> B:
@@ -184,12 +160,7 @@ class Kind(ABC, Generic[B]):
         raise NotImplementedError(f"{type(self).__name__} plans no slices")
 
     def check_whole(self, epoch: Epoch[B]) -> dict[str, int]:
-        """
-        Check whole sources and the result, before the first slice, for rows that cannot be compared.
-
-        Returns:
-            Counts for the ledger.
-        """
+        """Refuse rows of whole sources and of the result that cannot be compared; return counts for the ledger."""
         raise NotImplementedError(f"{type(self).__name__} plans no slices")
 
     def compute_slice(self, epoch: Epoch[B], part: Slice, stage: Stage) -> Computed:
@@ -210,8 +181,6 @@ class Kind(ABC, Generic[B]):
         Validate what an epoch has staged against its result and its sources.
 
         Args:
-            epoch: The epoch.
-            stage: Its stage.
             entry: Its row for the ledger, with what it writes.
             prefetched: What `prefetch` returned; None to read everything.
         """

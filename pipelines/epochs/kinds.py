@@ -13,13 +13,7 @@ from pipelines.spec import statement_of
 
 
 def kind_of(workspace: Workspace, name: str) -> Kind[Any]:
-    """
-    Return how a join, or the KTable of a changelog source, is run.
-
-    Args:
-        workspace: Where the tables are.
-        name: The join, or the changelog source.
-    """
+    """Return how a join, or the KTable of a changelog source, is run."""
     if name not in workspace.file.joins:
         return KTableKind(workspace, name)
     statement = statement_of(workspace.file, name)

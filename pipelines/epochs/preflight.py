@@ -31,13 +31,11 @@ from pipelines.plan.facts import Redefined, SourceFacts
 @dataclass(frozen=True)
 class Found(Generic[B]):
     """
-    What exists before the next epoch is planned.
+    What exists before the next epoch is planned; a table that does not exist is None.
 
     Args:
-        history: The ledger's history of the join.
-        bound: The join, or the KTable; None if an epoch is open, which needs no source and no pipeline file.
-        result: Its result table; None if it does not exist.
-        beside: Its changelog or its buffered rows; None if it has none, or if they do not exist.
+        bound: None if an epoch is open, which needs no source and no pipeline file.
+        beside: The changelog or the buffered rows; None also for a join without them.
     """
 
     history: JoinHistory
@@ -57,9 +55,6 @@ def look(
     Look at the tables and the ledger of a join in parallel.
 
     Args:
-        workspace: Where to look.
-        name: The join, or the changelog source.
-        result: The address of its result.
         beside: The address of its changelog or its buffered rows; None if it has none.
         bind: Binds the join; the argument returns the result and the history, which are read anyway.
     """
@@ -87,15 +82,10 @@ def target_of(address: Address, table: Table | None) -> TargetVersions:
 
 def used_columns(bound: Bound, result: Table | None) -> dict[str, tuple[str, ...]]:
     """
-    Return the columns of each source whose changes matter to the next epoch.
+    Return the columns, by source, whose changes matter to the next epoch.
 
-    Args:
-        bound: The join, or the KTable.
-        result: Its result table; None if it does not exist.
-
-    Returns:
-        The used columns, by source. Empty if the result has other columns than the join makes: `check_result` then
-        raises an error with the remedy, which an error about a source's column would hide.
+    None are returned if the result has other columns than the join makes: `check_result` then raises an error with the
+    remedy, which an error about a source's column would hide.
     """
     if result is not None and differences(bound.columns, result.schema):
         return {}
@@ -116,10 +106,7 @@ def source_facts(
     Gather what has happened to a source since the last epoch.
 
     Args:
-        workspace: Where to look.
-        join: The join, or the changelog source.
         table: The source's table, pinned.
-        history: The ledger's history of the join.
         used: The columns whose changes matter, by source.
         backfill: Whether to ignore the recorded versions.
         gap: Why the feed could not be read, if an attempt has just shown it.
@@ -196,14 +183,7 @@ def check_result(
 
 def check_columns(join: str, which: str, columns: StructType, found: StructType, hint: str) -> None:
     """
-    Check that a table has the expected columns.
-
-    Args:
-        join: The join, or the changelog source.
-        which: The name of the table in messages, such as "result".
-        columns: The expected columns.
-        found: The columns of the table.
-        hint: The remedy.
+    Check that a table, named `which` in messages, has the expected columns.
 
     Raises:
         SchemaBroken: A column is missing, unexpected, or of another type.
@@ -223,13 +203,7 @@ def seen_changes(bound: BoundJoin, result: Table | None, history: JoinHistory) -
     """
     Describe what a changed definition changes, as far as the result and the ledger show it, with the remedy.
 
-    Args:
-        bound: The join as it is defined now.
-        result: Its result table; None if it does not exist.
-        history: The ledger's history of the join.
-
-    Returns:
-        The changes; None if the last epoch had this definition, or if no result or no epoch exists to compare with.
+    None is returned if the last epoch had this definition, or if no result or no epoch exists to compare with.
     """
     last = history.committed
     if result is None or last is None or last.definition == bound.definition:

@@ -21,11 +21,6 @@ def check_targets(workspace: Workspace, name: str, history: JoinHistory) -> list
     While an epoch is open nothing is checked: its recovery decides. If an epoch was published since the ledger was
     read, the tables are checked against the ledger as it is now.
 
-    Args:
-        workspace: Where the tables are.
-        name: The join, or the changelog source.
-        history: Its ledger.
-
     Returns:
         The tables, in the order in which its last epoch wrote them; none before the first epoch, and while one is open.
 
@@ -69,7 +64,6 @@ def fault_of_targets(workspace: Workspace, name: str, history: JoinHistory) -> L
 
 
 def _checked(workspace: Workspace, name: str, history: JoinHistory, target: TargetVersions) -> Table:
-    """Return a table that the last epoch wrote, as it is now."""
     # By its address in the pipeline file: the storage may have been moved since the epoch.
     address = workspace.table(target.address.label)
     table = find(workspace.engine, address)

@@ -29,8 +29,6 @@ def prepare_ktable(
     Read the state of a changelog source, its KTable and the ledger, and plan the next epoch.
 
     Args:
-        workspace: Where to work.
-        name: The source.
         backfill: Whether the user asked for a backfill: a missing KTable is loaded again, a KTable that cannot continue
             is reconciled with its source, and any other KTable continues.
         reconcile: Whether to reconcile the KTable even if its source's log shows that it could continue.

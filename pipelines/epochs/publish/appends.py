@@ -31,11 +31,7 @@ def append_rows(
     Append an epoch's rows to a table exactly once, however often it is called.
 
     Args:
-        workspace: Where to work.
-        entry: The epoch's publishing row.
-        target: The table, with the version that the epoch was computed against: a changelog, the state, or the result
-            of a join with a stream.
-        rows: Returns the rows to append.
+        target: With the version that the epoch was computed against.
         overwrite: Whether the rows replace all rows of the table.
 
     Returns:

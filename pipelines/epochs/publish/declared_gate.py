@@ -12,12 +12,9 @@ from pipelines.binding.workspace import Workspace
 
 def gate_of_yours(workspace: Workspace, name: str, rows: Callable[[], DataFrame]) -> tuple[Verdict, Verdict]:
     """
-    Validate rows against the row-level expectations that the pipeline file declares.
+    Validate rows against the row-level expectations that the pipeline file declares; a changelog source has none.
 
-    Args:
-        workspace: Where to work.
-        name: The join, or a changelog source, which has no expectations.
-        rows: Returns the rows; called only if expectations are declared.
+    `rows` is called only if expectations are declared.
 
     Returns:
         The verdict that stops the epoch, and the verdict that becomes warnings in its report and in the ledger.

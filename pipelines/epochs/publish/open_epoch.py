@@ -67,11 +67,9 @@ def is_open(workspace: Workspace, entry: Entry) -> bool:
 
 def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: bool = True) -> Table:
     """
-    Look up a table that an epoch writes, and check that it is still the same table.
+    Look up a table that an epoch writes, and check that it is still the one that the epoch recorded.
 
     Args:
-        workspace: Where to look.
-        target: The table, as the epoch recorded it.
         join: The join, or the changelog source, that owns it.
         feed: Whether the table must have a change feed.
 

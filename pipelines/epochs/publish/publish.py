@@ -59,9 +59,6 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch, stage: Stage |
     Publish an epoch from its publishing row and its stage; a second call writes nothing twice.
 
     Args:
-        workspace: Where to work.
-        entry: The publishing row.
-        watch: Times the steps.
         stage: The stage, if this process computed the epoch: it may hold deferred parts.
 
     Raises:
@@ -76,10 +73,7 @@ def write_staged(
     workspace: Workspace, entry: Entry, watch: Stopwatch, stage: Stage | None = None
 ) -> tuple[TargetVersions, ...]:
     """
-    Write what an epoch, or one slice of it, has staged to its tables, the result last.
-
-    Returns:
-        The tables, with their new versions.
+    Write what an epoch, or one slice of it, has staged to its tables, the result last; return them with new versions.
 
     Raises:
         BrokenEpoch, ForeignWriter, AnotherRun: As `publish` raises them.
@@ -121,7 +115,6 @@ def _write(workspace: Workspace, entry: Entry, write: Write, stage: Stage) -> in
 
 
 def _merge(workspace: Workspace, entry: Entry, write: Merge) -> int:
-    """Merge a part of the stage into its table."""
     target, part = write.target, write.part
     table = is_still(workspace, target, entry.join, feed=target != entry.state)
     fence = fence_of(workspace, entry)

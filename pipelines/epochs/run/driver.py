@@ -41,11 +41,6 @@ def run_join(kind: Kind[Any], request: Request = NEXT, progress: Progress = SILE
     """
     Update one join, or the KTable of a changelog source, from its sources; finish an open epoch first.
 
-    Args:
-        kind: The join, or the changelog source.
-        request: What is asked for.
-        progress: Notified of epochs and steps that begin.
-
     Raises:
         LakejoinError: A subclass names what stopped the run; nothing is half applied.
     """

@@ -25,10 +25,7 @@ def gated(
     Run the gates of a staged change set.
 
     Args:
-        kind: The kind of the join.
-        epoch: The epoch.
-        stage: Its stage.
-        entry: Its row for the ledger, with what it writes.
+        entry: The row of the epoch for the ledger, with what it writes.
         prefetched: What `Kind.prefetch` returned while the epoch was computed.
 
     Returns:

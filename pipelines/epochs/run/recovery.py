@@ -34,17 +34,11 @@ def finish_open(
     kind: Kind[Any], history: JoinHistory, watch: Stopwatch, *, abandon_broken: bool, resets: bool = False
 ) -> Entry | None:
     """
-    Finish the open epoch from the ledger's row.
+    Finish the open epoch from the ledger's row; return its committed row, or None if it was abandoned.
 
     Args:
-        kind: The kind of the join.
-        history: The ledger's history of the join.
-        watch: Times the steps.
         abandon_broken: Whether to abandon the epoch if it cannot be finished: a backfill follows.
         resets: Whether that backfill recreates the result and the buffered rows.
-
-    Returns:
-        The committed row; None if the epoch was abandoned.
 
     Raises:
         CannotContinue: The epoch cannot be finished.
@@ -94,7 +88,6 @@ def _finish(kind: Kind[Any], entry: Entry, watch: Stopwatch) -> Entry | None:
 
 
 def _has_written(workspace: Workspace, entry: Entry) -> bool:
-    """Return whether one of an epoch's tables holds a commit of it."""
     for target in entry.targets:
         table = is_still(workspace, target, entry.join, feed=False)
         if any(
@@ -106,16 +99,10 @@ def _has_written(workspace: Workspace, entry: Entry) -> bool:
 
 def abandon(workspace: Workspace, entry: Entry, why: str, *, keeps_state: bool = True) -> None:
     """
-    Abandon an open epoch; the backfill that follows corrects what it has already written.
+    Abandon an open epoch, with the reason for the ledger; the backfill that follows corrects what it has written.
 
-    The buffered rows are restored, because the next epoch starts from them. Tables and stages of another lake stay
-    untouched.
-
-    Args:
-        workspace: Where to work.
-        entry: Its publishing row.
-        why: The reason, for the ledger.
-        keeps_state: Whether the buffered rows are needed afterwards.
+    With `keeps_state` the buffered rows are restored, because the next epoch starts from them. Tables and stages of
+    another lake stay untouched.
 
     Raises:
         AnotherRun: Another run finished the epoch meanwhile.

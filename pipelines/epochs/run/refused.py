@@ -14,15 +14,10 @@ log = logging.getLogger(__name__)
 
 def record_refusal(workspace: Workspace, name: str, error: LakejoinError) -> None:
     """
-    Append a *refused* row for a join that cannot continue without a person.
+    Append a *refused* row for a join, or a changelog source, that cannot continue without a person.
 
     Nothing is written before its first epoch, while an epoch is broken, which has a row of its own, and if the newest
     row says the same already. A ledger that cannot be written does not hide the error.
-
-    Args:
-        workspace: Where the ledger is.
-        name: The join, or the changelog source.
-        error: Why it cannot continue.
     """
     try:
         ledger = workspace.ledger

@@ -28,12 +28,7 @@ from pipelines.report.progress import Stopwatch
 
 def run_epoch(kind: Kind[Any], epoch: Epoch[Any], watch: Stopwatch) -> JoinReport:
     """
-    Compute an epoch into a stage of its own, run its gate and publish it.
-
-    Args:
-        kind: The kind of the join.
-        epoch: The epoch; its tables exist.
-        watch: Times the steps.
+    Compute an epoch, whose tables exist, into a stage of its own, run its gate and publish it.
 
     Raises:
         GateFailed: The change set did not pass its gate; the ledger records this, and the stage is kept.

@@ -49,13 +49,6 @@ def backfill_in_slices(
     """
     Reconcile a result, or the part of it that the plan names, with its sources, slice by slice.
 
-    Args:
-        kind: The kind of the join.
-        epoch: The backfill as one epoch.
-        number: The number of slices.
-        watch: Times the steps.
-        progress: Notified as each slice begins.
-
     Returns:
         The committed row; its counts cover all slices.
 
@@ -80,10 +73,7 @@ def backfill_in_slices(
 
 def resume_slices(kind: Kind[BoundJoin], history: JoinHistory, watch: Stopwatch, progress: Progress) -> Entry | None:
     """
-    Finish an open sliced backfill, at the versions that it recorded.
-
-    Returns:
-        The committed row; None if the backfill could not continue and was abandoned.
+    Finish an open sliced backfill at the versions that it recorded; abandon it, and return None, if it cannot continue.
 
     Raises:
         LakejoinError: As `backfill_in_slices` raises it.

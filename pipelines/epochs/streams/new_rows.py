@@ -35,8 +35,6 @@ class NewRows:
     The new rows of a stream in an epoch: in a first load its snapshot, afterwards its feed.
 
     Args:
-        workspace: Where the stream is.
-        epoch: The epoch.
         place: The place of the stream in FROM.
         is_observed: Whether the rows are counted while `frame` is read, which must happen before `facts`; otherwise by
             a query, which costs less for many rows.
@@ -87,7 +85,6 @@ class NewRows:
 
     @cached_property
     def _seen(self) -> dict[str, Any]:
-        """The counts of the rows."""
         return dict(self._observation.get) if self._counted is None else self._counted.collect()[0].asDict()
 
     @property

@@ -32,8 +32,6 @@ def plain_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int = 0) ->
     Read the new rows of a stream: its snapshot in a first load, afterwards the rows that its commits inserted.
 
     Args:
-        workspace: Where the stream is.
-        epoch: The epoch.
         place: The place of the stream in FROM.
 
     Returns:
@@ -73,11 +71,9 @@ def position_of(column: str, kind: DataType) -> str:
 
 def time_as_number(column: str, kind: DataType, *, by_date: bool = False) -> str:
     """
-    Return the SQL of a time as a number: microseconds since 1970, or the integer itself.
+    Return the SQL of a time, itself SQL, as a number: microseconds since 1970, or the integer itself.
 
     Args:
-        column: The column, as SQL.
-        kind: Its type.
         by_date: Whether only dates are compared: then each day has 24 hours.
     """
     if isinstance(kind, DateType) and by_date:

@@ -58,8 +58,6 @@ def prepare_stream(
     Read the state of the sources, the result and the ledger of a join with a stream, and plan its next epoch.
 
     Args:
-        workspace: Where to work.
-        name: The join.
         backfill: Whether the user asked for a backfill, which loads a missing result again and repairs an existing one.
         goal: The versions beyond which nothing is read, by source: those that the run found at its start.
 
@@ -84,7 +82,6 @@ def prepare_stream(
 def _prepare_load(
     workspace: Workspace, bound: BoundJoin, history: JoinHistory, *, backfill: bool, goal: Mapping[str, int] | None
 ) -> Prepared[BoundJoin]:
-    """Plan the load of a result that does not exist."""
     bound = up_to(bound, goal or {})
     epochs = {made: (0, epoch) for made, epoch in Upstream.of(workspace, bound).epochs(bound).items()}
     facts = _facts(workspace, bound, history, used_columns(bound, None), epochs, is_from_start=True)

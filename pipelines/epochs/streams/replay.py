@@ -75,7 +75,6 @@ class Replay:
     The recorded epochs of a join's result.
 
     Args:
-        kind: The kind of the join, which computes the rows of an epoch.
         version: The version of the result to compare; that of the last epoch if None.
         bound: The join; None to bind it.
         is_accepted: Whether the rows are accepted as they are, whichever definition made them, so that none is computed

@@ -27,14 +27,7 @@ LOOKS = 3
 
 @dataclass(frozen=True)
 class Upstream:
-    """
-    The joins that make the streams which another join reads.
-
-    Args:
-        workspace: Where to look.
-        join: The join that reads them.
-        histories: The ledger's history of each, by name.
-    """
+    """The joins that make the streams which another join reads, with the ledger's history of each by name."""
 
     workspace: Workspace
     join: str
@@ -120,9 +113,6 @@ def new_commits(
     Return what is new in each source, and what came to it while the others were read.
 
     Args:
-        workspace: Where to look.
-        bound: The join, with its sources as they were found.
-        upstream: The joins that make streams among the sources.
         recorded: The versions that are already accounted for, by source.
         clocks: The greatest times so far, by source.
         goes_on: Whether the run continues to versions that it found before; the sources are then read once.
@@ -164,7 +154,6 @@ class _Commits:
     The new commits with data of the sources that no other join makes, by the place of the source.
 
     Args:
-        tables: The sources.
         since: The versions that are already accounted for.
         new: The commits after these versions, up to the version of the table.
     """
@@ -175,7 +164,6 @@ class _Commits:
 
     @staticmethod
     def of(workspace: Workspace, bound: BoundJoin, recorded: Mapping[str, SourceVersions]) -> "_Commits":
-        """Read the new commits."""
         tables = {
             place: table
             for place, table in enumerate(bound.sources)
@@ -203,7 +191,6 @@ def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:
     Epochs of these results are read as a whole: epochs that end at different places would hold each other back.
 
     Args:
-        workspace: Where to look.
         names: The joins that run together.
 
     Returns:

@@ -21,7 +21,7 @@ class UpstreamPosition(NamedTuple):
     A position of a stream that another join makes.
 
     Args:
-        time: Its time in microseconds since 1970, at least the time of the position before it.
+        time: In microseconds since 1970, at least the time of the position before it.
         version: The version of the result that holds its rows; if it has none, the last version before it.
         watermarks: The watermarks that moved at it, by column in lower case.
     """
@@ -59,7 +59,6 @@ def upstream_progress(
     Return the progress that a join recorded of the stream that it makes.
 
     Args:
-        history: The ledger's history of the join.
         epochs: The epochs that are read, (after, until].
         schema: The columns of its result.
         timezone: The time zone of the session.

@@ -13,7 +13,6 @@ def verify_stream(kind: Replayable, published: Published | None = None) -> JoinR
     Replay the recorded epochs of a join with a stream, as far back as its sources are readable, and compare both ways.
 
     Args:
-        kind: The kind of the join.
         published: The version of the result to compare; that of the last epoch if None.
 
     Returns:
@@ -63,7 +62,6 @@ def verify_stream(kind: Replayable, published: Published | None = None) -> JoinR
 
 
 def _epochs(total: Total) -> str:
-    """Name the epochs that were replayed."""
     first, newest = total.epochs[-1].epoch, total.epochs[0].epoch
     return f"epoch {first}" if first == newest else f"epochs {first} to {newest}"
 

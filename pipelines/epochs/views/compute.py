@@ -62,8 +62,6 @@ def put_changes(
     Write a change set into the stage's part `result`.
 
     Args:
-        stage: The stage.
-        bound: The join.
         changes: `op`, `key`, `before`, `after`, in the order of the result's columns, and others.
         facts: Aggregates of the changes, as SQL by name.
         via_driver: Whether the driver writes the rows.
@@ -82,8 +80,7 @@ def computed(plan: EpochPlan, counts: Mapping[str, int], before: Checksum | None
     Return the outcome of computing a change set.
 
     Args:
-        plan: The plan of its epoch.
-        counts: Its counts, with what `put_changes` returned.
+        counts: With what `put_changes` returned.
         before: The checksum of the result before it; None if it is unknown.
     """
     reported = {name: number for name, number in counts.items() if name not in MOVES}

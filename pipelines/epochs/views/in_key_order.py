@@ -31,8 +31,6 @@ def rows_in_key_order(workspace: Workspace, bound: BoundJoin, *, is_cut: bool) -
     rows of any other join are exchanged once more after it.
 
     Args:
-        workspace: Where the sources are.
-        bound: The join.
         is_cut: Whether the sources may be cut by the key of the result.
     """
     files = 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_FILE

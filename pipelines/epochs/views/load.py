@@ -154,7 +154,6 @@ def _checksum(
 
 
 def _plan_of(entry: Entry) -> EpochPlan:
-    """Return the plan of a load, which its row of the ledger repeats."""
     return EpochPlan(entry.join, entry.epoch, "load", entry.reason, tuple(map(SourceRange.recorded, entry.sources)))
 
 

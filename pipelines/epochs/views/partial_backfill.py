@@ -52,7 +52,6 @@ def plan_subset(workspace: Workspace, prepared: Prepared[BoundJoin], where: str)
     the versions in the ledger. Foreign writes to the result are accepted in this part only.
 
     Args:
-        workspace: Where to work.
         prepared: The backfill of the whole result.
         where: A condition on the columns of the result.
 
@@ -82,7 +81,6 @@ def plan_subset(workspace: Workspace, prepared: Prepared[BoundJoin], where: str)
 
 
 def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared[BoundJoin], last: Entry) -> None:
-    """Check that the changelog is unchanged since the last epoch."""
     assert bound.changelog is not None
     name, recorded = bound.join.name, last.changelog
     if recorded is None or recorded.version is None:
@@ -95,15 +93,10 @@ def _check_changelog(workspace: Workspace, bound: BoundJoin, prepared: Prepared[
 
 def subset_of(workspace: Workspace, epoch: Epoch[BoundJoin], *conditions: Condition) -> Subset | None:
     """
-    Return the part of a result that an epoch reconciles.
+    Return the part of a result that an epoch reconciles; None for the whole result.
 
     Args:
-        workspace: Where the result is.
-        epoch: The epoch; its plan has the condition that the user asked for.
-        conditions: Further conditions, which limit the part to a slice.
-
-    Returns:
-        The part; None for the whole result.
+        conditions: Added to the condition in the plan, which the user asked for; they limit the part to a slice.
     """
     plan, bound = epoch.plan, epoch.bound
     asked = [condition_of(workspace, bound, plan.where, plan.result.base_version)] if plan.where else []

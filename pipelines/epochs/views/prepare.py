@@ -30,8 +30,6 @@ def prepare(
     Read the state of a join's sources, result and ledger, and plan the next epoch.
 
     Args:
-        workspace: Where to work.
-        name: The join.
         backfill: Whether the user asked for a backfill.
         gaps: Why feeds could not be read, by source, if an attempt has just shown it.
 
@@ -94,8 +92,6 @@ def prepare_around(
     Plan an epoch in full that replaces an incremental one, which could not read a feed.
 
     Args:
-        workspace: Where to work.
-        epoch: The incremental epoch.
         error: The error of the incremental epoch; it names the source, or the join if no source is known.
 
     Raises:

@@ -41,10 +41,6 @@ def compute_reconciliation(
     Compute where the result differs from the meaning at the pinned versions, into the stage's part `result`.
 
     Args:
-        workspace: Where to work.
-        epoch: The epoch.
-        stage: The stage to write to.
-        shape: What a row of the result is.
         subset: The part of the result to reconcile; all of it if None.
 
     Returns:
@@ -61,10 +57,7 @@ def compute_reconciliation(
 
 def check_whole(workspace: Workspace, epoch: Epoch[BoundJoin], shape: Shape) -> dict[str, int]:
     """
-    Check whole sources and the result for rows that cannot be compared.
-
-    Returns:
-        Counts: null_keys (source rows without a key).
+    Check whole sources and the result for rows that cannot be compared; return null_keys (source rows without a key).
 
     Raises:
         DuplicateKey: A source holds a key twice, or the result holds rows without a key.
@@ -87,9 +80,6 @@ def compute_differences(
     Run `compute_reconciliation` on tables that `check_whole` has already checked.
 
     Args:
-        workspace: Where to work.
-        epoch: The epoch.
-        stage: The stage to write to.
         subset: The part of the result to reconcile; all of it if None.
         is_begun: Whether the changelog may already hold rows of this epoch, about other parts of the result.
 
@@ -159,8 +149,6 @@ def compare_with_join(
     Compare rows with the meaning of a join at the pinned versions by checksums; the wide rows of neither are shuffled.
 
     Args:
-        workspace: Where the sources are.
-        bound: The join.
         found: The rows, with the columns of the result in its types.
         subset: The part of the result from which the rows are; None for all of it.
     """
@@ -214,10 +202,7 @@ def whole_inputs(workspace: Workspace, bound: BoundJoin) -> list[DataFrame]:
 
 def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
     """
-    Check whole sources for duplicate keys.
-
-    Returns:
-        The number of rows without a key, which take no part in the join.
+    Check whole sources for duplicate keys; return the number of rows without a key, which take no part in the join.
 
     Raises:
         DuplicateKey: A source holds a key twice; the error gives examples.

@@ -50,15 +50,11 @@ class Shape(ABC):
     @abstractmethod
     def increment(self, epoch: Epoch[BoundJoin], sources: EpochSources, commits: Commits | None) -> Increment | None:
         """
-        Compute what the changes of an epoch make of its result.
+        Compute what the changes of an epoch make of its result; return None if they touch no key of it.
 
         Args:
-            epoch: The epoch.
-            sources: Its sources, whose changes have been read.
+            sources: The sources, whose changes have been read.
             commits: The changes of each commit, if the join keeps a changelog.
-
-        Returns:
-            The increment; None if the changes touch no key of the result.
         """
 
     @abstractmethod
@@ -86,12 +82,4 @@ class Shape(ABC):
 
     @abstractmethod
     def gate_loaded(self, workspace: Workspace, epoch: Epoch[BoundJoin], version: int, seed: str) -> Verdict:
-        """
-        Validate the version of the result that a first load has written.
-
-        Args:
-            workspace: Where the tables are.
-            epoch: The load.
-            version: The version.
-            seed: Chooses the rows that are looked up.
-        """
+        """Validate the version of the result that a first load has written; the seed chooses the rows to look up."""

@@ -34,8 +34,6 @@ class _Compared:
 
     Args:
         bound: The join, with its sources at the versions to join.
-        address: The table.
-        version: Its version.
         last: The epoch whose versions these are; None for the newest versions.
         is_earlier: Whether the version was asked for.
     """

@@ -92,14 +92,7 @@ def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) ->
 
 
 class Meetings:
-    """
-    The pairs and unmatched rows of one epoch.
-
-    Args:
-        workspace: Where to work.
-        epoch: The epoch; its plan names the version with the rows that are buffered before it.
-        scratch: Keeps the rows that are used several times.
-    """
+    """The pairs and unmatched rows of one epoch; its plan names the version with the rows buffered before it."""
 
     def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
         self._workspace, self._epoch, self._scratch = workspace, epoch, scratch
@@ -204,11 +197,9 @@ class Meetings:
         return buffered.withColumns(expiry)
 
     def _rows_of(self, found: DataFrame) -> DataFrame:
-        """Convert pairs to rows of the result."""
         return self._result_rows(found, _identity(f"{FIRST}."), _identity(f"{SECOND}."))
 
     def _unmatched_rows(self, rows: DataFrame) -> DataFrame:
-        """Convert unmatched rows to rows of the result."""
         sides = [f"IF({SIDE} = {place}, {_identity('')}, NULL)" for place in (0, 1)]
         return self._result_rows(selected(rows, self._join), *sides)
 
@@ -229,12 +220,6 @@ class Meetings:
         return self._workspace.file.joins[self._plan.join].max_buffered_rows
 
     def _check_buffered(self, new_rows: DataFrame, buffered: DataFrame) -> None:
-        """
-        Check that the number of buffered rows stays within the limit after each position.
-
-        Raises:
-            BufferFull: It exceeds the limit.
-        """
         if self._max_buffered is None:
             return
         widths, once = self._new_rows.task_widths, self._bound.is_single_store

@@ -52,9 +52,6 @@ class OrderedRows:
     The new rows of an epoch, in order.
 
     Args:
-        workspace: Where to work.
-        epoch: The epoch.
-        scratch: Keeps the rows that are used several times.
         must_keep: Whether the counts and watermarks of the rows must be known before the rows are used.
     """
 

@@ -41,10 +41,9 @@ STATE_COUNTS = {name: f"count_if(op = '{op}')" for op, name in BUFFERED.items()}
 @dataclass(frozen=True)
 class BufferedRows:
     """
-    The rows that are buffered before an epoch.
+    The rows that are buffered before an epoch, as `as_buffered` returns them.
 
     Args:
-        rows: The rows, as `as_buffered` returns them.
         is_once: Whether they are buffered once for both sides; None for a join whose rows never are.
     """
 
@@ -62,8 +61,6 @@ def read_buffered(
     stays buffered on a side until it expires there.
 
     Args:
-        workspace: Where to work.
-        epoch: The epoch.
         watermarks: The watermarks before the epoch, by their places.
         scratch: Keeps them on the driver if they and the new rows are few.
     """
@@ -101,10 +98,8 @@ def put_state(
     Stage the changes of the buffered rows into the part `state`: `op`, `key`, `after`.
 
     Args:
-        stage: The stage.
-        changes: The rows that `buffer_changes` returns.
-        buffered: The rows that were buffered before.
-        epoch: The epoch; it says whether unchanged buffered rows are staged as well.
+        changes: As `buffer_changes` returns them.
+        epoch: Its plan says whether unchanged buffered rows are staged as well.
 
     Returns:
         Counts: buffered (rows buffered from now on), buffered_inserted, buffered_updated, buffered_deleted, and
