@@ -21,7 +21,7 @@ from lakehouse.values.recorded import UNKNOWN
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.publish import publish
-from pipelines.epochs.run import numbering, recovery
+from pipelines.epochs.run import driver, recovery
 from pipelines.plan.decide import plan_open
 from pipelines.plan.request import Request
 from pipelines.plan.values import Computed, EpochPlan, Idle, Route, Staged, StreamInput
@@ -224,7 +224,7 @@ def faked(workspace: FakeWorkspace) -> Iterator[None]:
         patch.setattr(publish, "_write", commit)
         patch.setattr(publish, "_check_result", lambda *_: None)
         patch.setattr(publish, "identity_at", lambda *_: UNKNOWN)
-        patch.setattr(numbering, "last_transaction", lambda *_: None)
+        patch.setattr(driver, "last_transaction", lambda *_: None)
         patch.setattr(recovery, "_has_written", has_written)
         patch.setattr(recovery, "restore_table", restore)
         patch.setattr(recovery, "find", lambda *_: True)

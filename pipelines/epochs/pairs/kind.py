@@ -14,13 +14,15 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.kind import Prefetched
-from pipelines.epochs.pairs.changes import increment_of_pairs
 from pipelines.epochs.pairs.gate import gate_changed_pairs, paired_of
 from pipelines.epochs.sources.commits import Commits
 from pipelines.epochs.sources.reading import EpochSources
 from pipelines.epochs.views.gate import sources_of
 from pipelines.epochs.views.kind import ViewKind
 from pipelines.epochs.views.shape import Increment, Shape
+from pipelines.joins.changelog import changelog_rows
+from pipelines.joins.pairing import change_set_of_pairs
+from pipelines.joins.segments import changelog_of_pairs
 from pipelines.spec import ResolvedQuery
 
 
@@ -30,8 +32,15 @@ class PairsOfRows(Shape):
     is_cut_by_key = False
 
     def increment(self, epoch: Epoch[BoundJoin], sources: EpochSources, commits: Commits | None) -> Increment | None:
-        """See `Shape.increment`."""
-        return increment_of_pairs(epoch, sources, commits)
+        """See `Shape.increment`: compare the pairs of touched rows before and after."""
+        bound = epoch.bound
+        changes, logged = change_set_of_pairs(bound.join, bound.types, sources), None
+        if commits is not None:
+            logged = changelog_of_pairs(bound.join, bound.types, commits, commits.order, bound.columns)
+        if logged is not None:
+            # A tombstone precedes the upserts of other keys at its position, so that no row stands beside its match.
+            logged = changelog_rows(logged, bound.join.key, bound.columns, epoch.plan.epoch).orderBy("_position", "_op")
+        return None if changes is None and logged is None else Increment(changes=changes, logged=logged)
 
     def keyless(self, join: ResolvedQuery) -> str:
         """See `Shape.keyless`."""

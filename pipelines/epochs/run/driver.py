@@ -12,17 +12,21 @@ which the next run finishes from the ledger's row and the stage alone.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from lakehouse.errors.conditions import reading
 from lakehouse.errors.errors import AnotherRun, CannotContinue
 from lakehouse.errors.remedies import Remedy
 from lakehouse.ledger.entries import Entry
+from lakehouse.publish.merge import VERSIONS_PER_EPOCH
 from lakehouse.session.session import INTERPRETED, settings
+from lakehouse.tables.commit_log import last_transaction
 from pipelines.binding.bound import notes_on
+from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind
-from pipelines.epochs.run.numbering import unused_number
+from pipelines.epochs.publish.open_epoch import application
 from pipelines.epochs.run.recovery import finish_open
 from pipelines.epochs.run.run_epoch import report_on, run_epoch
 from pipelines.epochs.run.slices import backfill_in_slices, refuse_open, resume_slices
@@ -92,7 +96,20 @@ def _prepare(kind: Kind[Any], request: Request, watch: Stopwatch) -> Prepared[An
         prepared = kind.prepare(request)
         if request.backfill is None or isinstance(prepared.plan.route, Idle | Resume):
             return prepared
-        return unused_number(kind.workspace, prepared)
+        return _unused_number(kind.workspace, prepared)
+
+
+def _unused_number(workspace: Workspace, prepared: Prepared[Any]) -> Prepared[Any]:
+    """
+    Return a planned epoch with the first number that neither the ledger nor a table that it writes has used.
+
+    Delta skips a write under a transaction that a table already has. A ledger that was put back from a copy has
+    forgotten its last epochs, but the tables have not: an epoch with one of their numbers could never be written.
+    """
+    plan, name = prepared.plan, application(workspace, prepared.plan.join)
+    made = (last_transaction(workspace.engine, write.target.address, name) for write in plan.writes)
+    used = [version // VERSIONS_PER_EPOCH for version in made if version is not None]
+    return replace(prepared, plan=replace(plan, epoch=max([plan.epoch, *(epoch + 1 for epoch in used)])))
 
 
 @contextmanager

@@ -162,7 +162,6 @@ def _write_slice(kind: Kind[BoundJoin], bound: BoundJoin, entry: Entry, number: 
 
 
 def _plan(entry: Entry, tables: list[Table], where: str) -> EpochPlan:
-    """Plan one slice against the current tables."""
     ranges = tuple(map(SourceRange.recorded, entry.sources))
     targets = [TargetVersions(table.address, table.id, table.version) for table in tables]
     writes = tuple(map(written, entry.writes, targets))

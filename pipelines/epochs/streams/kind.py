@@ -1,10 +1,12 @@
 """Joins with a stream: rows are appended to the result, and stay as they were when they met."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from expectations.gate import gate_stream, stream_facts
 from expectations.suites import Suite, of_stream
@@ -13,17 +15,23 @@ from lakehouse.errors.errors import LakejoinError
 from lakehouse.errors.remedies import Commands
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
+from lakehouse.tables.table import Table, get, read, read_rows
+from lakehouse.values.sqltext import quote
+from lakehouse.values.times import micros
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.epochs.comparison import Published
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.sources.failing_rows import row_failed
 from pipelines.epochs.sources.scratch import Scratch
-from pipelines.epochs.streams.load_clocks import clocks_of_load
+from pipelines.epochs.streams.new_rows import as_time
 from pipelines.epochs.streams.prepare import create_targets, plan_flush, plan_reset, prepare_stream
 from pipelines.epochs.streams.replay import compute_replay, plan_replay
+from pipelines.epochs.streams.source_progress import last_position, source_kind
 from pipelines.epochs.streams.verify import verify_stream
+from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
 from pipelines.plan.remedies import OF_STREAMS
 from pipelines.plan.request import Request
 from pipelines.plan.values import Computed, Resume
@@ -95,7 +103,7 @@ class StreamKind(Kind[BoundJoin]):
             computed = replace(computed, positions=())
         if not plan.reads_snapshots:
             return computed
-        clocks = clocks_of_load(self.workspace, epoch, computed.clocks)
+        clocks = _clocks_of_load(self.workspace, epoch, computed.clocks)
         end = max((clocks.get(stream.source, 0) for stream in bound.streams), default=0)
         return replace(computed, clocks=clocks, positions=tuple(replace(at, time=end) for at in computed.positions))
 
@@ -120,3 +128,49 @@ class StreamKind(Kind[BoundJoin]):
     @abstractmethod
     def gate_sources(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry) -> Verdict:
         """Validate what an epoch has staged against its sources."""
+
+
+def _clocks_of_load(workspace: Workspace, epoch: Epoch[BoundJoin], computed: Mapping[str, int]) -> dict[str, int]:
+    """
+    Return the clock of each source after a first load, or a reset.
+
+    The rows that a load reads have times of their own, or none; the feed that follows has commit times. The clock of a
+    source is therefore the time of its newest commit with data; for another join's result it is the last position, and
+    for a source with an ordering column the greatest value of that column.
+    """
+    bound = epoch.bound
+    clocks = dict(computed)
+    for table in bound.sources:
+        is_known = table.address.label in bound.times and table.address.label in computed
+        if source_kind(workspace, table) != "global_table" and not is_known:
+            newest = _newest_time(workspace, epoch, table)
+            if newest is not None:
+                clocks[table.address.label] = newest
+    return clocks
+
+
+def _newest_time(workspace: Workspace, epoch: Epoch[BoundJoin], table: Table) -> int | None:
+    """Return the clock of a source that is read whole; None if it is unknown."""
+    bound, plan = epoch.bound, epoch.plan
+    name = table.address.label
+    column = bound.times.get(name)
+    if column is not None:
+        time = F.expr(as_time(quote(column), table.schema[column].dataType))
+        greatest: int | None = read_rows(workspace.spark, table, table.version).agg(F.max(time)).collect()[0][0]
+        return greatest
+    if name in bound.made:
+        (until,) = (part.epochs[1] for part in plan.sources if part.name == name)
+        last = bound.made[name].last_committed(lambda entry: entry.epoch <= until)
+        assert last is not None
+        return last_position(workspace, last)
+    if name in bound.logs:  # its commits are later than the changes that they hold
+        log = bound.logs[name]
+        logged = read(workspace.spark, log.address, log.version).where(f"_cause <> '{BACKFILL_CAUSE}'")
+        newest_change: int | None = logged.agg(F.max(F.unix_micros("_at"))).collect()[0][0]
+        return newest_change
+    if source_kind(workspace, table) == "changelog":
+        read_up_to = workspace.ledger.of(name).read_up_to(table.version)
+        table = replace(get(workspace.engine, workspace.source(name)), version=read_up_to)
+    known = [commit for commit in table.commits if commit.version <= table.version]
+    newest = next((commit for commit in known if commit.changes_data), known[-1] if known else None)
+    return None if newest is None else micros(newest.at)

@@ -175,7 +175,6 @@ def _facts(
 
 
 def _places(bound: BoundJoin) -> range:
-    """Return the places of the streams that are read."""
     return range(1 if bound.is_read_once else len(bound.streams))
 
 

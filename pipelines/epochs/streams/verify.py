@@ -67,6 +67,5 @@ def _epochs(total: Total) -> str:
 
 
 def _unreadable(total: Total) -> list[str]:
-    """Name the epochs that could not be replayed, and the reason."""
     error, first = total.unreadable, total.epochs[-1].epoch
     return [] if error is None else [f"epochs before {first} can no longer be read ({error.problem}: {error.found})"]

@@ -67,7 +67,6 @@ def verify_quickly(workspace: Workspace, name: str) -> JoinReport:
 
 
 def _recorded(workspace: Workspace, name: str, history: JoinHistory) -> tuple[Entry, Checksum]:
-    """Return the last epoch and its checksum."""
     last = history.committed
     if last is None:
         raise NotLoaded(name, "the join has not run yet", hint=Remedy("{load}", name))
