@@ -29,7 +29,7 @@ from pipelines.plan.facts import Redefined, SourceFacts
 
 
 @dataclass(frozen=True)
-class Found(Generic[B]):
+class Preflight(Generic[B]):
     """
     What exists before the next epoch is planned; a table that does not exist is None.
 
@@ -50,7 +50,7 @@ def look(
     result: Address,
     beside: Address | None,
     bind: Callable[[Callable[[], tuple[Table | None, JoinHistory]]], B],
-) -> Found[B]:
+) -> Preflight[B]:
     """
     Look at the tables and the ledger of a join in parallel.
 
@@ -65,9 +65,9 @@ def look(
         binding = executor.submit(bind, lambda: (finding_result.result(), known.result()))
         history = known.result()
         if history.open is not None:  # a missing source must not stop the run that finishes the epoch
-            return Found(history, None)
+            return Preflight(history, None)
         other = None if finding_beside is None else finding_beside.result()
-        return Found(history, binding.result(), finding_result.result(), other)
+        return Preflight(history, binding.result(), finding_result.result(), other)
 
 
 NO_GAPS: Mapping[str, str] = {}

@@ -29,7 +29,7 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.preflight import (
-    Found,
+    Preflight,
     check_columns,
     check_result,
     is_only_created,
@@ -96,7 +96,7 @@ def _prepare_load(
 
 
 def _prepare_next(
-    workspace: Workspace, bound: BoundJoin, found: Found[BoundJoin], *, goal: Mapping[str, int] | None
+    workspace: Workspace, bound: BoundJoin, found: Preflight[BoundJoin], *, goal: Mapping[str, int] | None
 ) -> Prepared[BoundJoin]:
     """Plan the epoch that follows the last one, up to a cut through the new commits of the sources."""
     name, history, last, result = bound.join.name, found.history, found.history.committed, found.result

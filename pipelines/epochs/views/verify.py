@@ -10,8 +10,7 @@ from lakehouse.errors.conditions import reading
 from lakehouse.errors.errors import Drifted, SchemaBroken
 from lakehouse.ledger.entries import Entry
 from lakehouse.tables.table import find, get, read
-from lakehouse.values.checksums import Compared as Sums
-from lakehouse.values.checksums import compare_checksums
+from lakehouse.values.checksums import Compared, compare_checksums
 from lakehouse.values.recorded import Checksum
 from lakehouse.values.sqltext import quote
 from pipelines.binding.bind import bind_join
@@ -28,7 +27,7 @@ from pipelines.report.progress import Stopwatch
 
 
 @dataclass(frozen=True)
-class _Compared:
+class _VerifiedTable:
     """
     The table that is compared with its join.
 
@@ -57,8 +56,8 @@ def verify_tables(workspace: Workspace, name: str, against: str = "", published:
     watch = Stopwatch()
     with watch.step("verify"):
         with reading(name):
-            compared = _compared(workspace, name, against, published)
-            bound, address, version = compared.bound, compared.address, compared.version
+            table = _table_to_verify(workspace, name, against, published)
+            bound, address, version = table.bound, table.address, table.version
             expected = expected_rows(workspace, bound)
             found = _select_columns(read(workspace.spark, address, version), bound, address)
             sums = compare_with_join(workspace, bound, found)
@@ -67,9 +66,9 @@ def verify_tables(workspace: Workspace, name: str, against: str = "", published:
         if total.missing or total.surplus:
             lost, strange = f"{total.missing:,} rows are missing", f"{total.surplus:,} do not belong there"
             raise _drifted(name, f"the table has drifted: {lost}, {strange}", f"the join of {versions}", total)
-        _check_checksum(compared, sums.other)
-        is_logged = _check_changelog(workspace, compared, found)
-    last = compared.last
+        _check_checksum(table, sums.other)
+        is_logged = _check_changelog(workspace, table, found)
+    last = table.last
     which = "the sources as they are now" if last is None else f"epoch {last.epoch}"
     return JoinReport(
         join=name,
@@ -86,7 +85,7 @@ def verify_tables(workspace: Workspace, name: str, against: str = "", published:
     )
 
 
-def _compared(workspace: Workspace, name: str, against: str, published: Published | None) -> _Compared:
+def _table_to_verify(workspace: Workspace, name: str, against: str, published: Published | None) -> _VerifiedTable:
     """Find the table to compare, and the versions of the sources that it should be the join of."""
     bound = bind_join(workspace, name)
     found = None if against else find(workspace.engine, bound.result)
@@ -95,7 +94,7 @@ def _compared(workspace: Workspace, name: str, against: str, published: Publishe
     last = published.entry if published is not None else None if against else history.committed
     if last is None:
         address = _address(workspace, against) if against else bound.result
-        return _Compared(bound, address, get(workspace.engine, address).version, None)
+        return _VerifiedTable(bound, address, get(workspace.engine, address).version, None)
     hint = f"run `lakejoin backfill --select {name}`, or compare a table as it is by `--against`"
     check_definition(name, bound.definition, last.definition, hint)
     version = last.result.newest
@@ -105,15 +104,15 @@ def _compared(workspace: Workspace, name: str, against: str, published: Publishe
         version = max(version, newest)
     schema = read(workspace.spark, bound.result, version).schema
     check_columns(name, "result", bound.columns, schema, bound.columns_remedy)
-    return _Compared(at_recorded(bound, last.sources), bound.result, version, last, published is not None)
+    return _VerifiedTable(at_recorded(bound, last.sources), bound.result, version, last, published is not None)
 
 
-def _check_changelog(workspace: Workspace, compared: _Compared, found: DataFrame) -> bool:
+def _check_changelog(workspace: Workspace, table: _VerifiedTable, found: DataFrame) -> bool:
     """Compare the result with the last rows of its changelog, if an epoch wrote one; return whether one did."""
-    bound, logged = compared.bound, None if compared.last is None else compared.last.changelog
+    bound, logged = table.bound, None if table.last is None else table.last.changelog
     if logged is None or logged.version is None or bound.changelog is None:
         return False
-    if compared.is_earlier and get(workspace.engine, bound.changelog).id != logged.id:  # the changelog began anew
+    if table.is_earlier and get(workspace.engine, bound.changelog).id != logged.id:  # the changelog began anew
         return False
     with reading(bound.join.name):
         changelog = read(workspace.spark, bound.changelog, logged.version)
@@ -125,15 +124,15 @@ def _check_changelog(workspace: Workspace, compared: _Compared, found: DataFrame
             bound.join.name,
             f"the last changelog rows differ from the result: {total.missing:,} rows of the result are missing, "
             f"{total.surplus:,} are not in it",
-            f"the rows of {compared.address.label} at version {compared.version}",
+            f"the rows of {table.address.label} at version {table.version}",
             total,
         )
     return True
 
 
-def _check_checksum(compared: _Compared, found: Checksum) -> None:
+def _check_checksum(table: _VerifiedTable, found: Checksum) -> None:
     """Check that the ledger has the checksum of a result whose rows are right, if it recorded one."""
-    name, last = compared.bound.join.name, compared.last
+    name, last = table.bound.join.name, table.last
     if last is not None and last.checksum is not None and last.checksum != found:
         raise Drifted(
             name,
@@ -144,7 +143,7 @@ def _check_checksum(compared: _Compared, found: Checksum) -> None:
         )
 
 
-def _differences(bound: BoundJoin, sums: Sums, expected: DataFrame, found: DataFrame) -> Total:
+def _differences(bound: BoundJoin, sums: Compared, expected: DataFrame, found: DataFrame) -> Total:
     """Compare rows with the rows found, row by row, in the parts whose checksums differ."""
     if not sums.differing:
         return Total(0, 0, ())
