@@ -6,7 +6,7 @@ from textwrap import dedent
 from expectations.catalogue import described, each, of_rows, of_whole
 from lakehouse.values.recorded import CHANGELOG, STATE
 from pipelines.commands.explained_changes import OUTER_SIDES, called, change_of, reference
-from pipelines.plan.sharing import optimized, topology
+from pipelines.plan.sharing import explained_reads
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.spec import (
     ROW_COLUMNS,
@@ -40,8 +40,7 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
     Raises:
         PipelineFileError: The statement is not supported.
     """
-    plain = topology(file, reading_alike(file, name))
-    after, applied = optimized(plain, file)
+    reads = explained_reads(file, reading_alike(file, name), name)
     join = file.joins[name]
     statement = statement_of(file, name)
     return JoinExplanation(
@@ -54,9 +53,9 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
         result=_stored(file, name),
         semantics=join.semantics,
         refresh=join.refresh,
-        plan=plain.lines(name),
-        optimised=after.lines(name) if after.lines(name) != plain.lines(name) else (),
-        rules=tuple(f"{rule}: {text}" for rule, about, text in applied if about == name),
+        plan=reads.plain,
+        optimised=reads.optimized if reads.optimized != reads.plain else (),
+        rules=reads.rules,
         sql=dedent(join.sql).strip(),
         gated=tuple(described(*one) for one in each(of_rows(join.expectations))),
         validated=tuple(described(*one) for one in each(of_whole(join.expectations))),

@@ -1,15 +1,21 @@
 """The pipeline file and its statements as plain values, independent of Spark and Delta."""
 
-from pipelines.spec.file.model import Join, PipelineFile, Source, Storage
+from pipelines.spec.file.model import Join, PipelineFile, Source, Storage, schema
 from pipelines.spec.file.options import Semantics
-from pipelines.spec.file.schema import schema
 from pipelines.spec.join.bind import bind
-from pipelines.spec.join.chains import is_stream, keeps_changelog, reading_alike, reads, statement_of
+from pipelines.spec.join.chains import (
+    UnknownJoin,
+    is_stream,
+    keeps_changelog,
+    reading_alike,
+    reads,
+    selected,
+    statement_of,
+)
 from pipelines.spec.join.changelog import Changelog, bind_changelog, changelogs, changelogs_of
 from pipelines.spec.join.condition import Condition, bind_condition, of_struct
 from pipelines.spec.join.fingerprint import changelog_fingerprint, fingerprint
-from pipelines.spec.join.order import is_ordered_by_column
-from pipelines.spec.join.selection import UnknownJoin, selected
+from pipelines.spec.join.produced import is_ordered_by_column
 from pipelines.spec.join.streams import Stream, bind_result, bind_stream, stream_misfits
 from pipelines.spec.load import find, load
 from pipelines.spec.statement.added_columns import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS, added_columns

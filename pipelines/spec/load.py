@@ -45,18 +45,7 @@ TYPES = ("model_type", "dict_type", "list_type")
 
 
 def find(start: Path) -> Path:
-    """
-    Find the pipeline file for a folder.
-
-    Args:
-        start: The folder to start from.
-
-    Returns:
-        The path of `lakejoin.yml` in this folder or in the nearest parent folder that has one.
-
-    Raises:
-        PipelineFileError: If no such file exists.
-    """
+    """Find `lakejoin.yml` in a folder or its nearest parent that has one; raise `PipelineFileError` if none has."""
     folder = start.absolute()
     for candidate in (folder, *folder.parents):
         if (candidate / FILE_NAME).is_file():
@@ -67,15 +56,10 @@ def find(start: Path) -> Path:
 
 def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile:
     """
-    Read and check a pipeline file.
+    Read and check a pipeline file; a statement of several streams is split into joins of the supported kinds.
 
     Args:
-        path: The file.
         variables: The values of `${var.name}` in the file; an unused variable is an error.
-
-    Returns:
-        The content of the file. Every statement is a supported kind of join: a statement of several streams is split
-        into such joins.
 
     Raises:
         PipelineFileError: With all errors in the file, in the order of its lines.
@@ -131,7 +115,6 @@ def _cross_option_faults(content: Mapping[str, Any], document: Document) -> Iter
 
 
 def _unknown_options(options: Collection[str], part: type[BaseModel]) -> list[str]:
-    """List the unknown options among the options of a part of the file."""
     return [name for name in options if name not in _names(part)]
 
 
@@ -144,7 +127,6 @@ def _kind(source: Mapping[str, Any]) -> str | None:
 def _conditions(
     content: Mapping[str, Any], document: Document, unresolved: Collection[tuple[str, ...]]
 ) -> Iterator[Fault]:
-    """Check every condition of a source that is a string without unresolved variables."""
     for name, source in mapping(content.get("sources")).items():
         for option in CONDITIONS:
             sql, where = mapping(source).get(option), ("sources", name, option)
@@ -155,7 +137,6 @@ def _conditions(
 def _expectations(
     content: Mapping[str, Any], document: Document, unresolved: Collection[tuple[str, ...]]
 ) -> Iterator[Fault]:
-    """Check the names and arguments of the expectations of every join, except values with unresolved variables."""
     for name, join in mapping(content.get("joins")).items():
         for misfit in expectation_misfits(mapping(join).get("expectations")):
             where = ("joins", name, "expectations", *misfit.path)
@@ -189,7 +170,6 @@ def _where(detail: ErrorDetails) -> tuple[str, ...]:
 
 
 def _fault(detail: ErrorDetails, document: Document) -> Fault:
-    """Convert an error of pydantic to a fault of the file."""
     where = _where(detail)
     problem, hint = _problem_and_hint(detail, where)
     return Fault(dotted(where), problem, hint, document.line(where))
@@ -212,5 +192,4 @@ def _problem_and_hint(detail: ErrorDetails, where: Sequence[str]) -> tuple[str, 
 
 
 def _names(part: type[BaseModel]) -> list[str]:
-    """List the options of a part of the file."""
     return [field.alias or name for name, field in part.model_fields.items()]

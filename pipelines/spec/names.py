@@ -14,15 +14,10 @@ DELETED, ORDER = "_deleted", "_order"
 
 def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str:
     """
-    Find the known name that is most similar to a misspelled name.
+    Return the hint "did you mean `x`?" for a misspelled name; empty if no known name is similar enough.
 
     Args:
-        name: The misspelled name.
-        known: The valid names.
         at_least: The required similarity, from 0 to 1.
-
-    Returns:
-        A hint, "did you mean `x`?"; empty if no name is similar enough.
     """
     spelled = {candidate.lower(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=at_least)

@@ -4,21 +4,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.plan.sharing import (
-    REWRITES,
-    Applied,
-    Read,
-    Reader,
-    Store,
-    Topology,
-    is_read_once,
-    is_single_store,
-    optimized,
-    shared_reads,
-    topology,
-)
-from pipelines.spec import PipelineFile
-from pipelines.spec.file.rules import RULES
+from pipelines.plan.sharing import Reads, explained_reads, is_read_once, is_single_store, shared_reads
+from pipelines.spec import PipelineFile, statement_of
+from pipelines.spec.file.options import RULES
 
 BETWEEN = "ON a.tailnum = b.tailnum AND b.t BETWEEN a.t AND a.t + INTERVAL 3 HOURS"
 STREAM = {"kind": "stream", "key": "id", "watermarks": {"t": "5 minutes"}}
@@ -61,44 +49,47 @@ def file(optimizations: object = "all", **options: dict[str, object]) -> Pipelin
     )
 
 
-def after(*names: str, optimizations: object = "all", **options: dict[str, object]) -> Topology:
-    given = file(optimizations, **options)
-    return optimized(topology(given, names), given)[0]
+def explained(*names: str, optimizations: object = "all", **options: dict[str, object]) -> Reads:
+    """Describe the reads and stores of the first of several joins that run together."""
+    return explained_reads(file(optimizations, **options), names, names[0])
 
 
-def applied(*names: str, optimizations: object = "all", **options: dict[str, object]) -> tuple[Applied, ...]:
-    given = file(optimizations, **options)
-    return optimized(topology(given, names), given)[1]
+def aliases_read(lines: tuple[str, ...]) -> list[str]:
+    """List the inputs that lines of reads name."""
+    reads = [line.split(" -> ")[0].split(" (for ")[0] for line in lines[:-1]]
+    return sorted(alias for read in reads for alias in read.rpartition(" as ")[2].split(", "))
 
 
-def read(source: str, *readers: str) -> Read:
-    return Read(source, "changes", tuple(Reader(*reader.split(".")) for reader in readers))
+def aliases_stored(lines: tuple[str, ...]) -> list[str]:
+    """List the inputs whose rows wait in a store."""
+    stores = [line.partition(" -> ")[2] for line in lines[:-1] if " -> " in line]
+    return sorted(alias for each in stores for alias in each.replace("store ", "").split(", "))
 
 
 def test_without_rules_each_input_reads_and_waits_for_itself() -> None:
     """Two reads and two stores, though it is one stream."""
-    assert after("consecutive", optimizations="none") == topology(file(), ["consecutive"])
-    plain = topology(file(), ["consecutive"])
-    assert plain.reads == (read("departures", "consecutive.a"), read("departures", "consecutive.b"))
-    assert plain.stores == (Store("consecutive", ("a",)), Store("consecutive", ("b",)))
+    found = explained("consecutive", optimizations="none")
+    assert found.plain == found.optimized == explained("consecutive").plain
+    assert found.plain[:-1] == ("read departures as a -> store a", "read departures as b -> store b")
+    assert found.rules == ()
 
 
 @pytest.mark.parametrize("name", ["consecutive", "under_two_names"])
 def test_a_self_join_reads_once_and_has_one_store(name: str) -> None:
     """Under one name, and under two names for one table."""
-    found = after(name, optimizations=["single_store_self_join"])
-    assert found.reads == (read("departures", f"{name}.a", f"{name}.b"),)
-    assert found.stores == (Store(name, ("a", "b")),)
-    assert applied(name) == (
-        Applied("single_store_self_join", name, "a and b are the same table, which is read and buffered once"),
-    )
+    found = explained(name, optimizations=["single_store_self_join"])
+    assert found.optimized[:-1] == ("read departures as a, b -> store a, b",)
+    assert explained(name).rules == found.rules
+    assert found.rules == ("single_store_self_join: a and b are the same table, which is read and buffered once",)
     assert is_single_store(file(), name)
 
 
 @pytest.mark.parametrize("name", ["kept", "returns", "enriched", "bosses"])
 def test_other_joins_keep_their_stores(name: str) -> None:
     """Of another type, of two streams, of a stream with tables, of a table with itself."""
-    assert after(name).stores == topology(file(), [name]).stores
+    found = explained(name)
+    stores = {part for line in found.plain[:-1] for part in line.partition(" -> ")[2].split(", ") if part}
+    assert stores == {part for line in found.optimized[:-1] for part in line.partition(" -> ")[2].split(", ") if part}
     assert not is_single_store(file(), name)
 
 
@@ -136,18 +127,16 @@ def test_one_store_is_up_to_its_rule_alone(optimizations: object, single: bool) 
 
 def test_a_self_join_of_any_type_shares_a_read() -> None:
     """It has two stores still."""
-    assert after("kept").reads == (read("departures", "kept.a", "kept.b"),)
-    assert applied("kept") == (
-        Applied("share_change_reads", "kept", "the changes of departures are read once for a and b"),
-    )
+    assert explained("kept").optimized[:-1] == ("read departures as a, b -> store a, store b",)
+    assert explained("kept").rules == ("share_change_reads: the changes of departures are read once for a and b",)
     assert is_read_once(file(), "kept")
     assert not is_read_once(file("none"), "kept")
 
 
 def test_a_join_of_tables_reads_a_table_once_without_a_rule() -> None:
     """A table that refers to itself."""
-    assert len(topology(file(), ["bosses"]).reads) == 1
-    assert applied("bosses") == ()
+    assert explained("bosses").plain[:-1] == ("read staff as e, m",)
+    assert explained("bosses").rules == ()
 
 
 @pytest.mark.parametrize(
@@ -161,8 +150,25 @@ def test_a_join_of_tables_reads_a_table_once_without_a_rule() -> None:
 def test_joins_that_run_together_share_what_they_read_changes_of(names: tuple[str, ...], shared: set[str]) -> None:
     """One read for all of them, of the columns that any names; a table that is read whole is each join's own."""
     assert set(shared_reads(file(), names)) == shared
-    assert {read.source for read in after(*names).reads if len({one.join for one in read.readers}) > 1} == shared
+    for name in names:
+        lines = explained_reads(file(), names, name).optimized[:-1]
+        served = {source for source in shared if source in statement_of(file(), name).sources}
+        assert {
+            source for source in served if any(f" {source} " in line for line in lines if " too)" in line)
+        } == served
+        assert sum(" too)" in line for line in lines) == len(served)
     assert shared_reads(file("none"), names) == {}
+
+
+def test_what_an_earlier_join_reads_too_is_read_first() -> None:
+    """A table that a join reads whole is its own."""
+    lines = explained_reads(file(), ("enriched", "pilots"), "pilots").optimized[:-1]
+    assert lines == ("read planes as p (for enriched too)", "read staff as e")
+    given = file(pilots={"refresh": "full"})
+    assert shared_reads(given, ("enriched", "pilots")) == {}
+    assert explained_reads(given, ("enriched", "pilots"), "pilots").rules == ()
+    text = "the changes of planes are read once for enriched and pilots, if they read the same versions"
+    assert explained_reads(file(), ("enriched", "pilots"), "pilots").rules == (f"share_change_reads: {text}",)
 
 
 def test_what_is_read_for_several_joins_has_the_columns_of_all() -> None:
@@ -174,56 +180,45 @@ def test_what_is_read_for_several_joins_has_the_columns_of_all() -> None:
 
 def test_a_changelog_source_is_read_through_its_ktable() -> None:
     """That is brought up to date once, however many joins read it."""
-    assert topology(file(), ["ordered"]).reads[0] == Read("orders", "KTable", (Reader("ordered", "o"),))
+    assert explained("ordered").plain[0] == "read KTable orders as o"
 
 
 @pytest.mark.parametrize("optimizations", ["all", "none", *([rule] for rule in RULES)])
-def test_no_rule_changes_a_join_or_its_result(optimizations: object) -> None:
-    """Names of results and columns are the same, whichever rules are used."""
-    given = file(optimizations)
-    before = topology(given, [*JOINS])
-    found, _ = optimized(before, given)
-    assert (found.results, found.joins) == (before.results, before.joins)
-    results = {result.name: result.columns for result in found.results}
-    assert results["enriched"] == ("d.*", "seats", "name", "_epoch", "_position")
-    assert results["consecutive"] == ("id", "next", "_epoch", "_position", "_left_row", "_right_row")
+@pytest.mark.parametrize("name", JOINS)
+def test_no_rule_changes_a_join_or_loses_an_input(optimizations: object, name: str) -> None:
+    """Every input is still read, every stream still waits, and the join is the same."""
+    found = explained_reads(file(optimizations), [*JOINS], name)
+    assert found.plain == explained_reads(file("none"), [*JOINS], name).plain
+    assert found.optimized[-1] == found.plain[-1]
+    inputs = sorted(side.alias for side in statement_of(file(), name).sides)
+    assert aliases_read(found.plain) == aliases_read(found.optimized) == inputs
+    waiting = inputs if statement_of(file(), name).is_windowed else []
+    assert aliases_stored(found.plain) == aliases_stored(found.optimized) == waiting
 
 
-@pytest.mark.parametrize("optimizations", ["all", *([rule] for rule in RULES)])
-def test_every_input_is_still_read_and_every_stream_still_waits(optimizations: object) -> None:
-    """Nothing is lost on the way, and a rule that is used twice does nothing more."""
-    given = file(optimizations)
-    before = topology(given, [*JOINS])
-    found, _ = optimized(before, given)
-    inputs = [[reader for read in plan.reads for reader in read.readers] for plan in (before, found)]
-    waiting = [[(store.join, alias) for store in plan.stores for alias in store.aliases] for plan in (before, found)]
-    assert sorted(inputs[0]) == sorted(inputs[1])
-    assert waiting[0] == waiting[1]
-    assert optimized(found, given)[0] == found
-
-
-def test_every_rule_that_a_file_may_name_is_there() -> None:
-    """In the order in which they are applied."""
-    assert tuple(REWRITES) == RULES
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_that_a_file_may_name_is_used(rule: str) -> None:
+    """By a join that nothing else changes."""
+    lines = [explained_reads(file([rule]), [*JOINS], name).rules for name in JOINS]
+    assert {line.split(": ")[0] for each in lines for line in each} == {rule}
 
 
 def test_lines_name_what_is_read_and_where_it_waits() -> None:
     """One node a line."""
-    plain = topology(file(), [*JOINS])
-    assert plain.lines("consecutive") == (
+    assert explained("consecutive").plain == (
         "read departures as a -> store a",
         "read departures as b -> store b",
         "join consecutive (stream-stream, inner) -> consecutive",
     )
-    assert plain.lines("ordered") == (
+    assert explained("ordered").plain == (
         "read KTable orders as o",
         "read staff as s",
         "join ordered (foreign-key, left) -> ordered",
     )
-    assert plain.lines("bossy")[0] == "read result bosses as b"
-    assert plain.lines("flown")[1] == "read whole table airlines as k"
+    assert explained("bossy").plain[0] == "read result bosses as b"
+    assert explained("flown").plain[1] == "read whole table airlines as k"
 
 
 def test_lines_name_each_store_that_a_read_fills() -> None:
-    assert after("consecutive").lines("consecutive")[0] == "read departures as a, b -> store a, b"
-    assert after("kept").lines("kept")[0] == "read departures as a, b -> store a, store b"
+    assert explained("consecutive").optimized[0] == "read departures as a, b -> store a, b"
+    assert explained("kept").optimized[0] == "read departures as a, b -> store a, store b"

@@ -6,7 +6,7 @@ import pytest
 
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.spec import Join, PipelineFile, Source, Storage, find, load
-from pipelines.spec.file.rules import RULES
+from pipelines.spec.file.options import RULES
 
 GOOD = """
 pipeline: flights

@@ -1,5 +1,6 @@
-"""The models of the pipeline file."""
+"""The models of the pipeline file, and its JSON schema."""
 
+import json
 import zoneinfo
 from collections.abc import Mapping
 from typing import Annotated
@@ -22,8 +23,10 @@ from pydantic.config import JsonDict
 
 from pipelines.spec.file.option_rules import clashes, source_misfits, storage_misfit
 from pipelines.spec.file.options import (
+    ALL,
     KEY_SCHEMA,
     MISFIT,
+    NONE,
     Choice,
     Expectations,
     Lateness,
@@ -32,13 +35,13 @@ from pipelines.spec.file.options import (
     OnRecreatedSource,
     Optimizations,
     Refresh,
+    Rule,
     Semantics,
     SourceKind,
     Text,
     hinted,
     key_columns,
 )
-from pipelines.spec.file.rules import ALL, NONE, Rule
 from pipelines.spec.names import nearest
 
 
@@ -49,7 +52,6 @@ class Part(BaseModel):
 
 
 def _form(*names: str) -> JsonDict:
-    """Return the schema of storage with exactly these options."""
     kinds: JsonDict = {name: {"type": "string" if name in names else "null"} for name in ("path", "schema", "stage")}
     return {"required": [*names], "properties": kinds}
 
@@ -212,8 +214,7 @@ class PipelineFile(Part):
         Return a file in which the parts of joins replace the joins.
 
         Args:
-            parts: For each join that is split, its parts by name: each after the parts that it reads, the join itself
-                last.
+            parts: For each join that is split, its parts by name, each after those that it reads, the join itself last.
         """
         if not parts:
             return self
@@ -237,3 +238,17 @@ class PipelineFile(Part):
         if self.optimizations in (ALL, NONE):
             return self.optimizations == ALL
         return rule in self.optimizations
+
+
+def schema() -> str:
+    """
+    Return the JSON schema of the pipeline file: its options and their types, with a final line break.
+
+    Only `lakejoin check` also checks statements, name clashes and features that are not yet supported.
+    """
+    content = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **PipelineFile.model_json_schema(by_alias=True),
+        "title": "lakejoin pipeline file",
+    }
+    return json.dumps(content, indent=2) + "\n"

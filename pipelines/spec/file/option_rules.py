@@ -31,15 +31,7 @@ class Clash(NamedTuple):
 
 
 def storage_misfit(options: Mapping[str, Any]) -> Misfit | None:
-    """
-    Check that storage has one of its two forms.
-
-    Args:
-        options: The options of the storage, named as in the file.
-
-    Returns:
-        The problem, or None.
-    """
+    """Check that storage, with options named as in the file, has one of its two forms; return the problem, or None."""
     given = {name for name in ("path", "schema", "stage") if options.get(name) is not None}
     if given in ({"path"}, {"schema", "stage"}):
         return None
@@ -54,11 +46,7 @@ def source_misfits(options: Mapping[str, Any], kind: str | None) -> Iterator[Mis
     Find the options of a source that exclude each other.
 
     Args:
-        options: The options of the source.
         kind: The kind of the source; None if it is unknown.
-
-    Yields:
-        Each problem.
     """
     if options.get("table") is not None and options.get("path") is not None:
         yield Misfit("a source has `table` or `path`, not both")
@@ -76,16 +64,7 @@ def source_misfits(options: Mapping[str, Any], kind: str | None) -> Iterator[Mis
 
 
 def clashes(sources: Collection[str], joins: Collection[str]) -> Iterator[Clash]:
-    """
-    Find names that differ only in case, which Spark cannot distinguish, and joins with the name of a source.
-
-    Args:
-        sources: The names of all sources.
-        joins: The names of all joins, which share a namespace with the sources.
-
-    Yields:
-        Each name that an earlier name already takes.
-    """
+    """Find names that differ only in case, which Spark cannot distinguish, and joins with the name of a source."""
     taken: dict[str, str] = {}
     for part, name in (*(("sources", name) for name in sources), *(("joins", name) for name in joins)):
         first = taken.setdefault(name.lower(), name)

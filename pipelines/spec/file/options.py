@@ -1,13 +1,12 @@
 """The types of options of the pipeline file, with their validators and messages."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, WithJsonSchema
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from lakehouse.errors.errors import printable
-from pipelines.spec.file.rules import ALL, NONE, RULES, Rule
 from pipelines.spec.file.variables import PATTERN
 from pipelines.spec.names import checked_name, nearest
 from pipelines.spec.sql.lengths import lateness
@@ -15,6 +14,15 @@ from pipelines.spec.sql.lengths import lateness
 MISFIT = "misfit"
 """The type of the pydantic error for options that are valid alone but not together."""
 
+Rule = Literal["single_store_self_join", "share_change_reads"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+"""
+The rules of the optimizer, which `pipelines.plan.sharing` describes. They never change a result, so they are not part
+of a join's definition.
+"""
+
+ALL, NONE = "all", "none"
+"""The values that replace a list of rules."""
 
 SourceKind = Literal["table", "global_table", "stream", "changelog"]
 Semantics = Literal["strict", "kafka", "kafka-0.10.2", "kafka-0.10.0"]
@@ -33,17 +41,7 @@ Choice = Field(json_schema_extra=_or_variable)
 
 
 def hinted(problem: str, hint: str, kind: str = "hinted") -> PydanticCustomError:
-    """
-    Create a validation error with a hint.
-
-    Args:
-        problem: What is wrong.
-        hint: How to correct it.
-        kind: The type of the error.
-
-    Returns:
-        The error to raise.
-    """
+    """Create a validation error with a hint."""
     return PydanticCustomError(kind, "{problem}", {"problem": problem, "hint": hint})
 
 
@@ -57,13 +55,7 @@ KEY_SCHEMA = {
 
 def key_columns(value: object) -> object:
     """
-    Convert one column name, or a list of names, to the tuple that the model holds.
-
-    Args:
-        value: The value in the file.
-
-    Returns:
-        A tuple of names.
+    Convert one column name, or a list of names, to a tuple of names.
 
     Raises:
         ValueError: If the key has no columns, an empty name, or a column twice.
@@ -85,13 +77,7 @@ Text = Annotated[StrictStr, Field(min_length=1)]
 
 def lateness_text(written: object) -> object:
     """
-    Check the allowed lateness of a watermarked column.
-
-    Args:
-        written: The value in the file.
-
-    Returns:
-        The value as a string, if it is an integer; else the value.
+    Check the allowed lateness of a watermarked column, and convert an integer to a string.
 
     Raises:
         PydanticCustomError: If a string is not a length of time.
@@ -115,17 +101,11 @@ KNOWN_RULES = f"the rules are {', '.join(RULES)}"
 
 def rule_names(value: object) -> object:
     """
-    Read the rules that the optimizer may use: `all`, `none` or a list of names.
-
-    Args:
-        value: The value in the file.
-
-    Returns:
-        The names of the rules for a list; else the value.
+    Check the rules that the optimizer may use: `all`, `none` or a list of names.
 
     Raises:
-        PydanticCustomError: If the value is none of these, or the list is empty, names an unknown rule, or names a
-            rule twice.
+        PydanticCustomError: If the value is none of these, or the list is empty, names an unknown rule, or names a rule
+            twice.
     """
     if value in (ALL, NONE):
         return value

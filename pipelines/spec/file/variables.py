@@ -27,7 +27,6 @@ class Substitution:
     Substitutes variables, and collects the variables that cannot be substituted.
 
     Args:
-        variables: The values from the command line, by name.
         line_of: Returns the line of the file for the keys that lead to a value.
     """
 
@@ -40,14 +39,10 @@ class Substitution:
 
     def apply(self, content: dict[str, Any]) -> dict[str, Any]:
         """
-        Replace the variables of a document by their values.
+        Return a copy of a document in which every variable is replaced.
 
-        Args:
-            content: The content of the file.
-
-        Returns:
-            A copy with every variable replaced. `faults` then holds the variables that could not be replaced, and
-            `open` the paths of the faulty values and names.
+        Afterwards `faults` holds the variables that could not be replaced, and `open` the paths of the faulty values
+        and names.
         """
         filled = self._filled(content, ())
         self.faults += self._unused()

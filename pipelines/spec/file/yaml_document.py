@@ -43,7 +43,6 @@ class Document:
 
     Args:
         content: The content; every key is a string, as it is written in the file.
-        root: The YAML node of the content.
         faults: The errors in its keys that did not prevent reading it.
     """
 
@@ -53,29 +52,17 @@ class Document:
         self._root = root
 
     def line(self, path: Sequence[str]) -> int | None:
-        """
-        Find the line of a value.
-
-        Args:
-            path: The keys that lead to the value. If it does not exist, the nearest existing parent is used.
-
-        Returns:
-            The line of its key, from 1; None if the first key does not exist.
-        """
+        """Return the line of a key, from 1; if it does not exist, that of its nearest parent, and None without any."""
         line, _ = self._find(path)
         return line
 
     def line_of_row(self, path: Sequence[str], row: int | None) -> int | None:
         """
-        Find the line of a row of a multi-line string.
+        Return the line in the file, from 1, of a row of a multi-line string; None if the first key does not exist.
 
         Args:
-            path: The keys that lead to the string.
-            row: The row, from 0; None for the whole string.
-
-        Returns:
-            The line in the file, from 1: for the whole string, the line of its key; if YAML folds the lines of the
-            string, the line on which it begins. None if the first key does not exist.
+            row: The row, from 0; None for the whole string, whose line is that of its key. If YAML folds the lines of
+                the string, each row has the line on which the string begins.
         """
         line, node = self._find(path)
         if row is None or node is None:
@@ -110,13 +97,7 @@ def dotted(path: Sequence[str]) -> str:
 
 def read_document(path: Path) -> Document:
     """
-    Read a file that holds one mapping.
-
-    Args:
-        path: The file, UTF-8.
-
-    Returns:
-        The document.
+    Read a UTF-8 file that holds one mapping.
 
     Raises:
         PipelineFileError: If the file cannot be read, is not YAML, or does not hold a mapping.

@@ -23,16 +23,12 @@ def bind(
     statement: Statement, columns: Mapping[str, Sequence[str]], result_columns: Collection[str] | None = None
 ) -> ResolvedQuery:
     """
-    Resolve all names of a statement.
+    Resolve all names of a statement to the definition of its join.
 
     Args:
-        statement: The statement, from `parse`.
         columns: For each source and join that the statement names, its columns in the order of the table.
-        result_columns: The columns of the existing result of this statement; None without a result. A star then
-            selects only those of these columns that no other item produces, without columns added to a source later.
-
-    Returns:
-        The definition of the join.
+        result_columns: The columns of the existing result of this statement; None without a result. A star then selects
+            only those of these columns that no other item produces, without columns added to a source later.
 
     Raises:
         PipelineFileError: With every unknown or ambiguous column, and every invalid name of a result column.
@@ -98,7 +94,6 @@ def _carried(
 
 
 def _pairing(statement: Statement, scope: Scope, steps: Sequence[Step]) -> Pairing | None:
-    """Resolve the pairing of two inputs, if the statement has one."""
     found = statement.keys.pairing
     if found is None:
         return None

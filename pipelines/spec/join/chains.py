@@ -1,4 +1,4 @@
-"""The graph of the joins of a file: the joins that each join reads, their order and cycles, and their statements."""
+"""The graph of the joins of a file: which joins each one reads, their order and cycles, statements and selection."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,14 +6,22 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from lakehouse.errors.errors import PipelineFileError
+from lakehouse.errors.errors import LakejoinError, PipelineFileError
 from pipelines.spec.file.model import PipelineFile
 from pipelines.spec.join.produced import produced
+from pipelines.spec.names import nearest
 from pipelines.spec.sql.objection import Objection, faults_of
 from pipelines.spec.sql.syntax import read
 from pipelines.spec.statement.inputs import Produced, called, defined, tables_of
 from pipelines.spec.statement.sql import parse, sql_path
 from pipelines.spec.statement.statement import Statement
+
+
+class UnknownJoin(LakejoinError):
+    """A command names a join that the pipeline file does not have, or no join."""
+
+    exit_code = 2
+    code = "UNKNOWN_JOIN"
 
 
 @dataclass(frozen=True)
@@ -54,14 +62,7 @@ class Chains:
 
 def chains(sources: Collection[str], statements: Mapping[str, str]) -> Chains:
     """
-    Build the graph of joins.
-
-    Args:
-        sources: The names of the file's sources.
-        statements: The statement of each join; errors in statements are reported elsewhere.
-
-    Returns:
-        The graph. Its order ignores one edge of each cycle.
+    Build the graph of joins, whose order ignores one edge of each cycle; errors in statements are reported elsewhere.
     """
     reads = {name: _read_by(sql, sources, statements) for name, sql in statements.items()}
     pending = {name: list(others) for name, others in reads.items()}
@@ -83,9 +84,6 @@ class _Statements:
     """
     The statements of a file, each parsed on first use and cached.
 
-    Args:
-        file: The pipeline file.
-
     Raises:
         PipelineFileError: If joins read each other in a cycle.
     """
@@ -104,13 +102,6 @@ class _Statements:
             raise PipelineFileError(file.pipeline, faults)
 
     def of(self, name: str) -> Statement:
-        """
-        Return the statement of a join.
-
-        Raises:
-            PipelineFileError: With all errors in the statement, or in the first faulty statement that it depends on.
-            KeyError: If the file has no such join.
-        """
         if name not in self._statements:
             behind = self.chains.behind(name)
             for other in (*(join for join in self.chains.order if join in behind), name):
@@ -132,37 +123,17 @@ def _statements(file: PipelineFile) -> _Statements:
 
 
 def chains_of(file: PipelineFile) -> Chains:
-    """
-    Return the graph of the joins of a file.
-
-    Raises:
-        PipelineFileError: If joins read each other in a cycle.
-    """
+    """Return the graph of the joins of a file; raise `PipelineFileError` if joins read each other in a cycle."""
     return _statements(file).chains
 
 
 def reads(file: PipelineFile, name: str) -> tuple[str, ...]:
-    """
-    Return the names of the joins that a join reads.
-
-    Args:
-        file: The pipeline file.
-        name: The join.
-
-    Returns:
-        Their names, in the order of FROM.
-    """
+    """Return the names of the joins that a join reads, in the order of FROM."""
     return tuple(chains_of(file).reads[name])
 
 
 def reading_alike(file: PipelineFile, name: str) -> tuple[str, ...]:
-    """
-    Return a join and all joins that share an input with it, in the order in which they run.
-
-    Args:
-        file: The pipeline file.
-        name: The join.
-    """
+    """Return a join and all joins that share an input with it, in the order in which they run."""
     read = {table.lower() for table in _named(file.joins[name].sql)}
     found = (
         other for other in chains_of(file).order if read & {table.lower() for table in _named(file.joins[other].sql)}
@@ -176,10 +147,6 @@ def keeps_changelog(file: PipelineFile, name: str) -> bool:
 
     It does if the file asks for one, or if another join reads it, directly or through other joins, and either keeps a
     changelog by option or is a join with a stream. Joins with a stream keep none.
-
-    Args:
-        file: The pipeline file.
-        name: The join.
     """
     found = chains_of(file)
     if is_stream(file, name):
@@ -189,13 +156,7 @@ def keeps_changelog(file: PipelineFile, name: str) -> bool:
 
 
 def is_stream(file: PipelineFile, name: str) -> bool:
-    """
-    Return whether a source is a stream, or a join produces one, because the first input of its FROM is a stream.
-
-    Args:
-        file: The pipeline file.
-        name: The source or the join.
-    """
+    """Return whether a source is a stream, or a join produces one, because the first input of its FROM is a stream."""
     seen = set()
     while name in file.joins and name not in seen:
         seen.add(name)
@@ -208,18 +169,39 @@ def statement_of(file: PipelineFile, name: str) -> Statement:
     """
     Return the parsed statement of a join. The statements of the joins that it reads are parsed first.
 
-    Args:
-        file: The pipeline file.
-        name: The join.
-
-    Returns:
-        The statement of a supported kind of join.
-
     Raises:
         PipelineFileError: With all errors in the first faulty one of these statements.
         KeyError: If the file has no such join.
     """
     return _statements(file).of(name)
+
+
+def selected(file: PipelineFile, select: Collection[str] | None) -> list[str]:
+    """
+    Return the names of the joins to work on, each after the joins that it reads, else in the order of the file.
+
+    Args:
+        select: Names of joins; None for all joins of the file. Each name includes the parts of the join. `+name` also
+            includes the joins that it reads, directly or through other joins.
+
+    Raises:
+        UnknownJoin: If the selection is empty or names a join that the file does not have.
+    """
+    chains = chains_of(file)
+    if select is None:
+        return list(chains.order)
+    named = [name.removeprefix("+") for name in select]
+    unknown = [name for name in named if name not in file.joins]
+    if unknown or not named:
+        raise UnknownJoin(
+            file.pipeline,
+            f"no join is called {', '.join(unknown)}" if unknown else "the selection is empty",
+            expected=f"one of {', '.join(file.joins)}",
+            hint=" ".join(filter(None, (nearest(name, file.joins) for name in unknown))),
+        )
+    named += [part for name in named for part in file.parts(name)]
+    wanted = {*named, *(other for name in select if name.startswith("+") for other in chains.behind(name[1:]))}
+    return [name for name in chains.order if name in wanted]
 
 
 def _read_by(sql: str, sources: Collection[str], joins: Collection[str]) -> tuple[str, ...]:
@@ -229,7 +211,6 @@ def _read_by(sql: str, sources: Collection[str], joins: Collection[str]) -> tupl
 
 
 def _named(sql: str) -> tuple[str, ...]:
-    """Return the unqualified names in FROM and JOIN."""
     return tuple(table.name for table in _tables(sql))
 
 

@@ -16,8 +16,6 @@ class Changelog:
     How to read the rows of a changelog source, with the real names of its columns.
 
     Args:
-        source: Its name in the file.
-        key: The key columns.
         order: The column that orders the rows of a key.
         tombstone: A Spark SQL condition that is true for rows that delete their key.
         columns: The columns of its KTable without `_deleted` and `_order`: the key, then the others in the order of the
@@ -34,16 +32,7 @@ class Changelog:
 
 
 def changelogs(file: PipelineFile, names: Collection[str]) -> list[str]:
-    """
-    Return the changelog sources that joins read.
-
-    Args:
-        file: The pipeline file.
-        names: Names of joins.
-
-    Returns:
-        Each source once, in the order of the file.
-    """
+    """Return the changelog sources that joins read, each once, in the order of the file."""
     read = {source for name in names for source in changelogs_of(file, name)}
     return [source for source in file.sources if source in read]
 
@@ -61,8 +50,6 @@ def bind_changelog(name: str, source: Source, columns: Sequence[str]) -> Changel
     Resolve the column names in the options of a changelog source.
 
     Args:
-        name: The name of the source in the file.
-        source: The source.
         columns: The columns of its table, in their order.
 
     Raises:

@@ -17,13 +17,7 @@ OPTIONS = ("tombstone", "null_value")
 
 
 class Condition(NamedTuple):
-    """
-    A condition over the real columns of a source.
-
-    Args:
-        sql: Spark SQL.
-        columns: The columns that it uses.
-    """
+    """A condition over the real columns of a source, as Spark SQL, and the columns that it uses."""
 
     sql: str
     columns: tuple[str, ...]
@@ -45,9 +39,6 @@ def condition_faults(
     Find the errors in a condition that show without the columns of the source.
 
     Args:
-        source: The name of the source.
-        option: The option that holds the condition.
-        sql: The condition.
         line_of: Returns the line in the file of a row of the condition, from 0, or of the whole condition for None.
     """
     _, objections = read_expression(sql)
@@ -66,16 +57,11 @@ def bind_condition(
     source: str, option: str, sql: str | None, columns: Sequence[str]
 ) -> tuple[Condition, Iterable[Fault]]:
     """
-    Resolve the column names in a condition.
+    Resolve the column names in a condition, and return it with the errors in it.
 
     Args:
         source: The name of the source, which may qualify columns.
-        option: The option that holds the condition.
         sql: The condition; None if the file does not set the option, which means never true.
-        columns: The columns of the source.
-
-    Returns:
-        The condition, and the errors in it.
     """
     if sql is None:
         return NEVER, ()
@@ -98,13 +84,7 @@ def bind_condition(
 
 
 def of_struct(condition: Condition, struct: str) -> str:
-    """
-    Rewrite a resolved condition over columns to the same condition over the fields of a struct.
-
-    Args:
-        condition: The condition.
-        struct: The struct column; its fields have the names of the condition's columns.
-    """
+    """Rewrite a resolved condition over columns to the same condition over the fields of a struct column."""
     expression, _ = read_expression(condition.sql)
     assert expression is not None
 

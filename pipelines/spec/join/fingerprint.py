@@ -21,19 +21,14 @@ NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_SETTINGS) -> str:
     """
-    Compute the hash of everything that defines the result of a join.
+    Compute the hash, of 16 hexadecimal digits, of everything that defines the result of a join.
 
     The hash ignores layout, comments, the case of keywords, and how the join is refreshed or gated. It includes the
     addresses of the sources and the time zone. For a join that the join reads, it includes the name, the key and
     whether parts of it may be null, not the definition, which has its own fingerprint.
 
     Args:
-        file: The pipeline file.
-        name: The join.
         settings: Spark settings that lakejoin fixes but for which the runtime keeps other values.
-
-    Returns:
-        16 hexadecimal digits.
 
     Raises:
         PipelineFileError: If the statement is not a valid join.
@@ -62,17 +57,7 @@ def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_
 
 
 def changelog_fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_SETTINGS) -> str:
-    """
-    Compute the hash of everything that defines the KTable of a changelog source.
-
-    Args:
-        file: The pipeline file.
-        name: The source.
-        settings: As for `fingerprint`.
-
-    Returns:
-        16 hexadecimal digits.
-    """
+    """Compute the hash of everything that defines the KTable of a changelog source, like `fingerprint`."""
     source = file.sources[name]
     return _hashed(
         {

@@ -1,4 +1,4 @@
-"""The properties of a join's result for the joins that read it, derived without a schema."""
+"""The order of a join's rows, and the properties of its result for the joins that read it, without a schema."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -6,7 +6,6 @@ from typing import NamedTuple
 from sqlglot import exp
 
 from pipelines.spec.file.model import Source
-from pipelines.spec.join.order import is_ordered_by_column
 from pipelines.spec.statement.added_columns import added_columns
 from pipelines.spec.statement.definition import Time
 from pipelines.spec.statement.inputs import Produced
@@ -22,12 +21,27 @@ class Carried(NamedTuple):
     time: Time
 
 
+def timed_inputs(statement: Statement, sources: Mapping[str, Source | None]) -> dict[str, Source | None]:
+    """Return the inputs whose rows have a time: all except global tables; None stands for another join."""
+    inputs = (side for side in statement.sides if side.kind != "global_table")
+    return {side.source: sources.get(side.source) for side in inputs}
+
+
+def is_ordered_by_column(statement: Statement, sources: Mapping[str, Source | None]) -> bool:
+    """
+    Return whether `order_by`, instead of commit times, orders the rows of a join with a stream.
+
+    It does if every input except global tables sets the option.
+    """
+    inputs = timed_inputs(statement, sources).values()
+    return all(source is not None and source.order_by is not None for source in inputs)
+
+
 def produced(statement: Statement, sources: Mapping[str, Source | None]) -> Produced:
     """
     Return the properties of a join's result for the joins that read it.
 
     Args:
-        statement: The statement of the join.
         sources: The sources of the file, by name; None for an invalid source.
     """
     if not statement.reads_stream:
@@ -50,7 +64,6 @@ def carried(statement: Statement) -> tuple[Carried, ...]:
 
 
 def _times_of(item: exp.Expr, statement: Statement) -> Iterator[Carried]:
-    """Yield the watermarked columns that an item of the SELECT list selects."""
     using = {name.lower() for name in statement.using}
     if not is_star(item):
         column = item.this if isinstance(item, exp.Alias) else item

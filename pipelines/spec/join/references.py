@@ -15,15 +15,10 @@ from pipelines.spec.statement.statement import Statement, absent_after
 
 def references(statement: Statement, scope: Scope) -> Iterator[Link]:
     """
-    Resolve the references, and find those that cannot be followed.
+    Resolve the references, each after those that reach the inputs that it needs, and add objections to the scope.
 
-    Args:
-        statement: The statement.
-        scope: Its names; objections are added to it.
-
-    Yields:
-        Each reference after those that reach the inputs that it needs: its own, or, if parts of the key come from
-        several inputs, all inputs before the referenced one.
+    A reference needs its own input, or, if parts of the key come from several inputs, all inputs before the referenced
+    one.
     """
     reached = set(statement.keys.members)
     pending = list(_resolved(statement, scope))

@@ -32,13 +32,7 @@ Node = TypeVar("Node", bound=exp.Expr)
 
 
 class Piece(NamedTuple):
-    """
-    A part of a statement.
-
-    Args:
-        name: The name of the join that the part becomes.
-        select: Its statement; its names keep their positions in the whole statement.
-    """
+    """The join that a part of a statement becomes, and its statement; names keep their positions in the whole."""
 
     name: str
     select: exp.Select
@@ -65,14 +59,7 @@ def is_chain(inputs: Inputs) -> bool:
 
 
 class Chain:
-    """
-    A statement to split into parts.
-
-    Args:
-        name: The join's name in the file.
-        select: The statement.
-        sides: Its inputs.
-    """
+    """A statement to split into parts."""
 
     def __init__(self, name: str, select: exp.Select, sides: Sequence[Side]) -> None:
         self._select, self._sides = select, tuple(sides)
@@ -127,7 +114,6 @@ class Chain:
 
     @cached_property
     def _uses(self) -> list[_Use]:
-        """The columns of the statement, in the order of its clauses."""
         end = len(self._lasts) - 1, self._lasts[-1]
         clauses = [("SELECT", item, *end) for item in self._select.expressions if not is_star(item)]
         for place, join in enumerate(self._joins, 1):
@@ -148,7 +134,6 @@ class Chain:
 
     @cached_property
     def _kept_as(self) -> dict[Column, str]:
-        """The name of each column in the results of parts."""
         names: dict[Column, str] = {}
         for (place, column), written in reversed(self._first_uses.items()):
             name = f"{self._sides[place].alias}__{written.parts[1].name}"

@@ -33,7 +33,6 @@ class Examined(NamedTuple):
     Args:
         names: The names of its parts, the join itself last; only the name of the join if it is not split.
         statements: The statement, or its parts; without those that have errors.
-        objections: The objections to it.
     """
 
     names: tuple[str, ...]
@@ -50,15 +49,11 @@ def check_statements(
     sources: Sources | None, joins: Mapping[str, Any], document: Document
 ) -> tuple[list[Fault], Parts]:
     """
-    Check all statements of a file. For invalid sources and joins, only the names are known.
+    Check all statements of a file, and return their faults and the parts of the joins that are split.
 
     Args:
         sources: The sources of the file, by name, None for an invalid source; None as a whole if they are unknown.
         joins: The joins as written in the file, by name.
-        document: The file.
-
-    Returns:
-        The faults, and the parts of the joins that are split.
     """
     texts = {name: mapping(join).get("sql") for name, join in joins.items()}
     statements = {name: sql for name, sql in texts.items() if isinstance(sql, str) and sql}
@@ -112,7 +107,6 @@ def _examined(name: str, sql: str, sources: Sources | None, made: Made) -> Exami
 
 
 def _unsupported(examined: Examined, semantics: str) -> Iterator[Objection]:
-    """Yield objections to features that the semantics of a join do not support."""
     if examined.is_split and semantics != "strict":
         problem = f"semantics `{semantics}`: a statement of several streams"
         yield Objection(problem, "write joins of two, each of which reads the one before, or use `semantics: strict`")
@@ -156,7 +150,6 @@ def _clashes(
 def _misfits(
     join: Join, examined: Examined, becomes: Mapping[str, Join], sources: Sources, document: Document
 ) -> list[Fault]:
-    """Return the faults of options of a join that its statement does not support."""
     found = [misfit for one in examined.statements for misfit in stream_misfits(one, becomes[one.name], sources)]
     if examined.is_split:
         objected = ("sql", "semantics")
@@ -182,7 +175,6 @@ def _part(join: Join, statement: Statement, name: str) -> Join:
 
 
 def _join(value: object) -> Join | None:
-    """Read a join; return None if it is invalid."""
     try:
         return Join.model_validate(value)
     except ValidationError:
@@ -190,5 +182,4 @@ def _join(value: object) -> Join | None:
 
 
 def _semantics(join: object) -> str:
-    """Return the semantics of a join."""
     return str(mapping(join).get("semantics", "strict"))

@@ -7,7 +7,7 @@ from lakehouse.errors.errors import Fault, PipelineFileError
 from pipelines.spec.file.model import Join, Source
 from pipelines.spec.file.option_rules import Misfit
 from pipelines.spec.join.condition import Condition, bind_condition
-from pipelines.spec.join.order import is_ordered_by_column, timed_inputs
+from pipelines.spec.join.produced import is_ordered_by_column, timed_inputs
 from pipelines.spec.names import nearest
 from pipelines.spec.statement.statement import Side, Statement
 
@@ -18,7 +18,6 @@ class Stream:
     How to read the rows of a stream, with the real names of its columns.
 
     Args:
-        source: Its name in the file.
         null_value: The condition for rows without a value, which are counted and ignored (KIP-77).
         order: The column that orders its rows; None if commits order them.
         event_time: Its first watermarked column, which orders the rows of an initial load without `order`; or None.
@@ -39,17 +38,7 @@ class Stream:
 
 
 def bind_stream(name: str, source: Source, columns: Sequence[str]) -> Stream:
-    """
-    Resolve the column names in the options of a stream.
-
-    Args:
-        name: The name of the stream in the file.
-        source: The source.
-        columns: The columns of its table, in their order.
-
-    Raises:
-        PipelineFileError: With every unknown column.
-    """
+    """Resolve the column names in the options of a stream; raise `PipelineFileError` with every unknown column."""
     path, real = f"sources.{name}", {column.lower(): column for column in columns}
     named = [(f"{path}.watermarks", column) for column in source.watermarks]
     named += [(f"{path}.order_by", source.order_by)] if source.order_by is not None else []
@@ -67,13 +56,7 @@ def bind_stream(name: str, source: Source, columns: Sequence[str]) -> Stream:
 
 
 def bind_result(side: Side, columns: Sequence[str]) -> Stream:
-    """
-    Return how to read the result of another join that is a stream: its rows always have a value and never change.
-
-    Args:
-        side: The input.
-        columns: The columns of its table.
-    """
+    """Return how to read the result of another join that is a stream: its rows always have a value and never change."""
     real = {column.lower(): column for column in columns}
     event_time = next((real[column.lower()] for column, _ in side.times if column.lower() in real), None)
     return Stream(side.source, Condition("FALSE", ()), None, event_time, ignore_changes=False)
@@ -90,16 +73,10 @@ def stream_misfits(
     statement: Statement, join: Join, sources: Mapping[str, Source | None]
 ) -> Iterator[tuple[str, Misfit]]:
     """
-    Find the options of a join that its statement does not support.
+    Find the options of a join that its statement does not support, each with its problem.
 
-    Args:
-        statement: The statement of the join.
-        join: The join.
-        sources: The sources of the file, by name.
-
-    Yields:
-        Each option with its problem. A join with a stream does not support `changelog`, `refresh: full`, and `order_by`
-        of some inputs only. A join without a stream does not support limits of epochs.
+    A join with a stream does not support `changelog`, `refresh: full`, and `order_by` of some inputs only. A join
+    without a stream does not support limits of epochs.
     """
     timed = timed_inputs(statement, sources)
     if join.max_buffered_rows is not None and not statement.is_windowed:

@@ -48,29 +48,15 @@ class Verbatim(Spark):
 
 
 def render(expression: exp.Expr) -> str:
-    """
-    Format an expression as Spark SQL, with every column in backticks.
-
-    Args:
-        expression: The expression.
-
-    Returns:
-        The text, without comments.
-    """
+    """Format an expression as Spark SQL without comments, with every column in backticks."""
     return expression.sql(Verbatim, identify=True, comments=False)
 
 
 def laid_out(statement: exp.Select) -> str:
     """
-    Format a statement over several lines.
+    Format a statement over several lines, without comments.
 
     Names stay as the user wrote them if the parser reads the text back as the same statement; else all are quoted.
-
-    Args:
-        statement: The statement.
-
-    Returns:
-        The text, without comments.
     """
     text = statement.sql(Verbatim, comments=False, normalize_functions=False, pretty=True)
     try:
@@ -81,14 +67,6 @@ def laid_out(statement: exp.Select) -> str:
 
 
 def as_written(expression: exp.Expr) -> str:
-    """
-    Format an expression for a message, with names as the user wrote them.
-
-    Args:
-        expression: The expression.
-
-    Returns:
-        The text, truncated to 80 characters.
-    """
+    """Format an expression for a message, with names as the user wrote them, truncated to 80 characters."""
     text = expression.sql(Verbatim, comments=False, normalize_functions=False)
     return text if len(text) <= 80 else text[:77] + "..."

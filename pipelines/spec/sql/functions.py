@@ -73,16 +73,7 @@ BARE = UNSTABLE & words("current_date current_time current_timestamp current_use
 
 
 def objection(name: str, arguments: int) -> Objection | None:
-    """
-    Check whether a statement may call a function.
-
-    Args:
-        name: The name of the function, as written.
-        arguments: The number of arguments of the call.
-
-    Returns:
-        The objection; None if the function is allowed.
-    """
+    """Return the objection to a call of a function with a number of arguments; None if it is allowed."""
     function = name.lower()
     if function == "unix_timestamp" and not arguments:
         return Objection("`unix_timestamp()` is the time of the query", "pass the column to convert")

@@ -28,13 +28,10 @@ class NoLength(Exception):
 
 def lateness(written: str) -> tuple[int, Unit]:
     """
-    Parse the allowed lateness of a watermarked column.
+    Parse the allowed lateness of a watermarked column to microseconds, or a number, and its unit; a 0 has no unit.
 
     Args:
         written: An interval without the keyword, such as `15 minutes`, or a whole number for an integer column.
-
-    Returns:
-        The length in microseconds, or the number, and its unit; a 0 has no unit.
 
     Raises:
         ValueError: If the text is neither, or negative.
@@ -64,13 +61,7 @@ def spelled_out(length: int) -> str:
 
 def microseconds(interval: exp.Interval) -> int | None:
     """
-    Compute the length of an interval.
-
-    Args:
-        interval: The interval, as the dialect parses it.
-
-    Returns:
-        The length in microseconds; None if Spark does not accept the interval.
+    Compute the length of an interval in microseconds; None if Spark does not accept the interval.
 
     Raises:
         NoLength: If the interval has months or years.

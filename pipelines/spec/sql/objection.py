@@ -27,16 +27,11 @@ def faults_of(
     objections: Iterable[Objection], path: str, sql: str, line_of: Callable[[int | None], int | None] = lambda _: None
 ) -> list[Fault]:
     """
-    Convert the objections to a statement to faults with their lines in the file.
+    Convert the objections to a statement to faults, each once, in the order of the statement.
 
     Args:
-        objections: The objections; duplicates are allowed.
         path: The dotted keys of the statement.
-        sql: The statement.
         line_of: Returns the line in the file of a row of the statement, from 0, or of the whole statement for None.
-
-    Returns:
-        The faults to report, each once, in the order of the statement.
     """
     found = {}
     for objection in objections:

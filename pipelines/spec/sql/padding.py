@@ -23,16 +23,7 @@ Columns = Mapping[tuple[str, ...], str]
 
 
 def padded_comparisons(sql: str, columns: Columns) -> Iterator[Objection]:
-    """
-    Find the comparisons of an expression in which Spark would pad a CHAR column.
-
-    Args:
-        sql: The expression, with the real names of columns.
-        columns: The CHAR columns that it may use.
-
-    Yields:
-        An objection for each comparison.
-    """
+    """Yield an objection for each comparison of an expression in which Spark would pad a CHAR column."""
     expression, _ = read_expression(sql)
     if expression is None:
         return

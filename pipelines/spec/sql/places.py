@@ -30,15 +30,9 @@ class Span(NamedTuple):
 
 def span_of(node: exp.Expr, sql: str) -> Span | None:
     """
-    Find the span of an expression or clause.
+    Return the span of an expression or clause from its first to its last word, extended to the closing brackets.
 
-    Args:
-        node: A part of the statement.
-        sql: The statement.
-
-    Returns:
-        The span from its first to its last word, extended to the closing brackets; None if the node has no position
-        in the text.
+    It is None if the node has no position in the text.
     """
     marks = [part.meta for part in node.walk() if "start" in part.meta]
     if not marks:
@@ -51,14 +45,10 @@ def span_of(node: exp.Expr, sql: str) -> Span | None:
 
 def span_of_word(word: str, sql: str) -> Span | None:
     """
-    Find the first occurrence of a keyword.
+    Find the first occurrence of a keyword outside of brackets, else the first inside; None if it does not occur.
 
     Args:
         word: One or more words, such as `GROUP BY`. Parts of longer words and columns behind a dot do not match.
-        sql: The statement.
-
-    Returns:
-        The first span outside of brackets, else the first span inside; None if the keyword does not occur.
     """
     whole = r"(?!\w)" if word[-1].isalnum() else ""
     written = re.compile(r"\s+".join(map(re.escape, word.split())) + whole, re.IGNORECASE)
@@ -76,15 +66,9 @@ def span_of_word(word: str, sql: str) -> Span | None:
 
 def excerpt(sql: str, span: Span) -> str:
     """
-    Format a part of a statement for a message.
+    Format a part of a statement for a message: its first line, truncated if it is long, and a line that underlines it.
 
-    Args:
-        sql: The statement.
-        span: The part; if it covers several lines, only the first is shown.
-
-    Returns:
-        The line of the part, truncated if it is long, and a line that underlines the part. Unprintable characters are
-        replaced by blanks.
+    Unprintable characters are replaced by blanks.
     """
     begin = sql.rfind("\n", 0, span.start) + 1
     written = sql[begin:].split("\n", 1)[0]

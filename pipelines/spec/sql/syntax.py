@@ -74,14 +74,10 @@ EXPECTED = {
 @lru_cache(maxsize=1024)
 def read(sql: str) -> tuple[exp.Select | None, tuple[Objection, ...]]:
     """
-    Parse a statement. Results are cached, so callers must not change the tree.
+    Parse a statement, and return all objections to its clauses and expressions.
 
-    Args:
-        sql: The text.
-
-    Returns:
-        The statement, or None if the text is not one SELECT with FROM; and all objections to its clauses and
-        expressions.
+    The statement is None if the text is not one SELECT with FROM. Results are cached, so callers must not change the
+    tree.
     """
     tokens, statements, found = _parsed(sql, partial(sqlglot.parse, read=Verbatim))
     if found is not None:
@@ -106,13 +102,9 @@ def read(sql: str) -> tuple[exp.Select | None, tuple[Objection, ...]]:
 
 def read_expression(sql: str) -> tuple[exp.Expr | None, list[Objection]]:
     """
-    Parse a single expression, such as `tombstone:` of a source.
+    Parse a single expression, such as `tombstone:` of a source, and return all objections to its parts.
 
-    Args:
-        sql: The text.
-
-    Returns:
-        The expression, or None if the text is not one expression; and all objections to its parts.
+    The expression is None if the text is not one expression.
     """
     tokens, expressions, found = _parsed(sql, partial(Verbatim().parse_into, exp.Condition))
     if found is not None:

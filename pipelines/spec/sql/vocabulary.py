@@ -56,13 +56,10 @@ CALLED: dict[type[exp.Expr], Objection] = {
 
 def refused(expression: exp.Expr) -> Iterator[Objection]:
     """
-    Find the constructs of an expression that a statement may not use.
+    Find the constructs of an expression that a statement may not use; parts of a refused construct are not checked.
 
     Args:
         expression: An item of the SELECT list without its alias, or the condition of ON or WHERE.
-
-    Yields:
-        An objection for each refused construct; the parts of a refused construct are not checked.
     """
     pending = [expression]
     while pending:

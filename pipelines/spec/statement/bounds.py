@@ -71,7 +71,6 @@ class _Sum:
     has_days: bool = False
 
     def plus(self, other: "_Sum", factor: int = 1) -> "_Sum":
-        """Add another sum, multiplied by a factor."""
         counts = {
             time: self.times.get(time, 0) + factor * other.times.get(time, 0) for time in {**self.times, **other.times}
         }
@@ -109,7 +108,7 @@ def find_bounds(
 
     Returns:
         The tightest bound for each pair of times, and the objections: none if and only if a bound exists in each
-        direction.
+            direction.
     """
     found: dict[tuple[Time, Time], Bound] = {}
     doubts: dict[str, exp.Expr] = {}
@@ -140,15 +139,10 @@ def find_bounds(
 
 def one_side(on: exp.Expr, input_of: InputOf) -> tuple[tuple[exp.Expr, ...], tuple[exp.Expr, ...]]:
     """
-    Find the conditions of ON on one input alone.
+    Find the conditions of ON on the left input alone and on the right input alone; both contain those without columns.
 
     Args:
-        on: The condition.
         input_of: Returns the input of a column, 0 or 1; None if it is unknown.
-
-    Returns:
-        The conjuncts over the left input alone and those over the right input alone; both contain the conjuncts without
-        columns.
     """
     over = [(conjunct, _inputs(conjunct, input_of)) for conjunct in conjuncts(on)]
     left, right = (tuple(conjunct for conjunct, inputs in over if inputs <= {place}) for place in (0, 1))
@@ -157,15 +151,10 @@ def one_side(on: exp.Expr, input_of: InputOf) -> tuple[tuple[exp.Expr, ...], tup
 
 def equalities(on: exp.Expr, input_of: InputOf) -> tuple[tuple[exp.Expr, exp.Expr], ...]:
     """
-    Find the equalities between the two inputs.
+    Find the equalities of ON: for each, its operand over the left input alone and that over the right input alone.
 
     Args:
-        on: The condition.
         input_of: Returns the input of a column, 0 or 1; None if it is unknown.
-
-    Returns:
-        For each equality, its operand over the left input alone and its operand over the right input alone; each
-        operand has a column.
     """
     ends = [(node.this.unnest(), node.expression.unnest()) for node in conjuncts(on) if isinstance(node, exp.EQ)]
     either_way = [pair for one, other in ends for pair in ((one, other), (other, one))]

@@ -22,15 +22,11 @@ NULL_OF_NULL = words(
 
 def condition(join: exp.Join, left: Side, right: Side) -> tuple[exp.Expr, tuple[str, ...]]:
     """
-    Return the condition of a join; for USING, the equivalent equalities.
+    Return the condition of a JOIN, for USING the equivalent equalities, and the columns of USING.
 
     Args:
-        join: The JOIN clause.
         left: The input in FROM.
         right: The input after JOIN.
-
-    Returns:
-        The condition, and the columns of USING.
     """
     using = {column.name: column for column in join.args.get("using") or ()}
     if not using:
@@ -41,14 +37,7 @@ def condition(join: exp.Join, left: Side, right: Side) -> tuple[exp.Expr, tuple[
 
 def place_of(node: exp.Expr, sides: Sequence[Side]) -> int | None:
     """
-    Find the input of a column without a schema: by its alias, or because only one key has the column.
-
-    Args:
-        node: The column.
-        sides: The inputs.
-
-    Returns:
-        The place of the input; None if it is unknown.
+    Find the input of a column without a schema, by its alias or because only one key has it; None if it is unknown.
     """
     if not isinstance(node, exp.Column):
         return None
@@ -62,15 +51,7 @@ def place_of(node: exp.Expr, sides: Sequence[Side]) -> int | None:
 
 def ambiguous(expression: exp.Expr, clause: str, sides: Sequence[Side]) -> Iterator[Objection]:
     """
-    Find columns without an alias that several keys have.
-
-    Args:
-        expression: The expression to search.
-        clause: The name of its clause in messages.
-        sides: The inputs.
-
-    Yields:
-        An objection for each such column.
+    Yield an objection for each column without an alias that several keys have; `clause` is its clause in messages.
     """
     for column in expression.find_all(exp.Column):
         owners = [side for side in sides if not column.table and in_key(column.name, side)]
@@ -81,15 +62,7 @@ def ambiguous(expression: exp.Expr, clause: str, sides: Sequence[Side]) -> Itera
 
 
 def conjuncts(on: exp.Expr) -> Iterator[exp.Expr]:
-    """
-    Split a condition at its ANDs.
-
-    Args:
-        on: The condition.
-
-    Yields:
-        Its parts, in the order of the text.
-    """
+    """Split a condition at its ANDs, in the order of the text."""
     pending = [on]
     while pending:
         node = pending.pop().unnest()
@@ -100,15 +73,7 @@ def conjuncts(on: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def coalesced(node: exp.Expr) -> list[exp.Expr]:
-    """
-    Return the columns of an expression that is a column or a coalesce of columns.
-
-    Args:
-        node: The expression.
-
-    Returns:
-        The columns; empty for any other expression.
-    """
+    """Return the columns of an expression that is a column or a coalesce of columns; empty for any other expression."""
     node = node.unnest()
     if isinstance(node, exp.Anonymous) and node.name.lower() in ("coalesce", "ifnull", "nvl"):
         parts = [coalesced(part) for part in node.expressions]
@@ -117,16 +82,7 @@ def coalesced(node: exp.Expr) -> list[exp.Expr]:
 
 
 def in_key(name: str, side: Side) -> str | None:
-    """
-    Find a column in a key, ignoring case.
-
-    Args:
-        name: The column.
-        side: The input.
-
-    Returns:
-        The name as the file writes it; None if the key does not have the column.
-    """
+    """Return a column of a key as the file writes it, ignoring case; None if the key does not have it."""
     return next((column for column in side.key if column.lower() == name.lower()), None)
 
 
@@ -138,15 +94,7 @@ def _column(written: exp.Expr, side: Side) -> exp.Column:
 
 
 def is_null_of_nulls(node: exp.Expr) -> bool:
-    """
-    Return whether an expression is certainly null if all its columns are null.
-
-    Args:
-        node: The expression.
-
-    Returns:
-        True if it is certain; False also if it is unknown.
-    """
+    """Return whether an expression is certainly null if all its columns are null; False also if it is unknown."""
     node = node.unnest()
     if isinstance(node, exp.Column):
         return True
@@ -160,7 +108,6 @@ def is_null_without(link: Link, parts: Sequence[int]) -> bool:
     Return whether a reference matches nothing, or has a null, where an input is absent: where all its columns are null.
 
     Args:
-        link: The reference.
         parts: The parts of the key that its expressions take from the input.
     """
     plain = (link.expressions[part] for part in parts if part not in link.null_safe)

@@ -36,13 +36,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """
-    One column of the result.
-
-    Args:
-        name: Its name in the result.
-        expression: Spark SQL over `alias`.`column`, every column in backticks.
-    """
+    """A column of the result: its name, and Spark SQL over `alias`.`column`, every column in backticks."""
 
     name: str
     expression: str
@@ -100,13 +94,7 @@ class Link:
 
 
 class Time(NamedTuple):
-    """
-    A watermarked column.
-
-    Args:
-        input: The place of its input.
-        column: Its name in the table.
-    """
+    """The place of an input, and a watermarked column of its table."""
 
     input: int
     column: str
@@ -117,7 +105,6 @@ class Watermark(NamedTuple):
     A watermarked column and its allowed lateness.
 
     Args:
-        time: The column.
         lateness: In microseconds; for an integer column, in its own unit.
         unit: The unit in which the file states the lateness.
         is_from_upstream: Whether the watermarks come from the ledger of the join that produces the column, instead of
@@ -189,7 +176,6 @@ class Pairing:
         right: The place of the right input.
         over: The place of the input whose columns give the rows of the left input their values: the left input itself,
             or one that it looks up before.
-        how: The type of the join.
         on: The whole condition of ON as Spark SQL.
         values: For the left and for the right input, what the equalities of ON compare, as Spark SQL.
         null_safe: For each equality whether it is `<=>`, for which null is a value.
@@ -247,7 +233,6 @@ class ResolvedQuery:
     streams has a window.
 
     Args:
-        name: The join's name in the file.
         inputs: The inputs in the order of FROM.
         steps: For each input except the first, how it is joined to the inputs before it.
         members: The places of the inputs that have the result's key.

@@ -81,7 +81,6 @@ def read_inputs(
     Resolve the names in FROM and JOIN.
 
     Args:
-        select: The statement.
         sources: The sources of the file, by name; None for an invalid source.
         joins: The properties of each join's result, by name; None if they are unknown.
 
@@ -126,10 +125,6 @@ def is_self_join(sides: Sequence[Side], sources: Mapping[str, Source | None]) ->
     Return whether a statement joins a stream with itself.
 
     The inputs are then one source under two aliases, or two sources that read the same table in the same way.
-
-    Args:
-        sides: The inputs.
-        sources: The sources of the file, by name.
     """
     if [side.kind for side in sides] != ["stream", "stream"]:
         return False

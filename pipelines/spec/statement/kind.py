@@ -30,12 +30,7 @@ def infer(
     inputs: Inputs, conditions: Sequence[exp.Expr], where: exp.Expr | None = None
 ) -> tuple[Inferred | None, list[Objection]]:
     """
-    Infer the key of the result of a statement.
-
-    Args:
-        inputs: The inputs.
-        conditions: The whole condition of each JOIN.
-        where: The condition of WHERE.
+    Infer the key of the result of a statement, with the whole condition of each JOIN.
 
     Returns:
         The inferred join, or None if it has objections; and the objections. The first JOIN that fails ends the search.
@@ -98,11 +93,9 @@ class _Clause:
 
     @property
     def _has_absent_keys(self) -> bool:
-        """Whether parts of the key so far may be null."""
         return any(self.sides[place].may_be_absent for place in self.keys.members)
 
     def joined(self) -> Joined | Objection:
-        """Join the new input, or return the objection to it."""
         side = self.sides[self.new]
         answers = {column: self._expression_of(column) for column in side.key}
         if self.sides[0].kind == "stream":
@@ -267,7 +260,6 @@ class _Clause:
         return found if len(found) == len(self.sides[self.keys.members[0]].key) else None
 
     def _as_pair(self) -> Joined | Objection:
-        """Pair each row with all rows that it matches."""
         found = paired(self.sides, self.keys, self.how, self.on, self._place, self.absent)
         if isinstance(found, Objection):
             return found

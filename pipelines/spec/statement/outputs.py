@@ -20,7 +20,6 @@ def check_items(items: Sequence[exp.Expr], found: Inferred | None, using: Collec
     Check the SELECT list without the columns of the tables.
 
     Args:
-        items: The items of the SELECT list.
         found: The inferred join; None if it is unknown.
         using: The columns of USING.
 
@@ -42,16 +41,8 @@ def key_of(items: Sequence[exp.Expr], found: Inferred, using: Collection[str]) -
     """
     Return the key of the result: for each part, the first output that holds its value for every result row.
 
-    The function needs no schema: only key columns can be parts of the key, and the file declares them.
-
-    Args:
-        items: The items of the SELECT list.
-        found: The inferred join.
-        using: The columns of USING.
-
-    Returns:
-        For each part, in the order of the members' keys, the name of its output; None if the SELECT list drops it.
-        Empty for a stream.
+    The parts are in the order of the members' keys; None stands for a part that the SELECT list drops. A stream has
+    none. The function needs no schema: only key columns can be parts of the key, and the file declares them.
     """
     if found.sides[0].kind == "stream":
         return ()
@@ -129,14 +120,11 @@ def is_star(item: exp.Expr) -> bool:
 
 def bad_names(outputs: Iterable[tuple[str, exp.Expr]], added: Collection[str] = ()) -> Iterator[Objection]:
     """
-    Find invalid names of result columns.
+    Find invalid names of result columns, each with its item: names that another output has, ignoring case, or that
+    lakejoin or Delta's change feeds use.
 
     Args:
-        outputs: The names of the outputs, each with its item.
         added: The columns that lakejoin adds to the result.
-
-    Yields:
-        Objections to names that another output has, ignoring case, or that lakejoin or Delta's change feeds use.
     """
     taken: set[str] = set()
     for name, item in outputs:

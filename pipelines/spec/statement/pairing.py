@@ -44,8 +44,6 @@ def paired(
     Args:
         sides: The inputs, the new one last.
         keys: The key of the result of the inputs before it.
-        how: The type of join.
-        on: The condition of ON.
         place_of: Returns the place of the input of a column; None if it is unknown without a schema.
         absent: The places of the inputs before it that may have no row.
 

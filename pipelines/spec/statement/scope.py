@@ -42,7 +42,6 @@ class Scope:
     The names that the expressions of one statement may use.
 
     Args:
-        statement: The statement.
         tables: The inputs with their columns, in the order of FROM.
         of_stars: The columns that stars select, in lower case; None if stars select all columns of the tables.
     """
@@ -65,25 +64,15 @@ class Scope:
 
     def resolve(self, expression: exp.Expr) -> exp.Expr:
         """
-        Qualify every column of an expression with its alias and real name.
+        Return a copy of an expression in which every column has its alias and real name.
 
-        Args:
-            expression: An expression of the statement.
-
-        Returns:
-            A copy. Unknown and ambiguous names stay unchanged and are added to `objections`.
+        Unknown and ambiguous names stay unchanged and are added to `objections`.
         """
         return expression.transform(lambda node: self._column(node) if isinstance(node, exp.Column) else node)
 
     def merged(self, name: str) -> exp.Expr:
         """
         Return the value of a column of USING: the column of the outer side, or the coalesce of both in a FULL JOIN.
-
-        Args:
-            name: The column.
-
-        Returns:
-            The expression.
         """
         left, right = self.tables
         if self.how == "full":

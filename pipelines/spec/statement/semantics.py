@@ -19,11 +19,7 @@ def unlike_upstream(semantics: str, upstream: Mapping[str, str]) -> Iterator[Obj
     Find upstream joins with other semantics than a join with a changelog, which is computed from their changelogs.
 
     Args:
-        semantics: The semantics of the join.
         upstream: The semantics of the joins that it reads, by name.
-
-    Yields:
-        An objection for each upstream join with other semantics.
     """
     for name, other in upstream.items():
         if other != semantics:
@@ -35,13 +31,8 @@ def unlike_kafka(statement: Statement, semantics: str) -> Iterator[Objection]:
     """
     Find features of a statement that Kafka Streams does not support, if the join uses its semantics.
 
-    Args:
-        statement: The statement.
-        semantics: The semantics of the join.
-
-    Yields:
-        Objections to more than two inputs, further conditions of ON, foreign keys before Kafka 2.4, and several times
-        or grace periods of a window.
+    These are more than two inputs, further conditions of ON, foreign keys before Kafka 2.4, and several times or grace
+    periods of a window.
     """
     if not semantics.startswith("kafka"):
         return

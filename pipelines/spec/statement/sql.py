@@ -18,33 +18,16 @@ NO_JOINS: Mapping[str, Produced] = {}
 
 
 def sql_path(name: str) -> str:
-    """
-    Return the path of a join's statement in the file.
-
-    Args:
-        name: The name of the join.
-
-    Returns:
-        The path as dotted keys.
-    """
+    """Return the dotted keys of a join's statement in the file."""
     return f"joins.{name}.sql"
 
 
 def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str, Produced] = NO_JOINS) -> Statement:
     """
-    Parse a statement.
+    Parse a statement of a supported kind of join; raise `PipelineFileError` with all errors in it.
 
     Args:
-        name: The join's name in the file.
-        sql: Its statement.
-        sources: The sources of the file, by name.
         joins: The properties of the results that the statement may read, by join.
-
-    Returns:
-        The statement of a supported kind of join.
-
-    Raises:
-        PipelineFileError: With all errors in the statement.
     """
     statement, objections = examine(name, sql, sources, joins)
     if objections or statement is None:
@@ -56,11 +39,9 @@ def examine(
     name: str, sql: str, sources: Mapping[str, Source | None] | None, joins: Mapping[str, Produced | None] = NO_JOINS
 ) -> tuple[Statement | None, list[Objection]]:
     """
-    Parse a statement and list the objections to it.
+    Parse a statement, and list the objections to it.
 
     Args:
-        name: The join's name in the file.
-        sql: Its statement.
         sources: The sources of the file, by name; None for an invalid source. If the sources as a whole are None, only
             the clauses and expressions are checked.
         joins: The properties of each join's result, by name; None for an invalid join.
@@ -87,10 +68,6 @@ def examine_select(
     Analyze a statement whose clauses and inputs have been checked.
 
     Args:
-        name: The join's name in the file.
-        sql: Its statement.
-        select: The parsed statement.
-        inputs: Its inputs.
         sources: The sources of the file, by name; None for an invalid source.
 
     Returns:

@@ -23,7 +23,6 @@ class Side:
         alias: Its alias in the statement; its name in FROM if it has no alias.
         key: The key columns, named as in the file; for a join, as in its SELECT list. Inputs that key the result
             together have their keys in the same order.
-        kind: The kind of input.
         times: For a stream: its watermarked columns, named as in the file, each with its lateness; UPSTREAM replaces
             the lateness if the stream is the result of another join.
         added: For the result of another join that is a stream: the columns that lakejoin adds, which no statement can
@@ -56,7 +55,6 @@ class Step:
     A JOIN clause.
 
     Args:
-        how: The type of join.
         on: The whole condition; for USING, the equivalent equalities.
         further: The conditions other than the equalities of a key.
     """
@@ -119,7 +117,6 @@ class Pairing:
     Args:
         left: The place of the left input.
         right: The place of the right input.
-        how: The type of the join.
         equalities: The equalities of ON that compare the values of the rows.
         over: The place of the input whose columns their left expressions have: the left input, or one that it looks up.
     """
@@ -182,14 +179,10 @@ class Statement:
     A parsed statement; `bind` creates a definition from it.
 
     Args:
-        name: The join's name in the file.
-        sql: The text of the statement.
         sides: The inputs in the order of FROM; inputs that key the result have their keys in the same order.
-        steps: The JOIN clauses; the first one joins the second input.
         using: The columns of USING; empty for ON.
         keys: The key of the result and the references.
         select: The items of the SELECT list.
-        where: The WHERE condition, or None.
         key: The key of the result, named as in the SELECT list, in the order of the members' keys; empty for a stream.
         is_self_join: Whether both inputs are the same stream, so that they have the same rows.
         part_of: The join whose statement it is a part of; empty if it is not a part.

@@ -16,17 +16,7 @@ from pipelines.spec.statement.statement import Inferred, Keys, Side, Statement, 
 
 
 def windowed(inputs: Inputs, on: exp.Expr, where: exp.Expr | None) -> tuple[Inferred | None, list[Objection]]:
-    """
-    Infer a join of two streams, which need no key, within the time bounds of ON.
-
-    Args:
-        inputs: The inputs.
-        on: The condition of JOIN.
-        where: The condition of WHERE.
-
-    Returns:
-        The inferred join, or None if it has objections; and the objections.
-    """
+    """Infer a join of two streams, which need no key, within the time bounds of ON; None if it has objections."""
     sides, (how,) = inputs.sides, inputs.hows
     doubts = list(ambiguous(on, "ON", sides))
     _, found = _bounds(asserted(on, how, where), sides)
@@ -46,11 +36,7 @@ def bounds_of(statement: Statement) -> tuple[Bound, ...]:
 
 def window_of(statement: Statement, scope: Scope) -> Window:
     """
-    Build the window of a join of two streams.
-
-    Args:
-        statement: The statement of the join.
-        scope: Its inputs with their columns. The scope collects objections to unknown columns and missing bounds.
+    Build the window of a join of two streams; the scope collects objections to unknown columns and missing bounds.
     """
     step = statement.steps[0]
     resolved = [scope.resolve(condition) for condition in asserted(step.on, step.how, statement.where)]

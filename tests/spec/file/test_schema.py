@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from pipelines.spec import PipelineFile, schema
-from pipelines.spec.file.rules import RULES
+from pipelines.spec.file.options import RULES
 
 CONF = Path(__file__).parents[3] / "conf"
 WRONG = Path(__file__).parents[1] / "wrong"

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.spec import PipelineFile, fingerprint
-from pipelines.spec.file.rules import RULES
+from pipelines.spec.file.options import RULES
 
 SQL = "SELECT f.*, upper(s.state) AS state FROM flights f JOIN status s ON f.id = s.id WHERE f.delay > 1"
 
