@@ -54,8 +54,6 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
     result exists, its columns fix the columns that `*` stands for.
 
     Args:
-        workspace: The workspace.
-        name: The name of the join.
         found: Returns the result and its history in the ledger, if the caller reads both anyway; None: read them here.
 
     Raises:
@@ -83,28 +81,27 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
     if changelog is not None:
         _must_be_free(workspace, join)
     return BoundJoin(
-        join,
-        definition,
-        tuple(tables[source] for source in join.sources),
-        types,
-        _columns(join, schema, has_stream=bool(streams)),
-        workspace.table(name),
-        changelog,
-        file.joins[name].semantics,
-        _logs(workspace, name, tables) if changelog is not None or streams else {},
-        streams,
-        times,
-        None if join.window is None else workspace.table(name + STATE),
-        statement.is_self_join and is_single_store(file, name),
-        statement.is_self_join and is_read_once(file, name),
-        is_read,
-        {side.source: workspace.ledger.of(side.source) for side in statement.sides if side.is_result},
-        file.joins[name].sql,
+        join=join,
+        definition=definition,
+        sources=tuple(tables[source] for source in join.sources),
+        types=types,
+        columns=_columns(join, schema, has_stream=bool(streams)),
+        result=workspace.table(name),
+        changelog=changelog,
+        semantics=file.joins[name].semantics,
+        logs=_logs(workspace, name, tables) if changelog is not None or streams else {},
+        streams=streams,
+        times=times,
+        state=None if join.window is None else workspace.table(name + STATE),
+        is_single_store=is_single_store(file, name),
+        is_read_once=is_read_once(file, name),
+        is_read=is_read,
+        made={side.source: workspace.ledger.of(side.source) for side in statement.sides if side.is_result},
+        statement=file.joins[name].sql,
     )
 
 
 def _columns(join: ResolvedQuery, schema: StructType, *, has_stream: bool) -> StructType:
-    """Return the columns of the result: the key, the others, and those that lakejoin adds."""
     ordered = [schema[key] for key in join.key] + [field for field in schema if field.name not in join.key]
     added = [StructField(column, LongType()) for column in STREAM_COLUMNS if has_stream]
     added += [StructField(column, IDENTITY_TYPE) for column in ROW_COLUMNS if join.window is not None]
@@ -181,20 +178,12 @@ def _key_types(
 
 
 def _key_of(join: ResolvedQuery, tables: Mapping[str, Table], place: int) -> list[tuple[str, DataType]]:
-    """Return the columns of the key of an input with their types."""
     item = join.inputs[place]
     return [(f"{item.alias}.{name}", kind) for name, kind in _types(item.key, tables[item.source]).items()]
 
 
 class _Compared:
-    """
-    Compares the types of keys; `faults` has a fault for each pair of types that have no common type.
-
-    Args:
-        path: The place of the statement in the file.
-        what: What is compared, in messages.
-        hint: What to do about types that do not compare.
-    """
+    """Compares the types of keys; `faults` has a fault for each pair of types that have no common type."""
 
     def __init__(
         self,
@@ -219,7 +208,6 @@ class _Compared:
 
 
 def _padding_faults(join: ResolvedQuery, tables: Mapping[str, Table]) -> Iterator[Fault]:
-    """Yield a fault for each comparison of a statement in which Spark pads CHAR columns."""
     chars: dict[tuple[str, ...], str] = {
         (item.alias, field.name): kind
         for item in join.inputs
@@ -257,7 +245,6 @@ def _types(columns: Sequence[str], table: Table) -> dict[str, DataType]:
 def _value_types(
     workspace: Workspace, join: ResolvedQuery, pairing: Pairing, tables: Mapping[str, Table]
 ) -> tuple[DataType, ...]:
-    """Return the types in which the values of the rows of a pairing are compared."""
     sides = []
     for link, values in zip(pairing.links, pairing.values, strict=True):
         kinds = _expression_types(workspace, join, link.over, values, tables)
@@ -275,7 +262,6 @@ def _value_types(
 def _reference_types(
     workspace: Workspace, join: ResolvedQuery, link: Link, tables: Mapping[str, Table]
 ) -> list[DataType]:
-    """Return the types of the expressions of a reference."""
     if not link.overs:
         return _expression_types(workspace, join, link.over, link.expressions, tables)
     parts = zip(link.overs, link.expressions, strict=True)
@@ -285,7 +271,6 @@ def _reference_types(
 def _expression_types(
     workspace: Workspace, join: ResolvedQuery, place: int, expressions: Sequence[str], tables: Mapping[str, Table]
 ) -> list[DataType]:
-    """Return the types of expressions over one input."""
     item = join.inputs[place]
     table = tables[item.source]
     try:

@@ -25,7 +25,7 @@ IDENTITY_TYPE = StructType(
 """The identity of a stream row: the version that appended it, a hash of its columns, its number among equal rows."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BoundJoin:
     """
     A join with all facts that depend on its tables.
@@ -37,14 +37,13 @@ class BoundJoin:
         types: The types in which the parts of the key are compared, for each input; for a pairing then also those in
             which the parts of its values are compared.
         columns: The columns of the result: the key, then the others in the order of the SELECT list.
-        result: The address of the result.
-        changelog: The address of its changelog, if it keeps one.
+        changelog: The address of its changelog; None if it keeps none.
         semantics: The emission rules of the changelog.
         logs: The changelogs of the joins among the sources, at their pinned versions, if the order of their changes
             matters: for a join that keeps a changelog or reads a stream.
         streams: How the rows of the streams are read, in the order of FROM; none for a join of tables.
         times: For a join with a stream: the column that orders the rows of each source; empty if commits order them.
-        state: The address of the buffered rows of a join of two streams.
+        state: The address of the buffered rows of a join of two streams; None for other joins.
         is_single_store: Whether a stream that is joined with itself is buffered once for both sides (KIP-862).
         is_read_once: Whether a stream that is joined with itself is read once for both sides.
         is_read: Whether another join reads the result.
@@ -125,10 +124,6 @@ def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions]) -> BoundJo
     Pin the sources, and the changelogs of joins among them, to the versions that an epoch read.
 
     A changelog that the epoch did not read is left out: the join has read it only since a later epoch.
-
-    Args:
-        bound: The join, with its sources at their newest versions.
-        recorded: The versions that the epoch read.
 
     Raises:
         SourceRecreated: A source was recreated, or restored from a copy.

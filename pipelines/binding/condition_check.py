@@ -21,11 +21,8 @@ def condition_faults(workspace: Workspace, source: str, option: str, sql: str, t
     Yield the faults of a condition over a source: Spark rejects it, pads CHAR columns in it, or it is not boolean.
 
     Args:
-        workspace: The workspace.
-        source: The name of the source.
         option: The option of the source that sets it.
         sql: The condition, with the real names of columns.
-        table: The source's table.
     """
     path = condition_path(source, option)
     chars: dict[tuple[str, ...], str] = {

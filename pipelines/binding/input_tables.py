@@ -15,16 +15,11 @@ class NotYetRun(LakejoinError):
 
 def get_input(workspace: Workspace, name: str) -> Table:
     """
-    Return the table that a join reads; it must exist.
+    Return the table of a source or another join that a join reads; it must exist.
 
-    Args:
-        workspace: The workspace.
-        name: The name of a source, or of another join.
-
-    Returns:
-        The table: a source at its newest version; the result of a join, or the KTable of a changelog source, at the
-        version that its last committed epoch made. If only commits without data change follow that version, the table
-        is at the last of them, because Delta refuses old versions.
+    It is a source at its newest version, or the result of a join or the KTable of a changelog source at the version
+    that its last committed epoch made. If only commits without data change follow that version, the table is at the
+    last of them, because Delta refuses old versions.
 
     Raises:
         NotYetRun, NotLoaded: The join, or the changelog source, has no committed epoch.
@@ -36,12 +31,7 @@ def get_input(workspace: Workspace, name: str) -> Table:
 
 def get_log(workspace: Workspace, name: str, result: Table) -> Table:
     """
-    Return the changelog of another join at the epoch at which its result is read.
-
-    Args:
-        workspace: The workspace.
-        name: The name of the join.
-        result: Its result, as returned by `get_input`.
+    Return the changelog of another join at the epoch at which its `result`, from `get_input`, is read.
 
     Raises:
         NotYetRun: The join did not keep a changelog in that epoch.

@@ -17,7 +17,7 @@ from pipelines.spec import Changelog, bind_changelog, changelog_fingerprint
 from pipelines.spec.names import DELETED, ORDER
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BoundKTable:
     """
     A changelog source with all facts that depend on its table.
@@ -79,11 +79,11 @@ def bind_ktable(workspace: Workspace, source: str) -> BoundKTable:
         raise PipelineFileError(workspace.file.pipeline, faults)
     own = [StructField(DELETED, BooleanType()), StructField(ORDER, table.schema[changelog.order].dataType)]
     return BoundKTable(
-        changelog,
-        changelog_fingerprint(workspace.file, source, workspace.deviations),
-        table,
-        plain_schema([*(table.schema[name] for name in changelog.columns), *own]),
-        ktable_address(workspace, source),
+        spec=changelog,
+        definition=changelog_fingerprint(workspace.file, source, workspace.deviations),
+        source=table,
+        columns=plain_schema([*(table.schema[name] for name in changelog.columns), *own]),
+        result=ktable_address(workspace, source),
     )
 
 

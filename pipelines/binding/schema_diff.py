@@ -20,14 +20,12 @@ def result_columns(statement: Statement, definition: str, found: Found) -> tuple
     """
     Return the columns of the existing result, which fix the columns that the stars of a statement stand for.
 
+    They are None if they do not: the statement has no star, or the result does not exist, was not written by the last
+    epoch, or was made by another definition.
+
     Args:
-        statement: The statement of the join.
         definition: The fingerprint of the join's definition in the pipeline file.
         found: Reads the result and the ledger; not called for a statement without a star.
-
-    Returns:
-        The columns; None if they do not fix the stars: the statement has no star, or the result does not exist, was not
-        written by the last epoch, or was made by another definition.
     """
     if not any(map(is_star, statement.select)):
         return None
@@ -39,16 +37,7 @@ def result_columns(statement: Statement, definition: str, found: Found) -> tuple
 
 
 def differences(expected: StructType, found: StructType) -> tuple[str, ...]:
-    """
-    Describe how the columns of a table differ from the expected columns, regardless of their order.
-
-    Args:
-        expected: The expected columns.
-        found: The columns of the table.
-
-    Returns:
-        A phrase for each column that is missing, unexpected, or of another type.
-    """
+    """Describe each column of a table that is missing, unexpected, or of another type, regardless of their order."""
     return tuple(_differences(expected, found))
 
 
@@ -71,14 +60,11 @@ def listed(schema: StructType) -> str:
 
 def new_column_notes(left_out: Sequence[tuple[str, str]], way: str) -> tuple[str, ...]:
     """
-    Describe the new columns of sources that the stars of a statement leave out.
+    Describe, in a line for each source, the new columns that the stars of a statement leave out.
 
     Args:
         left_out: Pairs of a source and a column.
         way: The steps that include them, as a clause.
-
-    Returns:
-        A line for each source.
     """
     columns: dict[str, list[str]] = {}
     for source, name in left_out:

@@ -30,12 +30,7 @@ class Distorted(Exception):
 
 
 class Feeds:
-    """
-    The feeds of a run.
-
-    Args:
-        engine: What reads the tables.
-    """
+    """The feeds of a run."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -70,9 +65,6 @@ class Feeds:
         Args:
             source: The name of the source in the file; empty for a table that only one join reads.
             table: The table; its `where` selects the rows that count.
-            after: The last version that is already processed.
-            to: The last version to read.
-            columns: The columns to read.
             rows: How the rows are used: netted over all commits, netted within each commit, or as inserted rows.
         """
         feed = self._read(source, table, after, to, columns)
@@ -85,12 +77,9 @@ class Feeds:
 
     def refuse_distorted(self, table: Table, after: int, to: int, number: int) -> None:
         """
-        Check that the rows of a feed that was read are the same as in the table.
+        Check that the rows of the feed of versions (after, to] that was read are the same as in the table.
 
         Args:
-            table: The table.
-            after: The version after which the feed begins.
-            to: The last version of the feed.
             number: The number of rows that may be distorted.
 
         Raises:
@@ -137,6 +126,5 @@ class Feeds:
         return reduce(DataFrame.unionAll, (read_changes(self._engine.spark, table, *part, columns) for part in ranges))
 
     def _forget(self, source: str) -> None:
-        """Drop the cached feed of a source."""
         if source in self._cached:
             unpersist(self._cached.pop(source)[2])

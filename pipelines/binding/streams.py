@@ -41,15 +41,7 @@ def stream_inputs(
     workspace: Workspace, statement: Statement, tables: Mapping[str, Table]
 ) -> tuple[tuple[Stream, ...], dict[str, str]]:
     """
-    Resolve the options of a join's streams, and the columns that order its inputs.
-
-    Args:
-        workspace: The workspace.
-        statement: The statement of the join.
-        tables: The tables of its inputs, by name.
-
-    Returns:
-        The streams, and the column that orders each source: empty if commits order them.
+    Resolve the options of a join's streams, and the column that orders each source: none if commits order them.
 
     Raises:
         PipelineFileError: Lists every column that is unknown or has an unsuitable type, and every option that a join
@@ -96,13 +88,7 @@ def fitted(workspace: Workspace, join: ResolvedQuery, tables: Mapping[str, Table
     """
     Convert the bounds and the lateness of a join of two streams to the units of its times.
 
-    Args:
-        workspace: The workspace.
-        join: The join; a join that is not of two streams is returned unchanged.
-        tables: The tables of its inputs, by name.
-
-    Returns:
-        The join, with lengths in microseconds, or in the units of the column for integer columns.
+    These are microseconds, or for integer columns the units of the column. Any other join is returned unchanged.
 
     Raises:
         PipelineFileError: Lists every time whose type does not match its lateness or its bounds.

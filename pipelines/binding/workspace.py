@@ -28,8 +28,6 @@ class Workspace:
     The pipeline file and session that a command works with.
 
     Args:
-        engine: What reads and writes the tables.
-        file: The pipeline file.
         folder: The folder to which the relative paths of the file are relative.
     """
 

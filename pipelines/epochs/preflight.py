@@ -214,7 +214,7 @@ def seen_changes(bound: BoundJoin, result: Table | None, history: JoinHistory) -
     added = [f"it now reads {name}" for name in read if name not in before]
     removed = [f"it no longer reads {name}" for name in before if name not in read]
     changes = (*columns, *added, *removed, *_changed_lines(last.statement, bound.statement))
-    return Redefined(changes, bound.columns_remedy if columns else "")
+    return Redefined(changes, bound.columns_remedy if columns else None)
 
 
 def _changed_lines(before: str, now: str) -> list[str]:

@@ -10,11 +10,9 @@ def check_is_still(join: str, what: str, found: str | None, recorded: str, hint:
     Check that a target table is the table that the last epoch wrote.
 
     Args:
-        join: The name of the join.
         what: The name of the table in messages, as "the result table".
         found: The id of the existing table; None if no table exists.
         recorded: The id of the table that the last epoch wrote.
-        hint: The remedy.
 
     Raises:
         ForeignWriter: The table was dropped or replaced.
@@ -33,12 +31,9 @@ def check_definition(
     join: str, definition: str, recorded: str, hint: str | Remedy, redefined: Redefined | None = None
 ) -> None:
     """
-    Check that the definition of a join is unchanged since its last epoch.
+    Check that the fingerprint of a join's definition is the one that the last epoch recorded.
 
     Args:
-        join: The name of the join.
-        definition: The fingerprint of its definition in the pipeline file.
-        recorded: The fingerprint that the last epoch recorded.
         hint: The remedy if they differ.
         redefined: The known changes of the definition; None if they were not examined.
 
@@ -51,5 +46,5 @@ def check_definition(
             "the definition of the join has changed since its last epoch",
             expected=f"the definition with fingerprint {recorded}",
             found=f"fingerprint {definition}" + ("" if redefined is None else f": {redefined}"),
-            hint=redefined.remedy if redefined is not None and redefined.remedy else hint,
+            hint=hint if redefined is None or redefined.remedy is None else redefined.remedy,
         )

@@ -19,7 +19,7 @@ class NewCommit:
     Args:
         version: The version of the commit, or the number of the epoch.
         time: The time of the commit, or of the first position of the epoch, in microseconds since 1970.
-        bytes: The size of the new files in bytes.
+        bytes: The size of the new files.
         until: The time of the last position of an epoch; None for a commit.
     """
 
@@ -29,20 +29,19 @@ class NewCommit:
     until: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NewCommits:
     """
     The new commits of a source since the last epoch.
 
     Args:
-        name: The name of the source.
         place: Its index in FROM.
         recorded: The version up to which the last epoch accounts for it.
         newest: The version at which it was found.
         commits: The commits with data after the recorded version up to the newest one, oldest first.
         later: A commit with data after the newest version, which arrived while the other sources were being examined;
             None if no such commit arrived.
-        clock: The greatest time of its earlier commits, in microseconds since 1970; 0 if unknown.
+        clock: The greatest time of its earlier commits, in microseconds since 1970; None if unknown.
         is_last: Whether its commits come after the commits of all other sources at the same time. This is true for a
             stream that looks up tables.
     """
@@ -53,19 +52,13 @@ class NewCommits:
     newest: int
     commits: tuple[NewCommit, ...]
     later: NewCommit | None = None
-    clock: int = 0
+    clock: int | None = None
     is_last: bool = False
 
 
 @dataclass(frozen=True)
 class Cut:
-    """
-    The end of an epoch.
-
-    Args:
-        versions: The version up to which each source is read, by source.
-        more: Whether the epoch leaves out commits.
-    """
+    """The end of an epoch: the version up to which each source is read, and whether the epoch leaves out commits."""
 
     versions: dict[str, int]
     more: bool
@@ -77,15 +70,11 @@ Place = tuple[int, bool, int, int]
 
 def find_cut(sources: Sequence[NewCommits], max_versions: int | None = None, max_bytes: int | None = None) -> Cut:
     """
-    Find the versions up to which an epoch reads.
+    Find the versions up to which an epoch reads; if any source has new commits, at least one advances.
 
     Args:
-        sources: The new commits of each source.
         max_versions: The maximum number of commits of a source in one epoch.
         max_bytes: The maximum size in bytes of the new files of a source in one epoch. The first commit is always read.
-
-    Returns:
-        The cut. If any source has new commits, the cut advances at least one source.
     """
     taken = {source.name: _bounded(source.commits, max_versions, max_bytes) for source in sources}
     while True:
@@ -131,7 +120,7 @@ def _places(source: NewCommits, *, last: bool = False) -> list[Place]:
     The time of a version is at least the time of the version before it. An epoch with several positions has the place
     of its first position, or with `last` of its last position.
     """
-    places, reached = [], source.clock
+    places, reached = [], 0 if source.clock is None else source.clock
     for commit in (*source.commits, *([source.later] if source.later else [])):
         first = max(reached, commit.time)
         reached = first if commit.until is None else max(first, commit.until)

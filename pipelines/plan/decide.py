@@ -1,6 +1,6 @@
 """Plan the next epoch of a join. This module reads no table; other modules gather the facts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lakehouse.errors.errors import BrokenEpoch, FeedUnavailable, NotLoaded, SchemaBroken, SourceRecreated
@@ -10,20 +10,15 @@ from lakehouse.publish.writes import TargetVersions, Write
 from lakehouse.values.recorded import SourceVersions
 from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.facts import Redefined, SourceFacts
-from pipelines.plan.values import EpochPlan, Idle, Refresh, Resume, SourceRange, Strategy
+from pipelines.plan.values import EpochPlan, Idle, Refresh, Resume, SourceRange, Staged, Strategy
 
 
 def plan_open(join: str, history: JoinHistory, *, backfill: bool = False) -> EpochPlan:
     """
-    Plan to finish the open epoch.
-
-    Args:
-        join: The name of the join.
-        history: The epochs of the join in the ledger; one is open.
-        backfill: Whether the user requested a reconciliation, which abandons a broken epoch.
+    Plan to finish the open epoch; a requested backfill abandons a broken one.
 
     Raises:
-        BrokenEpoch: The epoch is broken.
+        BrokenEpoch: The epoch is broken, and no backfill is requested.
     """
     open_entry = history.open
     assert open_entry is not None
@@ -40,7 +35,7 @@ def plan_open(join: str, history: JoinHistory, *, backfill: bool = False) -> Epo
         )
     else:
         reason = f"open-epoch: run {open_entry.run_id} did not finish it"
-    return EpochPlan(join, open_entry.epoch, "resume", reason, route=Resume())
+    return EpochPlan(join=join, epoch=open_entry.epoch, strategy="resume", reason=reason, route=Resume())
 
 
 def plan_epoch(
@@ -59,18 +54,12 @@ def plan_epoch(
     Plan the next epoch; none is open.
 
     Args:
-        join: The name of the join.
         definition: The fingerprint of its definition in the pipeline file.
-        refresh: The `refresh` option of the pipeline file.
-        history: The epochs of the join in the ledger.
         sources: The sources as found, left before right.
         result: How epochs change the result, whose target is new if it does not exist.
         changelog: How epochs change its changelog; None if the join keeps none.
         backfill: Whether the user requested a reconciliation. It overrides the checks against the last epoch.
         redefined: The known changes of the definition; None if they were not examined.
-
-    Returns:
-        The plan.
 
     Raises:
         CannotContinue: The epoch cannot continue from the recorded versions; the subclass names the reason.
@@ -83,9 +72,11 @@ def plan_epoch(
                 "the result does not exist yet, and `refresh: incremental` never computes it in full",
                 hint=Remedy("{load}", join),
             )
-        return _writing(_plan_load(join, history, sources), changelog, result)
+        reason = "first-load: the result does not exist yet"
+        return _writing(_plan(join, history, "load", reason, map(_whole, sources)), changelog, result)
     if backfill:
-        return _writing(_plan_backfill(join, history, sources), changelog, result)
+        reason = "backfill: requested by the user"
+        return _writing(_plan(join, history, "reconcile", reason, map(_whole, sources)), changelog, result)
     if last is None:
         raise NotLoaded(
             join,
@@ -118,16 +109,13 @@ def _check_changelog(join: str, recorded: TargetVersions | None, changelog: Targ
     check_is_still(join, "the changelog", _id_of(changelog), recorded.id, hint)
 
 
-def _plan_load(join: str, history: JoinHistory, sources: Sequence[SourceFacts]) -> EpochPlan:
-    """Plan to compute a result that does not exist, from the whole sources."""
-    ranges = tuple(map(_whole, sources))
-    return EpochPlan(join, history.next_epoch, "load", "first-load: the result does not exist yet", ranges)
-
-
-def _plan_backfill(join: str, history: JoinHistory, sources: Sequence[SourceFacts]) -> EpochPlan:
-    """Plan to reconcile an existing result with the whole sources."""
-    ranges = tuple(SourceRange(s.name, s.id, -1, s.version, -1, columns=s.columns, commit=s.commit) for s in sources)
-    return EpochPlan(join, history.next_epoch, "reconcile", "backfill: requested by the user", ranges)
+def _plan(
+    join: str, history: JoinHistory, strategy: Strategy, reason: str, sources: Iterable[SourceRange]
+) -> EpochPlan:
+    route = Idle() if strategy == "nothing" else Staged()
+    return EpochPlan(
+        join=join, epoch=history.next_epoch, strategy=strategy, reason=reason, sources=tuple(sources), route=route
+    )
 
 
 def _plan_next(
@@ -137,7 +125,6 @@ def _plan_next(
     recorded: Mapping[str, SourceVersions],
     sources: Sequence[SourceFacts],
 ) -> EpochPlan:
-    """Plan to continue from the versions of the last epoch."""
     recreated = [*_recreated(join, refresh, recorded, sources)]
     ranges = tuple(
         _whole(source) if source.name in recreated else _range_after(recorded[source.name], source)
@@ -145,14 +132,12 @@ def _plan_next(
     )
     if recreated:
         reason = f"source-recreated: {', '.join(recreated)} was created again, or restored from a copy"
-        return EpochPlan(join, history.next_epoch, "reconcile", reason, ranges)
+        return _plan(join, history, "reconcile", reason, ranges)
     if not any(source.changed or source.gap or source.has_news for source in sources):
-        reason = "no-changes: no commit with data since the last epoch"
-        return EpochPlan(join, history.next_epoch, "nothing", reason, ranges, route=Idle())
+        return _plan(join, history, "nothing", "no-changes: no commit with data since the last epoch", ranges)
     if refresh == "incremental":
         _check_feeds(join, recorded, sources)
-    strategy, reason = _strategy(refresh, sources)
-    return EpochPlan(join, history.next_epoch, strategy, reason, ranges)
+    return _plan(join, history, *_strategy(refresh, sources), ranges)
 
 
 def _recreated(
@@ -185,16 +170,30 @@ def _recreated(
 
 
 def _whole(source: SourceFacts) -> SourceRange:
-    """Return the range of a whole source at its newest version."""
-    epochs = (0, source.epochs[1])
-    return SourceRange(source.name, source.id, -1, source.version, -1, None, epochs, source.columns, source.commit)
+    return SourceRange(
+        name=source.name,
+        id=source.id,
+        from_version=-1,
+        to_version=source.version,
+        read_after=-1,
+        epochs=(0, source.epochs[1]),
+        columns=source.columns,
+        commit=source.commit,
+    )
 
 
 def _range_after(before: SourceVersions, source: SourceFacts) -> SourceRange:
-    """Return the versions of a source that follow those of the last epoch."""
-    start = source.data_versions[0] - 1 if source.data_versions else source.version
-    read = (source.changed_rows, source.epochs, source.columns, source.commit)
-    return SourceRange(source.name, source.id, before.to_version, source.version, start, *read)
+    return SourceRange(
+        name=source.name,
+        id=source.id,
+        from_version=before.to_version,
+        to_version=source.version,
+        read_after=source.data_versions[0] - 1 if source.data_versions else source.version,
+        changed_rows=source.changed_rows,
+        epochs=source.epochs,
+        columns=source.columns,
+        commit=source.commit,
+    )
 
 
 def _check_feeds(join: str, recorded: Mapping[str, SourceVersions], sources: Sequence[SourceFacts]) -> None:
@@ -219,7 +218,6 @@ def _check_feeds(join: str, recorded: Mapping[str, SourceVersions], sources: Seq
 
 
 def _strategy(refresh: Refresh, sources: Sequence[SourceFacts]) -> tuple[Strategy, str]:
-    """Return how to continue, and why."""
     changed = [f"{source.name}: {source.changed}" for source in sources if source.changed]
     if changed:
         return "reconcile", f"columns-changed: {'; '.join(changed)}"

@@ -1,6 +1,6 @@
 """The state of the tables of a join, as values from which the next epoch is planned."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from lakehouse.values.recorded import UNKNOWN, CommitIdentity, UsedColumn
 
@@ -11,7 +11,6 @@ class SourceFacts:
     The state of a source.
 
     Args:
-        name: Its name in the pipeline file.
         id: Delta's table id.
         version: Its newest version, to which it is pinned.
         data_versions: The versions since the last epoch in which rows may have changed, ascending.
@@ -31,6 +30,7 @@ class SourceFacts:
     name: str
     id: str
     version: int
+    _: KW_ONLY
     data_versions: tuple[int, ...] = ()
     gap: str = ""
     changed_rows: int | None = 0
@@ -55,11 +55,11 @@ class Redefined:
     Args:
         changes: A clause for each changed column of the result and each changed source, and the lines of the statement
             that differ, after `-` those of the last epoch and after `+` those in the pipeline file.
-        remedy: The remedy, if a backfill in place is not the remedy; else empty.
+        remedy: The remedy; None if it is a backfill in place.
     """
 
     changes: tuple[str, ...]
-    remedy: str = ""
+    remedy: str | None = None
 
     def __str__(self) -> str:
         return "; ".join(self.changes) or "the columns and sources are the same, the expressions or options differ"

@@ -24,7 +24,7 @@ class Backfill:
     The options of a requested backfill.
 
     Args:
-        remedy: The decision about the result of a join with a stream.
+        remedy: The decision about the result of a join with a stream; empty for none.
         where: A condition on the columns of one result of a join of tables. Only rows that satisfy it are reconciled.
         dry_run: Whether to report the changes without writing them.
         slices: The number of slices into which the key space of an existing result is divided; 0 derives it from the

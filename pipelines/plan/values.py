@@ -20,13 +20,12 @@ Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile", "rep
 Refresh = Literal["auto", "incremental", "full"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SourceRange:
     """
     The versions of a source that an epoch accounts for.
 
     Args:
-        name: The name of the source.
         id: Its table id.
         from_version: The last version that earlier epochs account for; -1 at the load.
         to_version: The pinned version.
@@ -64,16 +63,23 @@ class SourceRange:
     def recorded(read: SourceVersions) -> "SourceRange":
         """Return the range that an epoch read, to read it again."""
         epochs = (read.from_epoch, read.to_epoch)
-        after, at = read.from_version, read.to_version
         return SourceRange(
-            read.name, read.id, after, at, after, epochs=epochs, columns=read.columns, commit=read.commit
+            name=read.name,
+            id=read.id,
+            from_version=read.from_version,
+            to_version=read.to_version,
+            read_after=read.from_version,
+            epochs=epochs,
+            columns=read.columns,
+            commit=read.commit,
         )
 
     @staticmethod
     def nothing_after(read: SourceVersions) -> "SourceRange":
         """Return the empty range after the range that an earlier epoch read."""
-        at, epochs = read.to_version, (read.to_epoch, read.to_epoch)
-        return SourceRange(read.name, read.id, at, at, at, epochs=epochs, columns=read.columns, commit=read.commit)
+        at, until = read.to_version, read.to_epoch
+        found = SourceRange.recorded(read)
+        return replace(found, from_version=at, read_after=at, epochs=(until, until))
 
 
 @dataclass(frozen=True)
@@ -98,12 +104,7 @@ class InPlace:
 
 @dataclass(frozen=True)
 class Sliced:
-    """
-    The epoch goes slice by slice of the key space, each slice through a stage of its own.
-
-    Args:
-        number: The number of slices, from 2.
-    """
+    """The epoch goes slice by slice of the key space, at least two, each slice through a stage of its own."""
 
     number: int
 
@@ -135,13 +136,12 @@ class StreamInput:
         return self.new_bytes + self.buffered_bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EpochPlan:
     """
     One epoch of one join.
 
     Args:
-        join: The name of the join.
         epoch: The number of the epoch.
         strategy: nothing, resume, load, incremental or reconcile. For a join with a stream also replay (append the
             missing rows), accept (take the result as it is), reset (load the result again in place) and flush (close
@@ -149,7 +149,6 @@ class EpochPlan:
         reason: The reason for the strategy: a stable code, a colon, and a description.
         sources: The versions that are read, left before right.
         writes: What is written, without numbers of rows, the result last; empty if an open epoch has to be finished.
-        route: How its rows get into the tables.
         where: For the reconciliation of a part of the result, the condition on its columns as SQL; else empty.
         stream: For a join with a stream, what the epoch continues from.
         checksum: The checksum of the result before an incremental epoch; None if it is unknown.
@@ -220,7 +219,6 @@ class Computed:
     The outcome of computing an epoch.
 
     Args:
-        counts: The counts of the epoch, for its report.
         writes: What is to be written, with numbers of rows, the result last.
         clocks: For a join with a stream: the clocks after the epoch.
         positions: For a join with a stream: the positions of the epoch.

@@ -157,7 +157,13 @@ class FakeKind(Kind[Any]):
         if history.open is not None:
             return Prepared(plan_open(self.name, history, backfill=request.is_whole), history, None)
         done = sum(entry.step == "committed" for entry in history.recent)
-        plan = EpochPlan(self.name, history.next_epoch, "incremental", "changes: news", writes=self._planned())
+        plan = EpochPlan(
+            join=self.name,
+            epoch=history.next_epoch,
+            strategy="incremental",
+            reason="changes: news",
+            writes=self._planned(),
+        )
         if done >= self.news and not request.flush and request.backfill is None:
             plan = replace(plan, strategy="nothing", reason="no-changes: none", route=Idle())
         else:

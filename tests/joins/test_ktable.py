@@ -41,7 +41,13 @@ RAW = StructType(
         StructField("shop", StringType()),
     ]
 )
-CHANGELOG = Changelog("orders", ("shop", "id"), "seq", "`op` = 'd'", ("shop", "id", "seq", "op", "v"))
+CHANGELOG = Changelog(
+    source="orders",
+    key=("shop", "id"),
+    order="seq",
+    tombstone="`op` = 'd'",
+    columns=("shop", "id", "seq", "op", "v"),
+)
 SCOPE = StructField("_case", IntegerType())
 OFFERED = StructType([SCOPE, *RAW, StructField(VERSION, LongType())])
 KTABLE = StructType(
@@ -179,7 +185,7 @@ def test_values_of_every_shape_are_told_apart_and_carried(spark: SparkSession) -
     raw = spark.createDataFrame(
         [(*row, 1) for row in [*rows, *rows]], StructType([*schema, StructField(VERSION, LongType())])
     )
-    changelog = Changelog("rich", ("k",), "n", "false", ("k", "m", "s", "n"))
+    changelog = Changelog(source="rich", key=("k",), order="n", tombstone="false", columns=("k", "m", "s", "n"))
     own = [StructField(DELETED, BooleanType()), StructField(ORDER, DoubleType())]
     empty = spark.createDataFrame([], StructType([*schema, *own]))
     found = {row["key"]["k"]: row for row in latest(candidates(raw, changelog), empty, ["k"]).collect()}
@@ -193,7 +199,7 @@ def test_the_plan_for_many_columns_does_not_grow_with_their_mixtures(spark: Spar
     """Forty columns, each of them in the row and in what decides ties."""
     names = tuple(f"c{n}" for n in range(40))
     columns = StructType([StructField(name, IntegerType()) for name in names])
-    changelog = Changelog("wide", ("c0",), "c1", "`c2` = 1", names)
+    changelog = Changelog(source="wide", key=("c0",), order="c1", tombstone="`c2` = 1", columns=names)
     raw = spark.createDataFrame([], StructType([*columns, StructField(VERSION, LongType())]))
     own = [StructField(DELETED, BooleanType()), StructField(ORDER, IntegerType())]
     held = spark.createDataFrame([], StructType([*columns, *own]))

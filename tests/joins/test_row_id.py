@@ -23,7 +23,17 @@ def _identities(spark: SparkSession, kind: str, rows: tuple[str, ...]) -> dict[s
     names = ("x", "y")
     inputs = tuple(Input(name, name, (), names) for name in "lr")
     window = Window((), (), (), ("TRUE", "TRUE"))
-    join = ResolvedQuery("joined", inputs, (Step("inner", "TRUE"),), (), (), None, (Output("l", "`l`"),), (), window)
+    join = ResolvedQuery(
+        name="joined",
+        inputs=inputs,
+        steps=(Step("inner", "TRUE"),),
+        members=(),
+        links=(),
+        where=None,
+        outputs=(Output("l", "`l`"),),
+        key=(),
+        window=window,
+    )
     values = spark.sql(
         " UNION ALL ".join(
             f"SELECT CAST(x AS {kind}) AS x, CAST(y AS {kind}) AS y FROM VALUES {row} AS t(x, y)" for row in rows

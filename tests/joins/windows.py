@@ -57,7 +57,17 @@ class Definition:
             Input(name, name, (), tuple(columns.names)) for name, columns in zip("lr", self.columns, strict=True)
         )
         outputs = tuple(Output(name, f"`{name}`.`{self.columns[0].names[0]}`") for name in "lr")
-        return ResolvedQuery("joined", inputs, (Step(self.how, self.on),), (), (), None, outputs, (), self.window)
+        return ResolvedQuery(
+            name="joined",
+            inputs=inputs,
+            steps=(Step(self.how, self.on),),
+            members=(),
+            links=(),
+            where=None,
+            outputs=outputs,
+            key=(),
+            window=self.window,
+        )
 
 
 @dataclass

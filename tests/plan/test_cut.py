@@ -12,7 +12,9 @@ def arrivals(name: str, place: int, *times: int, later: int | None = None, size:
     """Give a source whose commits came at these times; its versions count from 1."""
     commits = tuple(NewCommit(number, time, size) for number, time in enumerate(times, start=1))
     after = None if later is None else NewCommit(len(times) + 1, later)
-    return NewCommits(name, place, 0, len(times), commits, after, is_last=place == 0)
+    return NewCommits(
+        name=name, place=place, recorded=0, newest=len(times), commits=commits, later=after, is_last=place == 0
+    )
 
 
 def test_without_bounds_everything_is_read() -> None:
@@ -101,7 +103,17 @@ def test_epoch_after_epoch_everything_is_read_in_order(times: list[list[int]], b
                 NewCommit(number, time) for number, time in enumerate(moments, start=1) if number > recorded[name]
             )
             newest, floor = len(moments), floors[name]
-            sources.append(NewCommits(name, place, recorded[name], newest, commits, None, floor, place == 0))
+            sources.append(
+                NewCommits(
+                    name=name,
+                    place=place,
+                    recorded=recorded[name],
+                    newest=newest,
+                    commits=commits,
+                    clock=floor,
+                    is_last=place == 0,
+                )
+            )
         if not any(source.commits for source in sources):
             break
         pins = find_cut(sources, max_versions=bound)

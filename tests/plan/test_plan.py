@@ -47,6 +47,10 @@ def test_a_commit_says_how_many_rows_it_changed_or_nobody_knows(
 def test_changes_are_few_only_where_every_commit_says_so(
     strategy: Strategy, changed: list[int | None], few: bool
 ) -> None:
-    ranges = tuple(SourceRange(f"s{n}", "id", 1, 3, 1, rows) for n, rows in enumerate(changed))
-    quiet = SourceRange("quiet", "id", 3, 3, 3, None)
-    assert EpochPlan("join", 2, strategy, "", (*ranges, quiet)).via_driver == few
+    ranges = tuple(
+        SourceRange(name=f"s{n}", id="id", from_version=1, to_version=3, read_after=1, changed_rows=rows)
+        for n, rows in enumerate(changed)
+    )
+    quiet = SourceRange(name="quiet", id="id", from_version=3, to_version=3, read_after=3)
+    plan = EpochPlan(join="join", epoch=2, strategy=strategy, reason="", sources=(*ranges, quiet))
+    assert plan.via_driver == few

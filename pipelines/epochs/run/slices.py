@@ -165,7 +165,15 @@ def _plan(entry: Entry, tables: list[Table], where: str) -> EpochPlan:
     ranges = tuple(map(SourceRange.recorded, entry.sources))
     targets = [TargetVersions(table.address, table.id, table.version) for table in tables]
     writes = tuple(map(written, entry.writes, targets))
-    return EpochPlan(entry.join, entry.epoch, "reconcile", entry.reason, ranges, writes, where=where)
+    return EpochPlan(
+        join=entry.join,
+        epoch=entry.epoch,
+        strategy="reconcile",
+        reason=entry.reason,
+        sources=ranges,
+        writes=writes,
+        where=where,
+    )
 
 
 def _own(workspace: Workspace, entry: Entry, target: TargetVersions) -> tuple[Table, list[Commit]]:

@@ -75,7 +75,8 @@ def prepare_stream(
     if backfill:
         # An explicit backfill overrides the checks below.
         writes = (Append(target_of(bound.result, result), RESULT_PART),)
-        return Prepared(EpochPlan(name, history.next_epoch, "replay", BACKFILL, writes=writes), history, bound)
+        plan = EpochPlan(join=name, epoch=history.next_epoch, strategy="replay", reason=BACKFILL, writes=writes)
+        return Prepared(plan, history, bound)
     return _prepare_next(workspace, bound, replace(found, result=result), goal=goal)
 
 
@@ -216,11 +217,11 @@ def plan_reset(workspace: Workspace, prepared: Prepared[BoundJoin]) -> Prepared[
     used = used_columns(bound, table)
     ranges = tuple(
         SourceRange(
-            found.address.label,
-            found.id,
-            -1,
-            found.version,
-            -1,
+            name=found.address.label,
+            id=found.id,
+            from_version=-1,
+            to_version=found.version,
+            read_after=-1,
             epochs=(0, epochs.get(found.address.label, 0)),
             columns=columns_in(found.schema, used.get(found.address.label, ())),
             commit=commit_identity(found, found.version),
@@ -229,12 +230,12 @@ def plan_reset(workspace: Workspace, prepared: Prepared[BoundJoin]) -> Prepared[
     )
     state = [] if bound.state is None else [Overwrite(TargetVersions.of_new(bound.state), STATE_PART, has_images=True)]
     plan = EpochPlan(
-        name,
-        prepared.plan.epoch,
-        "reset",
-        "reset: the user recreated the result",
-        ranges,
-        (*state, Overwrite(target_of(bound.result, table), RESULT_PART)),
+        join=name,
+        epoch=prepared.plan.epoch,
+        strategy="reset",
+        reason="reset: the user recreated the result",
+        sources=ranges,
+        writes=(*state, Overwrite(target_of(bound.result, table), RESULT_PART)),
         stream=StreamInput(new_bytes=bound.table(0).size),
     )
     return replace(prepared, plan=plan, bound=bound)

@@ -229,12 +229,12 @@ class Replay:
         strategies: Mapping[str, Strategy] = {"incremental": "incremental", "flush": "flush"}
         since = {source.name: SourceRange.recorded(source) for source in first.sources}
         plan = EpochPlan(
-            newest.join,
-            newest.epoch,
-            strategies.get(newest.strategy, "load"),
-            newest.reason,
-            tuple(SourceRange.recorded(source).since(since[source.name]) for source in newest.sources),
-            self._writes(first),
+            join=newest.join,
+            epoch=newest.epoch,
+            strategy=strategies.get(newest.strategy, "load"),
+            reason=newest.reason,
+            sources=tuple(SourceRange.recorded(source).since(since[source.name]) for source in newest.sources),
+            writes=self._writes(first),
             stream=StreamInput(self.history.clocks_before(first.epoch)),
         )
         if plan.strategy == "load":

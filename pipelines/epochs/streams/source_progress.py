@@ -134,17 +134,17 @@ def new_commits(
     found = []
     for place, table in enumerate(bound.sources):
         name = table.address.label
-        clock = 0 if bound.times else clocks.get(name, 0)
+        clock = None if bound.times else clocks.get(name)
         # At equal times a table's change precedes a stream's row, and the left stream precedes the right one.
         is_last = place == 0 and bound.join.window is None
         order = 0 if bound.is_self_join else place  # both names of one stream share a position
+        source = partial(NewCommits, name=name, place=order, clock=clock, is_last=is_last)
         if name in epochs:
-            ends, later = (recorded[name].to_epoch, epochs[name]), upstream.later(name, epochs[name])
-            found.append(NewCommits(name, order, *ends, made[name], later, clock, is_last))
+            start, newest, later = recorded[name].to_epoch, epochs[name], upstream.later(name, epochs[name])
+            found.append(source(recorded=start, newest=newest, commits=made[name], later=later))
         elif place in commits.tables:
-            ends, new = (commits.since[place], table.version), tuple(map(_arrival, commits.new[place]))
-            later = _arrival(after[place][0]) if after[place] else None
-            found.append(NewCommits(name, order, *ends, new, later, clock, is_last))
+            new, later = tuple(map(_arrival, commits.new[place])), _arrival(after[place][0]) if after[place] else None
+            found.append(source(recorded=commits.since[place], newest=table.version, commits=new, later=later))
     return found, bound
 
 
@@ -214,7 +214,16 @@ def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:
         known = [commit for commit in reversed(table.commits) if commit.version <= table.version]
         commits = tuple(_arrival(commit) for commit in known if commit.changes_data)
         first = _arrival(later[0]) if later else None
-        new.append(NewCommits(table.address.label, place, known[0].version - 1, table.version, commits, first))
+        new.append(
+            NewCommits(
+                name=table.address.label,
+                place=place,
+                recorded=known[0].version - 1,
+                newest=table.version,
+                commits=commits,
+                later=first,
+            )
+        )
     return find_cut(new).versions
 
 

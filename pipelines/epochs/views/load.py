@@ -154,7 +154,8 @@ def _checksum(
 
 
 def _plan_of(entry: Entry) -> EpochPlan:
-    return EpochPlan(entry.join, entry.epoch, "load", entry.reason, tuple(map(SourceRange.recorded, entry.sources)))
+    sources = tuple(map(SourceRange.recorded, entry.sources))
+    return EpochPlan(join=entry.join, epoch=entry.epoch, strategy="load", reason=entry.reason, sources=sources)
 
 
 def _load_changelog(

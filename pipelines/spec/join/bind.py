@@ -99,12 +99,19 @@ def _pairing(statement: Statement, scope: Scope, steps: Sequence[Step]) -> Pairi
         return None
     left = tuple(render(scope.resolve(equality.left)) for equality in found.equalities)
     right = tuple(render(scope.resolve(equality.right)) for equality in found.equalities)
-    null_safe = tuple(equality.is_null_safe for equality in found.equalities)
     columns = scope.resolve(statement.steps[found.right - 1].on).find_all(exp.Column)
     looked_up = {place for column in columns if (place := scope.place(column)) not in (None, found.left, found.right)}
-    on, after = steps[found.right - 1].on, len(statement.sides)
-    places = tuple(sorted(place for place in looked_up if place is not None))
-    return Pairing(found.left, found.right, found.over, found.how, on, (left, right), null_safe, after, places)
+    return Pairing(
+        left=found.left,
+        right=found.right,
+        over=found.over,
+        how=found.how,
+        on=steps[found.right - 1].on,
+        values=(left, right),
+        null_safe=tuple(equality.is_null_safe for equality in found.equalities),
+        after=len(statement.sides),
+        looked_up=tuple(sorted(place for place in looked_up if place is not None)),
+    )
 
 
 def _use_same_columns(tables: Sequence[Table]) -> None:

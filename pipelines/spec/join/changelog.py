@@ -10,7 +10,7 @@ from pipelines.spec.join.condition import bind_condition
 from pipelines.spec.names import DELETED, ORDER, nearest
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Changelog:
     """
     How to read the rows of a changelog source, with the real names of its columns.
@@ -74,4 +74,11 @@ def bind_changelog(name: str, source: Source, columns: Sequence[str]) -> Changel
         raise PipelineFileError(name, [*faults, *found])
     key = tuple(real[column.lower()] for column in source.key)
     rest = tuple(column for column in columns if column not in key)
-    return Changelog(name, key, real[source.order_by.lower()], tombstone.sql, key + rest, source.ignore_deletes)
+    return Changelog(
+        source=name,
+        key=key,
+        order=real[source.order_by.lower()],
+        tombstone=tombstone.sql,
+        columns=key + rest,
+        ignore_deletes=source.ignore_deletes,
+    )

@@ -64,7 +64,6 @@ def _resolved(statement: Statement, scope: Scope) -> Iterator[Link]:
 def _objection(
     statement: Statement, link: parsed.Link, places: Sequence[set[int | None]], over: Sequence[int]
 ) -> Objection | None:
-    """Return the objection to the inputs from which the parts of a key are taken."""
     name, about = statement.sides[link.side].source, link.expressions[0]
     if not over or any(len(of) > 1 for of in places):
         return Objection(f"ON: each part of the key of {name} must be taken from one other input", about=about)

@@ -12,7 +12,7 @@ from pipelines.spec.names import nearest
 from pipelines.spec.statement.statement import Side, Statement
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Stream:
     """
     How to read the rows of a stream, with the real names of its columns.
@@ -52,14 +52,21 @@ def bind_stream(name: str, source: Source, columns: Sequence[str]) -> Stream:
         raise PipelineFileError(name, [*faults, *found])
     event_time = next((real[column.lower()] for column in source.watermarks), None)
     order = None if source.order_by is None else real[source.order_by.lower()]
-    return Stream(name, null_value, order, event_time, source.ignore_changes)
+    return Stream(
+        source=name,
+        null_value=null_value,
+        order=order,
+        event_time=event_time,
+        ignore_changes=source.ignore_changes,
+    )
 
 
 def bind_result(side: Side, columns: Sequence[str]) -> Stream:
     """Return how to read the result of another join that is a stream: its rows always have a value and never change."""
     real = {column.lower(): column for column in columns}
     event_time = next((real[column.lower()] for column, _ in side.times if column.lower() in real), None)
-    return Stream(side.source, Condition("FALSE", ()), None, event_time, ignore_changes=False)
+    null_value = Condition("FALSE", ())
+    return Stream(source=side.source, null_value=null_value, order=None, event_time=event_time, ignore_changes=False)
 
 
 def split_misfits(join: Join) -> Iterator[tuple[str, Misfit]]:

@@ -265,7 +265,6 @@ def _unbounded(
     bounds: Sequence[Bound],
     reasons: tuple[str, ...],
 ) -> Objection:
-    """Create the objection that the state is unbounded, with an example or the reasons for missing bounds."""
     times = [f"{name}.{seen[place]}" if place in seen else "" for place, name in enumerate(names)]
     shown = [f"`{time}`" if time else f"the times of `{name}`" for time, name in zip(times, names, strict=True)]
     example = "10" if any(bound.unit == "number" for bound in bounds) else "INTERVAL 1 HOUR"

@@ -166,7 +166,7 @@ class Window:
         return tuple(bound for bound in self.bounds if bound.greater == watermark)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pairing:
     """
     A join of two inputs of any cardinality.
@@ -223,7 +223,7 @@ def _as_value(sql: str, is_null_safe: bool) -> str:
     return f"named_struct('value', {sql})" if is_null_safe else sql
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ResolvedQuery:
     """
     A join with all names resolved.

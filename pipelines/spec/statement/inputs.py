@@ -9,7 +9,7 @@ from pipelines.spec.file.model import Source
 from pipelines.spec.names import nearest
 from pipelines.spec.sql.objection import Objection
 from pipelines.spec.statement.definition import How
-from pipelines.spec.statement.statement import InputKind, Side
+from pipelines.spec.statement.statement import Side
 
 HOWS: dict[tuple[str, str], How] = {
     ("", ""): "inner",
@@ -206,13 +206,24 @@ def _side(table: exp.Table, sources: Mapping[str, Source | None], joins: Mapping
         source = sources[name]
         if source is None:
             return None
-        times = tuple(source.watermarks.items())
-        absent = bool(source.nullable_key)
-        return Side(name, table.alias_or_name, source.key, source.kind, times, may_be_absent=absent)
+        return Side(
+            source=name,
+            alias=table.alias_or_name,
+            key=source.key,
+            kind=source.kind,
+            times=tuple(source.watermarks.items()),
+            may_be_absent=bool(source.nullable_key),
+        )
     name = called(table.name, joins)
     made = None if name is None else joins[name]
     if name is None or made is None:
         return None
-    times = tuple((column, UPSTREAM) for column in made.times)
-    kind: InputKind = "stream" if made.is_stream else "join"
-    return Side(name, table.alias_or_name, made.key, kind, times, made.added, made.may_be_absent)
+    return Side(
+        source=name,
+        alias=table.alias_or_name,
+        key=made.key,
+        kind="stream" if made.is_stream else "join",
+        times=tuple((column, UPSTREAM) for column in made.times),
+        added=made.added,
+        may_be_absent=made.may_be_absent,
+    )

@@ -130,7 +130,6 @@ class _Clause:
         return next(of_one, found[0] if found else None)
 
     def _link(self, answers: dict[str, exp.Expr | None]) -> Link:
-        """Return the reference to the new input by the expressions that equal its key."""
         written = {column: answer for column, answer in answers.items() if answer is not None}
         plain = [(self._key_column(one), other) for one, other in self._ends(exp.EQ)]
         safe = (place for place, answer in enumerate(written.items()) if answer not in plain)

@@ -164,7 +164,6 @@ def _key_of_pair_dropped(part: int, found: Inferred, pairing: Pairing) -> Object
 
 
 def _key_dropped(part: int, found: Inferred) -> Objection:
-    """Create the objection that the SELECT list lacks a part of the key, naming the required item."""
     if found.keys.is_many_to_many:
         return _key_of_pair_dropped(part, found, found.keys.paired)
     written = [f"{found.sides[place].alias}.{found.sides[place].key[part]}" for place in found.keys.holders]

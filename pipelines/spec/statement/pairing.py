@@ -71,7 +71,7 @@ def paired(
             return Objection(problem, hint, part)
     if over is None:
         return _without_values(sides, left, found, on)
-    return Pairing(left, new, how, tuple(equal.values()), over), further
+    return Pairing(left=left, right=new, how=how, equalities=tuple(equal.values()), over=over), further
 
 
 def _equalities(

@@ -13,7 +13,7 @@ InputKind = SourceKind | Literal["join"]
 """The kind of an input: that of a source, or another join of the file."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Side:
     """
     An input, as FROM and the file describe it.
@@ -109,7 +109,7 @@ class Equality:
     is_null_safe: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pairing:
     """
     A join of two inputs of any cardinality, whose result has the keys of both.
@@ -173,7 +173,7 @@ class Inferred:
     keys: Keys
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Statement:
     """
     A parsed statement; `bind` creates a definition from it.

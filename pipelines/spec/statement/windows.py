@@ -97,7 +97,6 @@ def asserted(on: exp.Expr, how: How, where: exp.Expr | None) -> list[exp.Expr]:
 
 
 def _bounds(conditions: Sequence[exp.Expr], sides: Sequence[Side]) -> tuple[tuple[Bound, ...], list[Objection]]:
-    """Find the time bounds of two streams, and the objections."""
     names = (sides[0].alias, sides[1].alias)
     return find_bounds(conditions, lambda column: time_of(column, sides), names, lambda column: _no_time(column, sides))
 
