@@ -44,7 +44,7 @@ def before_of(names: Sequence[str], taken: Sequence[str]) -> Before:
             name += "_"
         return name
 
-    return Before({name: free(f"{name} before") for name in names}, free("there before"))
+    return Before({name: free(f"{name} before") for name in names}, free("existed before"))
 
 
 def changes_of(feed: DataFrame, key: Sequence[str], columns: StructType, before: Before) -> DataFrame:

@@ -30,11 +30,11 @@ from pipelines.spec import ResolvedQuery, Semantics
 from pipelines.spec import Window as Bounded
 from pipelines.spec.statement.added_columns import HAS_VALUE, IDENTITY, MATCHED, PREFIX, SIDE
 
-OP, UNMATCHED = f"{PREFIX}op", f"{PREFIX}lone"
+OP, UNMATCHED = f"{PREFIX}op", f"{PREFIX}unmatched"
 KEEP = "keep"
 """The operation of a buffered row that stays buffered unchanged."""
 
-AT_ONCE, STORED, EXPIRES, MATCHED_NOW = (f"{PREFIX}{name}" for name in ("at_once", "stored", "goes", "seen"))
+AT_ONCE, STORED, EXPIRES, MATCHED_NOW = (f"{PREFIX}{name}" for name in ("at_once", "stored", "expires", "matched_now"))
 
 Ends = DataFrame | Mapping[int, int]
 """The watermarks after all new rows."""
@@ -43,7 +43,7 @@ Ends = DataFrame | Mapping[int, int]
 def buffer_changes(
     new_rows: DataFrame,
     buffered: DataFrame,
-    met: DataFrame | None,
+    matched: DataFrame | None,
     ends: Ends,
     join: ResolvedQuery,
     semantics: Semantics,
@@ -55,7 +55,7 @@ def buffer_changes(
     Args:
         new_rows: The result of `as_new_rows`.
         buffered: The result of `as_buffered`.
-        met: The result of `matched_rows`.
+        matched: The result of `matched_rows`.
         ends: The watermarks at the end: by number; for several scopes a frame with one row for each scope and the
             columns that `watermark_before` names.
         join: The join.
@@ -81,10 +81,10 @@ def buffer_changes(
     judged = _leaving(new.unionAll(old), ends, window, scope)
     # Other rows neither change the buffer nor are emitted, matched or not.
     judged = judged.where(f"{WAS_BUFFERED} OR {AT_ONCE} OR ({STORED} AND NOT {EXPIRES}) OR {is_outer}")
-    if met is None:
+    if matched is None:
         judged = judged.withColumn(MATCHED_NOW, F.lit(False))
     else:
-        matched_now = met.withColumn(MATCHED_NOW, F.lit(True))
+        matched_now = matched.withColumn(MATCHED_NOW, F.lit(True))
         judged = judged.join(matched_now, on=[*scope, *IDENTITY], how="left").fillna(False, MATCHED_NOW)
     expires = "FALSE" if eager else f"{is_outer} AND {STORED} AND {EXPIRES}"
     is_unmatched = f"NOT ({MATCHED_NOW} OR {MATCHED}) AND ({AT_ONCE} OR {expires})"
@@ -139,7 +139,7 @@ def unmatched(
         first = _least([_first_above(value(n), rises[n]) for n in limited])
         return rows.withColumn(AT, F.expr(f"coalesce({AT}, {first})")).select(*columns)
     at_once = rows.where(f"{AT} IS NOT NULL").select(*columns)
-    expired = materialize("gone", rows.where(f"{AT} IS NULL"))
+    expired = materialize("expired", rows.where(f"{AT} IS NULL"))
     for n in limited:
         expired = first_beyond(expired, value(n), limit_steps(placed, window, n, scope), f"{AT}{n}", width, scope)
     first = _least([f"{AT}{n}" for n in limited])
@@ -202,7 +202,7 @@ def _stored(semantics: Semantics, join: ResolvedQuery) -> str:
 
 
 def _leaving(rows: DataFrame, ends: Ends, window: Bounded, scope: Sequence[str]) -> DataFrame:
-    """Add GOES to each row: whether it is below a limit at the end, and so leaves the buffer."""
+    """Add EXPIRES to each row: whether it is below a limit at the end, and so leaves the buffer."""
     numbers = range(len(window.watermarks))
     leaves = F.expr(expired_sql(window))
     names = [F.col(quote(name)) for name in rows.columns]

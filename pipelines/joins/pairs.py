@@ -27,7 +27,7 @@ from pipelines.spec import Window as Bounded
 from pipelines.spec.statement.added_columns import HAS_VALUE, IDENTITY, MATCHED, PREFIX, SIDE, VERSION
 
 WAS_BUFFERED, NULL_KEY, LATE, NOT_JOINABLE, EXPIRED, ID = (
-    f"{PREFIX}{name}" for name in ("waited", "null_key", "late", "apart", "below", "id")
+    f"{PREFIX}{name}" for name in ("was_buffered", "null_key", "late", "not_joinable", "expired", "id")
 )
 AT = f"{PREFIX}at"
 FIRST, SECOND, BY_LEFT = (f"{PREFIX}{name}" for name in ("first", "second", "by_left"))
@@ -92,7 +92,7 @@ def as_buffered(state: DataFrame, join: ResolvedQuery) -> DataFrame:
         join: The join.
 
     Returns:
-        The rows with the columns that `pairs` and `expiry` read; WAITED is true, and the limits are NOTHING_YET.
+        The rows with the columns that `pairs` and `expiry` read; WAS_BUFFERED is true, and the limits are NOTHING_YET.
     """
     none = F.lit(NOTHING_YET)
     window = window_of(join)
@@ -103,7 +103,7 @@ def as_buffered(state: DataFrame, join: ResolvedQuery) -> DataFrame:
 
 def as_new_rows(rows: DataFrame, semantics: Semantics) -> DataFrame:
     """
-    Return the judged rows that take part in the join, marked as neither buffered (WAITED) nor MATCHED before.
+    Return the judged rows that take part in the join, marked as neither WAS_BUFFERED nor MATCHED before.
 
     These are the rows of both streams that are not late and, except under `kafka-0.10.0`, have a value.
     """
@@ -158,8 +158,8 @@ def pairs(
     is_buffered = f"IF({left_first}, {_buffered(window, semantics, join, 0)}, {_buffered(window, semantics, join, 1)})"
     is_new = f"NOT ({_side(0)}.{WAS_BUFFERED} AND {_side(1)}.{WAS_BUFFERED})"
     on = " AND ".join([*same, is_new, f"({join.steps[0].on})", is_buffered])
-    met = lefts.join(rights, on=F.expr(on), how="inner")
-    return met.select(
+    matching = lefts.join(rights, on=F.expr(on), how="inner")
+    return matching.select(
         *(F.col(f"{_side(0)}.{quote(name)}").alias(name) for name in scope),
         F.greatest(f"{_side(0)}.{TIME}", f"{_side(1)}.{TIME}").alias(AT),
         F.col(f"{_side(0)}.{ID}").alias(FIRST),
@@ -186,14 +186,14 @@ def matched_rows(
         The scope columns and IDENTITY, each row once; None for an inner join, which has no outer side.
     """
     scopes = [F.col(quote(name)) for name in scope]
-    met = []
+    matched = []
     for place, name in ((0, FIRST), (1, SECOND)):
         if place in outer_sides(join):
             rows = found
             if is_eager(semantics):
                 rows = found.where(BY_LEFT if place == 0 else f"NOT {BY_LEFT}")
-            met.append(rows.select(*scopes, f"{name}.*"))
-    return reduce(DataFrame.unionAll, met).distinct() if met else None
+            matched.append(rows.select(*scopes, f"{name}.*"))
+    return reduce(DataFrame.unionAll, matched).distinct() if matched else None
 
 
 def selected(found: DataFrame, join: ResolvedQuery) -> DataFrame:

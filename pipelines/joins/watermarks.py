@@ -41,22 +41,22 @@ def window_of(join: ResolvedQuery) -> Bounded:
 
 def value(number: int) -> str:
     """Name the column with a row's value of a watermarked column (bigint, null for a column of the other input)."""
-    return f"{PREFIX}x{number}"
+    return f"{PREFIX}value{number}"
 
 
 def watermark_step(number: int) -> str:
     """Name the column with the watermark that a row sets: value minus lateness (bigint; null or NOTHING_YET: none)."""
-    return f"{PREFIX}m{number}"
+    return f"{PREFIX}watermark_step{number}"
 
 
 def watermark_before(number: int) -> str:
     """Name the column with a watermark before a row's position (bigint)."""
-    return f"{PREFIX}w{number}"
+    return f"{PREFIX}watermark_before{number}"
 
 
 def watermark_after(number: int) -> str:
     """Name the column with a watermark after a row's position (bigint)."""
-    return f"{PREFIX}p{number}"
+    return f"{PREFIX}watermark_after{number}"
 
 
 def limit(number: int) -> str:
