@@ -30,13 +30,7 @@ class Before(NamedTuple):
 
 
 def before_of(names: Sequence[str], taken: Sequence[str]) -> Before:
-    """
-    Choose names for the columns of the previous row that differ from all existing columns.
-
-    Args:
-        names: The columns of a row whose previous values are needed.
-        taken: The existing columns.
-    """
+    """Choose names for the previous values of `names` that differ from the existing columns `taken`."""
     used = {name.lower() for name in taken}
 
     def free(name: str) -> str:
@@ -52,10 +46,8 @@ def changes_of(feed: DataFrame, key: Sequence[str], columns: StructType, before:
     Return the changes of a result with a key, each with the previous row of its key.
 
     Args:
-        feed: The result's change feed: its columns, `_change_type` and `_commit_version`.
-        key: The key columns.
+        feed: The result's columns, `_change_type` and `_commit_version`.
         columns: The result's columns.
-        before: The names of the columns for the previous row.
 
     Returns:
         The result's columns (in a delete all are null except the key), `_change_type` (insert, update or delete),
@@ -73,17 +65,9 @@ def logged_between(
     changelog: DataFrame, epochs: tuple[int, int], key: Sequence[str], columns: StructType, before: Before
 ) -> DataFrame:
     """
-    Return the changelog rows of a range of epochs, each with the row that its key had before the first of them.
+    Return the changelog rows of a range of epochs, first and last, each with its key's row before the first of them.
 
-    Args:
-        changelog: The changelog.
-        epochs: The first and the last of the epochs.
-        key: The key columns.
-        columns: The result's columns.
-        before: The names of the columns for the previous row.
-
-    Returns:
-        The changelog's columns and the columns of the previous row.
+    The previous row is in the columns that `before` names.
     """
     first, last = epochs
     rows = changelog.where(f"_epoch BETWEEN {first} AND {last}").alias("logged")
@@ -96,6 +80,6 @@ def logged_between(
 
 
 def _values(before: Before, row: str) -> list[Column]:
-    """Select the columns of the previous row from a struct, which is null if the key did not exist before."""
+    """Select the columns of the previous row from a struct that is null if the key did not exist before."""
     values = [F.col(f"{row}.{quote(name)}").alias(earlier) for name, earlier in before.values.items()]
     return [*values, F.col(row).isNotNull().alias(before.known)]

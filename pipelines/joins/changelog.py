@@ -37,26 +37,18 @@ def changelog_schema(columns: StructType) -> StructType:
     """
     Return the columns of a changelog.
 
-    Args:
-        columns: The result's columns, the key first.
-
-    Returns:
-        The result's columns, then `_op` (string: upsert or tombstone), `_cause` (string: the name in FROM of the source
-        that changed, or backfill), `_position` (bigint: within the epoch), `_epoch` (bigint) and `_at` (timestamp of
-        the change).
+    These are the result's columns, then `_op` (string: upsert or tombstone), `_cause` (string: the name in FROM of the
+    source that changed, or backfill), `_position` (bigint: within the epoch), `_epoch` (bigint) and `_at` (timestamp of
+    the change).
     """
     return StructType([*columns, *(StructField(name, kind) for name, kind in COLUMN_TYPES.items())])
 
 
 def changelog_rows(rows: DataFrame, key: Sequence[str], columns: StructType, epoch: int) -> DataFrame:
     """
-    Convert the changes of an epoch to rows of the changelog; a tombstone has null in all columns except the key.
+    Convert `position`, `at`, `cause`, `op`, `key` and `new` of an epoch's changes to rows of the changelog.
 
-    Args:
-        rows: `position`, `at`, `cause`, `op`, `key` and `new`.
-        key: The names of the key columns.
-        columns: The result's columns, the key first.
-        epoch: The epoch's number.
+    A tombstone has null in all columns except the key.
     """
     values = [
         F.col(f"key.{quote(field.name)}" if field.name in key else f"new.{quote(field.name)}").cast(field.dataType)
@@ -79,18 +71,10 @@ def missing_rows(
     """
     Return the rows that a reconciliation appends: one for each key whose last row differs from the result.
 
-    Their position precedes all other changes of the epoch.
+    Their position precedes all other changes of the epoch; their cause is `backfill`.
 
     Args:
-        changelog: The current changelog.
-        result: The expected result, with its columns.
-        key: The names of the key columns.
-        columns: The result's columns, the key first.
-        epoch: The epoch's number.
         subset: The part of the result to reconcile; None for the whole result.
-
-    Returns:
-        Rows of the changelog, with `backfill` as their cause.
     """
     wanted = result.select(*(F.col(quote(name)) for name in columns.fieldNames()))
     logged = changelog if subset is None else subset.rows(changelog)
@@ -106,17 +90,7 @@ def missing_rows(
 
 
 def last_rows(changelog: DataFrame, columns: StructType, key: Sequence[str]) -> DataFrame:
-    """
-    Return the state of a result that its changelog leads to.
-
-    Args:
-        changelog: The changelog.
-        columns: The result's columns.
-        key: The names of the key columns.
-
-    Returns:
-        The columns of the result, one row for each key whose last row is an upsert.
-    """
+    """Return the result that a changelog leads to: one row for each key whose last row is an upsert."""
     row = F.struct("_op", *(F.col(quote(name)) for name in columns.fieldNames()))
     keys = [F.col(quote(name)).alias(f"k{place}") for place, name in enumerate(key)]
     last = changelog.groupBy(*keys).agg(F.max_by(row, F.struct("_epoch", "_position")).alias("last"))
@@ -130,9 +104,7 @@ def logged_changes(fresh: DataFrame, before: DataFrame, key: Sequence[str], kind
     Read the rows of a changelog as the changes of a source.
 
     Args:
-        fresh: The rows to read.
         before: Earlier rows, including those of the same keys.
-        key: The names of the key columns.
         kinds: The columns to return, with their types.
 
     Returns:

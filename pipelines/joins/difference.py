@@ -23,14 +23,12 @@ def difference(images: DataFrame, key: Sequence[str], scope: Sequence[str] = ())
     Compare the old and the new image of result rows null-safely, key by key.
 
     Args:
-        images: The result's columns, the scope columns and `_lakejoin_image` ('old' or 'new').
-        key: The result's key columns.
-        scope: Columns that separate independent histories.
+        images: The result's columns and `_lakejoin_image` ('old' or 'new').
 
     Returns:
-        One row for each key that differs: the scope columns, `op` (insert, update, delete), `key` (struct of the key
-        columns), `before` and `after` (struct of all columns; null if absent) and `copies` (bigint; more than 1 if an
-        image contains the key more than once).
+        One row for each key that differs: `op` (insert, update, delete), `key` (struct of the key columns), `before`
+        and `after` (struct of all columns; null if absent) and `copies` (bigint; more than 1 if an image contains the
+        key more than once).
     """
     columns = [field for field in images.schema if field.name not in (IMAGE, *scope)]
     keys = [F.expr(comparable(quote(name), images.schema[name].dataType)).alias(f"k{n}") for n, name in enumerate(key)]
@@ -64,13 +62,11 @@ def bag_difference(expected: DataFrame, found: DataFrame, scope: Sequence[str] =
     Compare two tables as bags of rows, in both directions.
 
     Args:
-        expected: The expected rows.
         found: The actual rows, with at least the columns of `expected`.
-        scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns, `row` (struct of the columns of `expected`) and `surplus` (bigint): how many more copies of
-        the row `found` has than `expected`; negative if rows are missing, never 0.
+        `row` (struct of the columns of `expected`) and `surplus` (bigint): how many more copies of the row `found` has
+        than `expected`; negative if rows are missing, never 0.
     """
     fields = [field for field in expected.schema if field.name not in scope]
     row = row_struct(field.name for field in fields)

@@ -34,19 +34,15 @@ def emitted(
     timeline: DataFrame, join: ResolvedQuery, columns: StructType, semantics: Semantics, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
-    Return the changelog of an epoch.
+    Return the changelog of an epoch: one row for each source change and result key that the rules emit.
 
     Args:
-        timeline: The pieces, as returned by `timeline`.
-        join: The join.
+        timeline: The result of `timeline`.
         columns: The result's columns, for their types.
-        semantics: The emission rules.
-        scope: Columns that separate independent histories.
 
     Returns:
-        One row for each source change and result key that the rules emit: the scope columns, `position`, `cause` (the
-        name of the source that changed), `op` (upsert or tombstone), `key` (struct of the key columns), `old` and `new`
-        (struct of the result's columns; null if absent).
+        `position`, `cause` (the name of the source that changed), `op` (upsert or tombstone), `key` (struct of the key
+        columns), `old` and `new` (struct of the result's columns; null if absent).
     """
     scopes = [F.col(quote(name)) for name in scope]
     in_order = Window.partitionBy(*scope, "key").orderBy("position")
@@ -76,7 +72,6 @@ def emitted(
 
 
 def _emits(join: ResolvedQuery, columns: StructType, semantics: Semantics) -> str:
-    """Return the SQL condition that a piece is emitted."""
     if semantics == "strict":
         return f"NOT {same('old', 'new', columns)}"
     if semantics == "kafka-0.10.0":

@@ -58,16 +58,13 @@ def buffer_changes(
         matched: The result of `matched_rows`.
         ends: The watermarks at the end: by number; for several scopes a frame with one row for each scope and the
             columns that `watermark_before` names.
-        join: The join.
-        semantics: The emission rules.
-        scope: Columns that separate independent histories.
 
     Returns:
-        All rows that are buffered before or after the epoch, and all rows that are emitted unmatched: the scope
-        columns, OP (the change of the buffer: insert, delete, update if the row found its first match, else KEEP; null
-        for a row that is buffered neither before nor after the epoch), UNMATCHED (whether it is emitted null-padded),
-        AT (bigint: its own time if it is emitted at once; null if it is emitted when a limit rises), IDENTITY, MATCHED
-        (after the epoch), the columns that `value` names and both rows.
+        All rows that are buffered before or after the epoch, and all rows that are emitted unmatched: OP (the change of
+        the buffer: insert, delete, update if the row found its first match, else KEEP; null for a row that is buffered
+        neither before nor after the epoch), UNMATCHED (whether it is emitted null-padded), AT (bigint: its own time if
+        it is emitted at once; null if it is emitted when a limit rises), IDENTITY, MATCHED (after the epoch), the
+        columns that `value` names and both rows.
     """
     window, numbers = window_of(join), range(len(window_of(join).watermarks))
     is_outer = f"{SIDE} IN ({', '.join(map(str, outer_sides(join)))})" if outer_sides(join) else "FALSE"
@@ -120,15 +117,12 @@ def unmatched(
         changes: The result of `buffer_changes`.
         placed: The result of `with_watermarks` for all new rows, including late rows and upstream progress; or its
             positions.
-        join: The join.
         width: The range of row times that one task processes.
-        scope: Columns that separate independent histories.
-        materialize: Materializes a named frame that is read several times.
         rises: The result of `limit_rises` by watermarked column, for one history with few positions; `placed` is then
             not read.
 
     Returns:
-        The scope columns, AT (bigint, the time at which the row is emitted), IDENTITY and both rows, one of them null.
+        AT (bigint, the time at which the row is emitted), IDENTITY and both rows, one of them null.
     """
     window = window_of(join)
     names = [*scope, AT, *IDENTITY, *(item.alias for item in join.inputs)]
@@ -158,20 +152,16 @@ def peak_buffered(
     once: bool = False,
 ) -> DataFrame:
     """
-    Count the buffered rows after each position and return the greatest number.
+    Count the buffered rows after each position and return the greatest number as `most` (bigint).
+
+    Without buffered rows the result is empty.
 
     Args:
         new_rows: The result of `as_new_rows`.
         buffered: The result of `as_buffered`.
         placed: The result of `with_watermarks`, or its positions.
-        join: The join.
-        semantics: The emission rules.
         widths: The range of order times, and of row times, that one task processes.
-        scope: Columns that separate independent histories.
         once: Whether a row that is buffered on both sides counts once.
-
-    Returns:
-        One row for each scope with buffered rows: the scope columns and `most` (bigint).
     """
     window = window_of(join)
     scopes = [F.col(quote(name)) for name in scope]
@@ -194,7 +184,6 @@ def peak_buffered(
 
 
 def _stored(semantics: Semantics, join: ResolvedQuery) -> str:
-    """Return the SQL condition that a new row is buffered."""
     stored = f"NOT ({NOT_JOINABLE} OR {EXPIRED}) AND {HAS_VALUE}"
     if semantics != "kafka-0.10.0" or len(outer_sides(join)) != 1:
         return stored

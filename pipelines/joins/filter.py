@@ -11,13 +11,7 @@ from pipelines.spec import Condition, of_struct
 
 @dataclass(frozen=True)
 class Subset:
-    """
-    The keys of a result whose old or new row meets some conditions.
-
-    Args:
-        conditions: The conditions, over the columns of the result.
-        key: The result's key columns.
-    """
+    """The keys of a result whose old or new row meets some conditions on columns of the result."""
 
     conditions: tuple[Condition, ...]
     key: tuple[str, ...]
@@ -41,18 +35,7 @@ class Subset:
 
 
 def differing(old: DataFrame, new: DataFrame, key: Sequence[str], subset: Subset | None) -> DataFrame:
-    """
-    Compare two states of a result, or a part of them.
-
-    Args:
-        old: The current rows, with the columns of the result.
-        new: The expected rows.
-        key: The result's key columns.
-        subset: The part to compare; None for all rows.
-
-    Returns:
-        The result of `difference`.
-    """
+    """Return the `difference` of two states of a result, or of a part of them."""
     if subset is not None:
         old, new = subset.rows(old), subset.rows(new)
     changes = difference(as_image(old, OLD).unionAll(as_image(new, NEW)), key)

@@ -26,11 +26,6 @@ def hashed_meaning(tables: Sequence[DataFrame], join: ResolvedQuery, columns: St
     A row that lacks an input has the hash null, as has a row whose columns of that input are all null: in the result
     these rows are equal.
 
-    Args:
-        tables: The rows of each input in the order of FROM: the columns that the join uses.
-        join: The join.
-        columns: The columns of the result.
-
     Returns:
         The key columns, the other columns that are not taken from one input unchanged, and a hash (bigint) for each
         input of which the result has two columns or more.
@@ -46,14 +41,7 @@ def hashed_meaning(tables: Sequence[DataFrame], join: ResolvedQuery, columns: St
 
 
 def hashed_rows(rows: DataFrame, join: ResolvedQuery, columns: StructType) -> DataFrame:
-    """
-    Return rows of a result in the form of `hashed_meaning`.
-
-    Args:
-        rows: The columns of the result, in its types, and others, which stay as they are.
-        join: The join.
-        columns: The columns of the result.
-    """
+    """Return rows of a result, in its types, in the form of `hashed_meaning`; further columns stay as they are."""
     hashes = (
         f"{_hash_sql([columns[name] for name in names])} AS {_hash_of(place)}" for place, names in _taken(join).items()
     )
@@ -78,7 +66,6 @@ def _column_of(join: ResolvedQuery, output: Output, place: int) -> str:
 
 
 def _rest(join: ResolvedQuery, columns: StructType) -> list[str]:
-    """Return the names of the outputs for which no hash stands, in the order of the result."""
     hashed = {name for names in _taken(join).values() for name in names}
     return [name for name in columns.fieldNames() if name not in hashed]
 
@@ -88,6 +75,6 @@ def _hash_of(place: int) -> str:
 
 
 def _hash_sql(columns: Sequence[StructField]) -> str:
-    """Write the SQL of the hash of some columns, which is null if all of them are null."""
+    """Return the SQL of the hash of some columns, which is null if all of them are null."""
     nothing = " AND ".join(f"{quote(field.name)} IS NULL" for field in columns)
     return f"IF({nothing}, NULL, {hash_in_order(columns)})"

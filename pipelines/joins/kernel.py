@@ -34,23 +34,16 @@ class Sources(Protocol):
     """The inputs of an epoch; the implementation decides how their rows are read."""
 
     def changes(self, place: int) -> DataFrame | None:
-        """Return the net changes of an input: the scope columns, `key`, `old`, `new`; None if it has no changes."""
+        """Return the net changes of an input: `key`, `old`, `new`; None if it has no changes."""
 
     def changed_keys(self, place: int) -> DataFrame | None:
-        """Return the distinct changed keys of an input: the scope columns and `key`; None if it has no changes."""
+        """Return the distinct changed keys of an input as `key`; None if it has no changes."""
 
     def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]]) -> DataFrame:
         """
-        Return the keys of the rows of an input that refer to a wanted key at the end of the epoch.
+        Return as `key` the keys of the rows of an input that refer to a wanted `key` at the end of the epoch.
 
-        The keys of rows that changed may be among them.
-
-        Args:
-            place: The input.
-            wanted: References from this input, each with the wanted keys: the scope columns and `key`.
-
-        Returns:
-            The scope columns and `key`.
+        The keys of rows that changed may be among them. Each reference is one from this input.
         """
 
     def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> Mapping[int, DataFrame]:
@@ -62,16 +55,10 @@ class Sources(Protocol):
 
 def touched_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = ()) -> DataFrame | None:
     """
-    Return the key of every result row that an epoch can change.
+    Return as `key` (struct<k0, …>) each key of a result row that an epoch can change; None if it can change none.
 
-    Args:
-        join: The join; its members have the key of the result.
-        sources: The inputs of the epoch.
-        scope: Columns that separate independent histories.
-
-    Returns:
-        The scope columns and `key` (struct<k0, …>), one row per key; None if no key is touched. A part of a key is null
-        only where a side of a row of an input may be absent.
+    Only for a join whose members have the key of the result. A part of a key is null only where a side of a row of an
+    input may be absent.
     """
     affected = affected_keys(join, sources, scope)
     touched = [affected[place] for place in join.members if place in affected]
@@ -82,18 +69,10 @@ def touched_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = (
 
 def affected_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = ()) -> dict[int, DataFrame]:
     """
-    Return the keys of the rows of each input whose part of the result an epoch can change.
+    Return by input, as `key` (struct<k0, …>), each key of a row whose part of the result an epoch can change.
 
     A changed row affects itself and each row that refers to it now. A row that referred to it before and no longer does
     has changed itself. References are followed from input to input up to the inputs that key the result.
-
-    Args:
-        join: The join.
-        sources: The inputs of the epoch.
-        scope: Columns that separate independent histories.
-
-    Returns:
-        By input the scope columns and `key` (struct<k0, …>), one row per key.
     """
     affected: dict[int, DataFrame] = {}
     for place in reversed([*join.members, *(link.input for link in join.links)]):
@@ -114,19 +93,12 @@ def referring_keys(
     place: int, keys: DataFrame, join: ResolvedQuery, sources: Sources, scope: Sequence[str], name: str
 ) -> DataFrame:
     """
-    Follow references back from rows of an input, step by step, to the rows of the input that keys the result.
-
-    Args:
-        place: The input.
-        keys: The keys of its rows: the scope columns and `key`.
-        join: The join.
-        sources: The inputs of the epoch.
-        scope: Columns that separate independent histories.
-        name: Under what name to materialize the keys of each step.
+    Follow references back from rows of an input, given by `key`, step by step to rows of the input that keys the
+    result.
 
     Returns:
-        The scope columns and `key` of the rows that refer to them at the end of the epoch, each at least once; for
-        parts of a key from several inputs also of others. The keys themselves if the input keys the result.
+        `key` of the rows that refer to them at the end of the epoch, each at least once; for parts of a key from
+        several inputs also of others. The keys themselves if the input keys the result.
     """
     while place not in join.members:
         (link,) = (link for link in join.links if link.input == place)
@@ -140,18 +112,9 @@ def change_set(
     join: ResolvedQuery, types: KeyTypes, sources: Sources, touched: DataFrame, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
-    Compute the change set of an epoch.
+    Return the change set of an epoch, as `difference` does, from the result of `touched_keys`.
 
-    Args:
-        join: The join.
-        types: The types in which keys are compared.
-        sources: The inputs of the epoch.
-        touched: The touched keys, as returned by `touched_keys`.
-        scope: Columns that separate independent histories.
-
-    Returns:
-        The scope columns, `op`, `key`, `before`, `after`, `copies`, as returned by `difference`: exactly the rows of
-        the result that differ, and a delete only for a row that existed.
+    It has exactly the rows of the result that differ, and a delete only for a row that existed.
     """
     state: dict[int, DataFrame] = {}
     for place, rows in sources.rows(dict.fromkeys(join.members, lambda: touched)).items():
@@ -174,10 +137,6 @@ def add_looked_up(
 
     Args:
         state: The rows of the inputs that key the result, by input, and of others that are known already.
-        join: The join.
-        types: The types in which keys are compared.
-        sources: The inputs of the epoch.
-        scope: Columns that separate independent histories.
         name: Under what name to materialize the wanted keys.
     """
     for ready in levels(join):
@@ -229,16 +188,12 @@ def images(
     Return the touched rows of a source in both images: before and after the changes.
 
     Args:
-        changes: Net changes: the scope columns, `key`, `old`, `new`; None if the source has no changes.
-        looked_up: The source's rows for the touched keys at the pinned version: the scope columns and the columns that
-            the join uses.
-        side: The source, as an input of the join.
-        types: The types in which key parts are compared.
-        scope: Columns that separate independent histories.
+        changes: Net changes: `key`, `old`, `new`; None if the source has no changes.
+        looked_up: The source's rows for the touched keys at the pinned version.
 
     Returns:
-        The scope columns, `_lakejoin_image` ('old' or 'new') and the source's columns. The rows of a changed key come
-        from its change; any other key has the looked-up row in both images.
+        `_lakejoin_image` ('old' or 'new') and the source's columns. The rows of a changed key come from its change; any
+        other key has the looked-up row in both images.
     """
     unchanged = unchanged_rows(changes, looked_up, side, types, scope)
     scopes = [quote(name) for name in scope]
@@ -256,7 +211,7 @@ def images(
 def unchanged_rows(
     changes: DataFrame | None, looked_up: DataFrame, side: Input, types: Sequence[DataType], scope: Sequence[str] = ()
 ) -> DataFrame:
-    """Return the looked-up rows whose key has no change: the scope columns and the columns of the input."""
+    """Return the looked-up rows whose key has no change."""
     row = looked_up.alias("row")
     if changes is not None:
         known = changes.select(*(F.col(quote(name)) for name in scope), "key").alias("change")
@@ -279,12 +234,7 @@ def referenced(
     Return the keys that rows refer to in either image, and the changed keys, to check that each occurs once.
 
     Args:
-        link: The reference.
-        join: The join.
-        types: The types in which keys are compared.
         state: The rows of the inputs that are known, in both images; those of a pairing with TOUCHED and UNMATCHED.
-        sources: The inputs of the epoch.
-        scope: Columns that separate independent histories.
         name: Under what name to materialize the keys.
     """
     if link.overs:

@@ -33,16 +33,14 @@ from pipelines.spec.statement.added_columns import VERSION
 
 def candidates(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Select the raw rows of each commit that can be the latest of their keys.
+    Select the raw rows of each commit that can be the latest of their keys; rows with a null key are left out.
 
     Args:
-        rows: The columns of the source, `_lakejoin_version` (bigint) and the scope columns.
-        changelog: How the rows are read.
-        scope: Columns that separate independent histories.
+        rows: The columns of the source and `_lakejoin_version` (bigint).
 
     Returns:
-        The scope columns, `key` (struct<k0, …>), `ord` (the order), `_lakejoin_version`, `row` (struct of the KTable's
-        columns) and `number` (bigint: how many raw rows it was selected from). Rows with a null key are left out.
+        `key` (struct<k0, …>), `ord` (the order), `_lakejoin_version`, `row` (struct of the KTable's columns) and
+        `number` (bigint: how many raw rows it was selected from).
     """
     kinds = {name: rows.schema[name].dataType for name in changelog.columns}
     key_types = [kinds[name] for name in changelog.key]
@@ -70,16 +68,13 @@ def latest(candidate_rows: DataFrame, existing: DataFrame, key: Sequence[str], s
 
     Args:
         candidate_rows: The result of `candidates`; their commits are later than those of the existing rows.
-        existing: The rows of the KTable, including tombstones: the scope columns and its own. Only rows with the key of
-            a candidate matter.
-        key: The key columns.
-        scope: Columns that separate independent histories.
+        existing: The rows of the KTable, including tombstones. Only rows with the key of a candidate matter.
 
     Returns:
-        One row for each key of a candidate: the scope columns, `op` (insert, update; null if the row does not change),
-        `key` (struct of the key columns), `before` and `after` (struct of the KTable's columns; `before` is null if the
-        key is new), `late` (bigint: raw rows that are older than the stored row) and `ties` (bigint: raw rows that were
-        not selected among those of one commit with equal order).
+        One row for each key of a candidate: `op` (insert, update; null if the row does not change), `key` (struct of
+        the key columns), `before` and `after` (struct of the KTable's columns; `before` is null if the key is new),
+        `late` (bigint: raw rows that are older than the stored row) and `ties` (bigint: raw rows that were not selected
+        among those of one commit with equal order).
     """
     columns = StructType([field for field in existing.schema if field.name not in scope])
     key_types = [columns[name].dataType for name in key]
@@ -121,12 +116,11 @@ def accepted(candidate_rows: DataFrame, changes: DataFrame, columns: Sequence[st
         candidate_rows: The result of `candidates`, with `at` (timestamp of their commit).
         changes: The net changes of the KTable: `key` and `old` (struct of its columns; null if the key is new) of each
             changed key.
-        columns: The columns to return.
 
     Returns:
         One row for each candidate that was not late when it arrived, including a tombstone of an absent key: `key`,
-        `version` (bigint, by commit and then by order), `at`, `ord` (its order), and `old` and `new` (struct of the
-        columns; null if absent).
+        `version` (bigint, by commit and then by order), `at`, `ord` (its order), and `old` and `new` (struct of
+        `columns`; null if absent).
     """
 
     def live(row: str) -> str:

@@ -36,17 +36,7 @@ def ignores_null_values(join: ResolvedQuery, semantics: Semantics) -> bool:
 
 
 def as_rows(stream: DataFrame, side: Input, scope: Sequence[str] = ()) -> DataFrame:
-    """
-    Convert the rows of a stream to the input of a look-up.
-
-    Args:
-        stream: The scope columns, POSITION (bigint) and the columns that the join uses.
-        side: The stream, as an input of the join.
-        scope: Columns that separate independent histories.
-
-    Returns:
-        The scope columns, POSITION, and the row as a struct named by the stream's alias.
-    """
+    """Wrap the rows of a stream as structs named by its alias, beside POSITION (bigint)."""
     row = F.expr(row_struct(side.columns)).alias(side.alias)
     return stream.select(*(F.col(quote(name)) for name in scope), POSITION, row)
 
@@ -78,12 +68,8 @@ def look_up(
 
     Args:
         rows: The result of `as_rows` or of an earlier look-up, `without_unmatched` for this reference.
-        link: The reference to the table.
-        join: The join.
-        types: The types in which keys are compared.
-        versions: The versions of the table's rows: the scope columns, `key`, `start` and `end` (positions: inclusive
-            and exclusive) and `row`.
-        scope: Columns that separate independent histories.
+        versions: The versions of the table's rows: `key`, `start` and `end` (positions: inclusive and exclusive) and
+            `row`.
         broadcast: Whether to broadcast the table; otherwise rows with a null reference are spread over all tasks.
 
     Returns:
@@ -146,7 +132,7 @@ class _Numbers(NamedTuple):
 
 
 def _numbers(types: Sequence[DataType], stream: str, row: DataType) -> _Numbers:
-    """Write the numbers for keys of these types, which are hashes unless equal keys may have different ones."""
+    """Return the numbers for keys of these types, which are hashes unless equal keys may have different ones."""
     key = StructType([StructField(f"k{part}", kind) for part, kind in enumerate(types)])
     spread = f"1 + pmod({hash_of(quote(stream), row)}, {limits.NULL_KEY_SPREAD})"
     are_hashes = is_exact(key)
@@ -158,17 +144,11 @@ def _numbers(types: Sequence[DataType], stream: str, row: DataType) -> _Numbers:
 
 def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Return the result row of each row of the stream.
-
-    Args:
-        rows: The result of the last `look_up`.
-        join: The join.
-        scope: Columns that separate independent histories.
+    Return the result row of each row of the stream, after the last `look_up`.
 
     Returns:
-        For each row of the stream the scope columns, `position`, `row` (struct of the SELECT list; null if the stream
-        row has no result row) and `null_key`: whether that is because a key of an inner join is null (KIP-962) although
-        each input from which it is taken has a row.
+        `position`, `row` (struct of the SELECT list; null if the stream row has no result row) and `null_key`: whether
+        that is because a key of an inner join is null (KIP-962) although each input from which it is taken has a row.
     """
     missing = " OR ".join(_null_keys(join)) or "FALSE"
     return meaning_of_matched(rows, join).select(
@@ -180,7 +160,7 @@ def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> 
 
 
 def _null_keys(join: ResolvedQuery) -> list[str]:
-    """Write for each inner look-up whether a key is null of a row that all inner look-ups before it have kept."""
+    """Return for each inner look-up whether a key is null in a row that all inner look-ups before it have kept."""
     found, kept = [], "TRUE"
     for link in sorted(join.links, key=lambda link: link.input):
         step = join.steps[link.input - 1]

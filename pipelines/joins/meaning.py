@@ -25,18 +25,15 @@ def meaning(
     tables: Sequence[DataFrame], join: ResolvedQuery, scope: Sequence[str] = (), *, of_touched: bool = False
 ) -> DataFrame:
     """
-    Evaluate a join of tables.
+    Evaluate a join of tables and return the columns of the SELECT list.
+
+    Rows with a null primary key are ignored, because they are not KTable rows (KIP-962 concerns foreign keys; Kafka
+    Streams also drops rows of a KTable with a null key).
 
     Args:
-        tables: The rows of each input in the order of FROM: the columns that the join uses, and the scope columns.
-        join: The join.
-        scope: Columns that separate independent histories: rows match only if all of them are equal.
+        tables: The rows of each input in the order of FROM: the columns that the join uses.
         of_touched: Whether the rows of a pairing have the columns TOUCHED and UNMATCHED. Then two rows match only if
             one of them is touched, and a row without a match is in the result only if UNMATCHED says that it has none.
-
-    Returns:
-        The scope columns, then the columns of the SELECT list. Rows with a null primary key are ignored, because they
-        are not KTable rows (KIP-962 concerns foreign keys; Kafka Streams also drops rows of a KTable with a null key).
     """
     rows = [
         table.where(f"NOT {null_key(item.key, may_be_absent=item.may_be_absent)}").alias(item.alias)
@@ -72,7 +69,6 @@ def meaning_of_matched(found: DataFrame, join: ResolvedQuery) -> DataFrame:
 
     Args:
         found: For each input a struct of its row, named by its alias and null if it has no row, and other columns.
-        join: The join.
 
     Returns:
         The columns, with `_lakejoin_row`: the columns of the SELECT list (struct), null if the join has no row.
@@ -109,10 +105,6 @@ def without_unmatched(found: DataFrame, link: Link, join: ResolvedQuery) -> Data
     Args:
         found: For each input before the referenced one a struct, as `meaning_of_matched` takes it, and other columns.
         link: The reference to look up next.
-        join: The join.
-
-    Returns:
-        The same columns.
     """
     if not (link.overs and link.null_safe):
         return found

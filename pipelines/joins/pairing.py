@@ -1,5 +1,5 @@
 """
-The incremental step of a join whose rows match in any number: touched rows, their partners, and who stands alone.
+The incremental step of a join whose rows match in any number: touched rows, their partners, and unmatched rows.
 
     changes ──► touched rows of both sides ──► their values ──► partners: rows of the other side with such a value
                        │                                           │
@@ -30,10 +30,7 @@ def change_set_of_pairs(
     Compute the change set of an epoch of a join with a pairing.
 
     Args:
-        join: The join.
         types: The types in which keys are compared, and after those of the inputs the types of the values.
-        sources: The inputs of the epoch.
-        scope: Columns that separate independent histories.
 
     Returns:
         The result of `difference`, by the keys of both sides, of which those of an absent side are null; None if no row
@@ -47,21 +44,18 @@ def change_set_of_pairs(
 
 
 class _Pairs(Partners):
-    """The pairs that an epoch can change."""
-
     def changes(self) -> DataFrame:
-        """Return the change set."""
         join, places = self._join, self._pairing.places
-        held = self._rows(self._touched)
-        own = {place: self._images(place, held[place], self._touched[place]) for place in self._touched}
+        touched_rows = self._rows(self._touched)
+        own = {place: self._images(place, touched_rows[place], self._touched[place]) for place in self._touched}
         valued = {place: self._valued(place, rows, f"valued_{place}") for place, rows in own.items()}
         both = (places, places[::-1])
         partners = {place: self._partners(place, valued[other]) for place, other in both if other in valued}
-        rows = self._rows(partners)
-        beside = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
-        state = {place: self._side(place, own, beside) for place in places}
+        found = self._rows(partners)
+        partner_rows = {place: self._with_keys(place, found[place], partners[place]) for place in partners}
+        state = {place: self._side(place, own, partner_rows) for place in places}
         left = self._pairing.left
-        known = self._state(own[left]) if left in own and left not in beside else None
+        known = self._state(own[left]) if left in own and left not in partner_rows else None
         state = {**(known or {}), **state}  # rows that the touched rows of the left side have looked up
         add_looked_up(state, join, self._types, self._sources, self._scope)
         inputs = [state[place] for place in range(len(join.inputs))]
@@ -69,18 +63,17 @@ class _Pairs(Partners):
         return difference(meant, join.key, self._scope)
 
     def _images(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
-        """Return the touched rows of a side, before and after the changes."""
         item = self._join.inputs[place]
         both = images(self._sources.changes(place), rows, item, self._types[place], self._scope)
         return self._sources.materialize(f"touched_rows_{place}", self._with_keys(place, both, keys))
 
-    def _side(self, place: int, own: dict[int, DataFrame], beside: dict[int, DataFrame]) -> DataFrame:
+    def _side(self, place: int, own: dict[int, DataFrame], partner_rows: dict[int, DataFrame]) -> DataFrame:
         """Return the touched rows of a side and their partners on it, in both images, with TOUCHED and UNMATCHED."""
         parts = []
         if place in own:
             parts.append(own[place].withColumns({TOUCHED: F.lit(True), UNMATCHED: F.lit(True)}))
-        if place in beside:
-            parts.append(self._partner_images(place, own, beside[place]))
+        if place in partner_rows:
+            parts.append(self._partner_images(place, own, partner_rows[place]))
         whole = parts[0]
         for part in parts[1:]:
             whole = whole.unionByName(part)
@@ -97,11 +90,13 @@ class _Pairs(Partners):
     def _unmatched_keys(self, place: int, own: dict[int, DataFrame], rows: DataFrame) -> DataFrame:
         """Return the keys of the partners that match touched rows in one image only, and no untouched row in any."""
         other = self._pairing.other(place)
-        met = self._met(place, rows, other, own[other], "met", also=[IMAGE])
+        matching = self._matching_keys(place, rows, other, own[other], "matching", also=[IMAGE])
         scopes = [quote(name) for name in self._scope]
-        once = met.groupBy(*scopes, KEY).agg(F.countDistinct(IMAGE).alias("times")).where("times = 1").drop("times")
-        doubtful = self._sources.materialize(f"doubtful_{place}", once)
-        return self._without(doubtful, self._accompanied(place, rows, doubtful))
+        once = (
+            matching.groupBy(*scopes, KEY).agg(F.countDistinct(IMAGE).alias("times")).where("times = 1").drop("times")
+        )
+        candidates = self._sources.materialize(f"candidates_{place}", once)
+        return self._without(candidates, self._matching_untouched(place, rows, candidates))
 
     def _marked(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
         """Add UNMATCHED to rows of a side: whether their key is one of the keys."""

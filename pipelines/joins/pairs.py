@@ -56,7 +56,6 @@ def judged(placed: DataFrame, join: ResolvedQuery, semantics: Semantics) -> Data
 
     Args:
         placed: Rows with values, watermarks and limits.
-        join: The join.
         semantics: Under `strict`, rows below a watermark are late; under other semantics, no row is late.
 
     Returns:
@@ -85,14 +84,10 @@ def judged(placed: DataFrame, join: ResolvedQuery, semantics: Semantics) -> Data
 
 def as_buffered(state: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
-    Convert the buffered rows to the form of new rows, at a position before all of these.
+    Convert the buffered rows (IDENTITY, MATCHED and both rows) to the form of new rows, at a position before all of
+    these.
 
-    Args:
-        state: The scope columns, IDENTITY, MATCHED and the two rows.
-        join: The join.
-
-    Returns:
-        The rows with the columns that `pairs` and `expiry` read; WAS_BUFFERED is true, and the limits are NOTHING_YET.
+    WAS_BUFFERED is true, and the limits are NOTHING_YET.
     """
     none = F.lit(NOTHING_YET)
     window = window_of(join)
@@ -121,14 +116,10 @@ def pairs(
     Args:
         new_rows: The result of `as_new_rows`.
         buffered: The result of `as_buffered`.
-        join: The join.
-        semantics: The emission rules.
-        scope: Columns that separate independent histories.
 
     Returns:
-        Each pair once: the scope columns, AT (bigint, the time of the later row), FIRST and SECOND (struct of IDENTITY,
-        of the left and of the right row), BY_LEFT (whether the left row is the later one) and both rows under their
-        aliases.
+        Each pair once: AT (bigint, the time of the later row), FIRST and SECOND (struct of IDENTITY, of the left and of
+        the right row), BY_LEFT (whether the left row is the later one) and both rows under their aliases.
     """
     window, (left, right) = window_of(join), join.inputs
     live = new_rows.where(f"NOT {NOT_JOINABLE}")
@@ -174,16 +165,11 @@ def matched_rows(
     found: DataFrame, join: ResolvedQuery, semantics: Semantics, scope: Sequence[str] = ()
 ) -> DataFrame | None:
     """
-    Return the rows of outer sides that have a match.
+    Return IDENTITY of each row of an outer side that has a match; None for an inner join, which has no outer side.
 
     Args:
-        found: The scope columns, FIRST, SECOND and BY_LEFT of each pair.
-        join: The join.
+        found: FIRST, SECOND and BY_LEFT of each pair.
         semantics: Under `kafka-0.10.2` and `kafka-0.10.0` only the matches of a row on arrival count.
-        scope: Columns that separate independent histories.
-
-    Returns:
-        The scope columns and IDENTITY, each row once; None for an inner join, which has no outer side.
     """
     scopes = [F.col(quote(name)) for name in scope]
     matched = []
@@ -198,14 +184,9 @@ def matched_rows(
 
 def selected(found: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
-    Add the columns of the SELECT list to pairs and unmatched rows.
+    Add ROW (struct of the SELECT list; null if WHERE is not true) to pairs and unmatched rows.
 
-    Args:
-        found: Both rows under their aliases (one is null for an unmatched row), and other columns.
-        join: The join.
-
-    Returns:
-        The columns with ROW (struct of the SELECT list): null if WHERE is not true.
+    Both rows are under their aliases; one is null for an unmatched row.
     """
     row = struct({output.name: output.expression for output in join.outputs})
     return found.withColumn(ROW, F.expr(row if join.where is None else f"IF({join.where}, {row}, NULL)"))

@@ -1,5 +1,5 @@
 """
-The rows of two inputs that an epoch can let match or part: the touched rows of both, and their partners.
+The rows of two inputs whose matches an epoch can change: the touched rows of both, and their partners.
 
 Partners are the rows of the other side that have a value which a touched row has, or had within the epoch. The value of
 a row of the left side may be that of a row which it looks up before. Untouched rows look up rows that did not change.
@@ -26,12 +26,7 @@ class Partners:
     The touched rows of both sides of a pairing, and their partners.
 
     Args:
-        join: The join.
-        pairing: Its pairing.
-        types: The types in which keys and values are compared.
-        sources: The inputs of the epoch.
         touched: The keys of the touched rows of each side that has some.
-        scope: Columns that separate independent histories.
     """
 
     def __init__(
@@ -58,9 +53,7 @@ class Partners:
         """
         Return the keys of the untouched rows of a side that have a value of touched rows of the other side.
 
-        Args:
-            place: The side.
-            valued: The rows from which the touched rows of the other side have their values.
+        `valued` has the rows from which the touched rows of the other side have their values.
         """
         values = self._values(self._pairing.other(place), valued, f"values_of_partners_{place}")
         found = self._with_value(place, values, f"partners_through_{place}")
@@ -72,16 +65,16 @@ class Partners:
         found = self._sources.referring(link.over, [(link, values)])
         return referring_keys(link.over, found, self._join, self._sources, self._scope, name)
 
-    def _accompanied(self, place: int, rows: DataFrame, doubtful: DataFrame) -> DataFrame:
-        """Return those of the doubtful keys of partners whose rows match an untouched row of the other side."""
+    def _matching_untouched(self, place: int, rows: DataFrame, candidates: DataFrame) -> DataFrame:
+        """Return the candidate keys of partners whose rows match an untouched row of the other side."""
         other = self._pairing.other(place)
-        partners = self._with_keys(place, rows, doubtful)
-        valued = self._valued(place, partners, f"valued_doubtful_{place}")
-        values = self._values(place, valued, f"values_of_doubtful_{place}")
+        partners = self._with_keys(place, rows, candidates)
+        valued = self._valued(place, partners, f"valued_candidates_{place}")
+        values = self._values(place, valued, f"values_of_candidates_{place}")
         keys = self._untouched(other, self._with_value(other, values, f"others_through_{place}")).distinct()
         keys = self._sources.materialize(f"others_{place}", keys)
-        held = self._with_keys(other, self._rows({other: keys})[other], keys)
-        return self._met(place, partners, other, held, "accompanied")
+        others = self._with_keys(other, self._rows({other: keys})[other], keys)
+        return self._matching_keys(place, partners, other, others, "matching_untouched")
 
     def _valued(self, place: int, rows: DataFrame, name: str) -> DataFrame:
         """Return the rows from which rows of a side, in images or untouched, have their values: mostly these rows."""
@@ -128,7 +121,7 @@ class Partners:
         """Return rows of the left side and those that they have looked up, by input; None if they have not yet."""
         return next((state for state in self._looked_up if state[self._pairing.left] is rows), None)
 
-    def _met(
+    def _matching_keys(
         self, place: int, rows: DataFrame, other: int, others: DataFrame, name: str, also: Sequence[str] = ()
     ) -> DataFrame:
         """Return the keys of rows of one side that match rows of the other side, with columns of the latter."""
@@ -154,7 +147,6 @@ class Partners:
         return self._sources.materialize(name, distinct)
 
     def _with_keys(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
-        """Filter rows of a side to those with one of the keys."""
         return self._by_key(place, rows, keys, "left_semi")
 
     def _by_key(self, place: int, rows: DataFrame, keys: DataFrame, how: str) -> DataFrame:
@@ -163,7 +155,6 @@ class Partners:
         return rows.alias("row").join(keys.alias("known"), on=F.expr(" AND ".join(condition)), how=how)
 
     def _untouched(self, place: int, keys: DataFrame) -> DataFrame:
-        """Leave out the keys of touched rows of a side."""
         return self._without(keys, self._touched[place]) if place in self._touched else keys
 
     def _without(self, keys: DataFrame, others: DataFrame) -> DataFrame:

@@ -18,17 +18,14 @@ from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, NUMBER, PREF
 
 def hashed(rows: DataFrame, join: ResolvedQuery, place: int, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Wrap the new rows of a stream, and add the hash of their columns.
+    Wrap the new rows of a stream as structs named by its alias, and add the hash of their columns.
 
     Args:
-        rows: The scope columns, TIME (bigint, its time in the order), VERSION (bigint, its commit), HAS_VALUE (boolean)
-            and the columns that the join uses.
-        join: The join.
-        place: The place of the stream in FROM.
-        scope: Columns that separate independent histories.
+        rows: TIME (bigint, its time in the order), VERSION (bigint, its commit), HAS_VALUE (boolean) and the columns
+            that the join uses.
 
     Returns:
-        The scope columns, PLACE, IDENTITY except NUMBER, HAS_VALUE, and the row as a struct named by its alias.
+        PLACE, IDENTITY except NUMBER, HAS_VALUE, and the row.
     """
     item = join.inputs[place]
     row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
@@ -49,27 +46,13 @@ def identified(rows: DataFrame, join: ResolvedQuery, place: int, scope: Sequence
 
 
 def identified_by_hash(rows: DataFrame) -> DataFrame | None:
-    """
-    Add NUMBER to the result of `hashed` for one stream without sorting, if no rows of a commit have the same hash.
-
-    Returns:
-        The rows; None if some have the same hash.
-    """
+    """Add NUMBER to the result of `hashed` for one stream without sorting; None if rows of a commit share a hash."""
     shared = rows.groupBy(VERSION, HASH).count().where("count > 1").limit(1)
     return None if shared.count() else rows.withColumn(NUMBER, F.lit(1))
 
 
 def both_sides(rows: DataFrame, join: ResolvedQuery) -> DataFrame:
-    """
-    Copy the rows of a stream that is joined with itself to both sides.
-
-    Args:
-        rows: The result of `identified`, with the row as a struct named by the left alias.
-        join: The join.
-
-    Returns:
-        Each row twice: on the left side, and on the right side under its alias.
-    """
+    """Copy the rows of a stream that is joined with itself, under the left alias, to both sides under their aliases."""
     row = f"{PREFIX}row"
     others = [F.col(quote(name)) for name in rows.columns if name not in (SIDE, *(one.alias for one in join.inputs))]
     twice = rows.select(

@@ -45,18 +45,14 @@ def changelog_of_pairs(
     Compute the changelog of an epoch of a join with a pairing, under strict semantics.
 
     Args:
-        join: The join.
         types: The types in which keys are compared, and after those of the inputs the types of the values.
-        commits: The inputs of the epoch.
-        order: The commits in their order, as `positions` returns them.
+        order: The result of `positions`.
         columns: The result's columns, for their types.
-        scope: Columns that separate independent histories.
 
     Returns:
-        One row for each commit and key of the result that it changes: the scope columns, `position`, `at` (its time),
-        `cause` (the name of the source that changed), `op` (upsert or tombstone), `key` (struct of the key columns;
-        those of an absent side are null), `old` and `new` (struct of the result's columns; null if absent). None if no
-        row is touched.
+        One row for each commit and key of the result that it changes: `position`, `at` (its time), `cause` (the name of
+        the source that changed), `op` (upsert or tombstone), `key` (struct of the key columns; those of an absent side
+        are null), `old` and `new` (struct of the result's columns; null if absent). None if no row is touched.
     """
     affected = affected_keys(join, commits, scope)
     touched = {place: affected[place] for place in join.paired.places if place in affected}
@@ -82,15 +78,9 @@ def changelog_of_pairs(
 
 def _steps(pieces: DataFrame, columns: StructType, scope: Sequence[str]) -> DataFrame:
     """
-    Return where the row of a key differs from the row just before, or ends.
+    Return `position`, `old` and `new` where the row of a key differs from the row just before, or ends.
 
-    Args:
-        pieces: KEY, START, END and ROW, which is null where the result has no row. The pieces of a key do not overlap.
-        columns: The result's columns, for their types.
-        scope: Columns that separate independent histories.
-
-    Returns:
-        The scope columns, `position`, `old` and `new`.
+    ROW is null where the result has no row. The pieces of a key do not overlap.
     """
     in_order = Window.partitionBy(*scope, KEY).orderBy(START)
     rows = pieces.where(F.col(ROW).isNotNull()).select(
@@ -112,30 +102,31 @@ def _steps(pieces: DataFrame, columns: StructType, scope: Sequence[str]) -> Data
 
 
 class _Segments(Partners):
-    """The segments of an epoch: where two versions match, and where a row of an outer side matches none."""
-
     def found(self) -> DataFrame:
-        """Return the segments: KEY (of both sides), START, END, CAUSE (null) and for each side a struct of its row."""
+        """
+        Return KEY (of both sides), START, END, CAUSE (null) and for each side a struct of its row.
+
+        A segment is where two versions match, or where a row of an outer side matches none.
+        """
         places = self._pairing.places
-        held = self._rows(self._touched)
-        own = {place: self._touched_versions(place, held[place]) for place in self._touched}
+        touched_rows = self._rows(self._touched)
+        own = {place: self._touched_versions(place, touched_rows[place]) for place in self._touched}
         valued = {place: self._valued_versions(place, found) for place, found in own.items()}
         both = (places, places[::-1])
         partners = {place: self._partners(place, valued[other]) for place, other in both if other in valued}
         rows = self._rows(partners)
-        beside = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
-        left, right = (self._side(place, own, beside) for place in places)
+        partner_rows = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
+        left, right = (self._side(place, own, partner_rows) for place in places)
         left = self._pieces(left, "pieces_before") if self._join.matches_looked_up else left
         pairs = self._sources.materialize("segments", self._matching(left, right))
         found = self._as_segments(pairs, (0, 1))
         for side, is_outer in enumerate(self._pairing.outer):
             if is_outer:
-                alone = self._unmatched(side, pairs, own, beside)
-                found = found.unionByName(self._as_segments(alone, (side,), pairs.schema))
+                unmatched = self._unmatched(side, pairs, own, partner_rows)
+                found = found.unionByName(self._as_segments(unmatched, (side,), pairs.schema))
         return found
 
     def _touched_versions(self, place: int, rows: DataFrame) -> DataFrame:
-        """Return the versions of the touched rows of a side."""
         looked_up = self._with_keys(place, rows, self._touched[place])
         found = self._versions(place, looked_up, is_touched=True)
         return self._sources.materialize(f"versions_{place}", found)
@@ -160,11 +151,10 @@ class _Segments(Partners):
             F.col("row").alias(item.alias),
         )
 
-    def _side(self, place: int, own: dict[int, DataFrame], beside: dict[int, DataFrame]) -> DataFrame:
-        """Return the versions of the touched rows of a side and of the partners on it."""
+    def _side(self, place: int, own: dict[int, DataFrame], partner_rows: dict[int, DataFrame]) -> DataFrame:
         parts = [own[place]] if place in own else []
-        if place in beside:
-            parts.append(self._versions(place, beside[place], is_touched=False))
+        if place in partner_rows:
+            parts.append(self._versions(place, partner_rows[place], is_touched=False))
         return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
 
     def _pieces(self, left: DataFrame, name: str) -> DataFrame:
@@ -194,9 +184,9 @@ class _Segments(Partners):
         return joined.drop(*renamed.values()).withColumns(overlap)
 
     def _unmatched(
-        self, side: int, pairs: DataFrame, own: dict[int, DataFrame], beside: dict[int, DataFrame]
+        self, side: int, pairs: DataFrame, own: dict[int, DataFrame], partner_rows: dict[int, DataFrame]
     ) -> DataFrame:
-        """Return where rows of an outer side match no row: START, END and their versions."""
+        """Return START, END and the versions of rows of an outer side, where they match no row."""
         place = self._pairing.places[side]
         key, start, _, touched = _named(side)
         alias = self._join.inputs[place].alias
@@ -205,14 +195,14 @@ class _Segments(Partners):
             begun = own[place].withColumns({START: F.col(start), END: F.col(start)})
             covered = covered.unionByName(begun)
         gaps = self._gaps(side, covered)
-        if place not in beside:
+        if place not in partner_rows:
             return gaps
         gaps = self._sources.materialize(f"gaps_{place}", gaps)
         partners = gaps.where(f"NOT {touched}")
         keys = partners.select(*(F.col(quote(name)) for name in self._scope), F.col(key).alias("key")).distinct()
-        doubtful = self._sources.materialize(f"doubtful_{place}", keys)
-        alone = self._without(doubtful, self._accompanied(place, beside[place], doubtful))
-        named = alone.select(*(F.col(quote(name)) for name in self._scope), F.col("key").alias(key))
+        candidates = self._sources.materialize(f"candidates_{place}", keys)
+        unmatched = self._without(candidates, self._matching_untouched(place, partner_rows[place], candidates))
+        named = unmatched.select(*(F.col(quote(name)) for name in self._scope), F.col("key").alias(key))
         return gaps.where(touched).unionByName(partners.join(named, on=[*self._scope, key], how="left_semi"))
 
     def _gaps(self, side: int, covered: DataFrame) -> DataFrame:

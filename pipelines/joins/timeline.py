@@ -38,10 +38,10 @@ def _pieces(
     """
     Split the epoch of each touched key into pieces in which no input changes.
 
-    A piece has the scope columns, KEY (struct<k0, …>), START and END (positions: inclusive and exclusive), CAUSE (the
-    place of the input that changed at the start, the first if both did; null for the state before the epoch), and for
-    each input a struct named by its alias: its row in the piece, or null. The pieces of a key cover all positions from
-    0 on without overlap.
+    A piece has KEY (struct<k0, …>), START and END (positions: inclusive and exclusive), CAUSE (the place of the input
+    that changed at the start, the first if both did; null for the state before the epoch), and for each input a struct
+    named by its alias: its row in the piece, or null. The pieces of a key cover all positions from 0 on without
+    overlap.
     """
     parts = [f"key.k{part}" for part in range(len(join.key))]
     found = touched.where(f"NOT {all_or_any_null(parts, are_all=join.has_absent_keys)}").select(
@@ -70,10 +70,6 @@ def with_look_ups(
 
     Args:
         found: KEY, START, END, CAUSE, a struct for each input that is known, and other columns.
-        join: The join.
-        types: The types in which keys are compared.
-        commits: The inputs of the epoch.
-        scope: Columns that separate independent histories.
         name: Under what name to materialize the pieces.
     """
     for level, ready in enumerate(levels(join)):
@@ -97,7 +93,6 @@ def _cut_by(
     commits: Commits,
     scope: Sequence[str],
 ) -> DataFrame:
-    """Split pieces where the versions of some inputs begin and end."""
     for place, rows in commits.rows(wanted).items():
         item = join.inputs[place]
         cuts = versions(commits.changes(place), rows, item, types[place], scope)
@@ -109,20 +104,13 @@ def timeline(
     join: ResolvedQuery, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
-    Return the result of a join piece by piece.
-
-    Args:
-        join: The join.
-        types: The types in which keys are compared.
-        commits: The inputs of the epoch.
-        touched: The touched keys, as returned by `touched_keys`.
-        scope: Columns that separate independent histories.
+    Return the result of a join piece by piece, for the result of `touched_keys`.
 
     Returns:
-        The scope columns, `key` (struct<k0, …>), `position` (bigint, where the piece begins), `cause` (the place of the
-        input that changed there; null at 0), `row` (struct of the columns of the SELECT list; null if the result has no
-        row), and, for the rules of Kafka Streams in a join of two inputs, `other` (whether the input that did not
-        change has a row) and `reference` (the foreign key of the row).
+        `key` (struct<k0, …>), `position` (bigint, where the piece begins), `cause` (the place of the input that changed
+        there; null at 0), `row` (struct of the columns of the SELECT list; null if the result has no row), and, for the
+        rules of Kafka Streams in a join of two inputs, `other` (whether the input that did not change has a row) and
+        `reference` (the foreign key of the row).
     """
     found = _pieces(join, types, commits, touched, scope)
     other = referred = "NULL"
@@ -173,6 +161,5 @@ def _cut(
 
 
 def _wanted(found: DataFrame, name: str, refers_to: Column, commits: Commits, scope: Sequence[str]) -> DataFrame:
-    """Return the keys that any of the pieces refers to."""
     keys = found.select(*(F.col(quote(name)) for name in scope), refers_to.alias("key")).where("key IS NOT NULL")
     return commits.materialize(name, keys.distinct())

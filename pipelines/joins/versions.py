@@ -24,13 +24,12 @@ def positions(changes: Mapping[int, DataFrame], scope: Sequence[str] = ()) -> Da
     Number the commits of several sources in the total order: by time, at equal times by source, then by version.
 
     Args:
-        changes: The changes of each source by its place in FROM: the scope columns, `version` (bigint, which increases
-            with each commit), `at` (timestamp of the commit) and others.
-        scope: Columns that separate independent histories.
+        changes: The changes of each source by its place in FROM: `version` (bigint, which increases with each commit),
+            `at` (timestamp of the commit) and others.
 
     Returns:
-        A row for each commit: the scope columns, `side` (int, the source's place), `version`, `at` (its time in the
-        order, at least the time of the version before) and `position` (bigint, from 1).
+        A row for each commit: `side` (int, the source's place), `version`, `at` (its time in the order, at least the
+        time of the version before) and `position` (bigint, from 1).
     """
     commits = [
         frame.groupBy(*scope, "version").agg(F.max("at").alias("at")).withColumn("side", F.lit(side))
@@ -59,13 +58,9 @@ def timed(changes: DataFrame, time: str, floor: int, scope: Sequence[str] = ()) 
     Add the `position` in time to the changes of a table: at least the position of each earlier version and a floor.
 
     Args:
-        changes: The changes: the scope columns, `version` (bigint, which increases with each commit) and others.
+        changes: `version` (bigint, which increases with each commit) and others.
         time: Spark SQL of a change's own time (bigint, not null).
         floor: The greatest time of the table so far.
-        scope: Columns that separate independent histories.
-
-    Returns:
-        The changes with `position` (bigint).
     """
     known = changes.withColumn("position", F.expr(f"greatest(CAST({time} AS BIGINT), CAST({floor} AS BIGINT))"))
     before = Window.partitionBy(*scope).orderBy("version").rowsBetween(Window.unboundedPreceding, -1)
@@ -91,20 +86,14 @@ def versions(
     Return all versions of the touched rows of a source.
 
     Args:
-        changes: The changes of each commit: the scope columns, `key`, `position`, `old`, `new`; None if the source has
-            no changes.
-        looked_up: The source's rows for the touched keys at the end of the epoch: the scope columns and the columns
-            that the join uses.
-        side: The source, as an input of the join.
-        types: The types in which key parts are compared.
-        scope: Columns that separate independent histories.
+        changes: The changes of each commit: `key`, `position`, `old`, `new`; None if the source has no changes.
+        looked_up: The source's rows for the touched keys at the end of the epoch.
         beginning: The position at which the rows that existed before the changes begin.
         ties: Columns that order the changes of a key at one position; the last one takes effect.
 
     Returns:
-        The scope columns, `key`, `start` and `end` (positions: inclusive and exclusive) and `row` (struct of the
-        source's columns, null while absent). The versions of a key cover all positions from `beginning` on without
-        overlap.
+        `key`, `start` and `end` (positions: inclusive and exclusive) and `row` (struct of the source's columns, null
+        while absent). The versions of a key cover all positions from `beginning` on without overlap.
     """
     scopes = [F.col(quote(name)) for name in scope]
     keyed = looked_up.where(f"NOT {null_key(side.key, may_be_absent=side.may_be_absent)}")

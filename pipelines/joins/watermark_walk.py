@@ -19,11 +19,8 @@ class Position(NamedTuple):
     A position of one history.
 
     Args:
-        time: The time.
         rank: The side; 0 if a stream is joined with itself.
-        version: The commit.
         before: The watermarks before the position, by number; NOTHING_YET without earlier rows.
-        after: The watermarks after the position.
     """
 
     time: int
@@ -35,14 +32,9 @@ class Position(NamedTuple):
 
 def steps_at(rows: DataFrame, window: Bounded) -> DataFrame:
     """
-    Return the watermark steps of each position.
+    Return the greatest step of each watermark at each position of one history, in the columns of the rows.
 
-    Args:
-        rows: PLACE and the columns that `watermark_step` names, of one history.
-        window: The watermarked columns.
-
-    Returns:
-        A row for each position: the same columns, with the greatest step of each watermark.
+    The columns are PLACE and those that `watermark_step` names.
     """
     return rows.groupBy(*PLACE).agg(
         *(F.max(watermark_step(n)).alias(watermark_step(n)) for n in range(len(window.watermarks)))
@@ -50,15 +42,7 @@ def steps_at(rows: DataFrame, window: Bounded) -> DataFrame:
 
 
 def combined_steps(steps: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """
-    Combine the steps of each position into one row.
-
-    Args:
-        steps: Rows of `steps_at`, from several sources.
-
-    Returns:
-        Rows of `steps_at`, one for each position.
-    """
+    """Combine rows of `steps_at`, from several sources, into one for each position."""
     found: dict[tuple[Any, ...], list[Any]] = {}
     for row in steps:
         place, values = tuple(row[: len(PLACE)]), row[len(PLACE) :]
@@ -71,14 +55,9 @@ def combined_steps(steps: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
 
 def walk(steps: Iterable[Sequence[Any]], floors: Sequence[int]) -> list[Position]:
     """
-    Compute the watermarks at the positions of one history, in order.
+    Compute the watermarks at the positions of one history, in order, from rows of `steps_at`.
 
-    Args:
-        steps: Rows of `steps_at`.
-        floors: The watermarks before the first position, NOTHING_YET without earlier rows.
-
-    Returns:
-        The positions in order.
+    `floors` are the watermarks before the first position, NOTHING_YET without earlier rows.
     """
     known, positions = tuple(floors), []
     for place, values in sorted((tuple(row[: len(PLACE)]), row[len(PLACE) :]) for row in steps):
@@ -91,15 +70,9 @@ def walk(steps: Iterable[Sequence[Any]], floors: Sequence[int]) -> list[Position
 
 def limit_rises(positions: Sequence[Position], window: Bounded, number: int) -> list[tuple[int, int]]:
     """
-    Return the times at which the limit of a watermarked column rose.
+    Return each value to which the limit of a watermarked column rose, with the time of the position that raised it.
 
-    Args:
-        positions: The result of `walk`.
-        window: The watermarked columns and their bounds.
-        number: The number of the column.
-
-    Returns:
-        Each limit with the time of the position that raised it, in ascending order.
+    Both ascend.
     """
     steps: list[tuple[int, int]] = []
     for position in positions:

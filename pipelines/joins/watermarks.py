@@ -69,8 +69,6 @@ def as_number(column: str, kind: DataType, *, by_date: bool = False) -> str:
     Return the SQL of a time as a number: microseconds since 1970, or the integer itself.
 
     Args:
-        column: The column, as SQL.
-        kind: Its type.
         by_date: Whether only dates are compared: then each day has 24 hours in every time zone.
     """
     if isinstance(kind, TimestampType):
@@ -90,16 +88,12 @@ def less(one: str, other: int) -> str:
 
 def with_steps(rows: DataFrame, window: Bounded, semantics: Semantics) -> DataFrame:
     """
-    Add to each row the watermarks that it sets.
+    Add to each row the watermarks that it sets, as `watermark_step` names them; null for one from upstream progress.
 
     Args:
         rows: Rows of both inputs with the columns that `value` names.
-        window: The watermarked columns.
         semantics: Under `strict`, each column has its own watermark; under other semantics, all columns share one
             stream time (KIP-77).
-
-    Returns:
-        The rows with the columns that `watermark_step` names; null for a watermark that comes from upstream progress.
     """
     both = f"coalesce({', '.join(value(number) for number in range(len(window.watermarks)))})"
     steps = {
@@ -118,11 +112,8 @@ def with_watermarks(rows: DataFrame, window: Bounded, width: int, scope: Sequenc
     Add to each row the watermarks and limits at its position, which result from all rows at earlier positions.
 
     Args:
-        rows: The scope columns, PLACE and the columns that `watermark_step` names. Rows at one position get the
-            same watermarks.
-        window: The watermarked columns and their bounds.
+        rows: PLACE and the columns that `watermark_step` names. Rows at one position get the same watermarks.
         width: The range of time that one task processes.
-        scope: Columns that separate independent histories.
 
     Returns:
         The rows with the columns that `watermark_before`, `watermark_after` and `limit` name; NOTHING_YET without
@@ -184,12 +175,9 @@ def limit_steps(placed: DataFrame, window: Bounded, number: int, scope: Sequence
 
     Args:
         placed: The result of `with_watermarks`.
-        window: The watermarked columns and their bounds.
-        number: The number of the column.
-        scope: Columns that separate independent histories.
 
     Returns:
-        The scope columns, `value` (bigint, the limit) and `at` (struct of PLACE: a position after which it applied).
+        `value` (bigint, the limit) and `at` (struct of PLACE: a position after which it applied).
     """
     after = placed.withColumn("value", F.expr(limit_sql(window, number, watermark_after)))
     place = F.struct(*(F.col(name) for name in PLACE))
@@ -201,18 +189,13 @@ def first_beyond(
     rows: DataFrame, number: str, steps: DataFrame, at: str, width: int, scope: Sequence[str] = ()
 ) -> DataFrame:
     """
-    Find for each row the first position after which a limit exceeds its time.
+    Add `at` to rows: the first position (struct of PLACE) after which a limit exceeds their time; null if none does.
 
     Args:
-        rows: The scope columns, the column with the time, and others.
         number: The column with the time (bigint, maybe null).
         steps: The result of `limit_steps`.
         at: The name of the column to add.
         width: The range of time that one task processes.
-        scope: Columns that separate independent histories.
-
-    Returns:
-        The rows with `at` (struct of PLACE): null if no limit exceeds the time.
     """
     names = rows.columns
     width = max(width, 1)
@@ -248,17 +231,12 @@ def first_beyond(
 
 def running_sum(rows: DataFrame, at: str, more: str, width: int, scope: Sequence[str] = ()) -> DataFrame:
     """
-    Compute the running sum of numbers in the order of positions.
+    Compute the running sum of numbers in the order of positions, up to each, in the same columns.
 
     Args:
-        rows: The scope columns, the position (struct of PLACE) and the number.
-        at: The column with the position.
+        at: The column with the position (struct of PLACE).
         more: The column with the number.
         width: The range of time that one task processes.
-        scope: Columns that separate independent histories.
-
-    Returns:
-        For each position the scope columns, the position, and the sum of all numbers up to it, in the same columns.
     """
     own = [*scope, TASK]
     each = (
