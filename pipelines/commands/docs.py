@@ -31,8 +31,7 @@ FOLDER = "docs"
 
 def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     """
-    Write the pages about a pipeline, from the ledger and the logs of the results alone; return the path of the
-    overview.
+    Write the pages about a pipeline from the ledger and the logs of the results; return the path of the overview.
 
     The folder is `docs` beside the pipeline file if None.
 
