@@ -74,7 +74,6 @@ def _arguments(schema: Mapping[str, Any], fixed: Sequence[str]) -> dict[str, Any
 
 
 def _form(argument: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Reduce the schema of an argument to the plain forms that it may have."""
     choices = [*_choices(argument, definitions)]
     forms = sorted({choice["type"] for choice in choices if "type" in choice})
     plain = [form for form in forms if form != "object"] or forms  # a mapping is a suite parameter, never set by users

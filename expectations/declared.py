@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from expectations.catalogue import Declared, described, each
+from expectations.results import arguments_of, unexpected
 from expectations.validation import Verdict, validated
 from lakehouse.errors.errors import GateErrored
 
@@ -57,14 +58,10 @@ def _one(name: str, arguments: Mapping[str, Any]) -> "Expectation":
 
 
 def _finding(result: Any) -> str:
-    settings, found = result.expectation_config, result.result or {}
-    given = {name: value for name, value in settings.kwargs.items() if name != "batch_id"}
-    words = described(settings.type, given)
+    found = result.result or {}
+    words = described(result.expectation_config.type, arguments_of(result))
     if "unexpected_count" in found:
-        values = [
-            value for value in found.get("partial_unexpected_list", ()) if value is not None
-        ]  # a null shows nothing
-        some = ", ".join(map(str, values[:EXAMPLES]))
+        some = ", ".join(map(str, unexpected(result)[:EXAMPLES]))
         words += f": {found['unexpected_count']} of {found['element_count']} rows"
         words += f", for example {some}" if some else ""
     elif "observed_value" in found:

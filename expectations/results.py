@@ -32,12 +32,10 @@ class ExpectationResult:
 
 
 def expectation_result(result: Any) -> ExpectationResult:
-    """Build the result of an expectation from that of Great Expectations with some of the unexpected values."""
+    """Convert a result of Great Expectations that has some of the unexpected values."""
     result.render()
     settings, found = result.expectation_config, result.result or {}
-    given = {name: value for name, value in settings.kwargs.items() if name != "batch_id"}
-    count = found.get("unexpected_count")
-    values = [value for value in found.get("partial_unexpected_list", ()) if value is not None]  # a null shows nothing
+    given, count = arguments_of(result), found.get("unexpected_count")
     return ExpectationResult(
         expectation=settings.type,
         words=_sentence(settings.rendered_content) or described(settings.type, given),
@@ -45,8 +43,18 @@ def expectation_result(result: Any) -> ExpectationResult:
         is_met=bool(result.success),
         observed=_sentence(result.rendered_content) or json.dumps(found.get("observed_value"), default=str),
         found=f"{count:,} of {found['element_count']:,} rows" if count else "",
-        examples=tuple(map(str, values[:EXAMPLES])),
+        examples=tuple(map(str, unexpected(result)[:EXAMPLES])),
     )
+
+
+def arguments_of(result: Any) -> dict[str, Any]:
+    """Return the arguments of the expectation of a result."""
+    return {name: value for name, value in result.expectation_config.kwargs.items() if name != "batch_id"}
+
+
+def unexpected(result: Any) -> list[Any]:
+    """Return the unexpected values that a result has, without nulls, which show nothing."""
+    return [value for value in (result.result or {}).get("partial_unexpected_list", ()) if value is not None]
 
 
 def _sentence(rendered: Any) -> str:

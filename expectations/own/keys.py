@@ -10,16 +10,7 @@ from pyspark.sql import functions as F
 
 from expectations.own.base import RowsExpectation
 from expectations.own.metrics import RowsMetric, broken_in_pandas, broken_in_spark
-from expectations.own.values import (
-    Flags,
-    all_null,
-    any_null,
-    any_null_rows,
-    column,
-    rows_before,
-    shared,
-    shared_rows,
-)
+from expectations.own.values import Flags, all_null, any_null, any_null_rows, column, rows_before, shared, shared_rows
 
 
 class KeyPresent(RowsMetric):

@@ -10,13 +10,7 @@ from pyspark.sql import Column
 
 from expectations.own.base import RowsExpectation
 from expectations.own.metrics import RowsMetric, broken_in_spark
-from expectations.own.values import (
-    all_null,
-    any_null,
-    column,
-    is_true,
-    shared,
-)
+from expectations.own.values import all_null, any_null, column, is_true, shared
 
 Names = Sequence[str]
 

@@ -11,13 +11,7 @@ from pyspark.sql import functions as F
 
 from expectations.own.base import RowsExpectation, Value
 from expectations.own.metrics import RowsMetric, broken_in_spark
-from expectations.own.values import (
-    all_null,
-    column,
-    is_one_of,
-    is_true,
-    rows_before,
-)
+from expectations.own.values import all_null, column, is_one_of, is_true, rows_before
 
 Names = Sequence[str]
 

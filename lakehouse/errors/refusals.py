@@ -19,10 +19,9 @@ LONGEST = 400
 
 def refusal(error: Exception, address: Address, epoch: int, join: str) -> LakejoinError:
     """
-    Return the error for a failed write of an epoch to a table that a join, or a changelog source, maintains.
-
-    WriteRefused stands for a constraint or a property of the table, AnotherRun for concurrent writes to it. The hint of
-    any other error is to retry or to abandon the epoch.
+    Return the error for a failed write of an epoch to a table that a join, or a changelog source, maintains:
+    WriteRefused for a constraint or a property of the table, AnotherRun for concurrent writes, else one with the hint
+    to retry or abandon.
     """
     if is_conflict(error):
         return AnotherRun(

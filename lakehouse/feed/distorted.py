@@ -87,9 +87,8 @@ class Repair:
 
     def netted(self) -> DataFrame:
         """
-        Return rows with the same net changes as the feed.
-
-        All looked-up rows have the version of the last commit whose rows may be distorted.
+        Return rows with the same net changes as the feed; all looked-up rows have the version of the last commit whose
+        rows may be distorted.
         """
         commits = self._commits
         if not commits:
@@ -248,7 +247,7 @@ class Repair:
         )
 
     def _pruned(self, bad: DataFrame) -> str | None:
-        """Return a predicate by columns that the feed does not distort and that are never null in these rows."""
+        """Return what skips files, by columns that are neither distorted nor null in these rows; None if none is."""
         sound = [name for name, kind in self._columns.items() if skips_files(kind) and not _distorted("", kind)]
         sound = sound[: limits.DISTORTED_COLUMNS]
         if not sound:

@@ -133,9 +133,8 @@ class Ledger:
 
     def _exists(self, entry: Entry) -> bool:
         """
-        Return whether a step is in the ledger: an append under a used transaction id is skipped.
-
-        The history of the ledger is cheap to read. If our commit is not among the newest, the rows decide.
+        Return whether a step is in the ledger, as an append under a used transaction id is skipped: by the newest
+        commits, which are cheap to read, else by the rows.
         """
         # A commit before a RESTORE or DELETE proves nothing: its row may be gone.
         own = takewhile(lambda commit: commit.operation == "WRITE" or not commit.changes_data, self._table.commits())
@@ -149,11 +148,7 @@ class Ledger:
         return self._rows(f"{ENTRIES} AND epoch = {entry.epoch} AND step IN ({listed})", entry.join)
 
     def _refuse(self, entry: Entry) -> None:
-        """
-        Raise AnotherRun or LedgerForgot for a step that is not in the ledger.
-
-        Delta keeps the number of a transaction when RESTORE or DELETE removes its row from the ledger.
-        """
+        """Raise AnotherRun, or LedgerForgot if RESTORE or DELETE removed a row whose transaction Delta still knows."""
         rivals = self._rivals(entry)
         if not rivals:
             above = self._skip_used(entry)

@@ -166,7 +166,6 @@ def _read(opened: Log, query: str) -> list[dict[str, Any]]:
 
 
 def _is_writable(opened: Log) -> bool:
-    """Return whether delta-rs can append to a table."""
     protocol = opened.table.protocol()
     if protocol.writer_features is None:
         return bool(protocol.min_writer_version <= HIGHEST_PLAIN_WRITER)

@@ -94,9 +94,8 @@ def append(
     writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
     writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
     writer = writer.option("userMetadata", fence.user_metadata)
-    if (
-        overwrite
-    ):  # without a condition on the replaced rows Delta forgets the clustering, and a catalog makes a new table
+    if overwrite:
+        # Without a condition on the replaced rows Delta forgets the clustering, and a catalog makes a new table.
         writer = writer.option("replaceWhere", "true")
 
     def save() -> bool:

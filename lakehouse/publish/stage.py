@@ -125,10 +125,8 @@ class Stage:
 
     def rows(self, spark: SparkSession, part: str) -> tuple[DataFrame, bool]:
         """
-        Read a part back without a query for its schema, which `put` has left in its files.
-
-        Returns:
-            The rows, and whether the driver holds them: those of a small part become a literal of later plans.
+        Read a part back without a query for its schema, which `put` left in its files, and return whether the driver
+        holds the rows: those of a small part become a literal of later plans.
         """
         import pyarrow.parquet
 

@@ -97,11 +97,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Append(_Rows):
-    """
-    Rows are appended to a table.
-
-    A first load of a join of tables stages nothing: the rows are computed where they are written.
-    """
+    """Rows are appended to a table; a first load of a join of tables computes them in place, without a stage."""
 
     mode: ClassVar[Mode] = "append"
 

@@ -61,9 +61,9 @@ than sorting the rows. A broadcast that a query asks for remains one.
 """
 
 COSTS = {
-    "spark.sql.codegen.hugeMethodLimit": limits.METHOD_BYTES,
+    "spark.sql.codegen.hugeMethodLimit": str(limits.METHOD_BYTES),
     # The gate samples the rows that a change of a source affects before they are shuffled, not after.
-    "spark.sql.optimizer.windowGroupLimitThreshold": limits.LEFT_OUT_ROWS,
+    "spark.sql.optimizer.windowGroupLimitThreshold": str(limits.LEFT_OUT_ROWS),
 }
 """Settings of lakejoin's session that change only what a query costs."""
 
@@ -123,9 +123,8 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
 @contextmanager
 def _stdout_on_stderr() -> Iterator[None]:
     """
-    Send stdout to stderr while the block runs, for a process that it starts and that keeps its files.
-
-    Delta prints on the stdout of the JVM what VACUUM has deleted; stdout of this process carries reports.
+    Send stdout, which carries reports, to stderr for a process that the block starts and that keeps its files: Delta
+    prints on the stdout of the JVM what VACUUM has deleted.
     """
     try:
         own = os.dup(1)
@@ -188,12 +187,9 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     for name in UNSET:
         with suppress(PySparkException):
             session.conf.unset(name)
-    for name, value in FIXED.items():
-        with suppress(PySparkException):  # `deviations` reports a setting that this runtime refuses
+    for name, value in {**FIXED, **COSTS}.items():
+        with suppress(PySparkException):  # `deviations` reports a fixed setting that this runtime refuses
             session.conf.set(name, value)
-    for name, number in COSTS.items():
-        with suppress(PySparkException):
-            session.conf.set(name, str(number))
     session.conf.set("spark.sql.session.timeZone", timezone)
     different = deviations(session)
     for name in INDISPENSABLE:
@@ -218,9 +214,8 @@ def _unused_session(spark: SparkSession) -> SparkSession:
 
 def deviations(session: SparkSession) -> dict[str, str]:
     """
-    Return the fixed settings that a runtime refuses and whose values differ from the required ones, with their values.
-
-    They are part of the definition of a join, because its rows may depend on them.
+    Return the fixed settings that a runtime refuses and whose values differ, with these values. They are part of the
+    definition of a join, because its rows may depend on them.
     """
     values = {row["key"]: row["value"] for row in session.sql("SET").collect()}  # one call, not two for each setting
     found = {}

@@ -15,11 +15,7 @@ from lakehouse.values.sqltext import quote
 
 
 def columns_in(schema: StructType, names: Sequence[str]) -> tuple[UsedColumn, ...]:
-    """
-    Describe columns of a table in the order of their names, each followed by its fields in the order of the table.
-
-    The names are in any case; names that the table does not have are ignored.
-    """
+    """Describe columns in the order of their names, in any case, each before its fields; ignore unknown names."""
     held = {field.name.lower(): field for field in schema}
     wanted = [held[name.lower()] for name in names if name.lower() in held]
     return tuple(

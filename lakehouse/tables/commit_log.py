@@ -52,9 +52,8 @@ def identity_at(engine: Engine, address: Address, version: int) -> CommitIdentit
 
 def target_identity(table: Table, version: int) -> CommitIdentity:
     """
-    Return the identity of a commit of a table of ours.
-
-    Its time counts only if the log itself records it: the times of files change when a whole lake is copied.
+    Return the identity of a commit of a table of ours. Its time counts only if the log itself records it: the times of
+    files change when a whole lake is copied.
     """
     identity = commit_identity(table, version)
     return identity if _keeps_times(table.properties) else replace(identity, time=None)
@@ -77,10 +76,8 @@ def _transaction_in(location: str, version: int) -> str:
 
 def last_transaction(engine: Engine, address: Address, application: str) -> int | None:
     """
-    Return the newest version that an application has written to a table under its own id.
-
-    It is None if the table does not exist, has no transaction of this application, or lies where the files of its log
-    cannot be read.
+    Return the newest version that an application wrote to a table under its own id; None if the table has none, does
+    not exist, or lies where the files of its log cannot be read.
     """
     log, why = open_log(engine, address)
     if log is not None:

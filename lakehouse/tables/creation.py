@@ -97,9 +97,7 @@ def restore(spark: SparkSession, table: Table, version: int) -> None:
 def optimize(engine: Engine, table: Table) -> dict[str, int]:
     """
     Rewrite small files as fewer large ones, clustered if the table is; count them as `files_removed`, `files_added`.
-
-    Raises:
-        AnotherRun: Another writer changed the same files concurrently; nothing was done.
+    Raise AnotherRun, with nothing done, if another writer changed the same files.
     """
     address = table.address
     try:

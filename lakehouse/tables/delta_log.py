@@ -1,7 +1,6 @@
 """
-The log of a table on this machine, read by delta-rs: one look takes milliseconds and sees one version.
-
-Spark reads the log instead if the table needs a feature whose effect on the log is not known here.
+The log of a table on this machine, read by delta-rs: one look takes milliseconds and sees one version. Spark reads the
+log instead if the table needs a feature whose effect on the log is not known here.
 """
 
 import json
@@ -99,12 +98,7 @@ class Log:
 
 
 def open_log(engine: Engine, address: Address) -> tuple[Log | None, str]:
-    """
-    Open the log of a table.
-
-    Returns:
-        The log; if Spark has to read it, None and the reason in a few words. The reason is empty if no table exists.
-    """
+    """Open the log of a table, or return None and why Spark has to read it; the reason is empty if no table exists."""
     why = engine.why_spark(address)
     if why:
         return None, why

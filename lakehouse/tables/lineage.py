@@ -118,11 +118,7 @@ def _named(columns: str) -> tuple[Path, ...]:
 
 
 def _path(text: str) -> Path:
-    """
-    Parse a path as Delta writes it: only names that contain a dot are in backticks.
-
-    The path is in lower case; it is `EVERYTHING` if the text is ambiguous.
-    """
+    """Parse a path, in which only names with a dot are in backticks; lower case, `EVERYTHING` if it is ambiguous."""
     parts = re.findall(r"(?:`([^`]*\.[^`]*)`|([^.`]+))(?:\.|$)", text)
     names = [quoted or plain for quoted, plain in parts]
     written = ".".join(f"`{quoted}`" if quoted else plain for quoted, plain in parts)

@@ -88,12 +88,7 @@ class Table:
 
 
 def key_properties(key: Sequence[str], *, may_be_absent: bool) -> dict[str, str]:
-    """
-    Return the table properties in which a result says what its key is, for whoever reads it as a source.
-
-    Args:
-        may_be_absent: Whether parts of the key may be null, because a row lacks one side of the join.
-    """
+    """Return the table properties by which a reader of a result knows its key, and whether parts of it may be null."""
     return {KEY: json.dumps(list(key), ensure_ascii=False), NULLABLE_KEY: str(may_be_absent).lower()}
 
 
@@ -135,12 +130,7 @@ def _of_log(address: Address, log: Log) -> Table:
 
 
 def table_detail(spark: SparkSession, address: Address) -> Row | None:
-    """
-    Return the result of DESCRIBE DETAIL for a table; None if no table exists.
-
-    Raises:
-        LakejoinError: The address is that of a view, or of a table in another format.
-    """
+    """Return DESCRIBE DETAIL of a table, None if none exists; raise LakejoinError for a view or another format."""
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {address.sql}").collect()[0]
     except PySparkException as error:
@@ -304,9 +294,8 @@ def with_commits_since(engine: Engine, table: Table, version: int) -> Table:
 
 def at_rest(engine: Engine, table: Table, version: int) -> Table:
     """
-    Pin a table to a version or, if commits without data follow it directly, to the last of these.
-
-    The rows are the same, and old versions are readable for a limited time only.
+    Pin a table to a version or, since old ones stay readable for a limited time, to the last of the commits without
+    data that follow it directly.
     """
     later = commits_since(engine, table, version)
     quiet = [commit.version for commit in takewhile(lambda commit: not commit.changes_data, later)]

@@ -99,11 +99,7 @@ def identical(expression: str, kind: DataType) -> str:
 
 
 def skips_files(kind: DataType) -> bool:
-    """
-    Return whether literals of a type may decide which files are read, by the statistics in the log.
-
-    A DECIMAL of more than 15 digits may not: delta-rs rounds its smallest and largest values to doubles.
-    """
+    """Return whether literals of a type may skip files by statistics, of which delta-rs rounds long DECIMALs."""
     return isinstance(kind, PRUNABLE) and not (isinstance(kind, DecimalType) and kind.precision > DOUBLE_DIGITS)
 
 
@@ -114,10 +110,7 @@ def is_exact(kind: DataType) -> bool:
 
 def as_valid_text(expression: str, kind: DataType) -> str:
     """
-    Convert SQL of a value to the form of a value that has passed through Java.
-
-    Invalid UTF-8 in text becomes replacement characters, and maps become sorted entries, because Java loses their
-    order.
+    Convert a value's SQL to its form after Java: replacement characters for invalid UTF-8, sorted entries of maps.
     """
     return _rewritten(expression, kind, {StringType: "make_valid_utf8({})"}, sorts=True)
 
@@ -149,9 +142,7 @@ def _rewritten(
 
 def hash_of(expression: str, kind: DataType) -> str:
     """
-    Write the hash of a value (bigint, never null) as Spark SQL: the same for values that are equal as `same` compares
-    them.
-
+    Write the SQL of a value's hash (bigint, never null), the same for values that are equal as `same` compares them.
     `xxhash64` alone skips nulls and ignores where an array ends: (5, null) and (null, 5) would have the same hash.
     """
     return f"xxhash64({', '.join(_hashed_parts(expression, kind))})"
@@ -195,10 +186,8 @@ def incomparable(schema: StructType) -> list[str]:
 
 def common_type(left: DataType, right: DataType) -> DataType | None:
     """
-    Return the type in which two key columns are compared, or None if a comparison would not be one-to-one.
-
-    Equal types compare unchanged, and integers of different width as the wider type. Any other combination (such as a
-    string and a number) would make different keys equal.
+    Return the type in which two key columns are compared, or None if a comparison would not be one-to-one: integers
+    compare as the wider type; a string and a number, for example, would make different keys equal.
     """
     if isinstance(left, INTEGRAL) and isinstance(right, INTEGRAL):
         return left if INTEGRAL.index(type(left)) >= INTEGRAL.index(type(right)) else right
@@ -212,9 +201,8 @@ def plain_schema(fields: Sequence[StructField]) -> StructType:
 
 def char_type(field: StructField) -> str | None:
     """
-    Return the type of a column as Spark SQL, such as `char(5)`, if it is or contains CHAR; else None.
-
-    The length of a VARCHAR changes no value, so VARCHAR appears as a string.
+    Return the type of a column as Spark SQL, such as `char(5)`, if it is or contains CHAR; else None. VARCHAR appears
+    as a string, because its length changes no value.
     """
     declared = re.sub(r"\bvarchar\(\d+\)", "string", str(field.metadata.get(DECLARED, "")))
     return declared if re.search(r"\bchar\(", declared) else None

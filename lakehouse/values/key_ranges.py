@@ -5,12 +5,11 @@ from itertools import pairwise
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType
 
 from lakehouse import limits
 from lakehouse.values.compare import PRUNABLE, is_collated, skips_files
 from lakehouse.values.net_changes import fields_of
-from lakehouse.values.pruning import carried, literal, representable
+from lakehouse.values.pruning import carried, literal, readable, representable
 from lakehouse.values.recorded import Slice
 from lakehouse.values.sqltext import numbered, quote
 
@@ -37,7 +36,7 @@ def bounds_of(keys: DataFrame, rows: int, number: int) -> list[str] | None:
     if not all(isinstance(kind, PRUNABLE) and not is_collated(kind) for kind in kinds):
         return None
     share = min(1.0, SAMPLED * number / max(rows, 1))
-    sent = (_sent(f"key.k{place}", kind, place) for place, kind in enumerate(kinds))
+    sent = (f"{readable(carried(f'key.k{place}', kind), kind)} AS k{place}" for place, kind in enumerate(kinds))
     # One task sorts it, because a global order would read the tables twice.
     sample = keys.sample(share, seed=0).repartition(1).sortWithinPartitions("key").selectExpr(*sent).collect()
     chosen = dict.fromkeys(tuple(sample[len(sample) * place // number]) for place in range(1, number) if sample)
@@ -46,12 +45,6 @@ def bounds_of(keys: DataFrame, rows: int, number: int) -> list[str] | None:
         for key in chosen
         if all(representable(value, kind) for value, kind in zip(key, kinds, strict=True))
     ]
-
-
-def _sent(part: str, kind: DataType, place: int) -> str:
-    """Write the SQL that transfers a part of a key to the driver; invalid UTF-8 becomes replacement characters."""
-    sql = f"make_valid_utf8({part})" if isinstance(kind, StringType) else carried(part, kind)
-    return f"{sql} AS k{place}"
 
 
 def compared(parts: Sequence[str]) -> str:

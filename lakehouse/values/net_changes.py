@@ -30,12 +30,7 @@ def key_struct(key: Sequence[str], types: Sequence[DataType], prefix: str = "") 
 
 
 def null_key(key: Sequence[str], *, may_be_absent: bool = False) -> str:
-    """
-    Return the SQL predicate for rows without a key: a composite key with any null part is null (KIP-962).
-
-    Args:
-        may_be_absent: Whether a null part says that a side of the row is absent; a key is null if all its parts are.
-    """
+    """Return the predicate for rows without a key: any part is null (KIP-962), or all are if a side may be absent."""
     return all_or_any_null([quote(name) for name in key], are_all=may_be_absent)
 
 

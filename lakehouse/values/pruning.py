@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ByteType,
@@ -133,8 +133,8 @@ def pruning(keys: DataFrame, ranges: int | None = None) -> Pruning:
         return Pruning((), 0 if keys.isEmpty() else None)
     flat = keys.select(*(F.expr(carried(f"key.k{place}", kind)).alias(f"k{place}") for place, kind in kinds))
     budget = max((ranges or limits.KEY_RANGES) // len(kinds), 1)
-    parts = (_readable(f"k{place}", kind).alias(f"k{place}") for place, kind in kinds)
-    listed = flat.limit(limits.LISTED_KEYS + 1).select(*parts).collect()
+    parts = (f"{readable(f'k{place}', kind)} AS k{place}" for place, kind in kinds)
+    listed = flat.limit(limits.LISTED_KEYS + 1).selectExpr(*parts).collect()
     wanted = []
     for place, kind in kinds:
         if len(listed) <= limits.LISTED_KEYS:
@@ -203,14 +203,14 @@ def carried(column: str, kind: DataType) -> str:
     return column
 
 
-def _readable(column: str, kind: DataType) -> Column:
-    """Return a value that any client can read: invalid UTF-8 becomes replacement characters."""
-    return F.expr(f"make_valid_utf8({column})" if isinstance(kind, StringType) else column)
+def readable(column: str, kind: DataType) -> str:
+    """Return the SQL of a value that any client can read: invalid UTF-8 becomes replacement characters."""
+    return f"make_valid_utf8({column})" if isinstance(kind, StringType) else column
 
 
 def _buckets(flat: DataFrame, column: str, kind: DataType) -> list[tuple[Any, Any]]:
-    ends = (_readable(f"{end}({column})", kind) for end in ("min", "max"))
-    low, high = flat.agg(*ends).collect()[0]
+    ends = (readable(f"{end}({column})", kind) for end in ("min", "max"))
+    low, high = flat.agg(*map(F.expr, ends)).collect()[0]
     # Large numbers that lie close together are equal as doubles.
     if isinstance(kind, (StringType, TimestampNTZType)) or float(low) == float(high):
         return [(low, high)]

@@ -25,12 +25,7 @@ NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 def utc(moment: datetime) -> datetime:
-    """
-    Convert a point in time to an aware datetime in UTC; an aware datetime keeps its meaning.
-
-    A naive one is in the time zone of the driver's process, whatever that of the session, as `collect()` returns
-    TIMESTAMP.
-    """
+    """Convert a time to UTC; a naive one, as `collect()` returns TIMESTAMP, is in the zone of the driver's process."""
     return moment.astimezone(UTC)
 
 
@@ -54,10 +49,8 @@ def interval_seconds(interval: str) -> float | None:
 
 def retention_seconds(properties: Mapping[str, str]) -> float | None:
     """
-    Return for how many seconds a change of a table stays readable; None if the retention of files has an unknown
-    format.
-
-    One property sets how long Delta retains removed files, another how long it retains the log; the shorter one counts.
+    Return for how many seconds a change stays readable: as long as Delta retains both removed files and the log. It is
+    None if the retention of files has an unknown format.
     """
     files, log = (interval_seconds(properties.get(name, default)) for name, default in DEFAULTS.items())
     if files is None or log is None:
