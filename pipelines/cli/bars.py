@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.cli.logs import is_json, tell
-from pipelines.report.progress import STEPS, Progress, Sliced, Tasks, position
+from pipelines.report.progress import STEPS, Progress, SliceProgress, Tasks, position
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -51,7 +51,7 @@ class Lines(Progress):
         what = f"finishing epoch {epoch}" if strategy == "resume" else f"epoch {epoch}, {strategy} ({reason})"
         tell(f"{join}: {what}", join=join, epoch=epoch, strategy=strategy, reason=reason)
 
-    def slice(self, join: str, at: Sliced) -> None:
+    def slice(self, join: str, at: SliceProgress) -> None:
         """Print the slice that begins."""
         tell(f"{join}: {at}", join=join, slice=at.number + 1, slices=at.of, rows=at.rows, of_rows=at.of_rows)
 
@@ -67,7 +67,7 @@ class _Bar:
     task: "TaskID"
     steps: tuple[str, ...] = ()
     at: int = -1
-    sliced: Sliced | None = None
+    sliced: SliceProgress | None = None
 
     @property
     def place(self) -> str:
@@ -114,7 +114,7 @@ class Bars(Progress):
         if bar.sliced is None:
             self._display.update(bar.task, step=f"{bar.place}{self._now} {at}")
 
-    def slice(self, join: str, at: Sliced) -> None:
+    def slice(self, join: str, at: SliceProgress) -> None:
         """Show how many rows of the result the backfill has processed."""
         bar = self._bar(join)
         bar.sliced = at

@@ -16,7 +16,7 @@ from lakehouse.values.recorded import STATE, SourceVersions
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.explain import explain
 from pipelines.commands.history import last_gate, newest
-from pipelines.commands.site import JoinFacts, SiteFacts, SourceFacts, pages, write_files
+from pipelines.commands.site import JoinFacts, SiteFacts, SourceEntry, pages, write_files
 from pipelines.commands.site.facts import State
 from pipelines.commands.site.pages import DATA_DOCS, INDEX
 from pipelines.epochs.targets import fault_of_targets
@@ -129,7 +129,7 @@ def changelog_facts(
         name=name,
         kind=source.kind,
         sources=(
-            SourceFacts(
+            SourceEntry(
                 name,
                 source.kind,
                 source.key,
@@ -177,14 +177,14 @@ def standing(history: JoinHistory, definition: str, join: str = "") -> tuple[Sta
     return "committed", ""
 
 
-def _sources(file: PipelineFile, explained: JoinExplanation, history: JoinHistory) -> tuple[SourceFacts, ...]:
+def _sources(file: PipelineFile, explained: JoinExplanation, history: JoinHistory) -> tuple[SourceEntry, ...]:
     read = _read(history)
     return tuple(_source(file, source, read.get(source.name)) for source in explained.sources)
 
 
-def _source(file: PipelineFile, explained: SourceExplanation, read: SourceVersions | None) -> SourceFacts:
+def _source(file: PipelineFile, explained: SourceExplanation, read: SourceVersions | None) -> SourceEntry:
     source = file.sources.get(explained.name)
-    return SourceFacts(
+    return SourceEntry(
         name=explained.name,
         kind=explained.kind,
         key=explained.key or (source.key if source else ()),

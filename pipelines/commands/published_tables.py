@@ -27,7 +27,7 @@ class TableSuite(NamedTuple):
     suite: Declared
 
 
-class Part(NamedTuple):
+class RowsWithSuite(NamedTuple):
     """Rows of a published table, what they are in words, and the suite to validate them against."""
 
     table: Address
@@ -43,15 +43,15 @@ def suites(kind: Kind[Any], bound: BoundJoin) -> Iterator[TableSuite]:
         yield TableSuite(bound.changelog, _of_log(kind, bound))
 
 
-def whole_tables(kind: Kind[Any], bound: BoundJoin) -> Iterator[Part]:
+def whole_tables(kind: Kind[Any], bound: BoundJoin) -> Iterator[RowsWithSuite]:
     """Return the whole tables at their newest versions, including foreign writes."""
     workspace = kind.workspace
     for table, suite in suites(kind, bound):
         version = get(workspace.engine, table).version
-        yield Part(table, f"{table.label} at version {version}", read(workspace.spark, table, version), suite)
+        yield RowsWithSuite(table, f"{table.label} at version {version}", read(workspace.spark, table, version), suite)
 
 
-def published_between(kind: Kind[Any], bound: BoundJoin, published: VersionRange) -> Iterator[Part]:
+def published_between(kind: Kind[Any], bound: BoundJoin, published: VersionRange) -> Iterator[RowsWithSuite]:
     """
     Return what was published in a range: the changes of a result with a key or the rows added to a stream, and the rows
     added to the changelog.
@@ -68,15 +68,15 @@ def published_between(kind: Kind[Any], bound: BoundJoin, published: VersionRange
     which = f"rows of epoch {first}" if first == last else f"rows of epochs {first} to {last}"
     if kind.only_appends:
         rows = _newest(workspace, bound.result).where(f"_epoch BETWEEN {first} AND {last}")
-        yield Part(bound.result, f"{bound.result.label}, {which}", rows, [*kind.suite(bound), *declared])
+        yield RowsWithSuite(bound.result, f"{bound.result.label}, {which}", rows, [*kind.suite(bound), *declared])
     if bound.changelog is not None:
         before = before_of(_compared(bound) or (), [*bound.columns.fieldNames(), *CHANGELOG_COLUMNS])
         log = _newest(workspace, bound.changelog)
         rows = logged_between(log, (first, last), bound.join.key, bound.columns, before)
-        yield Part(bound.changelog, f"{bound.changelog.label}, {which}", rows, _of_log(kind, bound, before))
+        yield RowsWithSuite(bound.changelog, f"{bound.changelog.label}, {which}", rows, _of_log(kind, bound, before))
 
 
-def _changes(kind: Kind[Any], bound: BoundJoin, published: VersionRange, declared: Declared) -> Iterator[Part]:
+def _changes(kind: Kind[Any], bound: BoundJoin, published: VersionRange, declared: Declared) -> Iterator[RowsWithSuite]:
     """
     Return the changes of a result with a key, with the suite of its kind.
 
@@ -91,10 +91,10 @@ def _changes(kind: Kind[Any], bound: BoundJoin, published: VersionRange, declare
     versions = f"version {first}" if first == published.to else f"versions {first} to {published.to}"
     compared = {} if values is None else before.values
     suite = of_changes(kind.sides(bound), compared, operation, version, before.known)
-    yield Part(bound.result, f"{bound.result.label}, changes of {versions}", changes, suite)
+    yield RowsWithSuite(bound.result, f"{bound.result.label}, changes of {versions}", changes, suite)
     if declared:
         written = changes.where(f"{operation} <> 'delete'")
-        yield Part(bound.result, f"{bound.result.label}, rows written in {versions}", written, declared)
+        yield RowsWithSuite(bound.result, f"{bound.result.label}, rows written in {versions}", written, declared)
 
 
 def _newest(workspace: Workspace, table: Address) -> DataFrame:

@@ -14,7 +14,7 @@ from lakehouse.tables.table import commits_since, get
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.published_tables import Part, TableSuite, published_between, suites, whole_tables
+from pipelines.commands.published_tables import RowsWithSuite, TableSuite, published_between, suites, whole_tables
 from pipelines.commands.version_ranges import RequestedRange, VersionRange, find_range
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
@@ -100,7 +100,9 @@ def validate_join(
     return Validation(report, tuple(suites(kind, bound)), judged)
 
 
-def _parts(kind: Kind[Any], bound: BoundJoin, history: JoinHistory, requested: RequestedRange | None) -> Iterator[Part]:
+def _parts(
+    kind: Kind[Any], bound: BoundJoin, history: JoinHistory, requested: RequestedRange | None
+) -> Iterator[RowsWithSuite]:
     if requested is None:
         yield from whole_tables(kind, bound)
     else:

@@ -41,7 +41,7 @@ ORDER = (
 
 
 @dataclass(frozen=True)
-class Sliced:
+class SliceProgress:
     """
     The progress of a backfill that runs slice by slice.
 
@@ -117,7 +117,7 @@ class Progress:
     def tasks(self, at: Tasks) -> None:
         """Handle how far the running Spark jobs of the current step are; called now and then."""
 
-    def slice(self, join: str, at: Sliced) -> None:
+    def slice(self, join: str, at: SliceProgress) -> None:
         """Handle the start of a slice of a backfill."""
 
     def finished(self, join: str, outcome: str) -> None:

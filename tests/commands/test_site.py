@@ -16,7 +16,7 @@ from lakehouse.ledger.entries import BROKEN, COMMITTED, PUBLISHING, REJECTED
 from lakehouse.values.recorded import SourceVersions
 from pipelines.commands.docs import join_facts, site_of, standing
 from pipelines.commands.history import newest
-from pipelines.commands.site import JoinFacts, SiteFacts, SourceFacts, pages, write_files
+from pipelines.commands.site import JoinFacts, SiteFacts, SourceEntry, pages, write_files
 from pipelines.commands.site.graph import Node, graph
 from pipelines.commands.site.layout import Layout, Place, laid_out
 from pipelines.commands.site.pages import versions, words
@@ -49,7 +49,7 @@ def site(*joins: JoinFacts, **fields: Any) -> SiteFacts:
 
 
 def join(name: str = "result", **fields: Any) -> JoinFacts:
-    sources = (SourceFacts("left", "table", ("k",)), SourceFacts("right", "table", ("k",)))
+    sources = (SourceEntry("left", "table", ("k",)), SourceEntry("right", "table", ("k",)))
     return JoinFacts(name, "table-table", **{"sources": sources, **fields})
 
 
@@ -78,7 +78,7 @@ class Page(HTMLParser):
 
 def test_every_text_of_a_user_is_escaped() -> None:
     """Names, statements, keys, reasons and messages: the only script of each page is ours."""
-    source = SourceFacts(EVIL, EVIL, (EVIL,), EVIL, EVIL, EVIL, ((EVIL, EVIL),), SourceVersions(EVIL, "i", -1, 3))
+    source = SourceEntry(EVIL, EVIL, (EVIL,), EVIL, EVIL, EVIL, ((EVIL, EVIL),), SourceVersions(EVIL, "i", -1, 3))
     wrong = epochs(entry(1, REJECTED, 1, message=f"two rows\n{EVIL}", counts={EVIL: 1}, seconds={EVIL: 1.0}))
     right = epochs(entry(1, hours=1, counts=COUNTS, seconds={EVIL: 1.0}, strategy=EVIL))
     evil = JoinFacts(

@@ -15,7 +15,7 @@ from pipelines.commands.run import run_joins
 from pipelines.epochs.run.slices import BackfillOpen
 from pipelines.plan.request import Backfill, WrongOptions
 from pipelines.report import JoinReport
-from pipelines.report.progress import Progress, Sliced
+from pipelines.report.progress import Progress, SliceProgress
 from tests.lake import JOIN, Lake, only
 
 
@@ -27,9 +27,9 @@ class Heard(Progress):
     """Remembers the slices that began."""
 
     def __init__(self) -> None:
-        self.slices: list[Sliced] = []
+        self.slices: list[SliceProgress] = []
 
-    def slice(self, join: str, at: Sliced) -> None:
+    def slice(self, join: str, at: SliceProgress) -> None:
         """Remember it."""
         self.slices.append(at)
 

@@ -12,7 +12,7 @@ State = Literal["committed", "rejected", "redefined", "open", "broken", "stopped
 
 
 @dataclass(frozen=True)
-class SourceFacts:
+class SourceEntry:
     """
     An input of a join.
 
@@ -55,7 +55,7 @@ class JoinFacts:
 
     name: str
     kind: str
-    sources: tuple[SourceFacts, ...]
+    sources: tuple[SourceEntry, ...]
     state: State = "not loaded"
     note: str = ""
     types: str = ""

@@ -32,7 +32,7 @@ from pipelines.epochs.publish.publish import close, publishing_entry, write_stag
 from pipelines.epochs.run.gate import gated
 from pipelines.epochs.run.recovery import is_gone, refuse_elsewhere
 from pipelines.plan.values import Computed, EpochPlan, SourceRange
-from pipelines.report.progress import Progress, Sliced, Stopwatch
+from pipelines.report.progress import Progress, SliceProgress, Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def _write_slices(
             continue
         took = time.monotonic() - start
         left = took / (through - before) * (rows - through) if through > before else None
-        progress.slice(entry.join, Sliced(number, len(entry.slices), through, rows, left))
+        progress.slice(entry.join, SliceProgress(number, len(entry.slices), through, rows, left))
         _write_slice(kind, bound, entry, number, watch)
         through += part.rows
     with watch.step("ledger"):

@@ -45,7 +45,7 @@ from pipelines.spec.file.options import (
 from pipelines.spec.names import nearest
 
 
-class Part(BaseModel):
+class Block(BaseModel):
     """The base of all parts of the file: unknown options are errors, and values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -56,7 +56,7 @@ def _form(*names: str) -> JsonDict:
     return {"required": [*names], "properties": kinds}
 
 
-class Storage(Part):
+class Storage(Block):
     """The location of results and ledger: one folder, or a schema of the catalog with a folder for stages."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [_form("path"), _form("schema", "stage")]})
@@ -75,7 +75,7 @@ class Storage(Part):
         return self
 
 
-class Source(Part):
+class Source(Block):
     """A table that joins read; each value of its `key` columns identifies at most one row."""
 
     key: Annotated[tuple[StrictStr, ...], BeforeValidator(key_columns), WithJsonSchema(KEY_SCHEMA)]
@@ -129,7 +129,7 @@ class Source(Part):
         return self
 
 
-class Join(Part):
+class Join(Block):
     """One result: its statement, and how it is maintained."""
 
     sql: Text
@@ -167,7 +167,7 @@ class Join(Part):
     """
 
 
-class PipelineFile(Part):
+class PipelineFile(Block):
     """A whole pipeline file."""
 
     pipeline: Name
