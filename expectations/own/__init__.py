@@ -4,6 +4,11 @@ Our own Great Expectations classes, for any plain table. Their arguments are col
 Importing this package imports Great Expectations, which takes some seconds, and registers the classes with it.
 """
 
+from expectations.own.effects import (
+    ExpectNoRepeatedValue,
+    ExpectNoTombstoneAfterTombstone,
+    ExpectNoUnnecessaryTombstone,
+)
 from expectations.own.keys import (
     ExpectKeyToBePresent,
     ExpectOneChangePerKey,
@@ -11,8 +16,6 @@ from expectations.own.keys import (
     ExpectPositionsToGrow,
 )
 from expectations.own.partners import ExpectForeignKeyToBeAnswered, ExpectNoPaddedRowWithMatch
-from expectations.own.repeats import ExpectNoRepeatedValue
-from expectations.own.tombstones import ExpectNoTombstoneAfterTombstone, ExpectNoUnnecessaryTombstone
 
 __all__ = [
     "ExpectForeignKeyToBeAnswered",
