@@ -60,12 +60,8 @@ def _distorted(value: str, kind: DataType, depth: int = 0) -> str:
 @dataclass(frozen=True)
 class Repair:
     """
-    The rows of a feed, in which rows of the table replace the rows that may be distorted.
-
-    Args:
-        feed: Columns of the table, then `_change_type`, `_commit_version` and `_commit_timestamp`.
-        after: The version after which the feed begins.
-        to: The last version of the feed.
+    The feed of the versions (after, to], in which rows of the table replace the rows that may be distorted. It has
+    columns of the table, then `_change_type`, `_commit_version` and `_commit_timestamp`.
     """
 
     spark: SparkSession

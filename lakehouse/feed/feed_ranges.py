@@ -14,10 +14,9 @@ FEED_SPLITTING = frozenset({"RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "C
 
 def feed_ranges(engine: Engine, table: Table, after: int, to: int) -> list[tuple[int, int]]:
     """
-    Split a version range at the commits across which the feed cannot be read, into ranges (after, to] in order.
-
-    A split range omits its parts without data; a range without any data stays whole. The engine is used only if the
-    range begins before the commits that `table` holds.
+    Split a version range at the commits across which the feed cannot be read, into ranges (after, to] in order. A split
+    range omits its parts without data; a range without any data stays whole. The engine is used only if the range
+    begins before the commits that `table` holds.
 
     Raises:
         FeedUnavailable: A commit of the range is missing from the log.

@@ -101,12 +101,8 @@ class LedgerTable:
 
     def append(self, what: str, row: Mapping[str, Any], transaction: tuple[str, int] | None, metadata: str) -> bool:
         """
-        Append a row and return whether it is known to have been appended; Spark does not tell.
-
-        Args:
-            what: A description of the write for the log.
-            transaction: The application id and version under which the row is appended at most once; None for none.
-            metadata: The user metadata of the commit.
+        Append a row, at most once under the application id and version of a transaction, and return whether it is known
+        to have been appended; Spark does not tell.
         """
         opened, _ = open_log(self._engine, self._address)
         if opened is not None and _is_writable(opened):

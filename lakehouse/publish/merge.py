@@ -257,10 +257,9 @@ def _differing(
 
 def committed_counts(engine: Engine, table: Table, commit: Commit) -> dict[str, int] | None:
     """
-    Count the rows that one of our MERGE commits inserted, updated and deleted, or that an append or overwrite inserted.
-
-    The counts are the metrics of the commit or, if `delta.history.metricsEnabled` suppressed them, those of the change
-    feed; None if the table has neither. Any other operation has counts of zero.
+    Count the rows that one of our MERGE commits inserted, updated and deleted, or that an append or overwrite inserted:
+    by its metrics or, if `delta.history.metricsEnabled` suppressed them, by the change feed. Return None if the table
+    has neither. Any other operation has counts of zero.
     """
     names = {"MERGE": METRICS, "WRITE": {"inserted": "numOutputRows"}}.get(commit.operation, {})
     counts = dict.fromkeys(OPERATIONS.values(), 0)

@@ -24,7 +24,6 @@ def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[st
     Check that no foreign write changed a target after a version, and return the commits since, oldest first.
 
     Args:
-        since: The version up to which the commits are already checked.
         run_ids: The runs whose commits are lakejoin's own.
         join: The join that maintains the table, if the table has another name.
 

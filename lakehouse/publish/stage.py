@@ -35,11 +35,8 @@ VERSION_IN_FOOTER = b"org.apache.spark.version"
 @dataclass(frozen=True)
 class Deferred:
     """
-    Rows that are computed again where they are appended: to write many rows twice takes longer.
-
-    Args:
-        facts: Aggregates of them, as SQL by name.
-        found: The values of the aggregates, taken beforehand.
+    Rows that are computed again where they are appended, because to write many rows twice takes longer. `facts` are
+    aggregates of them, as SQL by name, and `found` their values, taken beforehand.
     """
 
     rows: DataFrame

@@ -27,10 +27,10 @@ DELTA_RS_VERSIONS = SpecifierSet(">=1.6.6,<1.7")
 
 class Engine:
     """
-    The engines of one workspace.
+    The engines of one workspace. `start` returns lakejoin's own Spark session, and is called when Spark is first
+    needed.
 
     Args:
-        start: Returns lakejoin's own Spark session; called when Spark is first needed.
         is_embedded: Whether `start` starts a Spark of its own on this machine, with the local file system as default.
     """
 

@@ -163,13 +163,10 @@ def release(spark: SparkSession, session: SparkSession) -> None:
 
 def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     """
-    Return a session of our own beside the caller's, so that the caller's settings are neither changed nor trusted.
+    Return a session of our own beside the caller's, classic or Spark Connect, whose settings are neither changed nor
+    trusted.
 
     Nobody else uses it until it is released: Delta reads the transaction of a write from the settings of the session.
-
-    Args:
-        spark: The caller's session, classic or Spark Connect.
-        timezone: The session time zone from the pipeline file.
 
     Raises:
         LakejoinError: A setting makes Spark skip files that it cannot read, or an indispensable setting is refused.

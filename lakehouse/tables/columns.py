@@ -25,16 +25,13 @@ def columns_in(schema: StructType, names: Sequence[str]) -> tuple[UsedColumn, ..
 
 def changed_columns(engine: Engine, table: Table, recorded: SourceVersions, commits: Sequence[Commit]) -> str:
     """
-    Describe the columns that an epoch used and that have been replaced or redefined since.
-
-    Unchanged rows may have other values in these columns.
+    Describe the columns that an epoch used and that have been replaced or redefined since, one clause for each column
+    or field; return "" if all are unchanged, or if the epoch recorded none. Unchanged rows may have other values in
+    these columns.
 
     Args:
         table: The source as it is pinned now.
         commits: The commits of the table since then, oldest first.
-
-    Returns:
-        A clause for each of these columns or fields; empty if all are unchanged, or if the epoch recorded no columns.
     """
     names = [column.path[0] for column in recorded.columns if len(column.path) == 1]
     now = columns_in(table.schema, names)

@@ -42,15 +42,11 @@ def lowest_target(commits: Iterable[Commit], since: int) -> int:
 
 def other_columns(paths: Iterable[Path], commits: Iterable[Commit], since: int, until: int) -> dict[Path, Commit]:
     """
-    Find the paths, which two versions have, at which the later version has a different column than the earlier one.
+    Find the paths, of those that two versions have, at which the later one has a different column, each with the first
+    commit that moved or replaced the earlier column.
 
     Args:
         commits: All commits after the lowest of `since` and the target versions of the RESTORE commits among them.
-        since: The earlier version.
-        until: The later version.
-
-    Returns:
-        The paths with a different column, each with the first commit that moved or replaced the earlier column.
     """
     steps = list(_steps({commit.version: commit for commit in commits}, since, until))
     found = {path: _replacing(_folded(path), steps) for path in paths}

@@ -19,18 +19,14 @@ SAMPLED = 200
 
 def bounds_of(keys: DataFrame, rows: int, number: int) -> list[str] | None:
     """
-    Find where to cut keys into ranges with about equal numbers of rows, by a sample of them.
+    Find where to cut keys into a number of ranges with about equal numbers of rows, by a sample of them.
 
-    The bounds are Spark SQL in ascending order, each the first key of a range in the form of `compared`. They are fewer
-    than wanted if a key occurs often, and none without keys.
+    The bounds are Spark SQL in ascending order, each the first key of a range in the form of `compared`: fewer than
+    wanted if a key occurs often, none without keys. They are None if a part has a type without literals in order.
 
     Args:
         keys: `key` (struct<k0, …>), no part null.
         rows: About how many they are.
-        number: The wanted number of ranges.
-
-    Returns:
-        The bounds between the ranges; None if a part has a type without literals in order.
     """
     kinds = [field.dataType for field in fields_of(keys, "key")]
     if not all(isinstance(kind, PRUNABLE) and not is_collated(kind) for kind in kinds):

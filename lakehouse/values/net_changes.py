@@ -19,12 +19,8 @@ from lakehouse.values.sqltext import numbered, quote, row_struct, struct
 
 def key_struct(key: Sequence[str], types: Sequence[DataType], prefix: str = "") -> str:
     """
-    Return the SQL of a row's key in the form that both sides of a join use: struct<k0, k1, …> in the common types.
-
-    Args:
-        key: The key columns, in the order of the join's key.
-        types: The type in which the sides compare each key column.
-        prefix: The struct that contains the columns, with the dot: "r.".
+    Return the SQL of a row's key in the form that both sides of a join use: struct<k0, k1, …> in the common types. The
+    prefix is the struct that contains the columns, with the dot: "r.".
     """
     return numbered(f"CAST({prefix}{quote(name)} AS {type_sql(kind)})" for name, kind in zip(key, types, strict=True))
 
@@ -41,10 +37,9 @@ def all_or_any_null(parts: Sequence[str], *, are_all: bool) -> str:
 
 def no_reference(expressions: Sequence[str], null_safe: Collection[int]) -> str:
     """
-    Return the SQL predicate that a row refers to nothing.
+    Return the SQL predicate that a row refers to nothing, by the SQL of what equals each part of the key.
 
     Args:
-        expressions: The SQL of what equals each part of the key.
         null_safe: The positions of those that `<=>` compares, for which null is a value. No row has a key of nulls
             alone.
     """

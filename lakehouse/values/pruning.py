@@ -153,12 +153,10 @@ def pruning(keys: DataFrame, ranges: int | None = None) -> Pruning:
 def null_safe_predicate(keys: DataFrame, columns: Sequence[str], prefix: str = "") -> str | None:
     """
     Build the predicate of `Pruning` for keys that have nulls, which are values: one branch for each pattern of nulls.
+    It is empty without keys, and None if no predicate is possible.
 
     Args:
         keys: One column `key` (struct<k0, k1, …>), each key once.
-
-    Returns:
-        Spark SQL that holds for every row with one of the keys; empty without keys; None if no predicate is possible.
     """
     known = null_safe_pruning(keys)
     return "" if known.keys == 0 else known.predicate(columns, prefix)
