@@ -97,7 +97,10 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Append(_Rows):
-    """Rows are appended to a table; a first load of a join of tables computes them in place, without a stage."""
+    """
+    Rows are appended to a table. A first load of a join of tables stages nothing: they are computed where they are
+    written.
+    """
 
     mode: ClassVar[Mode] = "append"
 
