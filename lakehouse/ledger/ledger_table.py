@@ -124,7 +124,7 @@ class LedgerTable:
             writer = writer.option("txnAppId", transaction[0]).option("txnVersion", str(transaction[1]))
         writer = writer.option("userMetadata", metadata)
         save = (lambda: writer.save(to.path)) if to.path else (lambda: writer.saveAsTable(to.table))
-        for _ in range(ATTEMPTS):
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 with settings(spark, INTERPRETED):
                     write(what, save, to.path)
@@ -132,7 +132,7 @@ class LedgerTable:
             except Exception as error:
                 if "CONCURRENT_TRANSACTION" in str(error):
                     return  # another run appended the same step concurrently; the caller reads back whose row exists
-                if not is_conflict(error):
+                if not is_conflict(error) or attempt == ATTEMPTS:
                     raise
 
 

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from lakehouse import limits
 from lakehouse.errors.address import Address
 from lakehouse.errors.errors import AnotherRun
+from lakehouse.ledger import ledger_table
 from lakehouse.ledger.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, SLICE, Entry, JoinHistory
 from lakehouse.ledger.ledger import NAME, Ledger
 from lakehouse.session.engine import Engine
 from lakehouse.session.session import own_session
 from tests.lake import Lake
 from tests.ledgers import entry
+from tests.log_readers import without_delta_rs
 
 
 @pytest.mark.usefixtures("reader")
@@ -103,3 +105,22 @@ def test_pitfall_63_a_step_under_a_used_transaction_is_not_written_again(lake: L
     with pytest.raises(AnotherRun):
         kept.append(replace(entry(1, PUBLISHING), run_id="another"))
     assert [(one.epoch, one.step, one.run_id) for one in kept.of("result").entries] == [(1, PUBLISHING, "run1")]
+
+
+def test_a_row_that_meets_a_conflict_each_time_is_an_error_and_uses_up_no_number(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark gives up after its attempts, as delta-rs does; it does not go on as if the row were there."""
+    without_delta_rs(monkeypatch, lake.folder)
+    kept = Ledger(Engine.of(own_session(lake.spark, "UTC")), Address(NAME, lake.path(NAME)))
+    kept.append(entry(1, PUBLISHING))
+
+    def conflict(*_: Any) -> bool:
+        raise RuntimeError("[DELTA_CONCURRENT_APPEND] others are faster")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_table, "write", conflict)
+        with pytest.raises(RuntimeError, match="DELTA_CONCURRENT_APPEND"):
+            kept.append(entry(1, COMMITTED))
+    kept.append(entry(1, COMMITTED))
+    assert [(one.epoch, one.step) for one in kept.of("result").entries] == [(1, PUBLISHING), (1, COMMITTED)]
