@@ -115,7 +115,6 @@ def _logs(workspace: Workspace, name: str, tables: Mapping[str, Table]) -> dict[
 
 
 def _must_expect_columns(workspace: Workspace, name: str, columns: Sequence[str]) -> None:
-    """Check that the expectations of a join name only columns of its result."""
     faults = []
     for place, declared in enumerate(workspace.file.joins[name].expectations):
         for expectation, arguments in declared.items():

@@ -123,10 +123,8 @@ def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions]) -> BoundJo
     """
     Pin the sources, and the changelogs of joins among them, to the versions that an epoch read.
 
-    A changelog that the epoch did not read is left out: the join has read it only since a later epoch.
-
-    Raises:
-        SourceRecreated: A source was recreated, or restored from a copy.
+    A changelog that the epoch did not read is left out: the join has read it only since a later epoch. The error
+    `SourceRecreated` says that a source was recreated, or restored from a copy.
     """
     versions = {source.name: source for source in recorded}
 

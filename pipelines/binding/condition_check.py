@@ -18,11 +18,7 @@ TRUE_FOR = {"tombstone": "rows that delete their key", "null_value": "rows witho
 
 def condition_faults(workspace: Workspace, source: str, option: str, sql: str, table: Table) -> Iterator[Fault]:
     """
-    Yield the faults of a condition over a source: Spark rejects it, pads CHAR columns in it, or it is not boolean.
-
-    Args:
-        option: The option of the source that sets it.
-        sql: The condition, with the real names of columns.
+    Yield the faults of a condition over real columns: Spark rejects it, pads CHAR columns in it, or it is not boolean.
     """
     path = condition_path(source, option)
     chars: dict[tuple[str, ...], str] = {

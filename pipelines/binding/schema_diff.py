@@ -20,12 +20,8 @@ def result_columns(statement: Statement, definition: str, found: Found) -> tuple
     """
     Return the columns of the existing result, which fix the columns that the stars of a statement stand for.
 
-    They are None if they do not: the statement has no star, or the result does not exist, was not written by the last
-    epoch, or was made by another definition.
-
-    Args:
-        definition: The fingerprint of the join's definition in the pipeline file.
-        found: Reads the result and the ledger; not called for a statement without a star.
+    They are None if they do not: the statement has no star, for which nothing is read, or the result does not exist,
+    was not written by the last epoch, or was made by another definition, by fingerprint.
     """
     if not any(map(is_star, statement.select)):
         return None
@@ -60,11 +56,7 @@ def listed(schema: StructType) -> str:
 
 def new_column_notes(left_out: Sequence[tuple[str, str]], way: str) -> tuple[str, ...]:
     """
-    Describe, in a line for each source, the new columns that the stars of a statement leave out.
-
-    Args:
-        left_out: Pairs of a source and a column.
-        way: The steps that include them, as a clause.
+    Describe, in a line for each source, the new columns that stars leave out, and the way to include them, a clause.
     """
     columns: dict[str, list[str]] = {}
     for source, name in left_out:

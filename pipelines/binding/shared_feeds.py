@@ -62,10 +62,8 @@ class Feeds:
         """
         Read the feed of versions (after, to], as `read_changes` does, and repair it if it is known to be distorted.
 
-        Args:
-            source: The name of the source in the file; empty for a table that only one join reads.
-            table: The table; its `where` selects the rows that count.
-            rows: How the rows are used: netted over all commits, netted within each commit, or as inserted rows.
+        The source is empty for a table that only one join reads. The rows are used netted over all commits, netted
+        within each commit, or as inserted rows.
         """
         feed = self._read(source, table, after, to, columns)
         if (table.address, after, to) not in self._distorted:
@@ -77,13 +75,10 @@ class Feeds:
 
     def refuse_distorted(self, table: Table, after: int, to: int, number: int) -> None:
         """
-        Check that the rows of the feed of versions (after, to] that was read are the same as in the table.
+        Raise `Distorted` if rows of the feed of versions (after, to] may differ from the table's; the next `read`
+        repairs it.
 
-        Args:
-            number: The number of rows that may be distorted.
-
-        Raises:
-            Distorted: Some rows may be distorted, and the feed is not repaired yet; the next `read` repairs it.
+        `number` is the number of such rows; a feed that is repaired already is not refused.
         """
         if number and (table.address, after, to) not in self._distorted:
             self._distorted.add((table.address, after, to))

@@ -7,15 +7,9 @@ from pipelines.plan.facts import Redefined
 
 def check_is_still(join: str, what: str, found: str | None, recorded: str, hint: str | Remedy) -> None:
     """
-    Check that a target table is the table that the last epoch wrote.
+    Raise `ForeignWriter` if a target table, `what` in messages, was dropped or replaced since the last epoch.
 
-    Args:
-        what: The name of the table in messages, as "the result table".
-        found: The id of the existing table; None if no table exists.
-        recorded: The id of the table that the last epoch wrote.
-
-    Raises:
-        ForeignWriter: The table was dropped or replaced.
+    The ids are `found`, None if no table exists, and `recorded`, that of the table that the last epoch wrote.
     """
     if found != recorded:
         raise ForeignWriter(
@@ -31,14 +25,9 @@ def check_definition(
     join: str, definition: str, recorded: str, hint: str | Remedy, redefined: Redefined | None = None
 ) -> None:
     """
-    Check that the fingerprint of a join's definition is the one that the last epoch recorded.
+    Raise `DefinitionChanged` if the fingerprint of a definition is not the one that the last epoch recorded.
 
-    Args:
-        hint: The remedy if they differ.
-        redefined: The known changes of the definition; None if they were not examined.
-
-    Raises:
-        DefinitionChanged: The fingerprints differ.
+    The known changes are `redefined`; None if they were not examined.
     """
     if definition != recorded:
         raise DefinitionChanged(

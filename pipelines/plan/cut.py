@@ -72,9 +72,8 @@ def find_cut(sources: Sequence[NewCommits], max_versions: int | None = None, max
     """
     Find the versions up to which an epoch reads; if any source has new commits, at least one advances.
 
-    Args:
-        max_versions: The maximum number of commits of a source in one epoch.
-        max_bytes: The maximum size in bytes of the new files of a source in one epoch. The first commit is always read.
+    The bounds apply to each source: the number of its commits, and the bytes of their new files; one commit is always
+    read.
     """
     taken = {source.name: _bounded(source.commits, max_versions, max_bytes) for source in sources}
     while True:

@@ -15,10 +15,7 @@ from pipelines.plan.values import EpochPlan, Idle, Refresh, Resume, SourceRange,
 
 def plan_open(join: str, history: JoinHistory, *, backfill: bool = False) -> EpochPlan:
     """
-    Plan to finish the open epoch; a requested backfill abandons a broken one.
-
-    Raises:
-        BrokenEpoch: The epoch is broken, and no backfill is requested.
+    Plan to finish the open epoch; raise `BrokenEpoch` if it is broken and no backfill, which abandons it, is requested.
     """
     open_entry = history.open
     assert open_entry is not None
@@ -102,7 +99,6 @@ def _id_of(target: TargetVersions) -> str | None:
 
 
 def _check_changelog(join: str, recorded: TargetVersions | None, changelog: TargetVersions) -> None:
-    """Check that the last epoch wrote a changelog, and that it is the existing one."""
     hint = f"run `lakejoin backfill --select {join}` to append the rows that the changelog lacks"
     if recorded is None:
         raise NotLoaded(join, "the last epoch wrote no changelog", hint=hint)

@@ -24,8 +24,6 @@ Form = Literal["changes", "whole table", "KTable", "result"]
 
 
 class _Read(NamedTuple):
-    """One read of a source or of another join's result, for the inputs with these aliases."""
-
     source: str
     form: Form
     aliases: tuple[str, ...]
@@ -91,9 +89,8 @@ def explained_reads(file: PipelineFile, names: Sequence[str], name: str) -> Read
         rules.append(f"share_change_reads: {text}")
     others = {source: [other for other in joins if other != name] for source, joins in shared.items()}
     stores = [aliases] if is_single else separate
-    end = (
-        f"join {name} ({statement.kind}, {' and '.join(dict.fromkeys(step.how for step in statement.steps))}) -> {name}"
-    )
+    types = " and ".join(dict.fromkeys(step.how for step in statement.steps))
+    end = f"join {name} ({statement.kind}, {types}) -> {name}"
     return Reads(
         (*(_line(read, separate) for read in plain), end),
         (*(_line(read, stores, others.get(read.source, ())) for read in reads), end),
@@ -102,7 +99,7 @@ def explained_reads(file: PipelineFile, names: Sequence[str], name: str) -> Read
 
 
 def _sharing(file: PipelineFile, names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the sources that one read serves several joins with, except whole tables, with these joins."""
+    """Return the sources of which one read serves several joins, except whole tables, each with these joins."""
     joins: dict[str, list[str]] = {}
     for name in names if file.uses("share_change_reads") else ():
         for read in _reads(file, statement_of(file, name), once=is_read_once(file, name)):
@@ -151,7 +148,6 @@ def _named_by(file: PipelineFile, source: str, joins: Sequence[str]) -> frozense
 
 
 def _line(read: _Read, stores: Iterable[Sequence[str]], others: Sequence[str] = ()) -> str:
-    """Describe a read, with the stores that it fills, and the other joins that it serves."""
     line = f"read {'' if read.form == 'changes' else f'{read.form} '}{read.source}"
     if read.aliases != (read.source,):
         line += f" as {', '.join(read.aliases)}"

@@ -20,12 +20,14 @@ Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile", "rep
 Refresh = Literal["auto", "incremental", "full"]
 
 
+# The schema of reports shows this docstring.
 @dataclass(frozen=True, kw_only=True)
 class SourceRange:
     """
     The versions of a source that an epoch accounts for.
 
     Args:
+        name: The name of the source.
         id: Its table id.
         from_version: The last version that earlier epochs account for; -1 at the load.
         to_version: The pinned version.

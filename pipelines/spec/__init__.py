@@ -18,11 +18,10 @@ from pipelines.spec.join.fingerprint import changelog_fingerprint, fingerprint
 from pipelines.spec.join.produced import is_ordered_by_column
 from pipelines.spec.join.streams import Stream, bind_result, bind_stream, stream_misfits
 from pipelines.spec.load import find, load
-from pipelines.spec.statement.added_columns import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS, added_columns
+from pipelines.spec.statement.added_columns import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
 from pipelines.spec.statement.definition import (
     How,
     Input,
-    JoinType,
     Link,
     Output,
     Pairing,
@@ -45,7 +44,6 @@ __all__ = [
     "How",
     "Input",
     "Join",
-    "JoinType",
     "Link",
     "Output",
     "Pairing",
@@ -62,7 +60,6 @@ __all__ = [
     "Watermark",
     "Window",
     "Within",
-    "added_columns",
     "bind",
     "bind_changelog",
     "bind_condition",

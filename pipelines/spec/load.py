@@ -58,11 +58,8 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile
     """
     Read and check a pipeline file; a statement of several streams is split into joins of the supported kinds.
 
-    Args:
-        variables: The values of `${var.name}` in the file; an unused variable is an error.
-
-    Raises:
-        PipelineFileError: With all errors in the file, in the order of its lines.
+    The variables are the values of `${var.name}`; an unused one is an error. `PipelineFileError` has all errors in the
+    file, in the order of its lines.
     """
     document = read_document(path)
     substitution = Substitution(variables or {}, document.line)

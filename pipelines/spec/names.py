@@ -13,12 +13,7 @@ DELETED, ORDER = "_deleted", "_order"
 
 
 def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str:
-    """
-    Return the hint "did you mean `x`?" for a misspelled name; empty if no known name is similar enough.
-
-    Args:
-        at_least: The required similarity, from 0 to 1.
-    """
+    """Return the hint "did you mean `x`?" for a misspelled name; empty if none is `at_least` (0 to 1) similar."""
     spelled = {candidate.lower(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=at_least)
     return f"did you mean `{spelled[matches[0]]}`?" if matches else ""
@@ -26,13 +21,7 @@ def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str:
 
 def checked_name(name: str) -> str:
     """
-    Check that a name can be a folder below the storage, and that lakejoin does not use it itself.
-
-    Args:
-        name: The name of a pipeline, a source or a join.
-
-    Returns:
-        The name, unchanged.
+    Return a name unchanged if it can be a folder below the storage, and lakejoin does not use it itself.
 
     Raises:
         ValueError: If the name is not allowed, with the reason.

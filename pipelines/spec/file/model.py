@@ -211,10 +211,8 @@ class PipelineFile(Block):
 
     def split(self, parts: Mapping[str, Mapping[str, Join]]) -> "PipelineFile":
         """
-        Return a file in which the parts of joins replace the joins.
-
-        Args:
-            parts: For each join that is split, its parts by name, each after those that it reads, the join itself last.
+        Return a file in which the parts of joins, each after those that it reads, the join itself last, replace the
+        joins.
         """
         if not parts:
             return self

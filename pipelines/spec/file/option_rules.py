@@ -42,12 +42,7 @@ def storage_misfit(options: Mapping[str, Any]) -> Misfit | None:
 
 
 def source_misfits(options: Mapping[str, Any], kind: str | None) -> Iterator[Misfit]:
-    """
-    Find the options of a source that exclude each other.
-
-    Args:
-        kind: The kind of the source; None if it is unknown.
-    """
+    """Find the options of a source that exclude each other; its kind is None if it is unknown."""
     if options.get("table") is not None and options.get("path") is not None:
         yield Misfit("a source has `table` or `path`, not both")
     if kind is None:

@@ -57,9 +57,8 @@ def key_columns(value: object) -> object:
     """
     Convert one column name, or a list of names, to a tuple of names.
 
-    Raises:
-        ValueError: If the key has no columns, an empty name, or a column twice.
-        PydanticCustomError: If the value is neither a name nor a list of names.
+    The error is a `ValueError` if the key has no columns, an empty name, or a column twice, and a `PydanticCustomError`
+    if the value is neither a name nor a list of names.
     """
     names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list | tuple) else value
     if isinstance(names, tuple) and all(isinstance(name, str) for name in names):
@@ -76,12 +75,7 @@ Text = Annotated[StrictStr, Field(min_length=1)]
 
 
 def lateness_text(written: object) -> object:
-    """
-    Check the allowed lateness of a watermarked column, and convert an integer to a string.
-
-    Raises:
-        PydanticCustomError: If a string is not a length of time.
-    """
+    """Convert an integer lateness to a string, and check that a string is a length of time."""
     text = str(written) if isinstance(written, int) and not isinstance(written, bool) else written
     if isinstance(text, str):
         try:
@@ -101,11 +95,7 @@ KNOWN_RULES = f"the rules are {', '.join(RULES)}"
 
 def rule_names(value: object) -> object:
     """
-    Check the rules that the optimizer may use: `all`, `none` or a list of names.
-
-    Raises:
-        PydanticCustomError: If the value is none of these, or the list is empty, names an unknown rule, or names a rule
-            twice.
+    Check the rules that the optimizer may use: `all`, `none` or a list of known names, each once and at least one.
     """
     if value in (ALL, NONE):
         return value

@@ -23,12 +23,7 @@ SQL_OPTIONS = frozenset({"sql", "tombstone", "null_value"})
 
 
 class Substitution:
-    """
-    Substitutes variables, and collects the variables that cannot be substituted.
-
-    Args:
-        line_of: Returns the line of the file for the keys that lead to a value.
-    """
+    """Substitutes variables, and collects those without a value; `line_of` returns the line for the keys of a value."""
 
     def __init__(self, variables: Mapping[str, str], line_of: Callable[[Sequence[str]], int | None]) -> None:
         self.faults: list[Fault] = []

@@ -39,11 +39,7 @@ class StrictLoader(yaml.SafeLoader):
 
 class Document:
     """
-    A mapping that was read from a file.
-
-    Args:
-        content: The content; every key is a string, as it is written in the file.
-        faults: The errors in its keys that did not prevent reading it.
+    A mapping from a file, whose keys are strings as written, with the errors in keys that did not prevent reading it.
     """
 
     def __init__(self, content: dict[str, Any], root: yaml.Node, faults: Sequence[Fault]) -> None:
@@ -58,11 +54,11 @@ class Document:
 
     def line_of_row(self, path: Sequence[str], row: int | None) -> int | None:
         """
-        Return the line in the file, from 1, of a row of a multi-line string; None if the first key does not exist.
+        Return the line in the file, from 1, of a row, from 0, of a multi-line string; None if the first key does not
+        exist.
 
-        Args:
-            row: The row, from 0; None for the whole string, whose line is that of its key. If YAML folds the lines of
-                the string, each row has the line on which the string begins.
+        Without a row it is the line of the key. If YAML folds the lines of the string, it is the line on which it
+        begins.
         """
         line, node = self._find(path)
         if row is None or node is None:
@@ -96,12 +92,7 @@ def dotted(path: Sequence[str]) -> str:
 
 
 def read_document(path: Path) -> Document:
-    """
-    Read a UTF-8 file that holds one mapping.
-
-    Raises:
-        PipelineFileError: If the file cannot be read, is not YAML, or does not hold a mapping.
-    """
+    """Read a UTF-8 YAML file; raise `PipelineFileError` if it is unreadable, not YAML, or does not hold a mapping."""
 
     def unusable(problem: str, hint: str = "", line: int | None = None) -> PipelineFileError:
         return PipelineFileError(str(path), [Fault(path.name, problem, hint, line)])

@@ -81,12 +81,7 @@ def chains(sources: Collection[str], statements: Mapping[str, str]) -> Chains:
 
 
 class _Statements:
-    """
-    The statements of a file, each parsed on first use and cached.
-
-    Raises:
-        PipelineFileError: If joins read each other in a cycle.
-    """
+    """The statements of a file, each parsed on first use; `PipelineFileError` if joins read each other in a cycle."""
 
     def __init__(self, file: PipelineFile) -> None:
         self._file = file

@@ -47,13 +47,9 @@ def changelogs_of(file: PipelineFile, name: str) -> tuple[str, ...]:
 
 def bind_changelog(name: str, source: Source, columns: Sequence[str]) -> Changelog:
     """
-    Resolve the column names in the options of a changelog source.
+    Resolve the column names in the options of a changelog source, whose table has these columns in this order.
 
-    Args:
-        columns: The columns of its table, in their order.
-
-    Raises:
-        PipelineFileError: With every unknown column, and every column with a name that the KTable needs itself.
+    The error, `PipelineFileError`, has every unknown column, and every column with a name that the KTable needs itself.
     """
     path = f"sources.{name}"
     real = {column.lower(): column for column in columns}

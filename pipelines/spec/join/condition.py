@@ -35,12 +35,7 @@ def condition_path(source: str, option: str) -> str:
 def condition_faults(
     source: str, option: str, sql: str, line_of: Callable[[int | None], int | None]
 ) -> Iterable[Fault]:
-    """
-    Find the errors in a condition that show without the columns of the source.
-
-    Args:
-        line_of: Returns the line in the file of a row of the condition, from 0, or of the whole condition for None.
-    """
+    """Find the errors in a condition that show without columns; `line_of` is as for `faults_of`."""
     _, objections = read_expression(sql)
     return faults_of(objections, condition_path(source, option), sql, line_of)
 
@@ -57,11 +52,9 @@ def bind_condition(
     source: str, option: str, sql: str | None, columns: Sequence[str]
 ) -> tuple[Condition, Iterable[Fault]]:
     """
-    Resolve the column names in a condition, and return it with the errors in it.
+    Resolve the column names in a condition, which the source may qualify, and return it with the errors in it.
 
-    Args:
-        source: The name of the source, which may qualify columns.
-        sql: The condition; None if the file does not set the option, which means never true.
+    Without a condition, the result is one that is never true.
     """
     if sql is None:
         return NEVER, ()

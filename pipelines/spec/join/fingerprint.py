@@ -107,7 +107,6 @@ def _lateness(written: str) -> tuple[object, ...]:
 
 
 def _changelog(source: Source) -> list[str | None]:
-    """Return the options that determine the current row of each key of a changelog."""
     return [source.order_by, canonical(source.tombstone)]
 
 

@@ -38,12 +38,7 @@ def is_ordered_by_column(statement: Statement, sources: Mapping[str, Source | No
 
 
 def produced(statement: Statement, sources: Mapping[str, Source | None]) -> Produced:
-    """
-    Return the properties of a join's result for the joins that read it.
-
-    Args:
-        sources: The sources of the file, by name; None for an invalid source.
-    """
+    """Return the properties of a join's result for the joins that read it; an invalid source is None."""
     if not statement.reads_stream:
         return Produced(statement.key, may_be_absent=statement.may_be_absent)
     is_ordered = is_ordered_by_column(statement, sources)

@@ -128,7 +128,6 @@ class Chain:
 
     @cached_property
     def _first_uses(self) -> dict[Column, exp.Column]:
-        """Each column, with its first occurrence in the statement."""
         found = [(self._found(use.column), use.column) for use in reversed(self._uses)]
         return {column: written for column, written in found if column is not None}
 

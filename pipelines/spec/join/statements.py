@@ -28,11 +28,11 @@ Parts = dict[str, dict[str, Join]]
 
 class Examined(NamedTuple):
     """
-    The result of checking one statement.
+    The statement of a join, or its parts, and the objections to it.
 
     Args:
         names: The names of its parts, the join itself last; only the name of the join if it is not split.
-        statements: The statement, or its parts; without those that have errors.
+        statements: Without those that have errors.
     """
 
     names: tuple[str, ...]
@@ -49,11 +49,10 @@ def check_statements(
     sources: Sources | None, joins: Mapping[str, Any], document: Document
 ) -> tuple[list[Fault], Parts]:
     """
-    Check all statements of a file, and return their faults and the parts of the joins that are split.
+    Check all statements of a file, with joins as written, and return their faults and the parts of joins that are
+    split.
 
-    Args:
-        sources: The sources of the file, by name, None for an invalid source; None as a whole if they are unknown.
-        joins: The joins as written in the file, by name.
+    An invalid source is None; the sources as a whole are None if they are unknown.
     """
     texts = {name: mapping(join).get("sql") for name, join in joins.items()}
     statements = {name: sql for name, sql in texts.items() if isinstance(sql, str) and sql}
@@ -81,7 +80,6 @@ def check_statements(
 
 
 def _examined(name: str, sql: str, sources: Sources | None, made: Made) -> Examined:
-    """Parse and check a statement; a statement of several streams is checked part by part."""
     select, found = read(sql)
     inputs, _ = read_inputs(select, sources, made) if select is not None and sources is not None else (None, [])
     if select is None or sources is None or inputs is None or not is_chain(inputs):

@@ -30,11 +30,8 @@ def lateness(written: str) -> tuple[int, Unit]:
     """
     Parse the allowed lateness of a watermarked column to microseconds, or a number, and its unit; a 0 has no unit.
 
-    Args:
-        written: An interval without the keyword, such as `15 minutes`, or a whole number for an integer column.
-
-    Raises:
-        ValueError: If the text is neither, or negative.
+    The text is an interval without the keyword, such as `15 minutes`, or a whole number for an integer column; a
+    `ValueError` says that it is neither, or negative.
     """
     text = written.strip()
     if text.isdigit() and len(text) <= 18:
@@ -61,10 +58,8 @@ def spelled_out(length: int) -> str:
 
 def microseconds(interval: exp.Interval) -> int | None:
     """
-    Compute the length of an interval in microseconds; None if Spark does not accept the interval.
-
-    Raises:
-        NoLength: If the interval has months or years.
+    Compute the length of an interval in microseconds; None if Spark does not accept it, `NoLength` with months or
+    years.
     """
     text, unit = interval.name.strip(), interval.args.get("unit")
     if isinstance(unit, exp.IntervalSpan):

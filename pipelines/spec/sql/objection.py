@@ -29,9 +29,8 @@ def faults_of(
     """
     Convert the objections to a statement to faults, each once, in the order of the statement.
 
-    Args:
-        path: The dotted keys of the statement.
-        line_of: Returns the line in the file of a row of the statement, from 0, or of the whole statement for None.
+    The path is its dotted keys. `line_of` returns the line in the file of a row of the statement, from 0, or of the
+    whole statement for None.
     """
     found = {}
     for objection in objections:

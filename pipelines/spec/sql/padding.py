@@ -59,7 +59,6 @@ def _compared_with(column: exp.Expr) -> list[exp.Expr]:
 
 
 def _is_padded(operand: exp.Expr, kind: str, columns: Columns) -> bool:
-    """Return whether Spark pads a comparison of a CHAR column of type `kind` with an operand."""
     operand = operand.unnest()
     if isinstance(operand, exp.Column):
         other = columns.get(tuple(part.name for part in operand.parts))

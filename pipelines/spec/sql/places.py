@@ -30,9 +30,7 @@ class Span(NamedTuple):
 
 def span_of(node: exp.Expr, sql: str) -> Span | None:
     """
-    Return the span of an expression or clause from its first to its last word, extended to the closing brackets.
-
-    It is None if the node has no position in the text.
+    Return the span of a node from its first to its last word and the closing brackets; None if it has no position.
     """
     marks = [part.meta for part in node.walk() if "start" in part.meta]
     if not marks:
@@ -47,8 +45,7 @@ def span_of_word(word: str, sql: str) -> Span | None:
     """
     Find the first occurrence of a keyword outside of brackets, else the first inside; None if it does not occur.
 
-    Args:
-        word: One or more words, such as `GROUP BY`. Parts of longer words and columns behind a dot do not match.
+    It has one or more words, such as `GROUP BY`. Parts of longer words and columns behind a dot do not match.
     """
     whole = r"(?!\w)" if word[-1].isalnum() else ""
     written = re.compile(r"\s+".join(map(re.escape, word.split())) + whole, re.IGNORECASE)

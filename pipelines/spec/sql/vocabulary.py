@@ -58,8 +58,7 @@ def refused(expression: exp.Expr) -> Iterator[Objection]:
     """
     Find the constructs of an expression that a statement may not use; parts of a refused construct are not checked.
 
-    Args:
-        expression: An item of the SELECT list without its alias, or the condition of ON or WHERE.
+    The expression is an item of the SELECT list without its alias, or the condition of ON or WHERE.
     """
     pending = [expression]
     while pending:

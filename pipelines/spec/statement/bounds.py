@@ -19,14 +19,13 @@ from sqlglot import exp
 from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.lengths import DAY, NoLength, Unit, microseconds
 from pipelines.spec.sql.objection import Objection
-from pipelines.spec.statement.columns import conjuncts
+from pipelines.spec.statement.columns import EQUAL, conjuncts
 from pipelines.spec.statement.definition import Time
 
 TimeOf = Callable[[exp.Column], Time | None]
 WhyNot = Callable[[exp.Column], str]
 InputOf = Callable[[exp.Column], int | None]
 
-EQUAL = (exp.EQ, exp.NullSafeEQ)
 UNEQUAL = (exp.NEQ, exp.NullSafeNEQ)
 AT_LEAST = (exp.GTE, exp.GT)
 AT_MOST = (exp.LTE, exp.LT)
@@ -97,7 +96,7 @@ def find_bounds(
     conditions: Sequence[exp.Expr], time_of: TimeOf, names: tuple[str, str], why_not: WhyNot = lambda _: ""
 ) -> tuple[tuple[Bound, ...], list[Objection]]:
     """
-    Find the bounds between the times of two streams.
+    Find the tightest bound for each pair of times of two streams, and objections if a direction has no bound.
 
     Args:
         conditions: ON, and WHERE of an inner join.
@@ -105,10 +104,6 @@ def find_bounds(
         names: The aliases of the two inputs, for messages.
         why_not: Explains why a column is not watermarked; returns an empty text if the `watermarks` of its source
             explain it.
-
-    Returns:
-        The tightest bound for each pair of times, and the objections: none if and only if a bound exists in each
-            direction.
     """
     found: dict[tuple[Time, Time], Bound] = {}
     doubts: dict[str, exp.Expr] = {}
@@ -140,9 +135,6 @@ def find_bounds(
 def one_side(on: exp.Expr, input_of: InputOf) -> tuple[tuple[exp.Expr, ...], tuple[exp.Expr, ...]]:
     """
     Find the conditions of ON on the left input alone and on the right input alone; both contain those without columns.
-
-    Args:
-        input_of: Returns the input of a column, 0 or 1; None if it is unknown.
     """
     over = [(conjunct, _inputs(conjunct, input_of)) for conjunct in conjuncts(on)]
     left, right = (tuple(conjunct for conjunct, inputs in over if inputs <= {place}) for place in (0, 1))
@@ -152,9 +144,6 @@ def one_side(on: exp.Expr, input_of: InputOf) -> tuple[tuple[exp.Expr, ...], tup
 def equalities(on: exp.Expr, input_of: InputOf) -> tuple[tuple[exp.Expr, exp.Expr], ...]:
     """
     Find the equalities of ON: for each, its operand over the left input alone and that over the right input alone.
-
-    Args:
-        input_of: Returns the input of a column, 0 or 1; None if it is unknown.
     """
     ends = [(node.this.unnest(), node.expression.unnest()) for node in conjuncts(on) if isinstance(node, exp.EQ)]
     either_way = [pair for one, other in ends for pair in ((one, other), (other, one))]

@@ -8,6 +8,7 @@ from pipelines.spec.sql.functions import words
 from pipelines.spec.sql.objection import Objection
 from pipelines.spec.statement.statement import Link, Side
 
+EQUAL = (exp.EQ, exp.NullSafeEQ)
 NULL_IF_A_PART_IS = (exp.Cast, exp.Dot, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe)
 NULL_OF_NULL = words(
     """
@@ -21,13 +22,7 @@ NULL_OF_NULL = words(
 
 
 def condition(join: exp.Join, left: Side, right: Side) -> tuple[exp.Expr, tuple[str, ...]]:
-    """
-    Return the condition of a JOIN, for USING the equivalent equalities, and the columns of USING.
-
-    Args:
-        left: The input in FROM.
-        right: The input after JOIN.
-    """
+    """Return the condition of a JOIN of two inputs, for USING the equivalent equalities, and the columns of USING."""
     using = {column.name: column for column in join.args.get("using") or ()}
     if not using:
         return join.args["on"], ()
@@ -50,9 +45,7 @@ def place_of(node: exp.Expr, sides: Sequence[Side]) -> int | None:
 
 
 def ambiguous(expression: exp.Expr, clause: str, sides: Sequence[Side]) -> Iterator[Objection]:
-    """
-    Yield an objection for each column without an alias that several keys have; `clause` is its clause in messages.
-    """
+    """Yield an objection for each column without an alias that several keys have."""
     for column in expression.find_all(exp.Column):
         owners = [side for side in sides if not column.table and in_key(column.name, side)]
         if len(owners) > 1:
@@ -105,10 +98,7 @@ def is_null_of_nulls(node: exp.Expr) -> bool:
 
 def is_null_without(link: Link, parts: Sequence[int]) -> bool:
     """
-    Return whether a reference matches nothing, or has a null, where an input is absent: where all its columns are null.
-
-    Args:
-        parts: The parts of the key that its expressions take from the input.
+    Return whether a reference matches nothing, or has a null, without the input that has these parts of its key.
     """
     plain = (link.expressions[part] for part in parts if part not in link.null_safe)
     # No row has a key of nulls alone, so a reference that consists of nulls matches nothing, even by `<=>`.

@@ -78,14 +78,9 @@ def read_inputs(
     select: exp.Select, sources: Mapping[str, Source | None], joins: Mapping[str, Produced | None]
 ) -> tuple[Inputs | None, list[Objection]]:
     """
-    Resolve the names in FROM and JOIN.
+    Resolve the names in FROM and JOIN, and return the objections; an invalid source or an unknown result is None.
 
-    Args:
-        sources: The sources of the file, by name; None for an invalid source.
-        joins: The properties of each join's result, by name; None if they are unknown.
-
-    Returns:
-        The inputs, or None if a source is unknown or invalid, or an objection exists; and the objections.
+    The inputs are None if a source is unknown or invalid, or an objection exists.
     """
     found = select.args.get("joins") or []
     tables = tables_of(select)

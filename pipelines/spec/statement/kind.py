@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.objection import Objection
-from pipelines.spec.statement.columns import ambiguous, coalesced, conjuncts, is_null_without, place_of
+from pipelines.spec.statement.columns import EQUAL, ambiguous, coalesced, conjuncts, is_null_without, place_of
 from pipelines.spec.statement.definition import How
 from pipelines.spec.statement.inputs import Inputs, misplaced
 from pipelines.spec.statement.pairing import paired
@@ -27,13 +27,12 @@ from pipelines.spec.statement.windows import windowed
 
 
 def infer(
-    inputs: Inputs, conditions: Sequence[exp.Expr], where: exp.Expr | None = None
+    inputs: Inputs, conditions: Sequence[exp.Expr], where: exp.Expr | None
 ) -> tuple[Inferred | None, list[Objection]]:
     """
-    Infer the key of the result of a statement, with the whole condition of each JOIN.
+    Infer the key of the result from the whole condition of each JOIN; the first JOIN with objections ends the search.
 
-    Returns:
-        The inferred join, or None if it has objections; and the objections. The first JOIN that fails ends the search.
+    The inferred join is None if it has objections.
     """
     objection = misplaced(inputs)
     if objection is not None:
@@ -54,8 +53,6 @@ def infer(
         found = Inferred(sides, (*found.steps, Step(how, clause.on, further)), keys)
     return found, []
 
-
-EQUAL = (exp.EQ, exp.NullSafeEQ)
 
 Joined = tuple[tuple[Side, ...], Keys, tuple[exp.Expr, ...]]
 """The inputs after a JOIN, the key of their result, and the conditions that are not part of the key."""
@@ -215,7 +212,6 @@ class _Clause:
         return None
 
     def _as_looked_up(self, answers: dict[str, exp.Expr | None]) -> Joined | Objection:
-        """Look up the new input by its whole key, from the stream or the inputs that it has already looked up."""
         side, stream = self.sides[self.new], self.sides[0].source
         if self.how in ("right", "full"):
             return Objection(

@@ -17,14 +17,9 @@ TAKEN_BY_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestam
 
 def check_items(items: Sequence[exp.Expr], found: Inferred | None, using: Collection[str]) -> Iterator[Objection]:
     """
-    Check the SELECT list without the columns of the tables.
+    Find items of the SELECT list without a name, invalid names, and parts of the key that no item contains.
 
-    Args:
-        found: The inferred join; None if it is unknown.
-        using: The columns of USING.
-
-    Yields:
-        Objections to items without a name, invalid names, and parts of the key that no item contains.
+    The inferred join is None if it is unknown.
     """
     explicit = [item for item in items if not is_star(item)]
     for item in explicit:
@@ -118,14 +113,8 @@ def is_star(item: exp.Expr) -> bool:
     return isinstance(item.this if isinstance(item, exp.Column) else item, exp.Star)
 
 
-def bad_names(outputs: Iterable[tuple[str, exp.Expr]], added: Collection[str] = ()) -> Iterator[Objection]:
-    """
-    Find invalid names of result columns, each with its item: names that another output has, ignoring case, or that
-    lakejoin or Delta's change feeds use.
-
-    Args:
-        added: The columns that lakejoin adds to the result.
-    """
+def bad_names(outputs: Iterable[tuple[str, exp.Expr]], added: Collection[str]) -> Iterator[Objection]:
+    """Find names, each with its item, that another output has, ignoring case, or that lakejoin or Delta's feeds use."""
     taken: set[str] = set()
     for name, item in outputs:
         if name.lower() in taken:

@@ -17,7 +17,7 @@ from sqlglot import exp
 from pipelines.spec.names import nearest
 from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.objection import Objection
-from pipelines.spec.statement.columns import conjuncts, in_key, is_null_of_nulls
+from pipelines.spec.statement.columns import EQUAL, conjuncts, in_key, is_null_of_nulls
 from pipelines.spec.statement.definition import How
 from pipelines.spec.statement.statement import Equality, Keys, Pairing, Side
 
@@ -36,19 +36,17 @@ def paired(
     absent: Collection[int],
 ) -> tuple[Pairing, tuple[exp.Expr, ...]] | Objection:
     """
-    Pair the rows of the last input with those of the input that keys the result so far.
+    Pair the rows of the last input with those of the input that keys the result so far, or return the objection to it.
 
     The equalities that give the rows their values have the columns of that input, if any has; else those of the first
-    input that it looks up before whose columns some equalities have.
+    input that it looks up before whose columns some equalities have. The conditions of ON that are not among them are
+    returned too.
 
     Args:
         sides: The inputs, the new one last.
         keys: The key of the result of the inputs before it.
         place_of: Returns the place of the input of a column; None if it is unknown without a schema.
         absent: The places of the inputs before it that may have no row.
-
-    Returns:
-        The pairing, and the conditions of ON that are not an equality of it; or the objection to the join.
     """
     new = len(sides) - 1
     if keys.is_many_to_many:
@@ -80,7 +78,7 @@ def _equalities(
     """Return the equalities of ON between an input and the new one, by the place of the former and as written."""
     found: dict[int, dict[exp.Expr, Equality]] = {}
     for part in conjuncts(on):
-        if not isinstance(part, exp.EQ | exp.NullSafeEQ):
+        if not isinstance(part, EQUAL):
             continue
         ends = (part.this.unnest(), part.expression.unnest())
         for one, other in (ends, ends[::-1]):

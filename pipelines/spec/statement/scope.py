@@ -41,9 +41,7 @@ class Scope:
     """
     The names that the expressions of one statement may use.
 
-    Args:
-        tables: The inputs with their columns, in the order of FROM.
-        of_stars: The columns that stars select, in lower case; None if stars select all columns of the tables.
+    Stars select the columns `of_stars`, in lower case, or if it is None all columns of the tables.
     """
 
     def __init__(self, statement: Statement, tables: Sequence[Table], of_stars: Collection[str] | None = None) -> None:

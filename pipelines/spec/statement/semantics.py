@@ -16,10 +16,7 @@ UNORDERED = 0
 
 def unlike_upstream(semantics: str, upstream: Mapping[str, str]) -> Iterator[Objection]:
     """
-    Find upstream joins with other semantics than a join with a changelog, which is computed from their changelogs.
-
-    Args:
-        upstream: The semantics of the joins that it reads, by name.
+    Find joins, by name, with other semantics than a join with a changelog, which is computed from their changelogs.
     """
     for name, other in upstream.items():
         if other != semantics:

@@ -23,12 +23,7 @@ def sql_path(name: str) -> str:
 
 
 def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str, Produced] = NO_JOINS) -> Statement:
-    """
-    Parse a statement of a supported kind of join; raise `PipelineFileError` with all errors in it.
-
-    Args:
-        joins: The properties of the results that the statement may read, by join.
-    """
+    """Parse a statement of a supported kind of join; raise `PipelineFileError` with all errors in it."""
     statement, objections = examine(name, sql, sources, joins)
     if objections or statement is None:
         raise PipelineFileError(name, faults_of(objections, sql_path(name), sql))
@@ -36,18 +31,12 @@ def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str
 
 
 def examine(
-    name: str, sql: str, sources: Mapping[str, Source | None] | None, joins: Mapping[str, Produced | None] = NO_JOINS
+    name: str, sql: str, sources: Mapping[str, Source | None] | None, joins: Mapping[str, Produced | None]
 ) -> tuple[Statement | None, list[Objection]]:
     """
-    Parse a statement, and list the objections to it.
+    Parse a statement, and list the objections to it; it is None if it has objections or unknown inputs.
 
-    Args:
-        sources: The sources of the file, by name; None for an invalid source. If the sources as a whole are None, only
-            the clauses and expressions are checked.
-        joins: The properties of each join's result, by name; None for an invalid join.
-
-    Returns:
-        The statement, or None if it has objections or unknown inputs; and the objections.
+    An invalid source or join is None. If the sources as a whole are None, only the clauses and expressions are checked.
     """
     select, found = read(sql)
     objections = list(found)
@@ -65,13 +54,7 @@ def examine_select(
     name: str, sql: str, select: exp.Select, inputs: Inputs, sources: Mapping[str, Source | None]
 ) -> tuple[Statement | None, list[Objection]]:
     """
-    Analyze a statement whose clauses and inputs have been checked.
-
-    Args:
-        sources: The sources of the file, by name; None for an invalid source.
-
-    Returns:
-        The statement, or None if it has objections; and the objections.
+    Analyze a statement whose clauses and inputs have been checked, and return it, None if it has objections, with them.
     """
     conditions, using = _conditions(select.args["joins"], inputs)
     where = select.args.get("where")

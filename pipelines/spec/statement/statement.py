@@ -51,13 +51,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Step:
-    """
-    A JOIN clause.
-
-    Args:
-        on: The whole condition; for USING, the equivalent equalities.
-        further: The conditions other than the equalities of a key.
-    """
+    """A JOIN clause: its whole condition, for USING as equalities, and the conditions other than a key's equalities."""
 
     how: How
     on: exp.Expr
