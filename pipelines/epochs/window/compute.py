@@ -6,23 +6,22 @@ Compute one epoch of a join of two streams.
                                                                   └─► stage: state (rows buffered from now on)
 """
 
-from functools import cached_property, partial
+from contextlib import AbstractContextManager
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse import limits
 from lakehouse.errors.errors import BufferFull
-from lakehouse.ledger.entries import StreamPosition
 from lakehouse.publish.stage import Stage
-from lakehouse.publish.writes import Write, with_rows
+from lakehouse.publish.writes import with_rows
 from lakehouse.session.session import NOT_ADAPTIVE, settings
 from lakehouse.values.sqltext import quote, struct
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.scratch import Scratch, via_driver_or_stage
-from pipelines.epochs.window.ordered_rows import OrderedRows
+from pipelines.epochs.window.ordered_rows import Ordered, floors_of, ordered_rows, task_width
 from pipelines.epochs.window.state import BufferedRows, put_state, read_buffered
 from pipelines.joins.expiry import OP, UNMATCHED, buffer_changes, peak_buffered, unmatched
 from pipelines.joins.meaning import ROW
@@ -38,7 +37,7 @@ from pipelines.joins.pairs import (
     pairs,
     selected,
 )
-from pipelines.joins.watermarks import NOTHING_YET
+from pipelines.joins.watermarks import NOTHING_YET, window_of
 from pipelines.plan.values import APPENDED, Computed
 from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS
 from pipelines.spec.statement.added_columns import HASH, MATCHED, NUMBER, SIDE, VERSION
@@ -76,19 +75,9 @@ def compute_windowed(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage
         and sum(rows or 0 for rows in new_rows) <= limits.NOT_ADAPTIVE_ROWS
     )
     with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
-        return via_driver_or_stage(workspace, plan, plan.stream.bytes, stage, partial(_compute, workspace, epoch))
-
-
-def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> Computed:
-    meetings = Meetings(workspace, epoch, scratch)
-    try:
-        appended = meetings.put_result()
-        buffered, state = meetings.put_state()
-        counts = {**appended, **buffered, **meetings.counts()}
-        writes = (state, with_rows(epoch.plan.writes[-1], appended[APPENDED]))
-        return Computed(counts, writes, meetings.clocks(), meetings.positions())
-    finally:
-        meetings.release()
+        return via_driver_or_stage(
+            workspace, plan, plan.stream.bytes, stage, lambda scratch: Meetings(workspace, epoch, scratch).compute()
+        )
 
 
 class Meetings:
@@ -99,75 +88,79 @@ class Meetings:
         self._stage = scratch.stage
         self._bound, self._plan = epoch.bound, epoch.plan
         self._join, self._semantics = self._bound.join, self._bound.semantics
-        self._new_rows = OrderedRows(workspace, epoch, scratch, must_keep=self._max_buffered is not None)
-        self._changes: DataFrame | None = None
 
-    def put_result(self) -> dict[str, int]:
-        """Write the epoch's rows of the result into the stage, and return their counts."""
-        buffered = self._buffered.rows
+    def compute(self) -> Computed:
+        """Write the epoch's rows of the result, and the changes of the buffered rows, into the stage."""
+        buffered = self._buffered()
         if self._plan.strategy == "flush":
-            self._changes = self._flushed(buffered)
-            return self._stage.put("result", self._unmatched_rows(self._changes.where(UNMATCHED)), APPENDED_ROWS)
-        new_rows = as_new_rows(self._new_rows.rows, self._semantics)
-        self._check_buffered(new_rows, buffered)
+            appended, changes = self._put_flushed(buffered.rows)
+            return self._computed(appended, changes, buffered)
+        with self._ordered() as ordered:
+            appended, changes = self._put_result(ordered, buffered.rows)
+            return self._computed(appended, changes, buffered, ordered)
+
+    def rows(self) -> DataFrame:
+        """Return the epoch's rows of the result, for a replay."""
+        buffered = self._buffered()
+        if self._plan.strategy == "flush":
+            self._put_flushed(buffered.rows)
+        else:
+            with self._ordered() as ordered:
+                self._put_result(ordered, buffered.rows)
+        return self._stage.get(self._workspace.spark, "result", self._bound.columns)
+
+    def _buffered(self) -> BufferedRows:
+        return read_buffered(self._workspace, self._epoch, floors_of(self._epoch), self._scratch)
+
+    def _ordered(self) -> AbstractContextManager[Ordered]:
+        return ordered_rows(self._workspace, self._epoch, self._scratch, must_keep=self._max_buffered is not None)
+
+    def _computed(
+        self, appended: dict[str, int], changes: DataFrame, buffered: BufferedRows, ordered: Ordered | None = None
+    ) -> Computed:
+        """Stage the changes of the buffered rows, and describe the epoch; a flush has no new rows."""
+        counts, state = put_state(self._stage, changes, buffered, self._epoch)
+        writes, counts = (state, with_rows(self._plan.writes[-1], appended[APPENDED])), {**appended, **counts}
+        if ordered is None:
+            return Computed(counts, writes, dict(self._plan.stream.clocks), ())
+        counted = ordered.counted()
+        counts |= {**ordered.read, "late": counted["late"], "null_keys": counted["null_keys"]}
+        return Computed(counts, writes, dict(ordered.clocks), ordered.positions)
+
+    def _put_flushed(self, buffered: DataFrame) -> tuple[dict[str, int], DataFrame]:
+        """Stage the rows of a flush; return their counts, and the buffer changes."""
+        changes = self._flushed(buffered)
+        return self._stage.put("result", self._unmatched_rows(changes.where(UNMATCHED)), APPENDED_ROWS), changes
+
+    def _put_result(self, ordered: Ordered, buffered: DataFrame) -> tuple[dict[str, int], DataFrame]:
+        """Stage the epoch's rows of the result; return their counts, and the buffer changes."""
+        new_rows = as_new_rows(ordered.rows, self._semantics)
+        self._check_buffered(ordered, new_rows, buffered)
         found = self._pairs(new_rows, buffered)
 
         def changes_of_buffer(met: DataFrame | None) -> DataFrame:
             # This reads every row; the search for pairs may leave out a side if the other one is empty.
-            rows = as_new_rows(self._new_rows.rows_counted, self._semantics)
-            return buffer_changes(rows, buffered, met, self._new_rows.ends, self._join, self._semantics)
+            rows = as_new_rows(ordered.all_rows, self._semantics)
+            return buffer_changes(rows, buffered, met, ordered.ends, self._join, self._semantics)
 
         if not outer_sides(self._join):
             counts = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
-            self._changes = changes_of_buffer(None)
-            return counts
+            return counts, changes_of_buffer(None)
         if self._scratch.via_driver or self._needs_pairs:
             found = self._scratch.keep("pairs", found)
-            self._changes = self._scratch.keep(
-                "buffer_changes", changes_of_buffer(matched_rows(found, self._join, self._semantics))
-            )
-            rows = self._rows_of(found).unionByName(self._unmatched_rows(self._unmatched()))
-            return self._stage.put("result", rows, APPENDED_ROWS)
+            met = matched_rows(found, self._join, self._semantics)
+            changes = self._scratch.keep("buffer_changes", changes_of_buffer(met))
+            rows = self._rows_of(found).unionByName(self._unmatched_rows(self._unmatched(ordered, changes)))
+            return self._stage.put("result", rows, APPENDED_ROWS), changes
         # Many pairs are written once; the written rows identify the rows that they are made of.
         paired = self._stage.put("result", self._rows_of(found), APPENDED_ROWS)
         written = self._stage.get(self._workspace.spark, "result", self._bound.columns)
         met = matched_rows(_identities_of(written), self._join, self._semantics)
-        self._changes = self._scratch.keep("buffer_changes", changes_of_buffer(met))
-        more = self._stage.put("result", self._unmatched_rows(self._unmatched()), APPENDED_ROWS, add=True)
-        return {APPENDED: paired[APPENDED] + more[APPENDED]}
-
-    def put_state(self) -> tuple[dict[str, int], Write]:
-        """Stage the changes of the buffered rows, after `put_result`; return their counts and how they are written."""
-        assert self._changes is not None
-        return put_state(self._stage, self._changes, self._buffered, self._epoch)
-
-    def rows(self) -> DataFrame:
-        """Return the epoch's rows of the result, for a replay."""
-        try:
-            self.put_result()
-        finally:
-            self.release()
-        return self._stage.get(self._workspace.spark, "result", self._bound.columns)
-
-    def release(self) -> None:
-        """Release the cached rows."""
-        self._new_rows.release()
-
-    def clocks(self) -> dict[str, int]:
-        """Return the clocks of streams and watermarked columns after the epoch."""
-        return dict(self._plan.stream.clocks) if self._plan.strategy == "flush" else self._new_rows.clocks()
-
-    def positions(self) -> tuple[StreamPosition, ...]:
-        """Return the positions that the epoch passed, with the watermarks of the result."""
-        return () if self._plan.strategy == "flush" else self._new_rows.positions
-
-    def counts(self) -> dict[str, int]:
-        """Return the counts of new rows, and of those that took no part or could not match."""
-        return {} if self._plan.strategy == "flush" else self._new_rows.counts()
-
-    @cached_property
-    def _buffered(self) -> BufferedRows:
-        return read_buffered(self._workspace, self._epoch, self._new_rows.floors, self._scratch)
+        changes = self._scratch.keep("buffer_changes", changes_of_buffer(met))
+        more = self._stage.put(
+            "result", self._unmatched_rows(self._unmatched(ordered, changes)), APPENDED_ROWS, add=True
+        )
+        return {APPENDED: paired[APPENDED] + more[APPENDED]}, changes
 
     def _pairs(self, new_rows: DataFrame, buffered: DataFrame) -> DataFrame:
         found = selected(pairs(new_rows, buffered, self._join, self._semantics), self._join)
@@ -178,13 +171,9 @@ class Meetings:
         """Whether pairs hold more than the rows that they make: pairs that WHERE drops, or which row came later."""
         return self._join.where is not None or is_eager(self._semantics)
 
-    def _unmatched(self) -> DataFrame:
-        assert self._changes is not None
-        rises = self._new_rows.rises
-        width = self._new_rows.task_width if rises is None else 1
-        return unmatched(
-            self._changes, self._new_rows.steps, self._join, width, materialize=self._scratch.keep, rises=rises
-        )
+    def _unmatched(self, ordered: Ordered, changes: DataFrame) -> DataFrame:
+        width = task_width(window_of(self._join), ordered.counted()) if ordered.rises is None else 1
+        return unmatched(changes, ordered.steps, self._join, width, materialize=self._scratch.keep, rises=ordered.rises)
 
     def _flushed(self, buffered: DataFrame) -> DataFrame:
         """Return the buffer changes of a flush, which removes all buffered rows."""
@@ -219,12 +208,12 @@ class Meetings:
     def _max_buffered(self) -> int | None:
         return self._workspace.file.joins[self._plan.join].max_buffered_rows
 
-    def _check_buffered(self, new_rows: DataFrame, buffered: DataFrame) -> None:
+    def _check_buffered(self, ordered: Ordered, new_rows: DataFrame, buffered: DataFrame) -> None:
         if self._max_buffered is None:
             return
-        widths, once = self._new_rows.task_widths, self._bound.is_single_store
+        widths = (ordered.order_width, task_width(window_of(self._join), ordered.counted()))
         counted = peak_buffered(
-            new_rows, buffered, self._new_rows.steps, self._join, self._semantics, widths, once=once
+            new_rows, buffered, ordered.steps, self._join, self._semantics, widths, once=self._bound.is_single_store
         )
         most = counted.agg(F.max("most")).collect()[0][0] or 0
         if most > self._max_buffered:

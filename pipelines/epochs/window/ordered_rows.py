@@ -6,9 +6,10 @@ The new rows of two streams in an epoch, each at its position in the total order
                           └─ else row by row, in parts of their times
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -42,137 +43,260 @@ from pipelines.joins.watermarks import (
     with_steps,
     with_watermarks,
 )
+from pipelines.spec import Window
 from pipelines.spec.statement.added_columns import POSITION, SIDE, VERSION
 
 WHOLE_RANGE = 2**62
 
 
-class OrderedRows:
+@dataclass(frozen=True, kw_only=True)
+class Ordered:
     """
     The new rows of an epoch, in order.
 
     Args:
-        must_keep: Whether the counts and watermarks of the rows must be known before the rows are used.
+        rows: As `judged` returns them.
+        all_rows: The same rows, for a query that reads all of them: it counts them if they are not counted yet.
+        counted: Returns the values of `_aggregates`; waits for the query that reads `all_rows` if this one counts them.
+        steps: The input of `limit_steps`: the positions if they are few, else the rows.
+        rises: The times at which the limit of each watermarked column rose; None if the positions are too many.
+        order_width: The width of time in the order that one task reads.
+        ends: The watermarks after all rows, by their places.
+        positions: Those that the epoch passed, with the watermarks of the result; a load passes one, the end, at 0.
+        clocks: The clocks of streams and watermarked columns after the epoch.
+        read: The counts of the feeds or snapshots that were read.
     """
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        epoch: Epoch[BoundJoin],
-        scratch: Scratch,
-        *,
-        must_keep: bool,
-    ) -> None:
-        self._workspace, self._epoch, self._scratch = workspace, epoch, scratch
-        self._bound, self._plan = epoch.bound, epoch.plan
-        self._must_keep = scratch.via_driver or must_keep
-        self._window = window_of(self._bound.join)
-        self._numbers = range(len(self._window.watermarks))
-        self._seen = Observation()
-        self._counted: Mapping[str, Any] | None = None
-        self._cached: DataFrame | None = None
+    rows: DataFrame
+    all_rows: DataFrame
+    counted: Callable[[], Mapping[str, Any]]
+    steps: DataFrame
+    rises: Mapping[int, Sequence[tuple[int, int]]] | None
+    order_width: int
+    ends: Mapping[int, int]
+    positions: tuple[StreamPosition, ...]
+    clocks: Mapping[str, int]
+    read: Mapping[str, int]
 
-    @cached_property
-    def rows(self) -> DataFrame:
-        """The rows, as `judged` returns them."""
-        unused = [*map(watermark_step, self._numbers), *map(watermark_before, self._numbers)]
-        if self._is_by_commit:
-            ordered, keep = self._marked.join(F.broadcast(self.steps), on=list(PLACE), how="inner"), self._must_keep
-        elif self._is_in_order:
-            nothing = {name(n): F.lit(NOTHING_YET) for n in self._numbers for name in (watermark_before, limit)}
-            after = {watermark_after(n): F.coalesce(watermark_step(n), F.lit(NOTHING_YET)) for n in self._numbers}
-            ordered, keep = self._marked.withColumns(nothing | after), False
-        else:
-            events = self._marked.unionByName(self._floor, allowMissingColumns=True)
-            ordered, keep = with_watermarks(events, self._window, self._order_width), True
-        rows = judged(ordered, self._bound.join, self._bound.semantics)
-        if keep or is_over_connect(self._workspace.spark):
-            rows = self._scratch.keep("new_rows", rows.observe(self._seen, *self._aggregates).drop(*unused))
-            self._counted = self._seen.get
-        elif not self._is_by_commit:
-            self._counted = rows.agg(*self._aggregates).collect()[0].asDict()
-        else:
-            rows = self._cached = persisted(rows)
-        for new_rows in self.new_rows:
-            new_rows.facts()
-        return rows
 
-    def release(self) -> None:
-        """Release the cached rows; all readers have read them."""
-        if self._cached is not None:
-            unpersist(self._cached)
+@contextmanager
+def ordered_rows(
+    workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch, *, must_keep: bool
+) -> Iterator[Ordered]:
+    """
+    Put the new rows of an epoch in order; rows that are cached for this are released afterwards.
+
+    Args:
+        must_keep: Whether the counts and watermarks of the rows must be known before the rows are used.
+
+    Raises:
+        CannotContinue: As `NewRows.facts` raises it.
+    """
+    bound, places = epoch.bound, (0,) if epoch.bound.is_read_once else (0, 1)
+    streams = tuple(NewRows(workspace, epoch, place) for place in places)
+    found = _Streams(workspace, epoch, window_of(bound.join), streams)
+    must_keep = must_keep or scratch.via_driver
+    in_order, by_commit = not must_keep and is_in_order(epoch), _is_by_commit(epoch)
+    stepped = found.with_steps(is_in_order=in_order)
+    if by_commit:
+        placed = _placed_by_commit(found, scratch.keep("marked", stepped) if scratch.via_driver else stepped)
+    elif in_order:
+        placed = _placed_as_loaded(found, stepped)
+    else:
+        placed = _placed_row_by_row(found, stepped, is_whole=scratch.via_driver)
+    rows, aggregates = judged(placed.rows, bound.join, bound.semantics), _aggregates(found.numbers)
+    observation = Observation()
+    if (must_keep if by_commit else not in_order) or is_over_connect(workspace.spark):
+        unused = [*map(watermark_step, found.numbers), *map(watermark_before, found.numbers)]
+        rows = scratch.keep("new_rows", rows.observe(observation, *aggregates).drop(*unused))
+        yield _ordered(found, placed, rows, rows, lambda: observation.get)
+    elif by_commit:
+        rows = persisted(rows)
+        try:
+            yield _ordered(found, placed, rows, rows.observe(observation, *aggregates), lambda: observation.get)
+        finally:
+            unpersist(rows)
+    else:
+        counted = rows.agg(*aggregates).collect()[0].asDict()
+        yield _ordered(found, placed, rows, rows, lambda: counted)
+
+
+def floors_of(epoch: Epoch[BoundJoin]) -> dict[int, int]:
+    """Return the watermarks before an epoch, by their places."""
+    watermarks = window_of(epoch.bound.join).watermarks
+    known = [epoch.plan.stream.clocks.get(_clock(epoch.bound, n)) for n in range(len(watermarks))]
+    if epoch.bound.semantics != "strict":
+        known = [max((clock for clock in known if clock is not None), default=None)] * len(known)
+    pairs = enumerate(zip(known, watermarks, strict=True))
+    return {n: NOTHING_YET if clock is None else clock - watermark.lateness for n, (clock, watermark) in pairs}
+
+
+def is_in_order(epoch: Epoch[BoundJoin]) -> bool:
+    """
+    Return whether the rows of a first load are in the order of the only times that bounds and watermarks use.
+
+    No row is then late, and none is expired at its own position.
+    """
+    bound, window = epoch.bound, window_of(epoch.bound.join)
+    return (
+        epoch.plan.strategy in ("load", "reset")
+        and not (bound.times or window.by_date)
+        and bound.semantics == "strict"
+        and not any(watermark.is_from_upstream for watermark in window.watermarks)
+        and [(watermark.time.input, watermark.time.column) for watermark in window.watermarks]
+        == [(place, stream.event_time) for place, stream in enumerate(bound.streams)]
+        and all(each.allowance + window.watermarks[each.lesser].lateness >= 0 for each in window.bounds)
+    )
+
+
+def task_width(window: Window, counted: Mapping[str, Any]) -> int:
+    """Return the width of the rows' times that one task reads, from what `Ordered.counted` returns."""
+    # Buffered rows may be as old as bounds and lateness allow, regardless of the times of the new rows.
+    width = sum(abs(bound.allowance) for bound in window.bounds) + 1
+    width += max(watermark.lateness for watermark in window.watermarks)
+    ends = [(counted[f"from{n}"], counted[f"to{n}"]) for n in range(len(window.watermarks))]
+    return int(max(width, *(last - first for first, last in ends if first is not None), 0)) // limits.TIME_PARTS + 1
+
+
+class _Placed(NamedTuple):
+    """Rows with watermarks and limits; if all rows of a commit share a position, the positions, also as a frame."""
+
+    rows: DataFrame
+    order_width: int = WHOLE_RANGE
+    positions: Sequence[Position] | None = None
+    steps: DataFrame | None = None
+
+
+def _placed_by_commit(found: "_Streams", rows: DataFrame) -> _Placed:
+    made = [tuple(row) for row in steps_at(rows, found.window).collect()]
+    positions = walk(combined_steps([*made, *found.upstream_steps()]), [*floors_of(found.epoch).values()])
+    steps = found.as_steps(positions)
+    return _Placed(rows.join(F.broadcast(steps), on=list(PLACE), how="inner"), positions=positions, steps=steps)
+
+
+def _placed_as_loaded(found: "_Streams", rows: DataFrame) -> _Placed:
+    nothing = {name(n): F.lit(NOTHING_YET) for n in found.numbers for name in (watermark_before, limit)}
+    after = {watermark_after(n): F.coalesce(watermark_step(n), F.lit(NOTHING_YET)) for n in found.numbers}
+    return _Placed(rows.withColumns(nothing | after))
+
+
+def _placed_row_by_row(found: "_Streams", rows: DataFrame, *, is_whole: bool) -> _Placed:
+    """Order rows one by one; `is_whole` if one task reads all of them."""
+    width = WHOLE_RANGE
+    if not is_whole:
+        first, last = rows.agg(F.min(TIME), F.max(TIME)).collect()[0]
+        width = 1 if first is None else int(last - first) // limits.TIME_PARTS + 1
+    events = rows.unionByName(found.floor(), allowMissingColumns=True)
+    return _Placed(with_watermarks(events, found.window, width), width)
+
+
+def _ordered(
+    found: "_Streams", placed: _Placed, rows: DataFrame, all_rows: DataFrame, counted: Callable[[], Mapping[str, Any]]
+) -> Ordered:
+    facts = [new_rows.facts() for new_rows in found.streams]
+    positions, steps, rises = placed.positions, placed.steps, None
+    if positions is None:
+        ends = found.ends(counted())
+        steps = found.with_end(rows, counted()["last"], ends) if found.is_from_upstream else rows
+    else:
+        ends = dict(enumerate(positions[-1].after)) if positions else floors_of(found.epoch)
+        if len(positions) <= limits.CONSTANT_POSITIONS:
+            rises = {n: limit_rises(positions, found.window, n) for n in found.numbers}
+    return Ordered(
+        rows=rows,
+        all_rows=all_rows,
+        counted=counted,
+        steps=rows if steps is None else steps,
+        rises=rises,
+        order_width=placed.order_width,
+        ends=ends,
+        positions=found.passed(positions, ends),
+        clocks=found.clocks(ends),
+        read={name: sum(each[name] for each in facts) for name in facts[0]},
+    )
+
+
+@dataclass(frozen=True)
+class _Streams:
+    """The new rows of each stream; one entry for a stream that is read once for both sides."""
+
+    workspace: Workspace
+    epoch: Epoch[BoundJoin]
+    window: Window
+    streams: tuple[NewRows, ...]
 
     @property
-    def rows_counted(self) -> DataFrame:
-        """The rows, for a reader that reads all of them: it counts them if they are not counted yet."""
-        rows = self.rows
-        return rows if self._counted is not None else rows.observe(self._seen, *self._aggregates)
+    def numbers(self) -> range:
+        return range(len(self.window.watermarks))
 
-    @cached_property
-    def new_rows(self) -> tuple[NewRows, ...]:
-        """The new rows of each stream; one entry for a stream that is read once for both sides."""
-        places = (0,) if self._bound.is_read_once else (0, 1)
-        return tuple(NewRows(self._workspace, self._epoch, place) for place in places)
+    @property
+    def is_from_upstream(self) -> bool:
+        return any(watermark.is_from_upstream for watermark in self.window.watermarks)
 
-    @cached_property
-    def steps(self) -> DataFrame:
-        """The input of `limit_steps`: the positions if they are few, else the rows."""
-        if self._is_by_commit:
-            return self._as_steps(self._positions)
-        if not self._is_from_upstream:
-            return self.rows
-        # In a first load the upstream watermarks apply after the last row.
-        last = self._marked.agg(F.max(TIME)).collect()[0][0]
-        nothing = tuple(NOTHING_YET for _ in self._numbers)
-        names = [*PLACE, *(name(n) for name in (watermark_after, limit) for n in self._numbers)]
-        end = self._as_steps([Position(0 if last is None else last, 2, 0, nothing, tuple(self.ends.values()))])
-        return self.rows.select(*names).unionByName(end.select(*names))
+    def with_steps(self, *, is_in_order: bool) -> DataFrame:
+        bound = self.epoch.bound
+        wrapped = []
+        for place, new_rows in enumerate(self.streams):
+            rows = hashed(new_rows.frame.withColumnRenamed(POSITION, TIME), bound.join, place)
+            # Numbering sorts the rows at each of several reads; one check whether they need numbers costs less.
+            by_hash = identified_by_hash(rows) if is_in_order else None
+            wrapped.append(identified(rows, bound.join, place) if by_hash is None else by_hash)
+        rows = both_sides(wrapped[0], bound.join) if bound.is_read_once else together(*wrapped)
+        return with_steps(timed(rows, bound.join), self.window, bound.semantics)
 
-    def _as_steps(self, positions: Sequence[Position]) -> DataFrame:
+    def as_steps(self, positions: Sequence[Position]) -> DataFrame:
         kinds = [StructField(name, IntegerType() if name == RANK else LongType()) for name in PLACE]
         kinds += [
-            StructField(name(n), LongType()) for name in (watermark_before, watermark_after) for n in self._numbers
+            StructField(name(n), LongType()) for name in (watermark_before, watermark_after) for n in self.numbers
         ]
         known = [(one.time, one.rank, one.version, *one.before, *one.after) for one in positions]
-        steps = literal(self._workspace.spark, known, StructType(kinds))
-        return steps.withColumns(
-            {limit(n): F.expr(limit_sql(self._window, n, watermark_before)) for n in self._numbers}
-        )
+        steps = literal(self.workspace.spark, known, StructType(kinds))
+        return steps.withColumns({limit(n): F.expr(limit_sql(self.window, n, watermark_before)) for n in self.numbers})
 
-    @property
-    def rises(self) -> Mapping[int, Sequence[tuple[int, int]]] | None:
-        """The times at which the limit of each watermarked column rose; None if the positions are too many."""
-        if not self._is_by_commit or len(self._positions) > limits.CONSTANT_POSITIONS:
-            return None
-        return {n: limit_rises(self._positions, self._window, n) for n in self._numbers}
+    def with_end(self, rows: DataFrame, last: int | None, ends: Mapping[int, int]) -> DataFrame:
+        """Return the positions of rows, and their end: in a first load the upstream watermarks apply after the last."""
+        nothing = tuple(NOTHING_YET for _ in self.numbers)
+        names = [*PLACE, *(name(n) for name in (watermark_after, limit) for n in self.numbers)]
+        end = self.as_steps([Position(0 if last is None else last, 2, 0, nothing, tuple(ends.values()))])
+        return rows.select(*names).unionByName(end.select(*names))
 
-    @cached_property
-    def floors(self) -> dict[int, int]:
-        """The watermarks before the epoch, by their places."""
-        known = [self._plan.stream.clocks.get(self._clock(n)) for n in self._numbers]
-        if self._bound.semantics != "strict":
-            known = [max((clock for clock in known if clock is not None), default=None)] * len(known)
-        pairs = enumerate(zip(known, self._window.watermarks, strict=True))
-        return {n: NOTHING_YET if clock is None else clock - watermark.lateness for n, (clock, watermark) in pairs}
+    def floor(self) -> DataFrame:
+        """Return the watermarks before the epoch, as a row that comes before all others."""
+        floors = floors_of(self.epoch)
+        watermarks = [F.lit(floor).cast("bigint").alias(watermark_step(n)) for n, floor in floors.items()]
+        place = (F.lit(NOTHING_YET).alias(TIME), F.lit(2).alias(RANK), F.lit(-1).cast("bigint").alias(VERSION))
+        return self.workspace.spark.range(1).select(F.lit(2).alias(SIDE), *place, *watermarks)
 
-    @cached_property
-    def ends(self) -> dict[int, int]:
-        """The watermarks after all rows, by their places; if rows are ordered one by one, they have been read."""
-        if self._is_by_commit:
-            return dict(enumerate(self._positions[-1].after)) if self._positions else self.floors
-        found = {n: self._observed[f"mark{n}"] for n in self._numbers} | self._upstream_at_the_end
-        return {n: floor if found[n] is None else max(floor, found[n]) for n, floor in self.floors.items()}
+    def upstream_steps(self) -> Iterator[tuple[int | None, ...]]:
+        """Return the watermark steps that upstream joins recorded, as `steps_at` returns them for rows."""
+        for place, new_rows in enumerate(self.streams):
+            for position in () if new_rows.upstream is None else new_rows.upstream.positions:
+                watermarks = self._by_place(place, position.watermarks)
+                rank = 0 if self.window.is_self_join else place
+                yield (position.time, rank, position.version, *(watermarks.get(n) for n in self.numbers))
 
-    @property
-    def positions(self) -> tuple[StreamPosition, ...]:
-        """The positions that the epoch passed, with the watermarks of the result; a load passes one, the end, at 0."""
-        if self._bound.times:
+    def ends(self, counted: Mapping[str, Any]) -> dict[int, int]:
+        """Return the watermarks after rows that are ordered one by one, and after all epochs of upstream joins."""
+        found = {n: counted[f"mark{n}"] for n in self.numbers}
+        for place, new_rows in enumerate(self.streams):
+            found |= {} if new_rows.upstream is None else self._by_place(place, new_rows.upstream.watermarks)
+        return {n: floor if found[n] is None else max(floor, found[n]) for n, floor in floors_of(self.epoch).items()}
+
+    def _by_place(self, place: int, watermarks: Mapping[str, int]) -> dict[int, int]:
+        """Return the watermarks of a stream by their places; of a stream that is read once, those of both sides."""
+        inputs = (0, 1) if self.epoch.bound.is_read_once else (place,)
+        columns = {n: self.window.watermarks[n].time.column.lower() for side in inputs for n in self.window.of(side)}
+        return {n: watermarks[column] for n, column in columns.items() if column in watermarks}
+
+    def passed(self, positions: Sequence[Position] | None, ends: Mapping[int, int]) -> tuple[StreamPosition, ...]:
+        """Return the positions of the epoch with the watermarks of the result; a load passes one, the end, at 0."""
+        if self.epoch.bound.times:
             return ()  # no other join reads a result that `order_by` orders
-        if not self._is_by_commit:
-            return (StreamPosition(0, self._carried(self.ends)),)
+        if positions is None:
+            return (StreamPosition(0, self._carried(ends)),)
         known: dict[str, int] = {}  # the first position records all watermarks
         found = []
-        for position in self._positions:
+        for position in positions:
             after = self._carried(dict(enumerate(position.after)))
             found.append(
                 StreamPosition(position.time, {name: far for name, far in after.items() if far != known.get(name)})
@@ -182,145 +306,39 @@ class OrderedRows:
 
     def _carried(self, watermarks: Mapping[int, int]) -> dict[str, int]:
         """Return the watermarks of the result: no row that arrives or expires later lies before them."""
-        carried = self._bound.join.carried
-        far = {name: min(watermarks[n], limit_value(self._window, n, watermarks)) for name, n in carried}
+        carried = self.epoch.bound.join.carried
+        far = {name: min(watermarks[n], limit_value(self.window, n, watermarks)) for name, n in carried}
         return {name: watermark for name, watermark in far.items() if watermark != NOTHING_YET}
 
-    @property
-    def task_widths(self) -> tuple[int, int]:
-        """The widths of time that one task reads: in the order, and in the rows."""
-        return self._order_width, self.task_width
-
-    @property
-    def task_width(self) -> int:
-        """The width of the rows' times that one task reads; the rows have been read."""
-        # Buffered rows may be as old as bounds and lateness allow, regardless of the times of the new rows.
-        width = sum(abs(bound.allowance) for bound in self._window.bounds) + 1
-        width += max(watermark.lateness for watermark in self._window.watermarks)
-        ends = [(self._observed[f"from{n}"], self._observed[f"to{n}"]) for n in self._numbers]
-        return int(max(width, *(last - first for first, last in ends if first is not None), 0)) // limits.TIME_PARTS + 1
-
-    def counts(self) -> dict[str, int]:
-        """Return the counts of new rows, and of those that took no part or could not match; the rows have been read."""
-        facts = [new_rows.facts() for new_rows in self.new_rows]
-        counts = {name: sum(each[name] for each in facts) for name in facts[0]}
-        return {**counts, "late": self._observed["late"], "null_keys": self._observed["null_keys"]}
-
-    def clocks(self) -> dict[str, int]:
-        """Return the clocks of streams and watermarked columns after the epoch; the rows have been read."""
-        clocks = dict(self._plan.stream.clocks)
-        for new_rows in self.new_rows:
-            for source in self._bound.join.sources if self._bound.is_read_once else (new_rows.source,):
+    def clocks(self, ends: Mapping[int, int]) -> dict[str, int]:
+        """Return the clocks of streams and watermarked columns after the epoch, from the watermarks at its end."""
+        bound, clocks = self.epoch.bound, dict(self.epoch.plan.stream.clocks)
+        for new_rows in self.streams:
+            for source in bound.join.sources if bound.is_read_once else (new_rows.source,):
                 if new_rows.newest_time is not None:
                     clocks[source] = max(new_rows.newest_time, clocks.get(source, new_rows.newest_time))
-        for n, end in self.ends.items():
+        for n, end in ends.items():
             if end != NOTHING_YET:
-                clocks[self._clock(n)] = end + self._window.watermarks[n].lateness
+                clocks[_clock(bound, n)] = end + self.window.watermarks[n].lateness
         return clocks
 
-    @cached_property
-    def _marked(self) -> DataFrame:
-        """The rows of both streams, with the watermark steps of each."""
-        join = self._bound.join
-        wrapped = [self._identified(new_rows.frame, place) for place, new_rows in enumerate(self.new_rows)]
-        new_rows = both_sides(wrapped[0], join) if self._bound.is_read_once else together(*wrapped)
-        rows = with_steps(timed(new_rows, join), self._window, self._bound.semantics)
-        return self._scratch.keep("marked", rows) if self._scratch.via_driver and self._is_by_commit else rows
 
-    def _identified(self, rows: DataFrame, place: int) -> DataFrame:
-        new_rows = hashed(rows.withColumnRenamed(POSITION, TIME), self._bound.join, place)
-        # Numbering sorts the rows at each of several reads; one check whether they need numbers costs less.
-        by_hash = identified_by_hash(new_rows) if self._is_in_order else None
-        return identified(new_rows, self._bound.join, place) if by_hash is None else by_hash
+def _is_by_commit(epoch: Epoch[BoundJoin]) -> bool:
+    """Return whether all rows of a commit share one position."""
+    return epoch.plan.strategy == "incremental" and not epoch.bound.times
 
-    @property
-    def _is_by_commit(self) -> bool:
-        """Whether all rows of a commit share one position."""
-        return self._plan.strategy == "incremental" and not self._bound.times
 
-    @cached_property
-    def _is_in_order(self) -> bool:
-        """
-        Whether the rows of a first load are in the order of the only times that bounds and watermarks use.
+def _clock(bound: BoundJoin, number: int) -> str:
+    time = window_of(bound.join).watermarks[number].time
+    return f"{bound.join.inputs[time.input].source}.{time.column}"
 
-        No row is then late, and none is expired at its own position.
-        """
-        watermarks, streams = self._window.watermarks, self._bound.streams
-        return (
-            self._plan.strategy in ("load", "reset")
-            and not (self._bound.times or self._window.by_date or self._must_keep)
-            and self._bound.semantics == "strict"
-            and not self._is_from_upstream
-            and [(watermark.time.input, watermark.time.column) for watermark in watermarks]
-            == [(place, stream.event_time) for place, stream in enumerate(streams)]
-            and all(bound.allowance + watermarks[bound.lesser].lateness >= 0 for bound in self._window.bounds)
-        )
 
-    @cached_property
-    def _positions(self) -> list[Position]:
-        steps = [tuple(row) for row in steps_at(self._marked, self._window).collect()]
-        return walk(combined_steps([*steps, *self._upstream_steps]), [*self.floors.values()])
-
-    @property
-    def _is_from_upstream(self) -> bool:
-        """Whether another join makes one of the streams."""
-        return any(watermark.is_from_upstream for watermark in self._window.watermarks)
-
-    @property
-    def _upstream_steps(self) -> Iterator[tuple[int | None, ...]]:
-        """The watermark steps that upstream joins recorded, as `steps_at` returns them for rows."""
-        for place, new_rows in enumerate(self.new_rows):
-            for position in () if new_rows.upstream is None else new_rows.upstream.positions:
-                watermarks = self._by_place(place, position.watermarks)
-                rank = 0 if self._window.is_self_join else place
-                yield (position.time, rank, position.version, *(watermarks.get(n) for n in self._numbers))
-
-    @property
-    def _upstream_at_the_end(self) -> dict[int, int]:
-        """The watermarks, by their places, that upstream joins recorded after all of their epochs."""
-        found: dict[int, int] = {}
-        for place, new_rows in enumerate(self.new_rows):
-            found |= {} if new_rows.upstream is None else self._by_place(place, new_rows.upstream.watermarks)
-        return found
-
-    def _by_place(self, place: int, watermarks: Mapping[str, int]) -> dict[int, int]:
-        """Return the watermarks of a stream by their places; of a stream that is read once, those of both sides."""
-        inputs = (0, 1) if self._bound.is_read_once else (place,)
-        columns = {n: self._window.watermarks[n].time.column.lower() for side in inputs for n in self._window.of(side)}
-        return {n: watermarks[column] for n, column in columns.items() if column in watermarks}
-
-    @property
-    def _aggregates(self) -> list[Column]:
-        """The aggregates over the judged rows."""
-        return [
-            F.count(F.expr(f"IF({LATE}, 1, NULL)")).alias("late"),
-            F.count(F.expr(f"IF({NULL_KEY} AND NOT {LATE}, 1, NULL)")).alias("null_keys"),
-            *(F.max(watermark_step(n)).alias(f"mark{n}") for n in self._numbers),
-            *(F.min(value(n)).alias(f"from{n}") for n in self._numbers),
-            *(F.max(value(n)).alias(f"to{n}") for n in self._numbers),
-        ]
-
-    @property
-    def _observed(self) -> Mapping[str, Any]:
-        """The values of the aggregates; the rows have been read."""
-        return self._seen.get if self._counted is None else self._counted
-
-    @cached_property
-    def _order_width(self) -> int:
-        """The width of time in the order that one task reads."""
-        if self._scratch.via_driver or self._is_by_commit:
-            return WHOLE_RANGE
-        first, last = self._marked.agg(F.min(TIME), F.max(TIME)).collect()[0]
-        return 1 if first is None else int(last - first) // limits.TIME_PARTS + 1
-
-    @property
-    def _floor(self) -> DataFrame:
-        """The watermarks before the epoch, as a row that comes before all others."""
-        watermarks = [F.lit(floor).cast("bigint").alias(watermark_step(n)) for n, floor in self.floors.items()]
-        place = (F.lit(NOTHING_YET).alias(TIME), F.lit(2).alias(RANK), F.lit(-1).cast("bigint").alias(VERSION))
-        return self._workspace.spark.range(1).select(F.lit(2).alias(SIDE), *place, *watermarks)
-
-    def _clock(self, number: int) -> str:
-        """Return the name of the clock of a watermarked column."""
-        time = self._window.watermarks[number].time
-        return f"{self._bound.join.inputs[time.input].source}.{time.column}"
+def _aggregates(numbers: range) -> list[Column]:
+    return [
+        F.count(F.expr(f"IF({LATE}, 1, NULL)")).alias("late"),
+        F.count(F.expr(f"IF({NULL_KEY} AND NOT {LATE}, 1, NULL)")).alias("null_keys"),
+        F.max(F.expr(f"IF({SIDE} < 2, {TIME}, NULL)")).alias("last"),  # without the floor
+        *(F.max(watermark_step(n)).alias(f"mark{n}") for n in numbers),
+        *(F.min(value(n)).alias(f"from{n}") for n in numbers),
+        *(F.max(value(n)).alias(f"to{n}") for n in numbers),
+    ]

@@ -185,7 +185,7 @@ def test_a_first_load_is_the_history_row_by_row_in_the_order_of_its_times(
     if not few:
         large_ways(monkeypatch)
     if not is_in_order:
-        monkeypatch.setattr(ordered_rows.OrderedRows, "_is_in_order", False)
+        monkeypatch.setattr(ordered_rows, "is_in_order", lambda _: False)
     random, rows = Random(7), []
     for number in range(1, 61):
         minute = None if random.random() < 0.1 else random.randint(0, 60)
