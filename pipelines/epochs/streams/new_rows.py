@@ -3,7 +3,7 @@
 from functools import cached_property
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType
 
@@ -29,6 +29,8 @@ CAUSED_AT = STREAM_COLUMNS[1]
 ROW_BY_ROW = ("DELETE", "MERGE", "UPDATE")
 """Operations whose deleted or updated rows `ignore_changes` skips; of other operations it skips the whole commit."""
 
+IS_NEW = "_change_type = 'insert'"
+
 
 class NewRows:
     """
@@ -47,41 +49,44 @@ class NewRows:
         self, workspace: Workspace, epoch: Epoch[BoundJoin], place: int = 0, *, is_observed: bool = True
     ) -> None:
         self._workspace, self._bound, self._plan = workspace, epoch.bound, epoch.plan
-        bound, plan = epoch.bound, epoch.plan
+        bound, reads_feed = epoch.bound, epoch.plan.strategy == "incremental"
         self._stream = bound.streams[place]
-        self._observation = Observation()
         self.table: Table = bound.table(place)
         self.upstream = self._upstream()
-        self.ignored = 0
-        reads_feed = plan.strategy == "incremental"
-        rows = self._feed() if reads_feed else self._snapshot()
-        beside = [] if bound.is_self_join else [name for name in bound.join.sources if name != self.source]
-        others = [plan.stream.clocks[name] for name in beside if name in plan.stream.clocks]
-        cut = max(others, default=ALWAYS)
-        # At equal times rows of the left stream come first.
-        behind = "<=" if bound.join.window is not None and place == 0 and others else "<"
-        takes_part = "_change_type = 'insert'"
+        rows, self._skipped_rows = self._feed() if reads_feed else (self._snapshot(), 0)
         no_value = f"coalesce({self._stream.null_value.sql}, FALSE)"
         is_dropped = bound.join.window is None and ignores_null_values(bound.join, bound.semantics)
         stays = f"NOT {no_value}" if is_dropped else "TRUE"
-        facts = {
-            "ignored": "count_if(_change_type IN ('delete', 'update_postimage'))",
-            "read": f"count_if({takes_part})",
-            "came": f"count_if({takes_part} AND {stays})",
-            "null_values": f"count_if({takes_part} AND {no_value})",
-            "behind_cut": f"count_if({takes_part} AND {POSITION} {behind} {cut})",
-            "untimed": f"count_if({takes_part} AND {POSITION} IS NULL)",
-            "reached": f"max(IF({takes_part}, {POSITION}, NULL))",
-            "altered": "min(IF(_change_type = 'insert', NULL, _commit_version))",
-            "distorted": f"count_if({distortion(self._kinds) if reads_feed else 'FALSE'})",
-        }
-        aggregates = [F.expr(sql).alias(name) for name, sql in facts.items()]
+        aggregates = self._aggregates(place, no_value, stays)
+        self._observation = Observation()
         self._counted = None if is_observed else rows.agg(*aggregates)
         rows = rows.observe(self._observation, *aggregates) if is_observed else rows
-        rows = rows.where(f"{takes_part} AND {stays}")
+        rows = rows.where(f"{IS_NEW} AND {stays}")
         names = map(quote, bound.join.inputs[place].columns)
         further = (POSITION, f"_commit_version AS {VERSION}", f"NOT {no_value} AS {HAS_VALUE}")
         self.frame = rows.selectExpr(*names, *further)
+
+    def _aggregates(self, place: int, no_value: str, stays: str) -> list[Column]:
+        """Return what is counted of the rows that are read."""
+        bound, clocks = self._bound, self._plan.stream.clocks
+        beside = [] if bound.is_self_join else [name for name in bound.join.sources if name != self.source]
+        others = [clocks[name] for name in beside if name in clocks]
+        cut = max(others, default=ALWAYS)
+        # At equal times rows of the left stream come first.
+        behind = "<=" if bound.join.window is not None and place == 0 and others else "<"
+        reads_feed = self._plan.strategy == "incremental"
+        facts = {
+            "ignored": "count_if(_change_type IN ('delete', 'update_postimage'))",
+            "read": f"count_if({IS_NEW})",
+            "new": f"count_if({IS_NEW} AND {stays})",
+            "null_values": f"count_if({IS_NEW} AND {no_value})",
+            "behind_cut": f"count_if({IS_NEW} AND {POSITION} {behind} {cut})",
+            "untimed": f"count_if({IS_NEW} AND {POSITION} IS NULL)",
+            "newest": f"max(IF({IS_NEW}, {POSITION}, NULL))",
+            "altered": f"min(IF({IS_NEW}, NULL, _commit_version))",
+            "distorted": f"count_if({distortion(self._kinds) if reads_feed else 'FALSE'})",
+        }
+        return [F.expr(sql).alias(name) for name, sql in facts.items()]
 
     @cached_property
     def _seen(self) -> dict[str, Any]:
@@ -95,14 +100,14 @@ class NewRows:
     @property
     def number(self) -> int:
         """The number of rows in `frame`, which has been read."""
-        return int(self._seen["came"])
+        return int(self._seen["new"])
 
     @property
     def newest_time(self) -> int | None:
         """The greatest time of the rows and of upstream positions; None if nothing is new."""
-        reached: int | None = self._seen["reached"]
+        newest: int | None = self._seen["newest"]
         upstream_times = [] if self.upstream is None else [position.time for position in self.upstream.positions]
-        return max([*upstream_times, *([] if reached is None else [reached])], default=None)
+        return max([*upstream_times, *([] if newest is None else [newest])], default=None)
 
     def facts(self) -> dict[str, int]:
         """
@@ -120,7 +125,7 @@ class NewRows:
             raise self._altered(seen["altered"])
         refuse_untimed(self._stream.source, self._stream.order, seen["untimed"])
         counts = {name: int(seen[name]) for name in ("read", "null_values", "behind_cut")}
-        return {**counts, "ignored_changes": self.ignored + int(seen["ignored"])}
+        return {**counts, "ignored_changes": self._skipped_rows + int(seen["ignored"])}
 
     def _upstream(self) -> UpstreamProgress | None:
         """Return the recorded progress of the join that makes the stream; None if no join makes it."""
@@ -159,7 +164,8 @@ class NewRows:
             F.expr(f"CAST({position} AS BIGINT)").alias(POSITION),
         )
 
-    def _feed(self) -> DataFrame:
+    def _feed(self) -> tuple[DataFrame, int]:
+        """Read the feed of the stream; return its rows, and the number of those in commits that are skipped."""
         versions, spark = self._range, self._workspace.spark
         names = [*self._bound.used(self.source), *([] if self.upstream is None else [CAUSED_AT])]
         if not versions.has_changes:
@@ -178,14 +184,13 @@ class NewRows:
             rows = self._workspace.feeds.read(self.source, self.table, *at, names, "inserted")
         skipped = self._skipped(rows, versions.read_after) if self._stream.ignore_changes else {}
         if skipped:
-            self.ignored = sum(skipped.values())
             rows = rows.where(~F.col("_commit_version").isin(list(skipped)))
         if self.upstream is not None:
-            return rows.withColumn(POSITION, F.expr(self.upstream.time_sql(CAUSED_AT)))
+            return rows.withColumn(POSITION, F.expr(self.upstream.time_sql(CAUSED_AT))), sum(skipped.values())
         column = self._bound.times.get(self._stream.source)
         kind = None if column is None else self.table.schema[column].dataType
         position = self._time_of_commit() if column is None or kind is None else as_time(quote(column), kind)
-        return rows.withColumn(POSITION, F.expr(f"CAST({position} AS BIGINT)"))
+        return rows.withColumn(POSITION, F.expr(f"CAST({position} AS BIGINT)")), sum(skipped.values())
 
     def commits(self) -> list[tuple[Commit, int]]:
         """Return the new commits with data, each with its time, which is at least the time of the commit before it."""
