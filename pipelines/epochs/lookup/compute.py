@@ -9,7 +9,6 @@ The first epoch reads the stream's snapshot, which meets the tables as they are 
 """
 
 from collections.abc import Mapping
-from functools import cached_property, partial
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -64,48 +63,54 @@ def compute_stream(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage) 
     bound, plan = epoch.bound, epoch.plan
     assert plan.strategy in ("load", "incremental", "reset"), plan.strategy
     size = sum(table.size for table in bound.sources[1:])
-    return via_driver_or_stage(workspace, plan, size, stage, partial(_compute, workspace, epoch))
+    return via_driver_or_stage(workspace, plan, size, stage, lambda scratch: Lookups(workspace, epoch, scratch).put())
 
 
 class Lookups:
     """The look-ups of one epoch."""
 
     def __init__(self, workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> None:
-        self._workspace, self._bound, self._plan = workspace, epoch.bound, epoch.plan
-        self.sources = StreamSources(workspace, epoch, scratch)
+        self._workspace, self._bound, self._plan, self._scratch = workspace, epoch.bound, epoch.plan, scratch
+        self._sources = StreamSources(workspace, epoch, scratch)
         self._is_deferred = isinstance(epoch.plan.writes[-1], AppendInPlace)
-        self.new_rows = NewRows(workspace, epoch, is_observed=not self._is_deferred)
-        self._via_driver = scratch.via_driver
-        self._observation = Observation()
-        self._made: Mapping[str, int] = {}
-        self._new_rows = self.new_rows.frame
+        self._new_rows = NewRows(workspace, epoch, is_observed=not self._is_deferred)
 
-    def put(self, stage: Stage) -> None:
+    def put(self) -> Computed:
         """Put the rows of the result into the stage, or defer them there after a look at their counts."""
-        found = self._all_rows()
-        if not self._is_deferred:
-            stage.put("result", _present(found.observe(self._observation, *_aggregates(MADE))))
-            self._made = dict(self._observation.get)
-            return
-        facts = stream_facts(self._plan.epoch, *STREAM_COLUMNS)
-        of_present = {f"present_{name}": f"{sql} FILTER (WHERE {PRESENT})" for name, sql in facts.items()}
-        looked = found.agg(*_aggregates(MADE | of_present)).collect()[0].asDict()
-        self._made = {name: looked[name] for name in MADE}
-        stage.deferred["result"] = Deferred(_present(found), facts, {name: looked[f"present_{name}"] for name in facts})
+        found = self._look_up()
+        made = self._defer(found.rows) if self._is_deferred else self._stage(found.rows)
+        counts = self._counts(made)
+        writes = (with_rows(self._plan.writes[-1], counts[APPENDED]),)
+        positions, greatest = self._walked(found.new_rows)
+        return Computed(counts, writes, self._clocks(greatest), positions)
 
     def rows(self) -> DataFrame:
         """Return the rows of the result, with `_epoch` and `_position`."""
-        return _present(self._all_rows())
+        return _present(self._look_up().rows)
 
-    def _all_rows(self) -> DataFrame:
-        """Return a row for each row of the stream: that of `rows`, whether it is in the result, and null_key."""
-        bound, sources = self._bound, self.sources
+    def _stage(self, found: DataFrame) -> Mapping[str, int]:
+        """Write the rows into the stage; return the counts of MADE."""
+        observation = Observation()
+        self._scratch.stage.put("result", _present(found.observe(observation, *_aggregates(MADE))))
+        return dict(observation.get)
+
+    def _defer(self, found: DataFrame) -> Mapping[str, int]:
+        """Count the rows, and leave their query in the stage; return the counts of MADE."""
+        facts = stream_facts(self._plan.epoch, *STREAM_COLUMNS)
+        of_present = {f"present_{name}": f"{sql} FILTER (WHERE {PRESENT})" for name, sql in facts.items()}
+        looked = found.agg(*_aggregates(MADE | of_present)).collect()[0].asDict()
+        known = {name: looked[f"present_{name}"] for name in facts}
+        self._scratch.stage.deferred["result"] = Deferred(_present(found), facts, known)
+        return {name: looked[name] for name in MADE}
+
+    def _look_up(self) -> "_LookedUp":
+        bound, sources = self._bound, self._sources
         for source, changes in sources.twice.items():
             refuse_keys(source, sources.key_of(source), duplicates_in_changes(changes))
-        new_rows = self.new_rows.frame.drop(HAS_VALUE)
-        if self._via_driver or not all(sources.is_met_whole(link.input) for link in bound.join.links):
-            new_rows = self._new_rows = sources.looked_up.materialize("new_rows", new_rows)
-            self.new_rows.facts()
+        whole, new_rows = self._new_rows.frame, self._new_rows.frame.drop(HAS_VALUE)
+        if self._scratch.via_driver or not all(sources.is_met_whole(link.input) for link in bound.join.links):
+            whole = new_rows = sources.looked_up.materialize("new_rows", new_rows)
+            self._new_rows.facts()
         rows = as_rows(new_rows, bound.join.inputs[0])
         for number, link in enumerate(bound.join.links):
             rows = without_unmatched(rows, link, bound.join)
@@ -115,58 +120,54 @@ class Lookups:
             rows = look_up(rows, link, bound.join, bound.types, sources.versions(link, rows), broadcast=to_all)
         own = [field for field in bound.columns if field.name not in STREAM_COLUMNS]
         # Spark copies each row that it observes: single columns, not a struct.
-        return emitted(rows, bound.join).select(
+        found = emitted(rows, bound.join).select(
             *(F.col(f"row.{quote(field.name)}").cast(field.dataType).alias(field.name) for field in own),
             F.lit(self._plan.epoch).cast("bigint").alias(EPOCH),
             F.col("position").alias(POSITION),
             F.expr("row IS NOT NULL").alias(PRESENT),
             F.col("null_key").alias(NULL_KEY),
         )
+        return _LookedUp(found, whole)
 
-    def counts(self) -> dict[str, int]:
+    def _counts(self, made: Mapping[str, int]) -> dict[str, int]:
         """
-        Return the counts of the epoch; its rows have been read.
+        Check the rows, and return the counts of the epoch.
 
         Raises:
             CannotContinue: As `NewRows.facts` raises it.
             DuplicateKey: A table holds a key twice.
         """
-        facts = self.new_rows.facts()
-        if self._made["rows"] != self.new_rows.number:
-            self._refuse_twice()
-        looked_up = check_looked_up(self._bound, self.sources.looked_up)
-        counts = self.sources.looked_up.counts
+        facts = self._new_rows.facts()
+        if made["rows"] != self._new_rows.number:
+            self._refuse_twice(made["rows"])
+        looked_up = check_looked_up(self._bound, self._sources.looked_up)
+        counts = self._sources.looked_up.counts
         return {
             **counts,
             **facts,
             "looked_up": counts["looked_up"] + looked_up,
             "read": counts["read"] + facts["read"],
-            "null_keys": counts["null_keys"] + self._made["null_keys"],
-            "behind_cut": facts["behind_cut"] + self.sources.behind_cut,
-            "appended": self._made["appended"],
+            "null_keys": counts["null_keys"] + made["null_keys"],
+            "behind_cut": facts["behind_cut"] + self._sources.behind_cut,
+            "appended": made["appended"],
         }
 
-    def clocks(self) -> dict[str, int]:
-        """Return the clocks of sources and watermarked columns after the epoch; its rows have been read."""
-        clocks, new_rows = {**self._plan.stream.clocks, **self.sources.newest_time}, self.new_rows.newest_time
-        if new_rows is not None:
-            clocks[self.new_rows.source] = new_rows
-        clocks = {name: max(time, self._plan.stream.clocks.get(name, time)) for name, time in clocks.items()}
-        return clocks | {name: far for name, far in self._walked[1].items() if far != ALWAYS}
+    def _clocks(self, greatest: Mapping[str, int]) -> dict[str, int]:
+        """Return the clocks of sources and watermarked columns after the epoch, from the greatest values of these."""
+        before = self._plan.stream.clocks
+        clocks, newest = {**before, **self._sources.newest_time}, self._new_rows.newest_time
+        if newest is not None:
+            clocks[self._new_rows.source] = newest
+        clocks = {name: max(time, before.get(name, time)) for name, time in clocks.items()}
+        return clocks | {name: far for name, far in greatest.items() if far != ALWAYS}
 
-    @property
-    def positions(self) -> tuple[StreamPosition, ...]:
-        """The positions that the epoch passed, with the watermarks of the result; the rows have been read."""
-        return self._walked[0]
-
-    @cached_property
-    def _walked(self) -> tuple[tuple[StreamPosition, ...], dict[str, int]]:
-        """The passed positions, and the greatest values of the watermarked columns after all of them."""
+    def _walked(self, new_rows: DataFrame) -> tuple[tuple[StreamPosition, ...], dict[str, int]]:
+        """Return the positions with the watermarks of the result, and the greatest values of watermarked columns."""
         watermarks = self._bound.join.looking_up
-        clocks = [f"{self.new_rows.source}.{watermark.time.column}" for watermark in watermarks]
+        clocks = [f"{self._new_rows.source}.{watermark.time.column}" for watermark in watermarks]
         far = [self._plan.stream.clocks.get(clock, ALWAYS) for clock in clocks]
         found: list[StreamPosition] = []
-        for step in self._steps():
+        for step in self._steps(new_rows):
             before, far = far, [max(one, step.newest_time.get(n, one)) for n, one in enumerate(far)]
             moved = {
                 name: far[n] - watermarks[n].lateness
@@ -176,40 +177,37 @@ class Lookups:
             found.append(StreamPosition(step.time, moved))
         return tuple(found), dict(zip(clocks, far, strict=True))
 
-    def _steps(self) -> list["_Step"]:
+    def _steps(self, new_rows: DataFrame) -> list["_Step"]:
         """Return the positions of the stream in their order."""
-        upstream = self.new_rows.upstream
+        upstream = self._new_rows.upstream
         columns = {watermark.time.column.lower(): n for n, watermark in enumerate(self._bound.join.looking_up)}
 
         def numbered(watermarks: Mapping[str, int]) -> dict[int, int]:
             return {columns[name]: watermark for name, watermark in watermarks.items() if name in columns}
 
         if self._plan.strategy != "incremental":
-            return [
-                _Step(
-                    0, numbered(upstream.watermarks) if upstream is not None else self._greatest_values().get(None, {})
-                )
-            ]
+            found = self._greatest_values(new_rows).get(None, {}) if upstream is None else numbered(upstream.watermarks)
+            return [_Step(0, found)]
         if upstream is not None:
             return [_Step(position.time, numbered(position.watermarks)) for position in upstream.positions]
-        greatest = self._greatest_values()
-        return [_Step(time, greatest.get(commit.version, {})) for commit, time in self.new_rows.commits()]
+        greatest = self._greatest_values(new_rows)
+        return [_Step(time, greatest.get(commit.version, {})) for commit, time in self._new_rows.commits()]
 
-    def _greatest_values(self) -> dict[int | None, dict[int, int]]:
+    def _greatest_values(self, new_rows: DataFrame) -> dict[int | None, dict[int, int]]:
         """Return the greatest values of the watermarked columns by commit; for a load, of all rows under None."""
         watermarks = self._bound.join.looking_up
         if not watermarks:
             return {}
-        kinds = self.new_rows.table.schema
+        kinds = self._new_rows.table.schema
         names = [(watermark.time.column, kinds[watermark.time.column].dataType) for watermark in watermarks]
         greatest = [F.max(F.expr(as_number(quote(name), kind))).alias(f"m{n}") for n, (name, kind) in enumerate(names)]
         is_load = self._plan.strategy != "incremental"
-        rows = self._new_rows.agg(F.lit(None), *greatest) if is_load else self._new_rows.groupBy(VERSION).agg(*greatest)
+        rows = new_rows.agg(F.lit(None), *greatest) if is_load else new_rows.groupBy(VERSION).agg(*greatest)
         return {
             row[0]: {n: row[n + 1] for n in range(len(watermarks)) if row[n + 1] is not None} for row in rows.collect()
         }
 
-    def _refuse_twice(self) -> None:
+    def _refuse_twice(self, made: int) -> None:
         for place in range(1, len(self._bound.join.inputs)):
             item, table = self._bound.join.inputs[place], self._bound.table(place)
             rows = read_rows(self._workspace.spark, table, table.version)
@@ -219,7 +217,7 @@ class Lookups:
             self._bound.join.name,
             "a row of the stream met more than one row of a table",
             expected="at most one row for each key of a table",
-            found=f"{self._made['rows']} rows for {self.new_rows.number} rows of the stream",
+            found=f"{made} rows for {self._new_rows.number} rows of the stream",
         )
 
 
@@ -232,12 +230,17 @@ def _aggregates(facts: Mapping[str, str]) -> list[Column]:
     return [F.expr(sql).alias(name) for name, sql in facts.items()]
 
 
-def _compute(workspace: Workspace, epoch: Epoch[BoundJoin], scratch: Scratch) -> Computed:
-    lookups = Lookups(workspace, epoch, scratch)
-    lookups.put(scratch.stage)
-    counts = lookups.counts()
-    writes = (with_rows(epoch.plan.writes[-1], counts[APPENDED]),)
-    return Computed(counts, writes, lookups.clocks(), lookups.positions)
+class _LookedUp(NamedTuple):
+    """
+    What look-ups return.
+
+    Args:
+        rows: A row for each row of the stream: that of the result, PRESENT (whether it is in the result) and NULL_KEY.
+        new_rows: The rows of the stream, from where they are kept.
+    """
+
+    rows: DataFrame
+    new_rows: DataFrame
 
 
 class _Step(NamedTuple):

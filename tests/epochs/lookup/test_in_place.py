@@ -189,14 +189,14 @@ def test_rows_that_are_not_those_of_the_gate_break_the_epoch(
 
 
 def test_what_does_not_pass_the_gate_is_not_appended(loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake, real, version = loaded_clicks, Lookups._all_rows, loaded_clicks.version()
+    lake, real, version = loaded_clicks, Lookups._look_up, loaded_clicks.version()
     later(lake)
 
-    def unplaced(lookups: Lookups) -> DataFrame:
+    def unplaced(lookups: Lookups) -> Any:
         found = real(lookups)
-        return found.withColumn("_position", found["_position"] * None)
+        return found._replace(rows=found.rows.withColumn("_position", found.rows["_position"] * None))
 
-    monkeypatch.setattr(Lookups, "_all_rows", unplaced)
+    monkeypatch.setattr(Lookups, "_look_up", unplaced)
     with pytest.raises(GateFailed, match="every row has a position"):
         lake.stream().run(lake.spark)
     assert lake.version() == version
