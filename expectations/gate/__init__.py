@@ -9,30 +9,35 @@ from expectations.gate.changelog import gate_changelog
 from expectations.gate.changes import PrefetchedRows, gate_change_set, prefetch_rows
 from expectations.gate.loaded import gate_loaded
 from expectations.gate.looked_up import LookedUp, gate_looked_up
-from expectations.gate.met import Clock, Meeting, gate_met
 from expectations.gate.paired import Paired
 from expectations.gate.pairs import gate_loaded_pairs, gate_pairs
 from expectations.gate.sources import Reference, Rows, Sources
 from expectations.gate.statement import Statement
+from expectations.gate.window import gate_window
+from expectations.gate.window_pairs import EARLIEST, FACTS, IDS, TimeBound, WatermarkedColumn, WindowedJoin
 
 __all__ = [
-    "Clock",
+    "EARLIEST",
+    "FACTS",
+    "IDS",
     "LookedUp",
-    "Meeting",
     "Paired",
     "PrefetchedRows",
     "Reference",
     "Rows",
     "Sources",
     "Statement",
+    "TimeBound",
+    "WatermarkedColumn",
+    "WindowedJoin",
     "gate_change_set",
     "gate_changelog",
     "gate_loaded",
     "gate_loaded_pairs",
     "gate_looked_up",
-    "gate_met",
     "gate_pairs",
     "gate_stream",
+    "gate_window",
     "prefetch_rows",
     "stream_facts",
 ]

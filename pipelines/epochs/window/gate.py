@@ -1,7 +1,7 @@
 """
 Validate an epoch of a join of two streams: read the new rows and the buffered rows once more.
 
-This module imports nothing of `joins/`, because the gate must find by itself which rows meet.
+This module imports nothing of `joins/`, because the gate must find by itself which rows match.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from expectations.gate import Clock, Meeting, gate_met
+from expectations.gate import EARLIEST, FACTS, IDS, TimeBound, WatermarkedColumn, WindowedJoin, gate_window
 from expectations.gate.by_key import driver_copies
-from expectations.gate.met import EARLIEST, FACTS, ROWS
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.publish.stage import Stage
@@ -32,7 +31,7 @@ from pipelines.spec import ROW_COLUMNS
 from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION
 
 
-def gate_meetings(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, counts: Mapping[str, int]) -> Verdict:
+def gate_windowed(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, counts: Mapping[str, int]) -> Verdict:
     """
     Check what an epoch adds to the result against the new and the buffered rows.
 
@@ -41,9 +40,6 @@ def gate_meetings(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, c
     of a very large epoch.
 
     Args:
-        workspace: Where to work.
-        epoch: The epoch.
-        stage: The stage of the epoch.
         counts: The counts of the computed epoch.
     """
     plan = epoch.plan
@@ -55,106 +51,103 @@ def gate_meetings(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, c
     inspect_maps(workspace, epoch)
     via_driver = small_query_settings(plan.stream.bytes) | {"spark.sql.shuffle.partitions": "2"}
     with settings(workspace.spark, via_driver if rows <= limits.CHANGES_VIA_DRIVER else {}):
-        return _gated(
-            workspace, epoch, stage, 1 if rows <= limits.MEETINGS_CHECKED else rows // limits.MEETINGS_SAMPLED
-        )
+        share = 1 if rows <= limits.MEETINGS_CHECKED else rows // limits.MEETINGS_SAMPLED
+        return _gated(workspace, epoch, stage, share)
 
 
 def _gated(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, share: int) -> Verdict:
     bound, plan = epoch.bound, epoch.plan
     staged = stage.get(workspace.spark, "result", bound.columns)
-    staged = staged.withColumnsRenamed(dict(zip(ROW_COLUMNS, ROWS, strict=True)))
-    known = [_known(workspace, epoch, place) for place in (0, 1)]
+    staged = staged.withColumnsRenamed(dict(zip(ROW_COLUMNS, IDS, strict=True)))
+    streams = [_stream_rows(workspace, epoch, side) for side in (0, 1)]
     if share == 1 and plan.stream.buffered_bytes <= limits.SMALL_BYTES:
-        known = driver_copies(known)
-    return gate_met(
-        staged, _state_changes(workspace, bound, stage), known, _meeting(bound, plan, known, share, stage.path)
-    )
+        streams = driver_copies(streams)
+    join = _windowed_join(bound, plan, streams, share, stage.path)
+    return gate_window(staged, _state_changes(workspace, bound, stage), streams, join)
 
 
-def _known(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame:
-    """Return the new and the buffered rows of a stream, as `gate_met` takes them."""
-    plan, found = epoch.plan, []
+def _stream_rows(workspace: Workspace, epoch: Epoch[BoundJoin], side: int) -> DataFrame:
+    """Return the new and the buffered rows of a stream, as `gate_window` takes them."""
+    plan, frames = epoch.plan, []
     if plan.strategy != "flush":
-        found.append(_new_rows(workspace, epoch, place))
+        frames.append(_new_rows(workspace, epoch, side))
     if plan.strategy in ("flush", "incremental"):
-        found.append(_buffered_rows(workspace, epoch, place))
-    return reduce(DataFrame.unionAll, found)
+        frames.append(_buffered_rows(workspace, epoch, side))
+    return reduce(DataFrame.unionAll, frames)
 
 
-def _new_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame:
+def _new_rows(workspace: Workspace, epoch: Epoch[BoundJoin], side: int) -> DataFrame:
     bound = epoch.bound
-    item, (time, version, has_value) = bound.join.inputs[place], (POSITION, VERSION, HAS_VALUE)
-    rows = plain_rows(workspace, epoch, 0 if bound.is_read_once else place)
-    row = F.struct(*(F.col(quote(name)) for name in item.columns)).alias(item.alias)
+    stream, (time, version, has_value) = bound.join.inputs[side], (POSITION, VERSION, HAS_VALUE)
+    rows = plain_rows(workspace, epoch, 0 if bound.is_read_once else side)
+    row = F.struct(*(F.col(quote(name)) for name in stream.columns)).alias(stream.alias)
     rows = rows.select(time, version, has_value, row)
-    hashed = hash_of(quote(item.alias), rows.schema[item.alias].dataType)
-    rank = 0 if bound.is_self_join else place
-    at = struct({"time": time, "rank": str(rank), "version": version})
-    facts = struct({"at": at, "came": "TRUE", "has_value": has_value, "matched": "FALSE"})
-    identity = _identity(version, hashed, "CAST(NULL AS INT)")
-    return rows.select(F.expr(identity).alias(ROWS[place]), F.expr(facts).alias(FACTS[place]), quote(item.alias))
+    hashed = hash_of(quote(stream.alias), rows.schema[stream.alias].dataType)
+    rank = 0 if bound.is_self_join else side
+    position = struct({"time": time, "rank": str(rank), "version": version})
+    facts = struct({"position": position, "is_new": "TRUE", "has_value": has_value, "matched": "FALSE"})
+    row_id = _row_id(version, hashed, "CAST(NULL AS INT)")
+    return rows.select(F.expr(row_id).alias(IDS[side]), F.expr(facts).alias(FACTS[side]), quote(stream.alias))
 
 
-def _buffered_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame:
+def _buffered_rows(workspace: Workspace, epoch: Epoch[BoundJoin], side: int) -> DataFrame:
     bound, plan = epoch.bound, epoch.plan
     assert plan.state is not None
-    side, version, hashed, number, matched = KNOWN_COLUMNS
-    rows = read(workspace.spark, plan.state.address, plan.state.base_version).where(f"{side} IN ({place}, {BOTH})")
-    at = struct({"time": f"{EARLIEST}L", "rank": "0", "version": "0L"})
-    facts = struct({"at": at, "came": "FALSE", "has_value": "TRUE", "matched": matched})
-    identity = _identity(version, hashed, number)
+    of_side, version, hashed, number, matched = KNOWN_COLUMNS
+    rows = read(workspace.spark, plan.state.address, plan.state.base_version).where(f"{of_side} IN ({side}, {BOTH})")
+    position = struct({"time": f"{EARLIEST}L", "rank": "0", "version": "0L"})
+    facts = struct({"position": position, "is_new": "FALSE", "has_value": "TRUE", "matched": matched})
     # A row that is buffered once for both sides is in the column of the left stream.
-    row = F.coalesce(STATE_ROWS[place], STATE_ROWS[0]) if bound.is_self_join else F.col(STATE_ROWS[place])
-    item = bound.join.inputs[place]
-    return rows.select(F.expr(identity).alias(ROWS[place]), F.expr(facts).alias(FACTS[place]), row.alias(item.alias))
+    row = F.coalesce(STATE_ROWS[side], STATE_ROWS[0]) if bound.is_self_join else F.col(STATE_ROWS[side])
+    row_id, alias = F.expr(_row_id(version, hashed, number)), bound.join.inputs[side].alias
+    return rows.select(row_id.alias(IDS[side]), F.expr(facts).alias(FACTS[side]), row.alias(alias))
 
 
 def _state_changes(workspace: Workspace, bound: BoundJoin, stage: Stage) -> DataFrame:
-    """Return the staged changes of the buffered rows, as `gate_met` takes them."""
+    """Return the staged changes of the buffered rows, as `gate_window` takes them."""
     key = StructType([state_schema(bound)[name] for name in KNOWN_COLUMNS[:4]])
     state = stage.get(workspace.spark, "state", StructType([StructField("op", StringType()), StructField("key", key)]))
     side, version, hashed, number = (f"key.{name}" for name in KNOWN_COLUMNS[:4])
-    return state.selectExpr("op", f"{side} AS place", f"{_identity(version, hashed, number)} AS row")
+    return state.selectExpr("op", f"{side} AS side", f"{_row_id(version, hashed, number)} AS row")
 
 
-def _identity(version: str, hashed: str, number: str) -> str:
-    """Return the SQL of the identity of a stream's row."""
+def _row_id(version: str, hashed: str, number: str) -> str:
     return struct({"version": version, "hash": hashed, "number": number})
 
 
-def _meeting(bound: BoundJoin, plan: EpochPlan, known: list[DataFrame], share: int, salt: str) -> Meeting:
+def _windowed_join(bound: BoundJoin, plan: EpochPlan, streams: list[DataFrame], share: int, salt: str) -> WindowedJoin:
     join = bound.join
     assert join.window is not None
     is_from_upstream = any(watermark.is_from_upstream for watermark in join.window.watermarks)
     is_by_commit = plan.strategy == "incremental" and not bound.times
-    return Meeting(
+    return WindowedJoin(
         statement_of(join),
-        _clocks(bound, plan.stream.clocks, known),
-        tuple((bound.greater, bound.lesser, bound.allowance) for bound in join.window.bounds),
+        _watermarked(bound, plan.stream.clocks, streams),
+        tuple(TimeBound(one.greater, one.lesser, one.allowance) for one in join.window.bounds),
         join.window.equalities,
         join.window.one_sided,
         bound.semantics,
         share,
-        follows=not is_from_upstream and (share == 1 or is_by_commit),
+        is_ordered=not is_from_upstream and (share == 1 or is_by_commit),
         salt=salt,
     )
 
 
-def _clocks(bound: BoundJoin, greatest: Mapping[str, int], known: list[DataFrame]) -> tuple[Clock, ...]:
+def _watermarked(
+    bound: BoundJoin, greatest: Mapping[str, int], streams: list[DataFrame]
+) -> tuple[WatermarkedColumn, ...]:
     """Return the watermarked columns; under the kafka modes all share one stream time."""
-    window, clocks = bound.join.window, []
+    inputs, window, columns = bound.join.inputs, bound.join.window, []
     assert window is not None
-    names = [
-        f"{bound.join.inputs[watermark.time.input].source}.{watermark.time.column}" for watermark in window.watermarks
-    ]
-    newest = max((greatest[name] for name in names if name in greatest), default=None)
+    names = [f"{inputs[watermark.time.input].source}.{watermark.time.column}" for watermark in window.watermarks]
+    stream_time = max((greatest[name] for name in names if name in greatest), default=None)
     for name, watermark in zip(names, window.watermarks, strict=True):
-        at = greatest.get(name) if bound.semantics == "strict" else newest
-        place, column = watermark.time
-        alias = bound.join.inputs[place].alias
-        struct = known[place].schema[alias].dataType
-        assert isinstance(struct, StructType)
-        time = time_as_number(quote(alias, column), struct[column].dataType, by_date=window.by_date)
-        clocks.append(Clock(place, time, watermark.lateness, None if at is None else at - watermark.lateness))
-    return tuple(clocks)
+        newest = greatest.get(name) if bound.semantics == "strict" else stream_time
+        side, column = watermark.time
+        alias = inputs[side].alias
+        row = streams[side].schema[alias].dataType
+        assert isinstance(row, StructType)
+        time = time_as_number(quote(alias, column), row[column].dataType, by_date=window.by_date)
+        at_start = None if newest is None else newest - watermark.lateness
+        columns.append(WatermarkedColumn(side, time, watermark.lateness, at_start))
+    return tuple(columns)

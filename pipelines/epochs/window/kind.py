@@ -13,7 +13,7 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.kind import StreamKind
 from pipelines.epochs.window.compute import Meetings, compute_windowed
-from pipelines.epochs.window.gate import gate_meetings
+from pipelines.epochs.window.gate import gate_windowed
 from pipelines.joins.pairs import is_eager, outer_sides
 from pipelines.plan.values import Computed
 from pipelines.spec import ROW_COLUMNS
@@ -38,4 +38,4 @@ class WindowKind(StreamKind):
 
     def gate_sources(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry) -> Verdict:
         """See `StreamKind.gate_sources`: let the rows meet once more."""
-        return gate_meetings(self.workspace, epoch, stage, entry.counts)
+        return gate_windowed(self.workspace, epoch, stage, entry.counts)
