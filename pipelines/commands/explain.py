@@ -21,7 +21,7 @@ from pipelines.spec import (
 from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.lengths import spelled_out
 from pipelines.spec.statement.bounds import Bound
-from pipelines.spec.statement.statement import Pairing
+from pipelines.spec.statement.statement import PairingClause
 from pipelines.spec.statement.windows import bounds_of
 
 REFRESH = {
@@ -93,7 +93,7 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
             yield f"{referring} looks up {side.source} {by_key}, as of the row's time"
 
 
-def _why_paired(statement: Statement, pairing: Pairing) -> Iterator[str]:
+def _why_paired(statement: Statement, pairing: PairingClause) -> Iterator[str]:
     left, right = (called(statement, place) for place in (pairing.left, pairing.right))
     values = [(as_written(one.left), as_written(one.right)) for one in pairing.equalities]
     compared = " and ".join(f"`{one}` with `{other}`" for one, other in values)

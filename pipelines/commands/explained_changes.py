@@ -2,7 +2,7 @@
 
 from pipelines.spec import How, Statement
 from pipelines.spec.sql.dialect import as_written
-from pipelines.spec.statement.statement import Pairing, Side
+from pipelines.spec.statement.statement import PairingClause, Side
 
 OUTER_SIDES: dict[How, tuple[bool, bool]] = {
     "inner": (False, False),
@@ -65,7 +65,7 @@ def _change_of_pair(side: Side, other: Side, outer: bool, other_outer: bool) -> 
     return f"inserts, updates or deletes the result row of its key, if {theirs} has the key; else it changes nothing"
 
 
-def _change_of_many(statement: Statement, pairing: Pairing, place: int) -> str:
+def _change_of_many(statement: Statement, pairing: PairingClause, place: int) -> str:
     is_left = place == pairing.left
     other = called(statement, pairing.right if is_left else pairing.left)
     outer = OUTER_SIDES[pairing.how] if is_left else OUTER_SIDES[pairing.how][::-1]

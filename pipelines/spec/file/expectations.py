@@ -22,7 +22,7 @@ OWN_PARSERS = ("great_expectations", "great_expectations__experimental__")
 """With these parsers, a condition is not SQL: `col("seats") > 0`."""
 
 
-class Misfit(NamedTuple):
+class ExpectationMisfit(NamedTuple):
     """An error in an expectation: the keys below `expectations` that lead to it, the problem and a hint."""
 
     path: tuple[str, ...]
@@ -30,27 +30,29 @@ class Misfit(NamedTuple):
     hint: str = ""
 
 
-def expectation_misfits(items: object) -> Iterator[Misfit]:
+def expectation_misfits(items: object) -> Iterator[ExpectationMisfit]:
     """Find errors in the expectations of a join; the model of the file reports items without the form of an option."""
     for place, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, dict) or not all(isinstance(arguments, dict) for arguments in item.values()):
             continue  # the model of the file reports a wrong form
         if len(item) != 1:
-            yield Misfit((str(place),), "must be one expectation", "begin each with a dash: `- expect_...: {...}`")
+            yield ExpectationMisfit(
+                (str(place),), "must be one expectation", "begin each with a dash: `- expect_...: {...}`"
+            )
         for name, arguments in item.items():
             yield from _misfits((str(place), name), name, arguments)
 
 
-def _misfits(path: tuple[str, ...], name: str, arguments: Mapping[str, Any]) -> Iterator[Misfit]:
+def _misfits(path: tuple[str, ...], name: str, arguments: Mapping[str, Any]) -> Iterator[ExpectationMisfit]:
     if name not in names():
         hint = nearest(name, names()) or "greatexpectations.io/expectations lists them"
-        yield Misfit(path, "no such expectation for a table", hint)
+        yield ExpectationMisfit(path, "no such expectation for a table", hint)
         return
     for fault in argument_faults(name, arguments):
         hint = nearest(fault.argument, fault.known) or (f"arguments: {', '.join(fault.known)}" if fault.known else "")
-        yield Misfit((*path, fault.argument), fault.problem, hint)
+        yield ExpectationMisfit((*path, fault.argument), fault.problem, hint)
     for argument, problem in _faults_of_sql(arguments):
-        yield Misfit((*path, argument), problem)
+        yield ExpectationMisfit((*path, argument), problem)
 
 
 def _faults_of_sql(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from pipelines.spec.sql.objection import Objection, faults_of
 from pipelines.spec.statement.added_columns import added_columns
 from pipelines.spec.statement.definition import Input, Output, Pairing, ResolvedQuery, Step, Watermark
 from pipelines.spec.statement.outputs import bad_names, is_star
-from pipelines.spec.statement.scope import Scope, Table
+from pipelines.spec.statement.scope import NamedTable, Scope
 from pipelines.spec.statement.sql import sql_path
 from pipelines.spec.statement.statement import Statement
 from pipelines.spec.statement.windows import watermarks_of, window_of
@@ -34,7 +34,8 @@ def bind(
         PipelineFileError: With every unknown or ambiguous column, and every invalid name of a result column.
     """
     tables = [
-        Table(side, [column for column in columns[side.source] if column not in side.added]) for side in statement.sides
+        NamedTable(side, [column for column in columns[side.source] if column not in side.added])
+        for side in statement.sides
     ]
     missing = [objection for table in tables for objection in _missing_keys(table)]
     if missing:
@@ -114,7 +115,7 @@ def _pairing(statement: Statement, scope: Scope, steps: Sequence[Step]) -> Pairi
     )
 
 
-def _use_same_columns(tables: Sequence[Table]) -> None:
+def _use_same_columns(tables: Sequence[NamedTable]) -> None:
     """Mark columns that either side of a self-join uses as used by both, so that both have the same rows."""
     used = {column for table in tables for column in table.used}
     for table in tables:
@@ -126,7 +127,7 @@ def _refused(statement: Statement, objections: Iterable[Objection]) -> PipelineF
     return PipelineFileError(statement.name, faults_of(objections, path, statement.sql))
 
 
-def _missing_keys(table: Table) -> Iterator[Objection]:
+def _missing_keys(table: NamedTable) -> Iterator[Objection]:
     for name in table.side.key:
         if not table.has(name):
             yield Objection(
@@ -135,7 +136,7 @@ def _missing_keys(table: Table) -> Iterator[Objection]:
             )
 
 
-def _input(table: Table) -> Input:
+def _input(table: NamedTable) -> Input:
     key = () if table.side.kind == "stream" else tuple(table.real(name) for name in table.side.key)
     others = tuple(column for column in table.columns if column in table.used and column not in key)
     return Input(table.side.source, table.side.alias, key, key + others, table.side.may_be_absent)
@@ -151,7 +152,7 @@ def _outputs(item: exp.Expr, scope: Scope) -> list[tuple[str, exp.Expr]]:
 
 def _star(star: exp.Star, alias: exp.Expr | None, scope: Scope) -> list[tuple[str, exp.Expr]]:
     """Expand `*` as Spark does: the columns of USING first, in their order, regardless of their order in the table."""
-    tables: tuple[Table, ...] = scope.tables
+    tables: tuple[NamedTable, ...] = scope.tables
     if alias is not None:
         table = scope.table(alias.name)
         if table is None:
@@ -172,7 +173,7 @@ def _star(star: exp.Star, alias: exp.Expr | None, scope: Scope) -> list[tuple[st
     return expanded
 
 
-def _except(star: exp.Star, tables: Sequence[Table], scope: Scope) -> set[str]:
+def _except(star: exp.Star, tables: Sequence[NamedTable], scope: Scope) -> set[str]:
     dropped = set()
     for column in star.args.get("except_") or ():
         owners = [table for table in tables if table.has(column.name)]

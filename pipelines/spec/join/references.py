@@ -37,7 +37,7 @@ def references(statement: Statement, scope: Scope) -> Iterator[Link]:
 
 def _resolved(statement: Statement, scope: Scope) -> Iterator[Link]:
     for link in statement.keys.links:
-        found = parsed.Link(link.side, tuple(map(scope.resolve, link.expressions)), link.null_safe)
+        found = parsed.ReferenceClause(link.side, tuple(map(scope.resolve, link.expressions)), link.null_safe)
         places = [{scope.place(column) for column in one.find_all(exp.Column)} for one in found.expressions]
         over = sorted(place for place in set().union(*places) if place is not None)
         if None in set().union(*places):
@@ -62,7 +62,7 @@ def _resolved(statement: Statement, scope: Scope) -> Iterator[Link]:
 
 
 def _objection(
-    statement: Statement, link: parsed.Link, places: Sequence[set[int | None]], over: Sequence[int]
+    statement: Statement, link: parsed.ReferenceClause, places: Sequence[set[int | None]], over: Sequence[int]
 ) -> Objection | None:
     name, about = statement.sides[link.side].source, link.expressions[0]
     if not over or any(len(of) > 1 for of in places):
@@ -81,7 +81,7 @@ def _objection(
 
 
 def _followed(
-    statement: Statement, link: parsed.Link, places: Sequence[set[int | None]], over: Iterable[int]
+    statement: Statement, link: parsed.ReferenceClause, places: Sequence[set[int | None]], over: Iterable[int]
 ) -> int | None:
     """
     Choose the input through which to follow a reference with parts from several inputs.

@@ -6,7 +6,7 @@ from sqlglot import exp
 
 from pipelines.spec.sql.functions import words
 from pipelines.spec.sql.objection import Objection
-from pipelines.spec.statement.statement import Link, Side
+from pipelines.spec.statement.statement import ReferenceClause, Side
 
 EQUAL = (exp.EQ, exp.NullSafeEQ)
 NULL_IF_A_PART_IS = (exp.Cast, exp.Dot, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe)
@@ -96,7 +96,7 @@ def is_null_of_nulls(node: exp.Expr) -> bool:
     return isinstance(node, NULL_IF_A_PART_IS) and any(map(is_null_of_nulls, node.iter_expressions()))
 
 
-def is_null_without(link: Link, parts: Sequence[int]) -> bool:
+def is_null_without(link: ReferenceClause, parts: Sequence[int]) -> bool:
     """
     Return whether a reference matches nothing, or has a null, without the input that has these parts of its key.
     """

@@ -22,7 +22,7 @@ from pipelines.spec.statement.columns import EQUAL, ambiguous, coalesced, conjun
 from pipelines.spec.statement.definition import How
 from pipelines.spec.statement.inputs import Inputs, misplaced
 from pipelines.spec.statement.pairing import paired
-from pipelines.spec.statement.statement import Inferred, Keys, Link, Side, Step, absent_after
+from pipelines.spec.statement.statement import Inferred, JoinClause, Keys, ReferenceClause, Side, absent_after
 from pipelines.spec.statement.windows import windowed
 
 
@@ -50,7 +50,7 @@ def infer(
         if isinstance(after, Objection):
             return None, [after]
         sides, keys, further = after
-        found = Inferred(sides, (*found.steps, Step(how, clause.on, further)), keys)
+        found = Inferred(sides, (*found.steps, JoinClause(how, clause.on, further)), keys)
     return found, []
 
 
@@ -126,11 +126,11 @@ class _Clause:
         of_one = (other for other in found if len(self._over(other)) == 1 and None not in self._over(other))
         return next(of_one, found[0] if found else None)
 
-    def _link(self, answers: dict[str, exp.Expr | None]) -> Link:
+    def _link(self, answers: dict[str, exp.Expr | None]) -> ReferenceClause:
         written = {column: answer for column, answer in answers.items() if answer is not None}
         plain = [(self._key_column(one), other) for one, other in self._ends(exp.EQ)]
         safe = (place for place, answer in enumerate(written.items()) if answer not in plain)
-        return Link(self.new, tuple(written.values()), tuple(safe))
+        return ReferenceClause(self.new, tuple(written.values()), tuple(safe))
 
     def _paired(self) -> tuple[str, ...] | None:
         """Return the new key columns in the order of the result's key, if each equals one part of it; else None."""
@@ -181,7 +181,7 @@ class _Clause:
             self.on,
         )
 
-    def _as_referenced(self, link: Link) -> Joined | Objection:
+    def _as_referenced(self, link: ReferenceClause) -> Joined | Objection:
         if self.how in ("right", "full"):
             return self._as_pair()
         wrong = self._refers_without_row(link)
@@ -196,7 +196,7 @@ class _Clause:
         further = self._other_conditions(lambda one, other: other == written.get(self._key_column(one) or ""))
         return self.sides, replace(self.keys, links=(*self.keys.links, link)), further
 
-    def _refers_without_row(self, link: Link) -> exp.Expr | None:
+    def _refers_without_row(self, link: ReferenceClause) -> exp.Expr | None:
         """Return an expression of a reference that may not be null although its input, which may be, is absent."""
         over = [self._over(expression) for expression in link.expressions]
         is_over_one = len(set().union(*over)) == 1
@@ -239,7 +239,9 @@ class _Clause:
         plain = [(self._part_of_key(one), other) for one, other in self._ends(exp.EQ)]
         safe = tuple(place for place, part in enumerate(first.key) if (part, reference[part]) not in plain)
         # All members have their keys in the same order.
-        links = [Link(place, tuple(reference[part] for part in first.key), safe) for place in self.keys.members]
+        links = [
+            ReferenceClause(place, tuple(reference[part] for part in first.key), safe) for place in self.keys.members
+        ]
         keys = Keys((self.new,), frozenset({frozenset({self.new})}), (*self.keys.links, *links))
         further = self._other_conditions(lambda one, other: other == reference.get(self._part_of_key(one) or ""))
         return self.sides, keys, further

@@ -10,7 +10,7 @@ from pipelines.spec.sql.objection import Objection
 from pipelines.spec.statement.added_columns import added_columns
 from pipelines.spec.statement.columns import coalesced, place_of
 from pipelines.spec.statement.pairing import misspelled_key
-from pipelines.spec.statement.statement import Inferred, Pairing
+from pipelines.spec.statement.statement import Inferred, PairingClause
 
 TAKEN_BY_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 
@@ -134,7 +134,7 @@ def _key_of_pair(found: Inferred) -> list[tuple[int | None, str]]:
     return [(place, name.lower()) for place in places for name in found.sides[place].key]
 
 
-def _key_of_pair_dropped(part: int, found: Inferred, pairing: Pairing) -> Objection:
+def _key_of_pair_dropped(part: int, found: Inferred, pairing: PairingClause) -> Objection:
     """Create the objection that the SELECT list lacks a key column of a pairing; a coalesced column does not count."""
     keys = [(place, name) for place in found.keys.members for name in found.sides[place].key]
     place, name = keys[part]

@@ -19,7 +19,7 @@ from pipelines.spec.sql.dialect import as_written
 from pipelines.spec.sql.objection import Objection
 from pipelines.spec.statement.columns import EQUAL, conjuncts, in_key, is_null_of_nulls
 from pipelines.spec.statement.definition import How
-from pipelines.spec.statement.statement import Equality, Keys, Pairing, Side
+from pipelines.spec.statement.statement import Equality, Keys, PairingClause, Side
 
 ALIKE = 0.8
 """The similarity from which a column counts as a misspelled key column."""
@@ -34,7 +34,7 @@ def paired(
     on: exp.Expr,
     place_of: Callable[[exp.Expr], int | None],
     absent: Collection[int],
-) -> tuple[Pairing, tuple[exp.Expr, ...]] | Objection:
+) -> tuple[PairingClause, tuple[exp.Expr, ...]] | Objection:
     """
     Pair the rows of the last input with those of the input that keys the result so far, or return the objection to it.
 
@@ -69,7 +69,7 @@ def paired(
             return Objection(problem, hint, part)
     if over is None:
         return _without_values(sides, left, found, on)
-    return Pairing(left=left, right=new, how=how, equalities=tuple(equal.values()), over=over), further
+    return PairingClause(left=left, right=new, how=how, equalities=tuple(equal.values()), over=over), further
 
 
 def _equalities(
@@ -112,7 +112,7 @@ def _without_values(
     return Objection(problem, f"add one, such as {example}, with an alias before each column", on)
 
 
-def misspelled_key(pairing: Pairing, sides: Sequence[Side]) -> tuple[exp.Expr, str] | None:
+def misspelled_key(pairing: PairingClause, sides: Sequence[Side]) -> tuple[exp.Expr, str] | None:
     """Return a column of the equalities that is most likely a misspelled key, with a hint to it; None if none is."""
     ends = (
         (place, end)

@@ -11,7 +11,7 @@ from pipelines.spec.sql.objection import Objection
 from pipelines.spec.statement.statement import Side, Statement
 
 
-class Table:
+class NamedTable:
     """One input with its real columns; records the columns that are used."""
 
     def __init__(self, side: Side, columns: Sequence[str]) -> None:
@@ -44,7 +44,9 @@ class Scope:
     Stars select the columns `of_stars`, in lower case, or if it is None all columns of the tables.
     """
 
-    def __init__(self, statement: Statement, tables: Sequence[Table], of_stars: Collection[str] | None = None) -> None:
+    def __init__(
+        self, statement: Statement, tables: Sequence[NamedTable], of_stars: Collection[str] | None = None
+    ) -> None:
         self.how = statement.steps[0].how
         self.tables = tuple(tables)
         self.using = tuple(name for name in statement.using if all(table.has(name) for table in tables))
@@ -53,7 +55,7 @@ class Scope:
         self.objections: list[Objection] = []
         self.left_out: list[tuple[str, str]] = []
 
-    def stands_for(self, table: Table, column: str) -> bool:
+    def stands_for(self, table: NamedTable, column: str) -> bool:
         """Return whether a star selects a column of a table; if not, add the column to `left_out`."""
         if self._of_stars is None or column.lower() in self._of_stars:
             return True
@@ -77,7 +79,7 @@ class Scope:
             return exp.Anonymous(this="COALESCE", expressions=[left.column(name), right.column(name)])
         return (right if self.how == "right" else left).column(name)
 
-    def table(self, alias: str) -> Table | None:
+    def table(self, alias: str) -> NamedTable | None:
         """Return the input with an alias, ignoring case; None if no input has it."""
         return next((table for table in self.tables if table.side.alias.lower() == alias.lower()), None)
 
@@ -109,7 +111,7 @@ class Scope:
         sides = "both sides" if len(self.tables) == 2 else "several inputs"
         return Objection(f"`{name}` is a column of {sides}", f"write {' or '.join(choices)}")
 
-    def _unknown(self, column: exp.Column, parts: list[str], table: Table | None) -> Objection:
+    def _unknown(self, column: exp.Column, parts: list[str], table: NamedTable | None) -> Objection:
         if table:
             return Objection(f"{table.side.source} has no column `{parts[1]}`", nearest(parts[1], table.columns))
         if len(parts) == 1 and parts[0].lower() in UNSTABLE:

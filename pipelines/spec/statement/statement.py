@@ -50,7 +50,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Step:
+class JoinClause:
     """A JOIN clause: its whole condition, for USING as equalities, and the conditions other than a key's equalities."""
 
     how: How
@@ -72,7 +72,7 @@ def absent_after(hows: Iterable[How]) -> frozenset[int]:
 
 
 @dataclass(frozen=True)
-class Link:
+class ReferenceClause:
     """
     A foreign key, which finds the rows of a referenced input.
 
@@ -104,7 +104,7 @@ class Equality:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairing:
+class PairingClause:
     """
     A join of two inputs of any cardinality, whose result has the keys of both.
 
@@ -138,8 +138,8 @@ class Keys:
 
     members: tuple[int, ...]
     complete: frozenset[frozenset[int]]
-    links: tuple[Link, ...]
-    pairing: Pairing | None = None
+    links: tuple[ReferenceClause, ...]
+    pairing: PairingClause | None = None
 
     @property
     def is_many_to_many(self) -> bool:
@@ -147,7 +147,7 @@ class Keys:
         return self.pairing is not None
 
     @property
-    def paired(self) -> Pairing:
+    def paired(self) -> PairingClause:
         """The two inputs whose rows match in any number; only if they do."""
         assert self.pairing is not None, "each row of the result has one row of each input"
         return self.pairing
@@ -163,7 +163,7 @@ class Inferred:
     """The inputs, with the keys of the members in the same order, the JOIN clauses, and the key of the result."""
 
     sides: tuple[Side, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[JoinClause, ...]
     keys: Keys
 
 
@@ -185,7 +185,7 @@ class Statement:
     name: str
     sql: str
     sides: tuple[Side, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[JoinClause, ...]
     using: tuple[str, ...]
     keys: Keys
     select: tuple[exp.Expr, ...]

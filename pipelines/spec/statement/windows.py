@@ -11,8 +11,8 @@ from pipelines.spec.statement.bounds import Bound, equalities, find_bounds, one_
 from pipelines.spec.statement.columns import ambiguous, conjuncts, place_of
 from pipelines.spec.statement.definition import How, Time, Watermark, Window, Within
 from pipelines.spec.statement.inputs import UPSTREAM, Inputs
-from pipelines.spec.statement.scope import Scope, Table
-from pipelines.spec.statement.statement import Inferred, Keys, Side, Statement, Step
+from pipelines.spec.statement.scope import NamedTable, Scope
+from pipelines.spec.statement.statement import Inferred, JoinClause, Keys, Side, Statement
 
 
 def windowed(inputs: Inputs, on: exp.Expr, where: exp.Expr | None) -> tuple[Inferred | None, list[Objection]]:
@@ -24,7 +24,7 @@ def windowed(inputs: Inputs, on: exp.Expr, where: exp.Expr | None) -> tuple[Infe
         return None, [*doubts, *found]
     keys = Keys((0,), frozenset({frozenset({0})}), ())
     further = tuple(conjunct for conjunct in conjuncts(on) if not _is_window(conjunct, sides))
-    return Inferred(sides, (Step(how, on, further),), keys), []
+    return Inferred(sides, (JoinClause(how, on, further),), keys), []
 
 
 def bounds_of(statement: Statement) -> tuple[Bound, ...]:
@@ -67,7 +67,7 @@ def window_of(statement: Statement, scope: Scope) -> Window:
     return Window(tuple(watermarks), tuple(within), tuple(pairs), sides, is_self_join=statement.is_self_join)
 
 
-def watermarks_of(tables: Sequence[Table]) -> Iterator[Watermark]:
+def watermarks_of(tables: Sequence[NamedTable]) -> Iterator[Watermark]:
     """Yield the watermarked columns of inputs."""
     for place, table in enumerate(tables):
         for name, written in table.side.times:
