@@ -38,8 +38,7 @@ class Difference:
 
     Args:
         rows: The `bag_difference` of the expected rows and the rows found; None if they are known to be equal.
-        entries: The *committed* rows of the epochs that made the part, newest first; none for a part that no epoch
-            made.
+        entries: The *committed* rows of the epochs that made the part, newest first; empty if no epoch made it.
     """
 
     rows: DataFrame | None

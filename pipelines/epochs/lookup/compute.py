@@ -236,7 +236,7 @@ class _LookedUp(NamedTuple):
 
     Args:
         rows: A row for each row of the stream: that of the result, PRESENT (whether it is in the result) and NULL_KEY.
-        new_rows: The rows of the stream, from where they are kept.
+        new_rows: The rows of the stream.
     """
 
     rows: DataFrame

@@ -22,11 +22,7 @@ def gated(
     kind: Kind[Any], epoch: Epoch[Any], stage: Stage, entry: Entry, prefetched: Prefetched | None = None
 ) -> tuple[Verdict, Verdict, Remedy]:
     """
-    Run the gates of a staged change set.
-
-    Args:
-        entry: The row of the epoch for the ledger, with what it writes.
-        prefetched: What `Kind.prefetch` returned while the epoch was computed.
+    Run the gates of a staged change set; `entry` is the row of its epoch for the ledger, with what it writes.
 
     Returns:
         The verdict that stops the epoch, the verdict that becomes warnings, and the hint for the first.

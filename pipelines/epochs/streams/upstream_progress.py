@@ -61,7 +61,6 @@ def upstream_progress(
     Args:
         epochs: The epochs that are read, (after, until].
         schema: The columns of its result.
-        timezone: The time zone of the session.
         clock: The greatest time of its earlier positions; None for a first load, which reads its rows as they are.
     """
     (after, until), earlier = epochs, {}

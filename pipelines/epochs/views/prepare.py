@@ -30,7 +30,6 @@ def prepare(
     Read the state of a join's sources, result and ledger, and plan the next epoch.
 
     Args:
-        backfill: Whether the user asked for a backfill.
         gaps: Why feeds could not be read, by source, if an attempt has just shown it.
 
     Raises:

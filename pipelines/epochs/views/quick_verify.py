@@ -87,12 +87,7 @@ def _recorded(workspace: Workspace, name: str, history: JoinHistory) -> tuple[En
 
 
 def _refuse_meanwhile(name: str, last: Entry, history: JoinHistory) -> None:
-    """
-    Check that no run was publishing an epoch while the result was read.
-
-    Raises:
-        AnotherRun: An epoch was published, or is being published.
-    """
+    """Raise AnotherRun if an epoch was published, or is being published, while the result was read."""
     newest = history.committed
     if history.open is not None or newest is None or newest.epoch != last.epoch:
         raise AnotherRun(

@@ -50,10 +50,9 @@ class Shape(ABC):
     @abstractmethod
     def increment(self, epoch: Epoch[BoundJoin], sources: EpochSources, commits: Commits | None) -> Increment | None:
         """
-        Compute what the changes of an epoch make of its result; return None if they touch no key of it.
+        Compute what the changes of an epoch, already read, make of its result; return None if they touch no key of it.
 
         Args:
-            sources: The sources, whose changes have been read.
             commits: The changes of each commit, if the join keeps a changelog.
         """
 

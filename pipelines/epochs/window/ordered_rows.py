@@ -57,7 +57,7 @@ class Ordered:
     Args:
         rows: As `judged` returns them.
         all_rows: The same rows, for a query that reads all of them: it counts them if they are not counted yet.
-        counted: Returns the values of `_aggregates`; waits for the query that reads `all_rows` if this one counts them.
+        counted: Returns the values of `_aggregates`; waits for the query over `all_rows` if that counts them.
         steps: The input of `limit_steps`: the positions if they are few, else the rows.
         rises: The times at which the limit of each watermarked column rose; None if the positions are too many.
         order_width: The width of time in the order that one task reads.
