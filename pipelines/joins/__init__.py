@@ -1,6 +1,6 @@
 """
 Joins as functions from DataFrames to DataFrames, without I/O, actions or Delta.
 
-`scope` names columns that separate independent histories, so that many joins of one kind run as a single job. Frames
-have these columns besides those that a docstring names.
+Functions of joins of two streams take `scope`: the names of columns that separate independent histories, each with
+watermarks of its own. Frames have these columns besides those that a docstring names.
 """

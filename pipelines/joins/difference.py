@@ -18,7 +18,7 @@ def as_image(frame: DataFrame, image: str) -> DataFrame:
     return frame.withColumn(IMAGE, F.lit(image))
 
 
-def difference(images: DataFrame, key: Sequence[str], scope: Sequence[str] = ()) -> DataFrame:
+def difference(images: DataFrame, key: Sequence[str]) -> DataFrame:
     """
     Compare the old and the new image of result rows null-safely, key by key.
 
@@ -30,12 +30,12 @@ def difference(images: DataFrame, key: Sequence[str], scope: Sequence[str] = ())
         and `after` (struct of all columns; null if absent) and `copies` (bigint; more than 1 if an image contains the
         key more than once).
     """
-    columns = [field for field in images.schema if field.name not in (IMAGE, *scope)]
+    columns = [field for field in images.schema if field.name != IMAGE]
     keys = [F.expr(comparable(quote(name), images.schema[name].dataType)).alias(f"k{n}") for n, name in enumerate(key)]
     row = row_struct(field.name for field in columns)
     grouped = (
-        images.select(*(F.col(quote(name)) for name in scope), *keys, F.col(IMAGE), F.expr(row).alias("row"))
-        .groupBy(*scope, *(f"k{n}" for n in range(len(key))))
+        images.select(*keys, F.col(IMAGE), F.expr(row).alias("row"))
+        .groupBy(*(f"k{n}" for n in range(len(key))))
         .agg(
             F.first(F.expr(f"IF({IMAGE} = '{OLD}', row, NULL)"), ignorenulls=True).alias("before"),
             F.first(F.expr(f"IF({IMAGE} = '{NEW}', row, NULL)"), ignorenulls=True).alias("after"),
@@ -48,7 +48,6 @@ def difference(images: DataFrame, key: Sequence[str], scope: Sequence[str] = ())
     present = "IF(after IS NULL, before, after)"
     op = "CASE WHEN before IS NULL THEN 'insert' WHEN after IS NULL THEN 'delete' ELSE 'update' END"
     return grouped.where(f"NOT {unchanged} OR copies > 1").select(
-        *(F.col(quote(name)) for name in scope),
         F.expr(op).alias("op"),
         F.expr(row_struct(key, f"{present}.")).alias("key"),
         "before",
@@ -57,7 +56,7 @@ def difference(images: DataFrame, key: Sequence[str], scope: Sequence[str] = ())
     )
 
 
-def bag_difference(expected: DataFrame, found: DataFrame, scope: Sequence[str] = ()) -> DataFrame:
+def bag_difference(expected: DataFrame, found: DataFrame) -> DataFrame:
     """
     Compare two tables as bags of rows, in both directions.
 
@@ -68,15 +67,14 @@ def bag_difference(expected: DataFrame, found: DataFrame, scope: Sequence[str] =
         `row` (struct of the columns of `expected`) and `surplus` (bigint): how many more copies of the row `found` has
         than `expected`; negative if rows are missing, never 0.
     """
-    fields = [field for field in expected.schema if field.name not in scope]
+    fields = expected.schema.fields
     row = row_struct(field.name for field in fields)
     # Group by one struct: Spark's planner enumerates the combinations of separate grouping columns.
     grouped = struct({field.name: comparable(quote(field.name), field.dataType) for field in fields})
-    scopes = [quote(name) for name in scope]
     sides = [
-        frame.selectExpr(*scopes, f"{grouped} AS _lakejoin_grouped", f"{row} AS row", f"{weight} AS weight")
+        frame.selectExpr(f"{grouped} AS _lakejoin_grouped", f"{row} AS row", f"{weight} AS weight")
         for frame, weight in ((expected, -1), (found, 1))
     ]
     surplus = F.sum("weight").alias("surplus")
-    rows = sides[0].unionAll(sides[1]).groupBy(*scopes, "_lakejoin_grouped").agg(F.first("row").alias("row"), surplus)
-    return rows.where("surplus <> 0").selectExpr(*scopes, "row", "surplus")
+    rows = sides[0].unionAll(sides[1]).groupBy("_lakejoin_grouped").agg(F.first("row").alias("row"), surplus)
+    return rows.where("surplus <> 0").select("row", "surplus")

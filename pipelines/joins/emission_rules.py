@@ -16,8 +16,6 @@ The rules that decide which pieces of a timeline get a changelog row, for each s
 contained. The other semantics reproduce the library exactly: KIP-77 for 0.10.2, and the behaviour before it for 0.10.0.
 """
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -30,9 +28,7 @@ from pipelines.spec import ResolvedQuery, Semantics
 UPSERT, TOMBSTONE = "upsert", "tombstone"
 
 
-def emitted(
-    timeline: DataFrame, join: ResolvedQuery, columns: StructType, semantics: Semantics, scope: Sequence[str] = ()
-) -> DataFrame:
+def emitted(timeline: DataFrame, join: ResolvedQuery, columns: StructType, semantics: Semantics) -> DataFrame:
     """
     Return the changelog of an epoch: one row for each source change and result key that the rules emit.
 
@@ -44,10 +40,8 @@ def emitted(
         `position`, `cause` (the name of the source that changed), `op` (upsert or tombstone), `key` (struct of the key
         columns), `old` and `new` (struct of the result's columns; null if absent).
     """
-    scopes = [F.col(quote(name)) for name in scope]
-    in_order = Window.partitionBy(*scope, "key").orderBy("position")
+    in_order = Window.partitionBy("key").orderBy("position")
     pairs = timeline.select(
-        *scopes,
         "key",
         "position",
         "cause",
@@ -61,7 +55,6 @@ def emitted(
     typed = ((name, f"CAST(key.k{place} AS {type_sql(columns[name].dataType)})") for place, name in enumerate(join.key))
     keys = {name: f"coalesce(new.{quote(name)}, old.{quote(name)}, {part})" for name, part in typed}
     return pairs.where(_emits(join, columns, semantics)).select(
-        *scopes,
         "position",
         F.expr(f"element_at(array({sources}), cause + 1)").alias("cause"),
         F.expr(f"IF(new IS NULL, '{TOMBSTONE}', '{UPSERT}')").alias("op"),

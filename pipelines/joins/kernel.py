@@ -53,21 +53,21 @@ class Sources(Protocol):
         """Materialize a frame that is read several times."""
 
 
-def touched_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = ()) -> DataFrame | None:
+def touched_keys(join: ResolvedQuery, sources: Sources) -> DataFrame | None:
     """
     Return as `key` (struct<k0, …>) each key of a result row that an epoch can change; None if it can change none.
 
     Only for a join whose members have the key of the result. A part of a key is null only where a side of a row of an
     input may be absent.
     """
-    affected = affected_keys(join, sources, scope)
+    affected = affected_keys(join, sources)
     touched = [affected[place] for place in join.members if place in affected]
     if len(touched) < 2:
         return touched[0] if touched else None
     return sources.materialize("touched", _union(touched).distinct())
 
 
-def affected_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = ()) -> dict[int, DataFrame]:
+def affected_keys(join: ResolvedQuery, sources: Sources) -> dict[int, DataFrame]:
     """
     Return by input, as `key` (struct<k0, …>), each key of a row whose part of the result an epoch can change.
 
@@ -77,10 +77,10 @@ def affected_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = 
     affected: dict[int, DataFrame] = {}
     for place in reversed([*join.members, *(link.input for link in join.links)]):
         own = sources.changed_keys(place)
-        keys = [] if own is None else [_keys(own, scope)]
+        keys = [] if own is None else [own.select("key")]
         links = [link for link in join.links if link.over == place and link.input in affected]
         if links:
-            wanted = [(link.followed, _parts_of(link, affected[link.input], sources, scope, "parts")) for link in links]
+            wanted = [(link.followed, _parts_of(link, affected[link.input], sources, "parts")) for link in links]
             keys.append(sources.referring(place, wanted))
         if len(keys) == 1 and own is not None:
             affected[place] = keys[0]
@@ -89,9 +89,7 @@ def affected_keys(join: ResolvedQuery, sources: Sources, scope: Sequence[str] = 
     return affected
 
 
-def referring_keys(
-    place: int, keys: DataFrame, join: ResolvedQuery, sources: Sources, scope: Sequence[str], name: str
-) -> DataFrame:
+def referring_keys(place: int, keys: DataFrame, join: ResolvedQuery, sources: Sources, name: str) -> DataFrame:
     """
     Follow references back from rows of an input, given by `key`, step by step to rows of the input that keys the
     result.
@@ -103,14 +101,12 @@ def referring_keys(
     while place not in join.members:
         (link,) = (link for link in join.links if link.input == place)
         keys = sources.materialize(f"{name}_{place}", keys.distinct())
-        parts = _parts_of(link, keys, sources, scope, f"{name}_parts")
+        parts = _parts_of(link, keys, sources, f"{name}_parts")
         place, keys = link.over, sources.referring(link.over, [(link.followed, parts)])
     return keys
 
 
-def change_set(
-    join: ResolvedQuery, types: KeyTypes, sources: Sources, touched: DataFrame, scope: Sequence[str] = ()
-) -> DataFrame:
+def change_set(join: ResolvedQuery, types: KeyTypes, sources: Sources, touched: DataFrame) -> DataFrame:
     """
     Return the change set of an epoch, as `difference` does, from the result of `touched_keys`.
 
@@ -118,19 +114,14 @@ def change_set(
     """
     state: dict[int, DataFrame] = {}
     for place, rows in sources.rows(dict.fromkeys(join.members, lambda: touched)).items():
-        state[place] = images(sources.changes(place), rows, join.inputs[place], types[place], scope)
-    add_looked_up(state, join, types, sources, scope)
-    both = meaning([state[place] for place in range(len(join.inputs))], join, [*scope, IMAGE])
-    return difference(both, join.key, scope)
+        state[place] = images(sources.changes(place), rows, join.inputs[place], types[place])
+    add_looked_up(state, join, types, sources)
+    both = meaning([state[place] for place in range(len(join.inputs))], join, [IMAGE])
+    return difference(both, join.key)
 
 
 def add_looked_up(
-    state: dict[int, DataFrame],
-    join: ResolvedQuery,
-    types: KeyTypes,
-    sources: Sources,
-    scope: Sequence[str],
-    name: str = "wanted",
+    state: dict[int, DataFrame], join: ResolvedQuery, types: KeyTypes, sources: Sources, name: str = "wanted"
 ) -> None:
     """
     Add to the known rows, level by level, those that they look up, in both images.
@@ -141,12 +132,12 @@ def add_looked_up(
     """
     for ready in levels(join):
         wanted = {
-            link.input: partial(referenced, link, join, types, state, sources, scope, name=name)
+            link.input: partial(referenced, link, join, types, state, sources, name=name)
             for link in ready
             if link.input not in state
         }
         for place, rows in sources.rows(wanted).items():
-            state[place] = images(sources.changes(place), rows, join.inputs[place], types[place], scope)
+            state[place] = images(sources.changes(place), rows, join.inputs[place], types[place])
 
 
 def levels(join: ResolvedQuery) -> Iterator[list[Link]]:
@@ -177,13 +168,7 @@ def refers_to(link: Link, types: KeyTypes) -> str:
     return f"IF({null_reference(link)}, NULL, {reference(link, types[link.input])})"
 
 
-def images(
-    changes: DataFrame | None,
-    looked_up: DataFrame,
-    side: Input,
-    types: Sequence[DataType],
-    scope: Sequence[str] = (),
-) -> DataFrame:
+def images(changes: DataFrame | None, looked_up: DataFrame, side: Input, types: Sequence[DataType]) -> DataFrame:
     """
     Return the touched rows of a source in both images: before and after the changes.
 
@@ -195,30 +180,28 @@ def images(
         `_lakejoin_image` ('old' or 'new') and the source's columns. The rows of a changed key come from its change; any
         other key has the looked-up row in both images.
     """
-    unchanged = unchanged_rows(changes, looked_up, side, types, scope)
-    scopes = [quote(name) for name in scope]
+    unchanged = unchanged_rows(changes, looked_up, side, types)
     both = f"explode(array('{OLD}', '{NEW}')) AS {IMAGE}"
-    from_lookup = unchanged.selectExpr(*scopes, both, *map(quote, side.columns))
+    from_lookup = unchanged.selectExpr(both, *map(quote, side.columns))
     if changes is None:
         return from_lookup
     items = f"array(named_struct('image', '{OLD}', 'row', old), named_struct('image', '{NEW}', 'row', new))"
-    changed = changes.selectExpr(*scopes, f"explode({items}) AS item").where("item.row IS NOT NULL")
+    changed = changes.selectExpr(f"explode({items}) AS item").where("item.row IS NOT NULL")
     values = (f"item.row.{quote(name)} AS {quote(name)}" for name in side.columns)
-    from_changes = changed.selectExpr(*scopes, f"item.image AS {IMAGE}", *values)
+    from_changes = changed.selectExpr(f"item.image AS {IMAGE}", *values)
     return from_changes.unionAll(from_lookup)
 
 
 def unchanged_rows(
-    changes: DataFrame | None, looked_up: DataFrame, side: Input, types: Sequence[DataType], scope: Sequence[str] = ()
+    changes: DataFrame | None, looked_up: DataFrame, side: Input, types: Sequence[DataType]
 ) -> DataFrame:
     """Return the looked-up rows whose key has no change."""
     row = looked_up.alias("row")
     if changes is not None:
-        known = changes.select(*(F.col(quote(name)) for name in scope), "key").alias("change")
-        same_key = [f"{quote('row', name)} = {quote('change', name)}" for name in scope]
-        same_key.append(f"{key_struct(side.key, types, 'row.')} = change.key")
-        row = row.join(known, on=F.expr(" AND ".join(same_key)), how="left_anti")
-    return row.selectExpr(*(quote("row", name) for name in (*scope, *side.columns)))
+        known = changes.select("key").alias("change")
+        same_key = F.expr(f"{key_struct(side.key, types, 'row.')} = change.key")
+        row = row.join(known, on=same_key, how="left_anti")
+    return row.selectExpr(*(quote("row", name) for name in side.columns))
 
 
 def referenced(
@@ -227,7 +210,6 @@ def referenced(
     types: KeyTypes,
     state: Mapping[int, DataFrame],
     sources: Sources,
-    scope: Sequence[str],
     name: str = "wanted",
 ) -> DataFrame:
     """
@@ -238,40 +220,36 @@ def referenced(
         name: Under what name to materialize the keys.
     """
     if link.overs:
-        wanted = [_keys(_referenced_by_several(link, join, types, state, scope), scope)]
+        wanted = [_referenced_by_several(link, join, types, state).select("key")]
     else:
         rows = state[link.over].alias(join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
         key = F.expr(reference(link, types[link.input])).alias("key")
-        wanted = [rows.select(*(F.col(quote(name)) for name in scope), key)]
+        wanted = [rows.select(key)]
     changed = sources.changed_keys(link.input)
     if changed is not None:
-        wanted.append(_keys(changed, scope))
+        wanted.append(changed.select("key"))
     return sources.materialize(f"{name}_{link.input}", _union(wanted).distinct())
 
 
 def _referenced_by_several(
-    link: Link, join: ResolvedQuery, types: KeyTypes, state: Mapping[int, DataFrame], scope: Sequence[str]
+    link: Link, join: ResolvedQuery, types: KeyTypes, state: Mapping[int, DataFrame]
 ) -> DataFrame:
     """Return the keys to which rows refer by parts from several inputs: those of the rows that the statement joins."""
     key = Output("key", refers_to(link, types))
     before = join.up_to(link.input, (key,))
-    joined = meaning([state[place] for place in range(link.input)], before, [*scope, IMAGE], of_touched=True)
+    joined = meaning([state[place] for place in range(link.input)], before, [IMAGE], of_touched=True)
     return joined.where("key IS NOT NULL")
 
 
-def _parts_of(link: Link, keys: DataFrame, sources: Sources, scope: Sequence[str], name: str) -> DataFrame:
+def _parts_of(link: Link, keys: DataFrame, sources: Sources, name: str) -> DataFrame:
     """Return the parts of keys of a referenced input through which a reference is followed; mostly the whole keys."""
     if not link.overs:
         return keys
     followed = link.followed
     plain = [f"key.k{part} IS NOT NULL" for n, part in enumerate(followed.parts) if n not in followed.null_safe]
     own = F.expr(numbered(f"key.k{part}" for part in followed.parts)).alias("key")
-    parts = keys.where(" AND ".join(plain) or "TRUE").select(*(F.col(quote(name)) for name in scope), own)
+    parts = keys.where(" AND ".join(plain) or "TRUE").select(own)
     return sources.materialize(f"{name}_{link.input}", parts.distinct())
-
-
-def _keys(frame: DataFrame, scope: Sequence[str]) -> DataFrame:
-    return frame.select(*(F.col(quote(name)) for name in scope), "key")
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from lakehouse.values.compare import identical, same
 from lakehouse.values.net_changes import key_struct, null_key
@@ -31,7 +30,7 @@ from pipelines.spec.names import DELETED, ORDER
 from pipelines.spec.statement.added_columns import VERSION
 
 
-def candidates(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ()) -> DataFrame:
+def candidates(rows: DataFrame, changelog: Changelog) -> DataFrame:
     """
     Select the raw rows of each commit that can be the latest of their keys; rows with a null key are left out.
 
@@ -45,7 +44,6 @@ def candidates(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ())
     kinds = {name: rows.schema[name].dataType for name in changelog.columns}
     key_types = [kinds[name] for name in changelog.key]
     taken = rows.where(f"NOT {null_key(changelog.key)}").select(
-        *(F.col(quote(name)) for name in scope),
         VERSION,
         F.expr(key_struct(changelog.key, key_types)).alias("key"),
         F.col(quote(changelog.order)).alias("ord"),
@@ -56,13 +54,13 @@ def candidates(rows: DataFrame, changelog: Changelog, scope: Sequence[str] = ())
     fields = {name: value if name in changelog.key else f"IF(dead, NULL, {value})" for name, value in values.items()}
     row = struct({**fields, DELETED: "dead", ORDER: "ord"})
     in_order = {f"c{n}": identical(values[name], kind) for n, (name, kind) in enumerate(kinds.items())}
-    return taken.groupBy(*scope, "key", "ord", VERSION).agg(
+    return taken.groupBy("key", "ord", VERSION).agg(
         F.max_by(F.expr(row), F.expr(struct({"dead": "dead", **in_order}))).alias("row"),
         F.count(F.lit(1)).alias("number"),
     )
 
 
-def latest(candidate_rows: DataFrame, existing: DataFrame, key: Sequence[str], scope: Sequence[str] = ()) -> DataFrame:
+def latest(candidate_rows: DataFrame, existing: DataFrame, key: Sequence[str]) -> DataFrame:
     """
     Compute the change set that candidates make in a KTable.
 
@@ -76,19 +74,18 @@ def latest(candidate_rows: DataFrame, existing: DataFrame, key: Sequence[str], s
         `late` (bigint: raw rows that are older than the stored row) and `ties` (bigint: raw rows that were not selected
         among those of one commit with equal order).
     """
-    columns = StructType([field for field in existing.schema if field.name not in scope])
+    columns = existing.schema
     key_types = [columns[name].dataType for name in key]
     rows = existing.select(
-        *(F.col(quote(name)) for name in scope),
         F.expr(key_struct(key, key_types)).alias("key"),
         F.struct(*(F.col(quote(field.name)) for field in columns)).alias("before"),
     )
-    same_key = " AND ".join(f"{quote('candidate', name)} = {quote('stored', name)}" for name in (*scope, "key"))
+    same_key = "candidate.key = stored.key"
     late = f"IF({_is_older('candidate.ord', f'stored.before.{ORDER}')}, number, 0L)"
     newest = (
         candidate_rows.alias("candidate")
         .join(rows.alias("stored"), on=F.expr(same_key), how="left")
-        .groupBy(*(F.col(quote("candidate", name)) for name in (*scope, "key")))
+        .groupBy("candidate.key")
         .agg(
             F.first("before").alias("before"),
             F.max_by("row", F.struct("ord", VERSION)).alias("after"),
@@ -98,7 +95,6 @@ def latest(candidate_rows: DataFrame, existing: DataFrame, key: Sequence[str], s
     )
     wins = f"NOT {_is_older(f'after.{ORDER}', f'before.{ORDER}')} AND NOT {same('before', 'after', columns)}"
     return newest.select(
-        *(F.col(quote(name)) for name in scope),
         F.expr(f"CASE WHEN before IS NULL THEN 'insert' WHEN {wins} THEN 'update' END").alias("op"),
         F.expr(row_struct(key, "after.")).alias("key"),
         "before",

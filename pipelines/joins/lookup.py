@@ -35,17 +35,16 @@ def ignores_null_values(join: ResolvedQuery, semantics: Semantics) -> bool:
     return semantics != "kafka-0.10.0" or any(step.how == "inner" for step in join.steps)
 
 
-def as_rows(stream: DataFrame, side: Input, scope: Sequence[str] = ()) -> DataFrame:
+def as_rows(stream: DataFrame, side: Input) -> DataFrame:
     """Wrap the rows of a stream as structs named by its alias, beside POSITION (bigint)."""
     row = F.expr(row_struct(side.columns)).alias(side.alias)
-    return stream.select(*(F.col(quote(name)) for name in scope), POSITION, row)
+    return stream.select(POSITION, row)
 
 
-def whole(rows: DataFrame, side: Input, types: Sequence[DataType], scope: Sequence[str] = ()) -> DataFrame:
+def whole(rows: DataFrame, side: Input, types: Sequence[DataType]) -> DataFrame:
     """Return the rows of an unchanged table that have a key as versions that cover all positions."""
     keyed = rows.where(f"NOT {null_key(side.key, may_be_absent=side.may_be_absent)}")
     return keyed.select(
-        *(F.col(quote(name)) for name in scope),
         F.expr(key_struct(side.key, types)).alias("key"),
         F.lit(ALWAYS).cast("bigint").alias("start"),
         F.lit(NEVER).cast("bigint").alias("end"),
@@ -54,14 +53,7 @@ def whole(rows: DataFrame, side: Input, types: Sequence[DataType], scope: Sequen
 
 
 def look_up(
-    rows: DataFrame,
-    link: Link,
-    join: ResolvedQuery,
-    types: KeyTypes,
-    versions: DataFrame,
-    scope: Sequence[str] = (),
-    *,
-    broadcast: bool = False,
+    rows: DataFrame, link: Link, join: ResolvedQuery, types: KeyTypes, versions: DataFrame, *, broadcast: bool = False
 ) -> DataFrame:
     """
     Join each row with the row of one table at its position.
@@ -79,10 +71,8 @@ def look_up(
     alias, first = join.inputs[link.input].alias, join.inputs[0].alias
     keyed = rows.withColumn(KEY, F.expr(refers_to(link, types)))
     parts = {f"{KEY}.k{part}": f"{PREFIX}key_{part}" for part in range(len(link.expressions))}
-    other = {name: f"{PREFIX}other_{number}" for number, name in enumerate(scope)}
     numbers = None if broadcast else _numbers(types[link.input], first, keyed.schema[first].dataType)
     found = versions.select(
-        *(F.col(quote(name)).alias(column) for name, column in other.items()),
         *(F.col(f"key.k{part}").alias(column) for part, column in enumerate(parts.values())),
         *([] if numbers is None else [F.expr(numbers.of_key).alias(KEY_NUMBER)]),
         F.col("start").alias(START),
@@ -98,17 +88,16 @@ def look_up(
         # Spark sorts one number several times faster than a key, and would sort by any other equality that it sees.
         hidden = f"coalesce({same}, FALSE)" if numbers.are_hashes else same
         same = f"{REFERENCE_NUMBER} = {KEY_NUMBER} AND {hidden}"
-    together = " AND ".join([*(f"{quote(name)} = {column}" for name, column in other.items()), same])
     during = f"{START} <= {POSITION} AND {POSITION} < {END}"
     # The row of the stream passes the join column by column: Spark would build and copy a struct for each row.
     fields = keyed.schema[first].dataType.fieldNames()  # type: ignore[attr-defined]
-    apart = {f"{PREFIX}column_{place}": name for place, name in enumerate(fields)}
+    flattened = {f"{PREFIX}column_{place}": name for place, name in enumerate(fields)}
     flat = keyed.select(
         *(F.col(quote(name)) for name in keyed.columns if name != first),
-        *(F.col(quote(first, name)).alias(column) for column, name in apart.items()),
+        *(F.col(quote(first, name)).alias(column) for column, name in flattened.items()),
     )
-    joined = flat.join(F.broadcast(found) if broadcast else found, on=F.expr(f"{together} AND {during}"), how="left")
-    whole_row = struct({name: column for column, name in apart.items()})
+    joined = flat.join(F.broadcast(found) if broadcast else found, on=F.expr(f"{same} AND {during}"), how="left")
+    whole_row = struct({name: column for column, name in flattened.items()})
     return joined.select(
         *(F.expr(whole_row).alias(name) if name == first else F.col(quote(name)) for name in rows.columns),
         F.col(quote(alias)),
@@ -142,7 +131,7 @@ def _numbers(types: Sequence[DataType], stream: str, row: DataType) -> _Numbers:
     return _Numbers(f"CAST(IF({KEY} IS NULL, {spread}, {of_reference}) AS BIGINT)", of_key, are_hashes)
 
 
-def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> DataFrame:
+def emitted(rows: DataFrame, join: ResolvedQuery) -> DataFrame:
     """
     Return the result row of each row of the stream, after the last `look_up`.
 
@@ -152,7 +141,6 @@ def emitted(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str] = ()) -> 
     """
     missing = " OR ".join(_null_keys(join)) or "FALSE"
     return meaning_of_matched(rows, join).select(
-        *(F.col(quote(name)) for name in scope),
         F.col(POSITION).alias("position"),
         F.col(ROW).alias("row"),
         F.expr(f"{ROW} IS NULL AND ({missing})").alias("null_key"),

@@ -32,6 +32,8 @@ def meaning(
 
     Args:
         tables: The rows of each input in the order of FROM: the columns that the join uses.
+        scope: Columns of all tables by which independent rows are separated, such as images: rows match only if all of
+            them are equal. They precede the columns of the SELECT list.
         of_touched: Whether the rows of a pairing have the columns TOUCHED and UNMATCHED. Then two rows match only if
             one of them is touched, and a row without a match is in the result only if UNMATCHED says that it has none.
     """

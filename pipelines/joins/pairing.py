@@ -10,8 +10,6 @@ in the result without a match only if it matches no untouched row either; that i
 partner matches touched rows in exactly one of the two images.
 """
 
-from collections.abc import Sequence
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -23,9 +21,7 @@ from pipelines.joins.partners import KEY, Partners
 from pipelines.spec import ResolvedQuery
 
 
-def change_set_of_pairs(
-    join: ResolvedQuery, types: KeyTypes, sources: Sources, scope: Sequence[str] = ()
-) -> DataFrame | None:
+def change_set_of_pairs(join: ResolvedQuery, types: KeyTypes, sources: Sources) -> DataFrame | None:
     """
     Compute the change set of an epoch of a join with a pairing.
 
@@ -36,35 +32,32 @@ def change_set_of_pairs(
         The result of `difference`, by the keys of both sides, of which those of an absent side are null; None if no row
         is touched.
     """
-    affected = affected_keys(join, sources, scope)
+    affected = affected_keys(join, sources)
     touched = {place: affected[place] for place in join.paired.places if place in affected}
     if not touched:
         return None
-    return _Pairs(join, join.paired, types, sources, touched, scope).changes()
+    return _Pairs(join, types, sources, touched).changes()
 
 
 class _Pairs(Partners):
     def changes(self) -> DataFrame:
-        join, places = self._join, self._pairing.places
+        join = self._join
         touched_rows = self._rows(self._touched)
         own = {place: self._images(place, touched_rows[place], self._touched[place]) for place in self._touched}
         valued = {place: self._valued(place, rows, f"valued_{place}") for place, rows in own.items()}
-        both = (places, places[::-1])
-        partners = {place: self._partners(place, valued[other]) for place, other in both if other in valued}
-        found = self._rows(partners)
-        partner_rows = {place: self._with_keys(place, found[place], partners[place]) for place in partners}
-        state = {place: self._side(place, own, partner_rows) for place in places}
+        partner_rows = self._partner_rows(valued)
+        state = {place: self._side(place, own, partner_rows) for place in self._pairing.places}
         left = self._pairing.left
         known = self._state(own[left]) if left in own and left not in partner_rows else None
         state = {**(known or {}), **state}  # rows that the touched rows of the left side have looked up
-        add_looked_up(state, join, self._types, self._sources, self._scope)
+        add_looked_up(state, join, self._types, self._sources)
         inputs = [state[place] for place in range(len(join.inputs))]
-        meant = meaning(inputs, join, [*self._scope, IMAGE], of_touched=True)
-        return difference(meant, join.key, self._scope)
+        meant = meaning(inputs, join, [IMAGE], of_touched=True)
+        return difference(meant, join.key)
 
     def _images(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
         item = self._join.inputs[place]
-        both = images(self._sources.changes(place), rows, item, self._types[place], self._scope)
+        both = images(self._sources.changes(place), rows, item, self._types[place])
         return self._sources.materialize(f"touched_rows_{place}", self._with_keys(place, both, keys))
 
     def _side(self, place: int, own: dict[int, DataFrame], partner_rows: dict[int, DataFrame]) -> DataFrame:
@@ -91,10 +84,7 @@ class _Pairs(Partners):
         """Return the keys of the partners that match touched rows in one image only, and no untouched row in any."""
         other = self._pairing.other(place)
         matching = self._matching_keys(place, rows, other, own[other], "matching", also=[IMAGE])
-        scopes = [quote(name) for name in self._scope]
-        once = (
-            matching.groupBy(*scopes, KEY).agg(F.countDistinct(IMAGE).alias("times")).where("times = 1").drop("times")
-        )
+        once = matching.groupBy(KEY).agg(F.countDistinct(IMAGE).alias("times")).where("times = 1").drop("times")
         candidates = self._sources.materialize(f"candidates_{place}", once)
         return self._without(candidates, self._matching_untouched(place, rows, candidates))
 

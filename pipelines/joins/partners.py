@@ -16,7 +16,7 @@ from lakehouse.values.sqltext import quote, row_struct
 from pipelines.joins.difference import IMAGE, NEW
 from pipelines.joins.kernel import KeyTypes, Sources, add_looked_up, null_reference, reference, referring_keys
 from pipelines.joins.meaning import meaning
-from pipelines.spec import Output, Pairing, ResolvedQuery
+from pipelines.spec import Output, ResolvedQuery
 
 KEY = "key"
 
@@ -30,16 +30,10 @@ class Partners:
     """
 
     def __init__(
-        self,
-        join: ResolvedQuery,
-        pairing: Pairing,
-        types: KeyTypes,
-        sources: Sources,
-        touched: dict[int, DataFrame],
-        scope: Sequence[str],
+        self, join: ResolvedQuery, types: KeyTypes, sources: Sources, touched: Mapping[int, DataFrame]
     ) -> None:
-        self._join, self._pairing, self._types = join, pairing, types
-        self._sources, self._touched, self._scope = sources, touched, scope
+        self._join, self._pairing, self._types = join, join.paired, types
+        self._sources, self._touched = sources, touched
         self._looked_up: list[dict[int, DataFrame]] = []
 
     def _rows(self, keys: Mapping[int, DataFrame]) -> Mapping[int, DataFrame]:
@@ -48,6 +42,13 @@ class Partners:
         items = {place: self._join.inputs[place] for place in found}
         keyless = {place: null_key(item.key, may_be_absent=item.may_be_absent) for place, item in items.items()}
         return {place: rows.where(f"NOT {keyless[place]}") for place, rows in found.items()}
+
+    def _partner_rows(self, valued: Mapping[int, DataFrame]) -> dict[int, DataFrame]:
+        """Return by side its untouched rows that have a value of touched rows of the other side."""
+        others = {self._pairing.other(place): place for place in valued}
+        partners = {place: self._partners(place, valued[others[place]]) for place in sorted(others)}
+        found = self._rows(partners)
+        return {place: self._with_keys(place, found[place], keys) for place, keys in partners.items()}
 
     def _partners(self, place: int, valued: DataFrame) -> DataFrame:
         """
@@ -63,7 +64,7 @@ class Partners:
         """Return the keys of the rows of a side with one of the values at the end of the epoch, and maybe of others."""
         link = self._pairing.links[self._pairing.side(place)]
         found = self._sources.referring(link.over, [(link, values)])
-        return referring_keys(link.over, found, self._join, self._sources, self._scope, name)
+        return referring_keys(link.over, found, self._join, self._sources, name)
 
     def _matching_untouched(self, place: int, rows: DataFrame, candidates: DataFrame) -> DataFrame:
         """Return the candidate keys of partners whose rows match an untouched row of the other side."""
@@ -86,7 +87,7 @@ class Partners:
     def _rows_of(self, place: int, found: DataFrame) -> DataFrame:
         """Return the rows of an input from structs, whose alias may be the name of one of their columns."""
         alias = self._join.inputs[place].alias
-        return found.select(*(F.col(quote(name)) for name in self._scope), f"{quote(alias)}.*")
+        return found.select(f"{quote(alias)}.*")
 
     def _with_look_ups(self, place: int, rows: DataFrame, name: str) -> DataFrame:
         """
@@ -95,27 +96,27 @@ class Partners:
         Rows of the left side that a look-up before the pairing leaves out are left out. Rows without an image are
         untouched: what they look up is the same in both images.
         """
-        item, scope = self._join.inputs[place], [*self._scope, IMAGE]
+        item = self._join.inputs[place]
         known = rows if IMAGE in rows.columns else rows.withColumn(IMAGE, F.lit(NEW))
         if place != self._pairing.left:
             own = F.expr(row_struct(item.columns, "")).alias(item.alias)
-            found = known.select(*(F.col(quote(one)) for one in scope), own)
+            found = known.select(IMAGE, own)
         else:
             found = self._joined(known, f"{name}_of_{self._pairing.side(place)}")
         return found if IMAGE in rows.columns else found.drop(IMAGE)
 
     def _joined(self, rows: DataFrame, name: str) -> DataFrame:
         """Join rows of the left side, in images, with what they look up before the pairing."""
-        inputs, scope = self._join.inputs, [*self._scope, IMAGE]
+        inputs = self._join.inputs
         needed = (inputs[place] for place in (self._pairing.left, *self._pairing.looked_up))
         structs = (Output(one.alias, row_struct(one.columns, f"{quote(one.alias)}.")) for one in needed)
         before = self._join.up_to(self._pairing.right, tuple(structs))
         state = self._state(rows)
         if state is None:
             state = {self._pairing.left: rows}
-            add_looked_up(state, before, self._types, self._sources, self._scope, name)
+            add_looked_up(state, before, self._types, self._sources, name)
             self._looked_up.append(state)
-        return meaning([state[place] for place in range(len(before.inputs))], before, scope)
+        return meaning([state[place] for place in range(len(before.inputs))], before, [IMAGE])
 
     def _state(self, rows: DataFrame) -> dict[int, DataFrame] | None:
         """Return rows of the left side and those that they have looked up, by input; None if they have not yet."""
@@ -130,37 +131,31 @@ class Partners:
                 self._with_look_ups(side, frame, f"{name}_{place}") for side, frame in ((place, rows), (other, others))
             )
         one, another = (self._join.inputs[side].alias for side in (place, other))
-        same = [f"{quote(one, name)} = {quote(another, name)}" for name in self._scope]
-        on = F.expr(" AND ".join([*same, f"({self._pairing.on})"]))
-        joined = rows.alias(one).join(others.alias(another), on=on, how="inner")
+        joined = rows.alias(one).join(others.alias(another), on=F.expr(self._pairing.on), how="inner")
         key = key_struct(self._join.inputs[place].key, self._types[place], f"{quote(one)}.")
-        scopes = (F.col(quote(one, name)).alias(name) for name in self._scope)
         further = (F.col(quote(another, name)).alias(name) for name in also)
-        return joined.select(*scopes, F.expr(key).alias(KEY), *further)
+        return joined.select(F.expr(key).alias(KEY), *further)
 
     def _values(self, place: int, valued: DataFrame, name: str) -> DataFrame:
         """Return the distinct values of rows of a side as `key`, materialized under a name; a null has no value."""
         link = self._pairing.links[self._pairing.side(place)]
         found = valued.alias(self._join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
         value = F.expr(reference(link, self._types[link.input])).alias(KEY)
-        distinct = found.select(*(F.col(quote(name)) for name in self._scope), value).distinct()
+        distinct = found.select(value).distinct()
         return self._sources.materialize(name, distinct)
 
     def _with_keys(self, place: int, rows: DataFrame, keys: DataFrame) -> DataFrame:
         return self._by_key(place, rows, keys, "left_semi")
 
     def _by_key(self, place: int, rows: DataFrame, keys: DataFrame, how: str) -> DataFrame:
-        condition = [f"{quote('row', name)} = {quote('known', name)}" for name in self._scope]
-        condition.append(f"{key_struct(self._join.inputs[place].key, self._types[place], 'row.')} = known.key")
-        return rows.alias("row").join(keys.alias("known"), on=F.expr(" AND ".join(condition)), how=how)
+        same_key = f"{key_struct(self._join.inputs[place].key, self._types[place], 'row.')} = known.key"
+        return rows.alias("row").join(keys.alias("known"), on=F.expr(same_key), how=how)
 
     def _untouched(self, place: int, keys: DataFrame) -> DataFrame:
         return self._without(keys, self._touched[place]) if place in self._touched else keys
 
     def _without(self, keys: DataFrame, others: DataFrame) -> DataFrame:
-        condition = [f"{quote('one', name)} = {quote('other', name)}" for name in self._scope]
-        on = F.expr(" AND ".join([*condition, "one.key = other.key"]))
-        return keys.alias("one").join(others.alias("other"), on=on, how="left_anti")
+        return keys.alias("one").join(others.alias("other"), on=F.expr("one.key = other.key"), how="left_anti")
 
 
 def _same(frame: DataFrame) -> DataFrame:

@@ -34,12 +34,7 @@ COVERED_BEFORE, COVERED, IS_LAST, GAP = (f"{PREFIX}{name}" for name in ("covered
 
 
 def changelog_of_pairs(
-    join: ResolvedQuery,
-    types: KeyTypes,
-    commits: Commits,
-    order: DataFrame,
-    columns: StructType,
-    scope: Sequence[str] = (),
+    join: ResolvedQuery, types: KeyTypes, commits: Commits, order: DataFrame, columns: StructType
 ) -> DataFrame | None:
     """
     Compute the changelog of an epoch of a join with a pairing, under strict semantics.
@@ -54,18 +49,17 @@ def changelog_of_pairs(
         the source that changed), `op` (upsert or tombstone), `key` (struct of the key columns; those of an absent side
         are null), `old` and `new` (struct of the result's columns; null if absent). None if no row is touched.
     """
-    affected = affected_keys(join, commits, scope)
+    affected = affected_keys(join, commits)
     touched = {place: affected[place] for place in join.paired.places if place in affected}
     if not touched:
         return None
-    found = _Segments(join, join.paired, types, commits, touched, scope).found()
-    pieces = meaning_of_matched(with_look_ups(found, join, types, commits, scope), join)
-    steps = _steps(pieces, columns, scope)
+    found = _Segments(join, types, commits, touched).found()
+    pieces = meaning_of_matched(with_look_ups(found, join, types, commits), join)
+    steps = _steps(pieces, columns)
     # A position is one commit of one source, which is the cause of all that changes there.
     sources = ", ".join(map(text, join.sources))
     present = "IF(new IS NULL, old, new)"
-    return steps.join(order.select(*scope, "position", "at", "side"), on=[*scope, "position"], how="inner").select(
-        *(F.col(quote(name)) for name in scope),
+    return steps.join(order.select("position", "at", "side"), on="position", how="inner").select(
         "position",
         "at",
         F.expr(f"element_at(array({sources}), side + 1)").alias("cause"),
@@ -76,15 +70,14 @@ def changelog_of_pairs(
     )
 
 
-def _steps(pieces: DataFrame, columns: StructType, scope: Sequence[str]) -> DataFrame:
+def _steps(pieces: DataFrame, columns: StructType) -> DataFrame:
     """
     Return `position`, `old` and `new` where the row of a key differs from the row just before, or ends.
 
     ROW is null where the result has no row. The pieces of a key do not overlap.
     """
-    in_order = Window.partitionBy(*scope, KEY).orderBy(START)
+    in_order = Window.partitionBy(KEY).orderBy(START)
     rows = pieces.where(F.col(ROW).isNotNull()).select(
-        *(F.col(quote(name)) for name in scope),
         F.col(START).alias("start"),
         F.col(END).alias("end"),
         F.col(ROW).alias("row"),
@@ -97,8 +90,8 @@ def _steps(pieces: DataFrame, columns: StructType, scope: Sequence[str]) -> Data
     is_step = f"start > {BEGINNING} AND NOT (follows AND {same('previous', 'row', columns)})"
     is_end = f"end < {NEVER} AND NOT is_followed"
     both = f"array(IF({is_step}, {begins}, NULL), IF({is_end}, {ends}, NULL))"
-    steps = rows.select(*(F.col(quote(name)) for name in scope), F.explode(F.expr(both)).alias("step"))
-    return steps.where("step IS NOT NULL").select(*(F.col(quote(name)) for name in scope), "step.*")
+    steps = rows.select(F.explode(F.expr(both)).alias("step"))
+    return steps.where("step IS NOT NULL").select("step.*")
 
 
 class _Segments(Partners):
@@ -108,15 +101,11 @@ class _Segments(Partners):
 
         A segment is where two versions match, or where a row of an outer side matches none.
         """
-        places = self._pairing.places
         touched_rows = self._rows(self._touched)
         own = {place: self._touched_versions(place, touched_rows[place]) for place in self._touched}
         valued = {place: self._valued_versions(place, found) for place, found in own.items()}
-        both = (places, places[::-1])
-        partners = {place: self._partners(place, valued[other]) for place, other in both if other in valued}
-        rows = self._rows(partners)
-        partner_rows = {place: self._with_keys(place, rows[place], partners[place]) for place in partners}
-        left, right = (self._side(place, own, partner_rows) for place in places)
+        partner_rows = self._partner_rows(valued)
+        left, right = (self._side(place, own, partner_rows) for place in self._pairing.places)
         left = self._pieces(left, "pieces_before") if self._join.matches_looked_up else left
         pairs = self._sources.materialize("segments", self._matching(left, right))
         found = self._as_segments(pairs, (0, 1))
@@ -140,10 +129,9 @@ class _Segments(Partners):
         """Return the versions of rows of a side in which they exist: what VERSION names, and a struct of the row."""
         side, item = self._pairing.side(place), self._join.inputs[place]
         changes = self._sources.changes(place) if is_touched else None
-        found = versions(changes, rows, item, self._types[place], self._scope).where("row IS NOT NULL")
+        found = versions(changes, rows, item, self._types[place]).where("row IS NOT NULL")
         key, start, end, touched = _named(side)
         return found.select(
-            *(F.col(quote(name)) for name in self._scope),
             F.col("key").alias(key),
             F.col("start").alias(start),
             F.col("end").alias(end),
@@ -162,26 +150,20 @@ class _Segments(Partners):
         key, start, end, _ = _named(0)
         known = {KEY: F.col(key), START: F.col(start), END: F.col(end), CAUSE: F.lit(None).cast("int")}
         before = self._join.up_to(self._pairing.right, (Output("kept", "TRUE"),))
-        pieces = with_look_ups(left.withColumns(known), before, self._types, self._sources, self._scope, name)
+        pieces = with_look_ups(left.withColumns(known), before, self._types, self._sources, name)
         kept = meaning_of_matched(pieces, before).where(F.col(ROW).isNotNull())
         looked_up = (self._join.inputs[place].alias for place in self._pairing.looked_up)
         return kept.select(*(F.col(quote(name)) for name in (*left.columns, *looked_up)), START, END)
 
     def _matching(self, left: DataFrame, right: DataFrame) -> DataFrame:
         """Return START and END of the segments in which two versions match, one of them touched, and both versions."""
-        renamed = {name: f"{PREFIX}right_scope_{number}" for number, name in enumerate(self._scope)}
         (_, start, end, one), (_, begin, until, other) = _named(0), _named(1)
-        conditions = [f"{quote(name)} = {column}" for name, column in renamed.items()]
         if self._join.matches_looked_up:
             start, end = START, END
-        conditions += [
-            f"({one} OR {other})",
-            f"{start} < {until} AND {begin} < {end}",
-            f"({self._pairing.on})",
-        ]
-        joined = left.join(right.withColumnsRenamed(renamed), on=F.expr(" AND ".join(conditions)), how="inner")
+        on = f"({one} OR {other}) AND {start} < {until} AND {begin} < {end} AND ({self._pairing.on})"
+        joined = left.join(right, on=F.expr(on), how="inner")
         overlap = {START: F.expr(f"greatest({start}, {begin})"), END: F.expr(f"least({end}, {until})")}
-        return joined.drop(*renamed.values()).withColumns(overlap)
+        return joined.withColumns(overlap)
 
     def _unmatched(
         self, side: int, pairs: DataFrame, own: dict[int, DataFrame], partner_rows: dict[int, DataFrame]
@@ -190,7 +172,7 @@ class _Segments(Partners):
         place = self._pairing.places[side]
         key, start, _, touched = _named(side)
         alias = self._join.inputs[place].alias
-        covered = pairs.select(*(F.col(quote(name)) for name in (*self._scope, *_named(side), alias, START, END)))
+        covered = pairs.select(*(F.col(quote(name)) for name in (*_named(side), alias, START, END)))
         if place in own:
             begun = own[place].withColumns({START: F.col(start), END: F.col(start)})
             covered = covered.unionByName(begun)
@@ -199,17 +181,16 @@ class _Segments(Partners):
             return gaps
         gaps = self._sources.materialize(f"gaps_{place}", gaps)
         partners = gaps.where(f"NOT {touched}")
-        keys = partners.select(*(F.col(quote(name)) for name in self._scope), F.col(key).alias("key")).distinct()
+        keys = partners.select(F.col(key).alias("key")).distinct()
         candidates = self._sources.materialize(f"candidates_{place}", keys)
         unmatched = self._without(candidates, self._matching_untouched(place, partner_rows[place], candidates))
-        named = unmatched.select(*(F.col(quote(name)) for name in self._scope), F.col("key").alias(key))
-        return gaps.where(touched).unionByName(partners.join(named, on=[*self._scope, key], how="left_semi"))
+        named = unmatched.select(F.col("key").alias(key))
+        return gaps.where(touched).unionByName(partners.join(named, on=key, how="left_semi"))
 
     def _gaps(self, side: int, covered: DataFrame) -> DataFrame:
         """Return the parts of versions that no segment covers; a version without one has an empty one at its start."""
         key, start, end, _ = _named(side)
-        of_version = Window.partitionBy(*(F.col(quote(name)) for name in self._scope), key, start)
-        in_order = of_version.orderBy(START, END)
+        in_order = Window.partitionBy(key, start).orderBy(START, END)
         so_far, before = (in_order.rowsBetween(Window.unboundedPreceding, last) for last in (0, -1))
         known = covered.withColumns(
             {
@@ -230,7 +211,6 @@ class _Segments(Partners):
         aliases = [self._join.inputs[place].alias for place in self._pairing.places]
         keys = (_or_null(_named(side)[0], schema, is_absent=side not in sides) for side in (0, 1))
         return rows.select(
-            *(F.col(quote(name)) for name in self._scope),
             F.struct(*(key.alias(f"k{side}") for side, key in enumerate(keys))).alias(KEY),
             START,
             END,

@@ -9,7 +9,7 @@ A position is a number within the epoch, from 1, in the total order (time, side,
 before the epoch: a piece that begins at 0 has no cause, and the first change is compared with it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -32,9 +32,7 @@ class Commits(Sources, Protocol):
     """The inputs of a timeline: `changes` returns the changes of every commit, with their `position`."""
 
 
-def _pieces(
-    join: ResolvedQuery, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str]
-) -> DataFrame:
+def _pieces(join: ResolvedQuery, types: KeyTypes, commits: Commits, touched: DataFrame) -> DataFrame:
     """
     Split the epoch of each touched key into pieces in which no input changes.
 
@@ -45,7 +43,6 @@ def _pieces(
     """
     parts = [f"key.k{part}" for part in range(len(join.key))]
     found = touched.where(f"NOT {all_or_any_null(parts, are_all=join.has_absent_keys)}").select(
-        *(F.col(quote(name)) for name in scope),
         F.col("key").alias(KEY),
         F.lit(BEGINNING).cast("bigint").alias(START),
         F.lit(NEVER).cast("bigint").alias(END),
@@ -53,17 +50,12 @@ def _pieces(
     )
 
     wanted = dict.fromkeys(join.members, lambda: touched)
-    found = _cut_by(found, wanted, dict.fromkeys(join.members, F.col(KEY)), join, types, commits, scope)
-    return with_look_ups(found, join, types, commits, scope)
+    found = _cut_by(found, wanted, dict.fromkeys(join.members, F.col(KEY)), join, types, commits)
+    return with_look_ups(found, join, types, commits)
 
 
 def with_look_ups(
-    found: DataFrame,
-    join: ResolvedQuery,
-    types: KeyTypes,
-    commits: Commits,
-    scope: Sequence[str],
-    name: str = "pieces",
+    found: DataFrame, join: ResolvedQuery, types: KeyTypes, commits: Commits, name: str = "pieces"
 ) -> DataFrame:
     """
     Add to pieces a struct of each input that they look up, level by level, and split them where it changes.
@@ -77,10 +69,8 @@ def with_look_ups(
             found = without_unmatched(found, link, join)
         found = commits.materialize(f"{name}_{level}", found)
         keys = {link.input: F.expr(refers_to(link, types)) for link in ready}
-        wanted = {
-            place: partial(_wanted, found, f"wanted_{name}_{place}", key, commits, scope) for place, key in keys.items()
-        }
-        found = _cut_by(found, wanted, keys, join, types, commits, scope)
+        wanted = {place: partial(_wanted, found, f"wanted_{name}_{place}", key, commits) for place, key in keys.items()}
+        found = _cut_by(found, wanted, keys, join, types, commits)
     return found
 
 
@@ -91,18 +81,15 @@ def _cut_by(
     join: ResolvedQuery,
     types: KeyTypes,
     commits: Commits,
-    scope: Sequence[str],
 ) -> DataFrame:
     for place, rows in commits.rows(wanted).items():
         item = join.inputs[place]
-        cuts = versions(commits.changes(place), rows, item, types[place], scope)
-        found = _cut(found, place, item.alias, refers_to[place], cuts, scope)
+        cuts = versions(commits.changes(place), rows, item, types[place])
+        found = _cut(found, place, item.alias, refers_to[place], cuts)
     return found
 
 
-def timeline(
-    join: ResolvedQuery, types: KeyTypes, commits: Commits, touched: DataFrame, scope: Sequence[str] = ()
-) -> DataFrame:
+def timeline(join: ResolvedQuery, types: KeyTypes, commits: Commits, touched: DataFrame) -> DataFrame:
     """
     Return the result of a join piece by piece, for the result of `touched_keys`.
 
@@ -112,7 +99,7 @@ def timeline(
         rules of Kafka Streams in a join of two inputs, `other` (whether the input that did not change has a row) and
         `reference` (the foreign key of the row).
     """
-    found = _pieces(join, types, commits, touched, scope)
+    found = _pieces(join, types, commits, touched)
     other = referred = "NULL"
     if len(join.inputs) == 2:
         left, right = (f"{quote(item.alias)} IS NOT NULL" for item in join.inputs)
@@ -120,7 +107,6 @@ def timeline(
         referred = refers_to(join.links[0], types) if join.links else "NULL"
     known = found.withColumns({OTHER: F.expr(other), REFERENCE: F.expr(referred)})
     return meaning_of_matched(known, join).select(
-        *(F.col(quote(name)) for name in scope),
         F.col(KEY).alias("key"),
         F.col(START).alias("position"),
         F.col(CAUSE).alias("cause"),
@@ -130,28 +116,21 @@ def timeline(
     )
 
 
-def _cut(
-    found: DataFrame, place: int, alias: str, refers_to: Column, cuts: DataFrame, scope: Sequence[str]
-) -> DataFrame:
+def _cut(found: DataFrame, place: int, alias: str, refers_to: Column, cuts: DataFrame) -> DataFrame:
     """Split pieces where the versions of one more input begin and end; a piece without a version gets a null row."""
     start, end, key = (f"{PREFIX}version_{name}" for name in ("start", "end", "key"))
-    other = {name: f"{PREFIX}version_scope_{number}" for number, name in enumerate(scope)}
     renamed = cuts.select(
-        *(F.col(quote(name)).alias(column) for name, column in other.items()),
         F.col("key").alias(key),
         F.col("start").alias(start),
         F.col("end").alias(end),
         F.col("row").alias(alias),
     )
     overlap = (refers_to == F.col(key)) & (F.col(START) < F.col(end)) & (F.col(start) < F.col(END))
-    for name, column in other.items():
-        overlap = (F.col(quote(name)) == F.col(column)) & overlap
-    inputs = [name for name in found.columns if name not in (*scope, KEY, START, END, CAUSE)]
+    inputs = [name for name in found.columns if name not in (KEY, START, END, CAUSE)]
     cause = f"""CASE WHEN {start} > {START} THEN {place}
                      WHEN {start} = {START} AND {START} > {BEGINNING} THEN least({CAUSE}, {place})
                      ELSE {CAUSE} END"""
     return found.join(renamed, on=overlap, how="left").select(
-        *(F.col(quote(name)) for name in scope),
         KEY,
         F.expr(f"greatest({START}, {start})").alias(START),
         F.expr(f"least({END}, {end})").alias(END),
@@ -160,6 +139,6 @@ def _cut(
     )
 
 
-def _wanted(found: DataFrame, name: str, refers_to: Column, commits: Commits, scope: Sequence[str]) -> DataFrame:
-    keys = found.select(*(F.col(quote(name)) for name in scope), refers_to.alias("key")).where("key IS NOT NULL")
+def _wanted(found: DataFrame, name: str, refers_to: Column, commits: Commits) -> DataFrame:
+    keys = found.select(refers_to.alias("key")).where("key IS NOT NULL")
     return commits.materialize(name, keys.distinct())

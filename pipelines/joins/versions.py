@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse.values.net_changes import key_struct, null_key
-from lakehouse.values.sqltext import quote, row_struct
+from lakehouse.values.sqltext import row_struct
 from pipelines.joins.kernel import unchanged_rows
 from pipelines.spec import Input
 
@@ -19,7 +19,7 @@ NEVER = 2**63 - 1
 """The end of a version that is not replaced within the epoch."""
 
 
-def positions(changes: Mapping[int, DataFrame], scope: Sequence[str] = ()) -> DataFrame:
+def positions(changes: Mapping[int, DataFrame]) -> DataFrame:
     """
     Number the commits of several sources in the total order: by time, at equal times by source, then by version.
 
@@ -32,14 +32,13 @@ def positions(changes: Mapping[int, DataFrame], scope: Sequence[str] = ()) -> Da
         time of the version before) and `position` (bigint, from 1).
     """
     commits = [
-        frame.groupBy(*scope, "version").agg(F.max("at").alias("at")).withColumn("side", F.lit(side))
+        frame.groupBy("version").agg(F.max("at").alias("at")).withColumn("side", F.lit(side))
         for side, frame in changes.items()
     ]
-    so_far = Window.partitionBy(*scope, "side").orderBy("version").rowsBetween(Window.unboundedPreceding, 0)
-    order = Window.partitionBy(*scope).orderBy("at", "side", "version")
+    so_far = Window.partitionBy("side").orderBy("version").rowsBetween(Window.unboundedPreceding, 0)
+    order = Window.orderBy("at", "side", "version")
     timed = reduce(DataFrame.unionAll, commits).withColumn("at", F.max("at").over(so_far))
     return timed.select(
-        *(F.col(quote(name)) for name in scope),
         "side",
         "version",
         "at",
@@ -47,13 +46,13 @@ def positions(changes: Mapping[int, DataFrame], scope: Sequence[str] = ()) -> Da
     )
 
 
-def placed(changes: DataFrame, order: DataFrame, side: int, scope: Sequence[str] = ()) -> DataFrame:
+def placed(changes: DataFrame, order: DataFrame, side: int) -> DataFrame:
     """Add the `position` to the changes of a source; `order` is the result of `positions`."""
-    own = order.where(F.col("side") == side).select(*(F.col(quote(name)) for name in scope), "version", "position")
-    return changes.join(own, on=[*scope, "version"], how="inner")
+    own = order.where(F.col("side") == side).select("version", "position")
+    return changes.join(own, on="version", how="inner")
 
 
-def timed(changes: DataFrame, time: str, floor: int, scope: Sequence[str] = ()) -> DataFrame:
+def timed(changes: DataFrame, time: str, floor: int) -> DataFrame:
     """
     Add the `position` in time to the changes of a table: at least the position of each earlier version and a floor.
 
@@ -63,12 +62,10 @@ def timed(changes: DataFrame, time: str, floor: int, scope: Sequence[str] = ()) 
         floor: The greatest time of the table so far.
     """
     known = changes.withColumn("position", F.expr(f"greatest(CAST({time} AS BIGINT), CAST({floor} AS BIGINT))"))
-    before = Window.partitionBy(*scope).orderBy("version").rowsBetween(Window.unboundedPreceding, -1)
-    commits = known.groupBy(*scope, "version").agg(F.max("position").alias("reached"))
-    reached = commits.select(
-        *scope, "version", F.coalesce(F.max("reached").over(before), F.lit(floor)).alias("reached")
-    )
-    raised = known.join(F.broadcast(reached), on=[*scope, "version"], how="inner")
+    before = Window.orderBy("version").rowsBetween(Window.unboundedPreceding, -1)
+    commits = known.groupBy("version").agg(F.max("position").alias("reached"))
+    reached = commits.select("version", F.coalesce(F.max("reached").over(before), F.lit(floor)).alias("reached"))
+    raised = known.join(F.broadcast(reached), on="version", how="inner")
     return raised.withColumn("position", F.greatest("position", "reached")).drop("reached")
 
 
@@ -77,7 +74,6 @@ def versions(
     looked_up: DataFrame,
     side: Input,
     types: Sequence[DataType],
-    scope: Sequence[str] = (),
     *,
     beginning: int = BEGINNING,
     ties: Sequence[str] = (),
@@ -95,10 +91,8 @@ def versions(
         `key`, `start` and `end` (positions: inclusive and exclusive) and `row` (struct of the source's columns, null
         while absent). The versions of a key cover all positions from `beginning` on without overlap.
     """
-    scopes = [F.col(quote(name)) for name in scope]
     keyed = looked_up.where(f"NOT {null_key(side.key, may_be_absent=side.may_be_absent)}")
-    unchanged = unchanged_rows(changes, keyed, side, types, scope).select(
-        *scopes,
+    unchanged = unchanged_rows(changes, keyed, side, types).select(
         F.expr(key_struct(side.key, types)).alias("key"),
         F.lit(beginning).cast("bigint").alias("start"),
         F.lit(NEVER).cast("bigint").alias("end"),
@@ -106,9 +100,8 @@ def versions(
     )
     if changes is None:
         return unchanged
-    in_order = Window.partitionBy(*scope, "key").orderBy("position", *ties)
+    in_order = Window.partitionBy("key").orderBy("position", *ties)
     ordered = changes.select(
-        *scopes,
         "key",
         "position",
         F.lead("position", 1, NEVER).over(in_order).alias("end"),
@@ -119,9 +112,9 @@ def versions(
     after = "named_struct('start', position, 'end', end, 'row', new)"
     before = f"named_struct('start', CAST({beginning} AS BIGINT), 'end', position, 'row', old)"
     changed = ordered.select(
-        *scopes, "key", F.explode(F.expr(f"IF(is_first, array({before}, {after}), array({after}))")).alias("version")
+        "key", F.explode(F.expr(f"IF(is_first, array({before}, {after}), array({after}))")).alias("version")
     )
-    return changed.select(*scopes, "key", "version.start", "version.end", "version.row").unionAll(unchanged)
+    return changed.select("key", "version.start", "version.end", "version.row").unionAll(unchanged)
 
 
 def _row(side: Input, prefix: str) -> str:

@@ -25,6 +25,7 @@ from pipelines.joins.versions import placed, positions
 from pipelines.spec import ResolvedQuery, Semantics
 from tests.joins.claims import literal
 from tests.joins.epochs import Epochs, bound, key_types, known
+from tests.joins.scoped import number_of, scoped, scoped_changes, scoped_columns, scoped_rows, scoped_types, unscoped
 from tests.joins.statements import SIDES, statement
 from tests.joins.vectors import Case, Logged, put
 
@@ -45,6 +46,8 @@ CHANGES = StructType(
 ROWS = StructType([*SCOPES, *ROW])
 CUTS = ("whole", "cut at random", "one record an epoch")
 ZERO = datetime(2000, 1, 1, tzinfo=UTC)
+VERSIONS = 2**30
+"""More than the versions of any history."""
 
 
 class Histories(Epochs):
@@ -54,9 +57,10 @@ class Histories(Epochs):
     Args:
         join: The join.
         types: The types in which keys are compared.
-        changes: The changes of each source: the scope columns, `version`, `at`, `key`, `old`, `new`.
+        changes: The changes of each source: the scope columns, `version`, `at`, `key`, `old`, `new`. The times of a
+            history lie in one hour, and its versions are less than `VERSIONS`.
         rows: The rows of each source as they are at the end of each epoch, with the scope columns.
-        scope: The names of the scope columns.
+        scope: The columns that name the epoch (int), which become parts of every key.
     """
 
     def __init__(
@@ -67,19 +71,23 @@ class Histories(Epochs):
         rows: Mapping[str, DataFrame],
         scope: Sequence[str],
     ) -> None:
-        super().__init__(join, types, {}, rows, scope)
-        self.recorded = changes
-        self.order = known(positions(dict(enumerate(changes[source] for source in join.sources)), scope))
+        super().__init__(scoped(join, scope), scoped_types(join, types, scope), {}, scoped_rows(rows, join, scope))
+        self.unscoped, self.scope = join, scope
+        self.recorded = {name: _one_after_another(frame, scope) for name, frame in changes.items()}
+        order = positions(dict(enumerate(self.recorded[source] for source in join.sources)))
+        self.order = known(
+            order.withColumn("at", F.expr(f"at - make_dt_interval(0, CAST(version div {VERSIONS} AS INT))"))
+        )
 
     def changes(self, place: int) -> DataFrame | None:
         """Give the changes of each commit of an input."""
         source = self.join.inputs[place].source
-        changes = placed(self.recorded[source], self.order, self.join.sources.index(source), self.scope)
-        return changes.select(*self.scope, "key", "position", "old", "new")
+        changes = placed(self.recorded[source], self.order, self.join.sources.index(source))
+        return changes.select("key", "position", "old", "new")
 
     def changed_keys(self, place: int) -> DataFrame | None:
         """Give the keys of the changes of an input, each once."""
-        return self.changes(place).select(*self.scope, "key").distinct()
+        return self.changes(place).select("key").distinct()
 
 
 class StagedHistories(Histories):
@@ -91,17 +99,29 @@ class StagedHistories(Histories):
 
 
 def changelog(histories: Histories, columns: StructType, semantics: Semantics) -> DataFrame:
-    """Give the changelog of every epoch, with `at`, the time of the change."""
-    scope = histories.scope
-    if histories.join.pairing is not None:
-        found = changelog_of_pairs(histories.join, histories.types, histories, histories.order, columns, scope)
+    """Give the changelog of every epoch: the scope columns, what `emitted` gives, and `at`, the time of the change."""
+    join, types, scope = histories.join, histories.types, histories.scope
+    columns = scoped_columns(histories.unscoped, columns, scope)
+    if join.pairing is not None:
+        found = changelog_of_pairs(join, types, histories, histories.order, columns)
         assert found is not None
-        return found
-    touched = touched_keys(histories.join, histories, scope)
-    assert touched is not None
-    pieces = timeline(histories.join, histories.types, histories, touched, scope)
-    rows = emitted(pieces, histories.join, columns, semantics, scope)
-    return rows.join(histories.order.select(*scope, "position", "at"), on=[*scope, "position"], how="inner")
+    else:
+        touched = touched_keys(join, histories)
+        assert touched is not None
+        rows = emitted(timeline(join, types, histories, touched), join, columns, semantics)
+        found = rows.join(histories.order.select("position", "at"), on="position", how="inner")
+    return unscoped(found, histories.unscoped, scope, ("old", "new"))
+
+
+def _one_after_another(changes: DataFrame, scope: Sequence[str]) -> DataFrame:
+    """Number the versions of all histories, and move each history to an hour of its own: one total order."""
+    number = number_of(scope)
+    return scoped_changes(changes, scope).withColumns(
+        {
+            "version": F.expr(f"CAST({number} AS BIGINT) * {VERSIONS} + version"),
+            "at": F.expr(f"at + make_dt_interval(0, {number})"),
+        }
+    )
 
 
 def changelogs(
@@ -205,7 +225,7 @@ def _chain(
         "old",
         "new",
     )
-    held = known(meaning([rows["a"], rows["b"]], first.join, SCOPE))
+    held = known(meaning([rows["a"], rows["b"]], first.unscoped, SCOPE))
     second = _histories(
         statement("table_table", second_how, ("ab", "c")),
         ("ab", "c"),

@@ -15,6 +15,8 @@ from pipelines.joins.pairing import change_set_of_pairs
 from pipelines.spec import Link, ResolvedQuery, Source, bind, parse
 from pipelines.spec.statement.inputs import Produced
 
+from .scoped import scoped, scoped_rows, scoped_types, unscoped
+
 NO_KINDS: Mapping[str, str] = {}
 
 
@@ -69,9 +71,8 @@ class Epochs:
     Args:
         join: The join.
         types: The types in which keys are compared.
-        feeds: The change feed of each source: its columns, `_change_type` and the scope columns, which name the epoch.
-        rows: The rows of each source as they are at the end of each epoch, with the scope columns.
-        scope: The names of the scope columns.
+        feeds: The change feed of each source: its columns and `_change_type`.
+        rows: The rows of each source as they are at the end of each epoch.
     """
 
     def __init__(
@@ -80,24 +81,22 @@ class Epochs:
         types: Sequence[Sequence[DataType]],
         feeds: Mapping[str, DataFrame],
         rows: Mapping[str, DataFrame],
-        scope: Sequence[str],
     ) -> None:
         self.join = join
         self.types = types
         self.feeds = feeds
         self.tables = rows
-        self.scope = scope
 
     def changes(self, place: int) -> DataFrame | None:
         """Net the feed of an input."""
         item = self.join.inputs[place]
         feed = self.feeds[item.source]
         kinds = {name: feed.schema[name].dataType for name in item.columns}
-        return net(feed, item.key, self.types[place], kinds, self.scope, may_be_absent=item.may_be_absent)
+        return net(feed, item.key, self.types[place], kinds, may_be_absent=item.may_be_absent)
 
     def changed_keys(self, place: int) -> DataFrame | None:
         """Give the keys of the changes of an input."""
-        return self.changes(place).select(*(F.col(quote(name)) for name in self.scope), "key")
+        return self.changes(place).select("key")
 
     def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]]) -> DataFrame:
         """Read the keys of the rows of an input that refer to one of the keys."""
@@ -105,12 +104,11 @@ class Epochs:
 
     def _referring(self, link: Link, keys: DataFrame) -> DataFrame:
         item = self.join.inputs[link.over]
-        condition = [f"{quote(item.alias, name)} = {quote('referenced', name)}" for name in self.scope]
-        condition.append(f"{reference(link, self.types[link.input])} = referenced.key")
+        same_key = f"{reference(link, self.types[link.input])} = referenced.key"
         rows = self.tables[item.source].alias(item.alias).where(f"NOT {null_reference(link)}")
-        found = rows.join(keys.alias("referenced"), on=F.expr(" AND ".join(condition)), how="left_semi")
+        found = rows.join(keys.alias("referenced"), on=F.expr(same_key), how="left_semi")
         key = F.expr(key_struct(item.key, self.types[link.over])).alias("key")
-        return found.select(*(F.col(quote(name)) for name in self.scope), key)
+        return found.select(key)
 
     def rows(self, wanted: Mapping[int, Callable[[], DataFrame]]) -> dict[int, DataFrame]:
         """Read the rows of each input with one of its keys, with the columns that the join uses."""
@@ -118,10 +116,9 @@ class Epochs:
 
     def _rows(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
         item = self.join.inputs[place]
-        wanted = self.tables[item.source].select(*(F.col(quote(name)) for name in (*self.scope, *item.columns)))
-        condition = [f"{quote('source', name)} = {quote('wanted', name)}" for name in self.scope]
-        condition.append(f"{key_struct(item.key, self.types[place], 'source.')} = wanted.key")
-        return wanted.alias("source").join(keys().alias("wanted"), on=F.expr(" AND ".join(condition)), how="left_semi")
+        wanted = self.tables[item.source].select(*map(quote, item.columns))
+        same_key = F.expr(f"{key_struct(item.key, self.types[place], 'source.')} = wanted.key")
+        return wanted.alias("source").join(keys().alias("wanted"), on=same_key, how="left_semi")
 
     def materialize(self, name: str, frame: DataFrame) -> DataFrame:
         """Leave the frame as it is; the driver puts it into its stage."""
@@ -150,12 +147,27 @@ def change_sets(
     rows: Mapping[str, DataFrame],
     scope: Sequence[str],
 ) -> DataFrame:
-    """Compute what each epoch changes in the result, all epochs at once; the arguments are those of `Epochs`."""
-    sources = (StagedEpochs if join.pairing else Epochs)(join, types, feeds, rows, scope)
+    """
+    Compute what each epoch changes in the result, all epochs at once.
+
+    Args:
+        join: The join.
+        types: The types in which keys are compared.
+        feeds: The change feed of each source: its columns, `_change_type` and the scope columns.
+        rows: The rows of each source as they are at the end of each epoch, with the scope columns.
+        scope: The columns that name the epoch (int), which become parts of every key.
+
+    Returns:
+        What `difference` gives, and the scope columns.
+    """
+    whole, kinds = scoped(join, scope), scoped_types(join, types, scope)
+    feeds, rows = (scoped_rows(frames, join, scope) for frames in (feeds, rows))
+    sources = (StagedEpochs if join.pairing else Epochs)(whole, kinds, feeds, rows)
     if join.pairing is not None:
-        found = change_set_of_pairs(join, types, sources, scope)
+        found = change_set_of_pairs(whole, kinds, sources)
         assert found is not None
-        return found
-    touched = touched_keys(join, sources, scope)
-    assert touched is not None
-    return change_set(join, types, sources, touched, scope)
+    else:
+        touched = touched_keys(whole, sources)
+        assert touched is not None
+        found = change_set(whole, kinds, sources, touched)
+    return unscoped(found, join, scope, ("before", "after"))

@@ -13,6 +13,7 @@ from pipelines.spec.statement.added_columns import POSITION
 from pipelines.spec.statement.semantics import ALWAYS
 from tests.joins.claims import literal
 from tests.joins.epochs import key_types
+from tests.joins.scoped import scoped, scoped_changes, scoped_types
 from tests.joins.streams import stream_rows
 
 SCOPE = [StructField("_case", IntegerType()), StructField("_cut", IntegerType()), StructField("_epoch", IntegerType())]
@@ -80,14 +81,13 @@ def compared(
                     for name, table in tables.items():
                         held[name] += [(*scope, *values) for values in table.values()]
                     epoch += 1
-    types = key_types(join, schemas)
+    whole, types = scoped(join, NAMES), scoped_types(join, key_types(join, schemas), NAMES)
     versions_of = {
         place: versions(
-            literal(spark, changed[item.source], _changes(schemas[item.source], len(item.key))),
+            scoped_changes(literal(spark, changed[item.source], _changes(schemas[item.source], len(item.key))), NAMES),
             literal(spark, held[item.source], StructType([*SCOPE, *schemas[item.source]])),
-            item,
+            whole.inputs[place],
             types[place],
-            NAMES,
             beginning=ALWAYS,
             ties=["version"],
         )
@@ -96,10 +96,10 @@ def compared(
     }
     rows = literal(spark, events, StructType([*SCOPE, PLACE, *schemas[stream]]))
     found: Made = {}
-    for row in (
-        stream_rows(rows, join, types, versions_of, NAMES).where("row IS NOT NULL").orderBy("position").collect()
-    ):
-        found.setdefault((row["_case"], row["_cut"]), []).append(tuple(row["row"]))
+    emitted = stream_rows(rows, whole, types, versions_of).where("row IS NOT NULL").orderBy("position")
+    for (row,) in emitted.select("row").collect():
+        case, cut, _, *values = row
+        found.setdefault((case, cut), []).append(tuple(values))
     return found, expected
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from pipelines.joins.kernel import KeyTypes
 from pipelines.joins.lookup import as_rows, emitted, ignores_null_values, look_up
@@ -15,6 +15,7 @@ from pipelines.spec.statement.semantics import ALWAYS
 from tests.joins.changelogs import CUTS, KEY, ROW, SCOPE, SCOPES, ends_of
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
+from tests.joins.scoped import scoped, scoped_changes, scoped_types
 from tests.joins.statements import statement
 from tests.joins.vectors import Case, Logged, put
 
@@ -52,6 +53,7 @@ def emissions(
     schemas = {"left": ROW, "right": ROW}
     kinds = {"left": "stream", "right": KINDS[kind]}
     join = bound(statement(kind, how), dict.fromkeys(schemas, ("key",)), schemas, kinds)
+    whole, types = scoped(join, SCOPE), scoped_types(join, key_types(join, schemas), SCOPE)
     stream: list[tuple] = []
     changes: list[tuple] = []
     rows: list[tuple] = []
@@ -59,20 +61,19 @@ def emissions(
         for cut in cuts:
             _record(number, CUTS.index(cut), case, stream, changes, rows)
     table = versions(
-        literal(spark, changes, CHANGES) if kind == "stream_table" else None,
+        scoped_changes(literal(spark, changes, CHANGES), SCOPE) if kind == "stream_table" else None,
         literal(spark, rows, ROWS),
-        join.inputs[1],
-        [StringType()],
-        SCOPE,
+        whole.inputs[1],
+        types[1],
         beginning=ALWAYS,
     )
     new_rows: DataFrame = literal(spark, stream, STREAM)
     if ignores_null_values(join, semantics):
         new_rows = new_rows.where("value IS NOT NULL")
     found: list[dict[str, list[Logged]]] = [{cut: [] for cut in cuts} for _ in cases]
-    for row in stream_rows(new_rows, join, key_types(join, schemas), {1: table}, SCOPE).collect():
-        if row["row"] is not None:
-            made = Logged(row["position"], "left", EMITTED, row["row"]["key"], None, row["row"]["value"])
+    for position, row in stream_rows(new_rows, whole, types, {1: table}).select("position", "row").collect():
+        if row is not None:
+            made = Logged(position, "left", EMITTED, row["key"], None, row["value"])
             found[row["_case"]][CUTS[row["_cut"]]].append(made)
     return [{cut: sorted(made, key=lambda one: one.after) for cut, made in case.items()} for case in found]
 
@@ -116,23 +117,20 @@ def _record(number: int, cut: int, case: Case, stream: list, changes: list, rows
             epoch += 1
 
 
-def stream_rows(
-    stream: DataFrame, join: ResolvedQuery, types: KeyTypes, tables: Mapping[int, DataFrame], scope: Sequence[str] = ()
-) -> DataFrame:
+def stream_rows(stream: DataFrame, join: ResolvedQuery, types: KeyTypes, tables: Mapping[int, DataFrame]) -> DataFrame:
     """
     Look up in all tables.
 
     Args:
-        stream: The scope columns, POSITION and the columns that the join uses.
+        stream: POSITION and the columns that the join uses.
         join: The join.
         types: The types in which keys are compared.
         tables: The versions of each other input, by its place.
-        scope: Columns that keep independent histories apart.
 
     Returns:
         What `emitted` gives.
     """
-    rows = as_rows(stream, join.inputs[0], scope)
+    rows = as_rows(stream, join.inputs[0])
     for link in join.links:
-        rows = look_up(without_unmatched(rows, link, join), link, join, types, tables[link.input], scope)
-    return emitted(rows, join, scope)
+        rows = look_up(without_unmatched(rows, link, join), link, join, types, tables[link.input])
+    return emitted(rows, join)

@@ -1,4 +1,4 @@
-"""What two states differ by; each case is a scope of its own, so that all of them are one Spark job."""
+"""What two states differ by; the case is a part of each key, so that all of them are one Spark job."""
 
 import math
 import random
@@ -20,7 +20,7 @@ ROW = StructType(
         StructField("the key", IntegerType()),
     ]
 )
-SCOPE = StructField("_case", StringType())
+CASE = StructField("_case", StringType())
 A = ("a", 1.5, {"p": 1, "q": 2}, 1)
 OTHER = ("b", 1.5, {"p": 1, "q": 2}, 1)
 NULLS = (None, None, None, 1)
@@ -53,15 +53,15 @@ def turned(frame: DataFrame) -> DataFrame:
 def found(spark) -> dict[str, list[Any]]:
     def state(image):
         rows = [(name, *row) for name, case in CASES.items() for row in case[image]]
-        return spark.createDataFrame(rows, StructType([SCOPE, *ROW]))
+        return spark.createDataFrame(rows, StructType([CASE, *ROW]))
 
     images = as_image(turned(state(0)), OLD).unionAll(as_image(state(1), NEW))
     assert IMAGE in images.columns
     changes: dict[str, list[Any]] = {name: [] for name in CASES}
-    for row in difference(images, ["the key"], ["_case"]).collect():
-        before, after = (image and tuple(image) for image in (row["before"], row["after"]))
-        assert row["key"].asDict() == {"the key": 1}
-        changes[row["_case"]].append((row["op"], before, after, row["copies"]))
+    for row in difference(images, ["_case", "the key"]).collect():
+        before, after = (image and tuple(image)[1:] for image in (row["before"], row["after"]))
+        assert row["key"].asDict() == {"_case": row["key"]["_case"], "the key": 1}
+        changes[row["key"]["_case"]].append((row["op"], before, after, row["copies"]))
     return changes
 
 
@@ -84,8 +84,9 @@ def test_bag_difference_counts_both_ways(spark):
 
     extra = frame(1).selectExpr("m", "1 AS not_asked_for", "d", "v", "_case")
     seen: dict[int, dict[str, int]] = {}
-    for row in bag_difference(frame(0), extra, ["_case"]).collect():
-        seen.setdefault(row["_case"], {})[repr(tuple(row["row"]))] = row["surplus"]
+    for row in bag_difference(frame(0), extra).collect():
+        number, *cells = row["row"]
+        seen.setdefault(number, {})[repr(tuple(cells))] = row["surplus"]
     for number, (expected, actual) in enumerate(bags):
         surplus = Counter(map(repr, actual))
         surplus.subtract(map(repr, expected))

@@ -7,21 +7,27 @@ from pipelines.joins.difference import IMAGE
 from pipelines.joins.kernel import images
 from pipelines.spec import Input
 
-SOURCE = StructType([StructField("n", IntegerType()), StructField("v", StringType()), StructField("d", DoubleType())])
-SCOPE = StructField("_case", StringType())
+SOURCE = StructType(
+    [
+        StructField("_case", StringType()),
+        StructField("n", IntegerType()),
+        StructField("v", StringType()),
+        StructField("d", DoubleType()),
+    ]
+)
 CHANGE_TYPE = StructField("_change_type", StringType())
 KINDS = {field.name: field.dataType for field in SOURCE}
-SIDE = Input("left", "l", ("n", "d"), ("n", "d", "v"))
-TYPES = (LongType(), DoubleType())
+SIDE = Input("left", "l", ("_case", "n", "d"), ("_case", "n", "d", "v"))
+TYPES = (StringType(), LongType(), DoubleType())
 
 
 def changes(spark, rows):
-    feed = spark.createDataFrame(rows, StructType([SCOPE, CHANGE_TYPE, *SOURCE]))
-    return net(feed, SIDE.key, TYPES, {name: KINDS[name] for name in SIDE.columns}, [SCOPE.name])
+    feed = spark.createDataFrame(rows, StructType([SOURCE["_case"], CHANGE_TYPE, *SOURCE.fields[1:]]))
+    return net(feed, SIDE.key, TYPES, {name: KINDS[name] for name in SIDE.columns})
 
 
 def test_images_are_the_source_as_it_was_and_as_it_is(spark):
-    """A changed key has its rows from the change, in this scope alone; any other the looked-up row in both images."""
+    """A changed key has its rows from the change, in this case alone; any other the looked-up row in both images."""
     feed = [
         ("one", "update_preimage", 1, "old", 0.0),
         ("one", "update_postimage", 1, "new", -0.0),
@@ -37,9 +43,9 @@ def test_images_are_the_source_as_it_was_and_as_it_is(spark):
         ("two", 1, "new", 0.0),
         ("two", 4, None, 0.0),
     ]
-    looked_up = spark.createDataFrame(held, StructType([SCOPE, *SOURCE])).select("_case", *SIDE.columns)
-    given = images(changes(spark, feed), looked_up, SIDE, TYPES, [SCOPE.name])
-    assert given.columns == ["_case", IMAGE, *SIDE.columns]
+    looked_up = spark.createDataFrame(held, SOURCE).select(*SIDE.columns)
+    given = images(changes(spark, feed), looked_up, SIDE, TYPES)
+    assert given.columns == [IMAGE, *SIDE.columns]
     assert sorted((row["_case"], row["n"], row[IMAGE], row["v"]) for row in given.collect() if row["v"]) == [
         ("one", 1, "new", "another"),
         ("one", 1, "new", "new"),

@@ -1,10 +1,11 @@
 """
 The KTable of a changelog source: folded over any cut of a history it is what a fold in plain Python says.
 
-Histories are scopes, so that an epoch of all of them is one Spark job.
+The history is a part of each key, so that an epoch of all of them is one Spark job.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -48,11 +49,12 @@ CHANGELOG = Changelog(
     tombstone="`op` = 'd'",
     columns=("shop", "id", "seq", "op", "v"),
 )
-SCOPE = StructField("_case", IntegerType())
-OFFERED = StructType([SCOPE, *RAW, StructField(VERSION, LongType())])
+OF_CASES = replace(CHANGELOG, key=("_case", *CHANGELOG.key), columns=("_case", *CHANGELOG.columns))
+CASE = StructField("_case", IntegerType())
+OFFERED = StructType([CASE, *RAW, StructField(VERSION, LongType())])
 KTABLE = StructType(
     [
-        SCOPE,
+        CASE,
         *(RAW[name] for name in CHANGELOG.columns),
         StructField(DELETED, BooleanType()),
         StructField(ORDER, IntegerType()),
@@ -124,13 +126,13 @@ def test_oracle_latest_is_a_fold_at_any_cut(spark: SparkSession, histories: list
             for row in commit
         ]
         held = [(case, *row) for case, state in enumerate(states) for row in state.values()]
-        offered = candidates(spark.createDataFrame(rows, OFFERED), CHANGELOG, ["_case"])
-        found = latest(offered, spark.createDataFrame(held, KTABLE), CHANGELOG.key, ["_case"]).collect()
+        offered = candidates(spark.createDataFrame(rows, OFFERED), OF_CASES)
+        found = latest(offered, spark.createDataFrame(held, KTABLE), OF_CASES.key).collect()
         for case, before in enumerate(states):
             after, counts = fold(before, [commit for _, commit in cut[case][epoch]])
-            mine = [row for row in found if row["_case"] == case]
+            mine = [row for row in found if row["key"]["_case"] == case]
             changes = {
-                tuple(row["key"]): (row["op"], row["before"] and tuple(row["before"]), tuple(row["after"]))
+                tuple(row["key"])[1:]: (row["op"], row["before"] and tuple(row["before"])[1:], tuple(row["after"])[1:])
                 for row in mine
                 if row["op"] is not None
             }

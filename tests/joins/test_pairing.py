@@ -138,7 +138,7 @@ def test_touched_rows_look_up_once(spark, how, asked):
     join = bound(sql, {name: [f"{name}id"] for name in "agb"}, schemas)
     rows = {name: spark.createDataFrame([], schema) for name, schema in schemas.items()}
     feeds = {name: frame.withColumn("_change_type", lit("insert")) for name, frame in rows.items()}
-    sources = LookingUp(join, key_types(join, schemas), feeds, rows, [])
+    sources = LookingUp(join, key_types(join, schemas), feeds, rows)
     sources.asked = []
     change_set_of_pairs(join, sources.types, sources)
     assert [join.inputs[place].alias for place in sources.asked] == list(asked)
