@@ -5,14 +5,15 @@ It shares no code with the joins, so that the gate does not repeat a mistake of 
 """
 
 from expectations.gate.appended import gate_stream, stream_facts
+from expectations.gate.by_key import InputTable
 from expectations.gate.changelog import gate_changelog
 from expectations.gate.changes import PrefetchedRows, gate_change_set, prefetch_rows
 from expectations.gate.loaded import gate_loaded
 from expectations.gate.looked_up import LookedUp, gate_looked_up
-from expectations.gate.paired import Paired
 from expectations.gate.pairs import gate_loaded_pairs, gate_pairs
-from expectations.gate.sources import Reference, Rows, Sources
-from expectations.gate.statement import Statement
+from expectations.gate.sides import Paired
+from expectations.gate.sources import GateSources, Reference
+from expectations.gate.statement import PlainStatement
 from expectations.gate.window import gate_window
 from expectations.gate.window_pairs import EARLIEST, FACTS, IDS, TimeBound, WatermarkedColumn, WindowedJoin
 
@@ -20,13 +21,13 @@ __all__ = [
     "EARLIEST",
     "FACTS",
     "IDS",
+    "GateSources",
+    "InputTable",
     "LookedUp",
     "Paired",
+    "PlainStatement",
     "PrefetchedRows",
     "Reference",
-    "Rows",
-    "Sources",
-    "Statement",
     "TimeBound",
     "WatermarkedColumn",
     "WindowedJoin",

@@ -32,15 +32,14 @@ def stream_facts(epoch: int | None, epoch_column: str, position_column: str) -> 
     }
 
 
-def gate_stream(spark: SparkSession, found: Mapping[str, int], number: int) -> Verdict:
+def gate_stream(spark: SparkSession, facts: Mapping[str, int], number: int) -> Verdict:
     """
     Check the rows that an epoch appends to the result of a join with a stream.
 
     Args:
-        spark: The session.
-        found: The values of `stream_facts`.
+        facts: The values of `stream_facts`.
         number: The number of rows that were counted while they were computed.
     """
-    wrong = (found["rows"] != number, found["of_others"] > 0, found["unplaced"] > 0)
+    wrong = (facts["rows"] != number, facts["of_others"] > 0, facts["unplaced"] > 0)
     columns = ", ".join(f"{value} AS {rule}" for rule, value in zip(STREAM_RULES, wrong, strict=True))
     return judged(spark.sql(f"SELECT 0 AS key_0, {columns}"), ["epoch"], STREAM_RULES, in_process=True)

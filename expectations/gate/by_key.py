@@ -5,18 +5,20 @@ The joins build their literals with the same code. To detect a mistake in that c
 holds for each key that it was built from, and, if a scan is cheap, that it finds the same rows as a join on the key.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
+from expectations.gate.sampling import in_sample
 from lakehouse import limits
 from lakehouse.values.driver_rows import TooLarge, carried, to_driver
-from lakehouse.values.net_changes import fields_of
+from lakehouse.values.net_changes import fields_of, key_struct, null_key
 from lakehouse.values.pruning import Pruning, null_safe_pruning, pruning
-from lakehouse.values.sqltext import numbered, quote, row_struct, text
+from lakehouse.values.sqltext import numbered, quote, row_struct
 
 KEY = "_lakejoin_key"
 """The working column of the key."""
@@ -26,6 +28,17 @@ NO_LITERALS = Pruning((), None)
 
 class ReadsDiffer(Exception):
     """Two ways to read a table find different rows; the text is the finding."""
+
+
+def own_key(columns: Iterable[str], prefix: str = "") -> str:
+    """Return the SQL of a key (struct<k0, …>) in the types of its columns; the prefix is their struct, with the dot."""
+    return numbered(f"{prefix}{quote(name)}" for name in columns)
+
+
+def has_key(row: str, columns: Iterable[str], *, may_be_absent: bool, key: str = "key") -> str:
+    """Return the SQL condition that a struct has a key (struct<k0, …>) in its key columns."""
+    equal = "<=>" if may_be_absent else "="
+    return " AND ".join(f"{key}.k{part} {equal} {quote(row, name)}" for part, name in enumerate(columns))
 
 
 def trusted(keys: DataFrame, *, may_be_absent: bool = False) -> Pruning:
@@ -39,13 +52,12 @@ def trusted(keys: DataFrame, *, may_be_absent: bool = False) -> Pruning:
     Raises:
         ReadsDiffer: The predicate does not hold for a key.
     """
-    known = null_safe_pruning(keys) if may_be_absent else pruning(keys)
-    _check_holds(known.predicate(fields_of(keys, "key").fieldNames(), "key."), keys)
-    return known
+    literals = null_safe_pruning(keys) if may_be_absent else pruning(keys)
+    _check_holds(literals.predicate(fields_of(keys, "key").fieldNames(), "key."), keys)
+    return literals
 
 
 def _check_holds(predicate: str | None, keys: DataFrame) -> None:
-    """Check that a predicate holds for each of the keys, as `key`; raise `ReadsDiffer` if not."""
     if predicate is None:
         return
     missed = keys.where(f"NOT coalesce({predicate}, FALSE)").select(F.expr("make_valid_utf8(to_json(key))")).limit(1)
@@ -61,9 +73,8 @@ class Lookup:
     Args:
         name: The name of the table in messages.
         rows: Its rows; a check reads only the key columns.
-        key: Its key columns.
         keys: The keys, as `key` (struct<k0, …>), each once.
-        known: The pruning of these keys.
+        literals: The pruning of these keys.
         joined: Filters rows to the given keys by a join.
     """
 
@@ -71,30 +82,26 @@ class Lookup:
     rows: DataFrame
     key: tuple[str, ...]
     keys: DataFrame
-    known: Pruning
+    literals: Pruning
     joined: Callable[[DataFrame, DataFrame], DataFrame]
 
 
 def check_rows(lookups: Sequence[Lookup], salt: str) -> None:
     """
-    Check that literals find the same rows of each table as a join on the key, for a sample of the keys.
-
-    Args:
-        lookups: The look-ups.
-        salt: Chooses the sample.
+    Check that literals find the same rows of each table as a join on the key, for a sample that the salt chooses.
 
     Raises:
         ReadsDiffer: The literals find different rows.
     """
-    differing = [_differing(lookup, salt) for lookup in lookups if lookup.known.predicate(lookup.key) is not None]
+    differing = [_differing(lookup, salt) for lookup in lookups if lookup.literals.predicate(lookup.key) is not None]
     if not differing:
         return
     # An aggregate, because a limit runs a job for each few partitions that are empty.
-    first = reduce(DataFrame.unionAll, differing).agg(F.min(F.struct("name", "key")).alias("first"))
-    found = first.select("first.*").collect()[0]
-    if found.name is not None:
+    least = reduce(DataFrame.unionAll, differing).agg(F.min(F.struct("name", "key")).alias("least"))
+    first = least.select("least.*").collect()[0]
+    if first.name is not None:
         raise ReadsDiffer(
-            f"the literals and a join on the key find different rows of {found.name}: key {found.key}; if another tool "
+            f"the literals and a join on the key find different rows of {first.name}: key {first.key}; if another tool "
             "wrote its files, their statistics are wrong: write its rows again, for example by INSERT OVERWRITE"
         )
 
@@ -102,38 +109,77 @@ def check_rows(lookups: Sequence[Lookup], salt: str) -> None:
 def _differing(lookup: Lookup, salt: str) -> DataFrame:
     """Return `name` and `key` (JSON) of the keys whose rows the two ways find a different number of times."""
     # A hash needs no job if the keys are on the driver. Twice the number, since a hash takes only about its share.
-    share = max((lookup.known.keys or limits.LISTED_KEYS) // (2 * limits.SAMPLED_KEYS), 1)
-    sample = lookup.keys.where(f"pmod(xxhash64('literals', key, {text(salt)}), {share}) = 0")
+    share = max((lookup.literals.keys or limits.LISTED_KEYS) // (2 * limits.SAMPLED_KEYS), 1)
+    sample = lookup.keys.where(in_sample("'literals', key", salt, share))
 
-    def counted(part: DataFrame, times: int) -> DataFrame:
-        own = F.expr(numbered(map(quote, lookup.key))).alias(KEY)
-        return lookup.joined(part, sample).select(own, F.lit(times).alias("times"))
+    def counted(rows: DataFrame, times: int) -> DataFrame:
+        return lookup.joined(rows, sample).select(F.expr(own_key(lookup.key)).alias(KEY), F.lit(times).alias("times"))
 
-    predicate = lookup.known.predicate(lookup.key)
+    predicate = lookup.literals.predicate(lookup.key)
     assert predicate is not None, "a look-up by literals has a predicate"
     both = counted(lookup.rows.where(predicate), 1).unionAll(counted(lookup.rows, -1))
     differing = both.groupBy(KEY).agg(F.sum("times").alias("surplus")).where("surplus <> 0")
     return differing.select(F.lit(lookup.name).alias("name"), F.expr(f"make_valid_utf8(to_json({KEY}))").alias("key"))
 
 
-def with_keys(rows: DataFrame, key: Sequence[str], own: str, keys: DataFrame, known: Pruning) -> DataFrame:
+def with_keys(rows: DataFrame, key: Sequence[str], key_sql: str, keys: DataFrame, literals: Pruning) -> DataFrame:
     """
     Filter rows to the given keys.
 
     Args:
-        rows: The rows.
-        key: Their key columns.
-        own: Spark SQL of their key (struct<k0, …>).
+        key: The key columns of the rows.
+        key_sql: Spark SQL of their key (struct<k0, …>).
         keys: The keys, as `key`.
-        known: The pruning of these keys.
+        literals: The pruning of these keys.
     """
-    predicate = known.predicate(key)
-    found = rows if predicate is None else rows.where(predicate)
-    if known.exact:
-        return found
-    kind = found.select(F.expr(own)).schema[0].dataType
-    wanted = keys.select(F.col("key").cast(kind).alias(KEY))
-    return found.withColumn(KEY, F.expr(own)).join(F.broadcast(wanted), on=KEY, how="left_semi").drop(KEY)
+    predicate = literals.predicate(key)
+    rows = rows if predicate is None else rows.where(predicate)
+    if literals.exact:
+        return rows
+    keyed = rows.withColumn(KEY, F.expr(key_sql))
+    wanted = keys.select(F.col("key").cast(keyed.schema[KEY].dataType).alias(KEY))
+    return keyed.join(F.broadcast(wanted), on=KEY, how="left_semi").drop(KEY)
+
+
+@dataclass(frozen=True)
+class InputTable:
+    """
+    An input of a join.
+
+    Args:
+        rows: Its rows at the pinned version, with the columns that the statement uses.
+        types: The types in which the key columns are compared.
+        changed: The keys that changed in the epoch, as `key` (struct<k0, …>); None without changes.
+        size: The size of its table in bytes.
+        may_be_absent: Whether parts of a key may be null, but not all of them: a row may lack a side of a join.
+        old: Reads the rows of the changed keys as they were before the epoch; None without a feed.
+    """
+
+    rows: DataFrame
+    key: tuple[str, ...]
+    types: tuple[DataType, ...]
+    changed: DataFrame | None = None
+    size: int = 0
+    may_be_absent: bool = False
+    old: Callable[[], DataFrame] | None = None
+
+    @property
+    def keyed(self) -> DataFrame:
+        """The rows that have a key; the others take no part in the join."""
+        return self.rows.where(f"NOT {null_key(self.key, may_be_absent=self.may_be_absent)}")
+
+    @property
+    def key_sql(self) -> str:
+        """Spark SQL of the key of a row (struct<k0, …>)."""
+        return key_struct(self.key, self.types)
+
+    def with_keys(self, keys: DataFrame, literals: Pruning) -> DataFrame:
+        """Read the rows that have one of the keys (`key`), by the literals of these keys."""
+        return with_keys(self.keyed, self.key, self.key_sql, keys, literals)
+
+    def joined(self, rows: DataFrame, keys: DataFrame) -> DataFrame:
+        """Filter rows of the input to the keys by a join alone."""
+        return with_keys(rows, self.key, self.key_sql, keys, NO_LITERALS)
 
 
 def driver_copy(rows: DataFrame) -> DataFrame:
@@ -146,17 +192,17 @@ def driver_copy(rows: DataFrame) -> DataFrame:
 
 def driver_copies(frames: Sequence[DataFrame]) -> list[DataFrame]:
     """Collect several frames to the driver in one job; see `driver_copy`."""
-    together = [number for number, frame in enumerate(frames) if carried(frame.schema)]
-    if len(together) < 2:
+    numbers = [number for number, frame in enumerate(frames) if carried(frame.schema)]
+    if len(numbers) < 2:
         return [driver_copy(frame) for frame in frames]
     structs = (
-        frames[number].select(F.expr(row_struct(frames[number].columns)).alias(f"of{number}")) for number in together
+        frames[number].select(F.expr(row_struct(frames[number].columns)).alias(f"of{number}")) for number in numbers
     )
     try:
         rows = to_driver(reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), structs)).frame
     except TooLarge:
         return [driver_copy(frame) for frame in frames]
     return [
-        rows.where(f"of{number} IS NOT NULL").select(f"of{number}.*") if number in together else frame
+        rows.where(f"of{number} IS NOT NULL").select(f"of{number}.*") if number in numbers else frame
         for number, frame in enumerate(frames)
     ]

@@ -12,31 +12,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from expectations.gate.by_key import ReadsDiffer, driver_copy, trusted, with_keys
-from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged, suspects
-from expectations.gate.sources import Sources
+from expectations.gate.by_key import ReadsDiffer, driver_copy, has_key, own_key, trusted, with_keys
+from expectations.gate.change_rules import RULES, SOURCE_RULES, judge_lines, of_staged, with_published
+from expectations.gate.judging import KEY_RULES, KEYLESS
+from expectations.gate.sampling import in_sample
+from expectations.gate.sources import GateSources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.errors.address import Address
 from lakehouse.tables.table import read
 from lakehouse.values.checksums import NEW_HASH, has_checksum, row_hash
-from lakehouse.values.compare import comparable, identical, same, type_sql
+from lakehouse.values.compare import same
 from lakehouse.values.net_changes import all_or_any_null, fields_of
 from lakehouse.values.pruning import Pruning
-from lakehouse.values.sqltext import numbered, quote, row_struct, struct, text
-
-RULES = {
-    "unnecessary_tombstone": "no unnecessary tombstone: a delete removes an existing row",
-    "update_of_nothing": "an update changes an existing row",
-    "insert_of_present": "an insert adds a row that does not exist yet",
-    "changes_nothing": "no spurious row: an update changes something",
-    "before_differs": "the staged row before the change equals the published row",
-    "loses_its_key": "the row after the change has the key of the change",
-}
-SOURCE_RULES = {
-    "not_joined": "the row after the change equals the row that the join computes from its sources",
-    "left_out": "no missing change: the result changes wherever the changes of its sources require it",
-}
+from lakehouse.values.sqltext import quote, row_struct, struct
 
 
 @dataclass(frozen=True)
@@ -46,7 +35,7 @@ class PrefetchedRows:
 
     Args:
         keys: `key` (struct<k0, …>) of the result rows that the changes of the sources may affect, or a share of these.
-        published: `held`, the published rows with these keys; None if the keys are only a share.
+        published: `existing`, the published rows with these keys; None if the keys are only a share.
         made: `made`, the rows with these keys that the join computes from its sources; None if the keys are a share.
     """
 
@@ -56,17 +45,13 @@ class PrefetchedRows:
 
 
 def prefetch_rows(
-    spark: SparkSession, kind: StructType, result: Address, base_version: int, sources: Sources
+    spark: SparkSession, kind: StructType, result: Address, base_version: int, sources: GateSources
 ) -> PrefetchedRows | None:
     """
     Read the rows against which a small change set will be checked, while the change set is computed.
 
     Args:
-        spark: Our session.
         kind: The columns of the change set: `op`, `key`, `before`, `after`.
-        result: The result table.
-        base_version: Its version.
-        sources: The sources of the join as the epoch pinned them.
 
     Returns:
         The rows; if the sources have so many changes that the gate checks only a share of the rows, their keys alone.
@@ -76,15 +61,15 @@ def prefetch_rows(
     if touched is None:
         return None
     staged = _Staged(spark.createDataFrame([], kind), 0, sources)
-    keys = touched.select(F.col("key").cast(staged.numbered_key))
+    keys = staged.numbered_keys(touched)
     if len(touched.take(sources.share)) == sources.share:
         return PrefetchedRows(keys)
     try:
-        held, made = staged.looked_up(keys, keys, read(spark, result, base_version))
+        existing, made = staged.looked_up(keys, keys, read(spark, result, base_version))
     except ReadsDiffer:
         return None  # the gate finds this again, and reports it
-    assert made is not None, "sources are given"
-    return PrefetchedRows(keys, held, driver_copy(made))
+    assert made is not None, "the sources are known"
+    return PrefetchedRows(keys, existing, driver_copy(made))
 
 
 def gate_change_set(
@@ -93,7 +78,7 @@ def gate_change_set(
     rows: int,
     result: Address,
     base_version: int,
-    sources: Sources | None = None,
+    sources: GateSources | None = None,
     prefetched: PrefetchedRows | None = None,
     *,
     are_on_driver: bool = False,
@@ -101,37 +86,32 @@ def gate_change_set(
     """
     Check a staged change set against the result at the version that it was computed against, and the sources.
 
+    A gate that cannot be evaluated raises an error; it never passes.
+
     Args:
-        spark: Our session.
         changes: The staged change set: `op`, `key`, `before`, `after`.
         rows: The number of its rows. This process validates a small change set itself, in a tenth of the time.
-        result: The result table.
         base_version: The version of the result.
         sources: The sources of the join as the epoch pinned them. Without them, the rows after the change are checked
             only for their keys.
-        prefetched: The rows that were already read.
         are_on_driver: Whether the change set is on the driver already.
-
-    Returns:
-        The verdict. A gate that cannot be evaluated raises an error; it never passes.
     """
     staged = _Staged(changes, rows, sources, prefetched, are_on_driver=are_on_driver)
     try:
         lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
-    except ReadsDiffer as found:
-        return Verdict((str(found),))
+    except ReadsDiffer as differing:
+        return Verdict((str(differing),))
     rules = RULES if sources is None else RULES | SOURCE_RULES
-    absent = staged.may_be_absent
-    rules = KEY_RULES | rules if absent else rules
-    broken = staged.broken()
-    batch = lines.select(
-        *(F.expr(comparable(f"key.k{n}", f.dataType)).alias(f"key_{n}") for n, f in enumerate(staged.key)),
-        *(F.expr(f"coalesce({broken[name]}, FALSE)").alias(name) for name in rules),
+    rules = KEY_RULES | rules if staged.may_be_absent else rules
+    return judge_lines(
+        lines,
+        staged.names,
+        [field.dataType for field in staged.key],
+        staged.conditions(),
+        rules,
+        are_many=rows > limits.JUDGED_IN_PROCESS,
+        may_be_absent=staged.may_be_absent,
     )
-    if rows > limits.JUDGED_IN_PROCESS:
-        batch = suspects(batch, staged.names, rules, may_be_absent=absent).limit(limits.JUDGED_IN_PROCESS)
-    plain = is_alike_in_pandas(field.dataType for field in staged.key)
-    return judged(batch, staged.names, rules, in_process=plain, may_be_absent=absent)
 
 
 @dataclass(frozen=True)
@@ -143,13 +123,11 @@ class _Staged:
         changes: `op`, `key`, `before`, `after`.
         rows: The number of rows.
         sources: The sources of the join; None if they are not checked.
-        prefetched: The rows that were already read.
-        are_on_driver: Whether the change set is on the driver already.
     """
 
     changes: DataFrame
     rows: int
-    sources: Sources | None
+    sources: GateSources | None
     prefetched: PrefetchedRows | None = None
     are_on_driver: bool = False
 
@@ -169,11 +147,6 @@ class _Staged:
         return self.key.fieldNames()
 
     @property
-    def numbered_key(self) -> StructType:
-        """The key columns under their names in the `key` of lines."""
-        return StructType([StructField(f"k{n}", field.dataType) for n, field in enumerate(self.key)])
-
-    @property
     def may_be_absent(self) -> bool:
         """Whether parts of a key may be null."""
         return self.sources is not None and self.sources.may_be_absent
@@ -189,9 +162,8 @@ class _Staged:
         return max(self.rows // limits.RECOMPUTED_ROWS, 1)
 
     @property
-    def _recomputed(self) -> str:
-        salt = "" if self.sources is None else self.sources.salt
-        return f"pmod(xxhash64(key, {text(salt)}), {self.share}) = 0"
+    def _is_recomputed(self) -> str:
+        return in_sample("key", "" if self.sources is None else self.sources.salt, self.share)
 
     def _collected(self, rows: DataFrame) -> DataFrame:
         """Collect rows to the driver, unless they are too large or reading their small files again costs less."""
@@ -207,15 +179,21 @@ class _Staged:
         """
         with ThreadPoolExecutor() as pool:
             touching = pool.submit(self._touched)
-            own = numbered(quote("key", name) for name in self.names)
             changes = self.changes if self.are_on_driver else self._collected(self.changes)
-            lines = changes.selectExpr(f"{own} AS key", "op", "before", "after", "TRUE AS staged")
+            lines = changes.selectExpr(
+                f"{own_key(self.names, 'key.')} AS key", "op", "before", "after", "TRUE AS staged"
+            )
             touched = touching.result()
         if touched is None:
             return lines
-        touched = touched.select(F.col("key").cast(self.numbered_key))
-        not_staged = touched.join(self._keys(lines), on="key", how="left_anti")
+        not_staged = self.numbered_keys(touched).join(self._keys(lines), on="key", how="left_anti")
         return lines.unionByName(not_staged, allowMissingColumns=True)
+
+    def numbered_keys(self, keys: DataFrame) -> DataFrame:
+        """Return keys as the `key` of lines: struct<k0, …> in the types of the result."""
+        return keys.select(
+            F.col("key").cast(StructType([StructField(f"k{n}", f.dataType) for n, f in enumerate(self.key)]))
+        )
 
     def _touched(self) -> DataFrame | None:
         if self.prefetched is not None:
@@ -224,42 +202,43 @@ class _Staged:
 
     def with_rows(self, lines: DataFrame, published: DataFrame) -> DataFrame:
         """
-        Join lines with the rows of their keys: `held`, the published row, and `made`, computed from the sources.
+        Join lines with the rows of their keys: `existing`, the published row, and `made`, computed from the sources.
 
         Args:
-            lines: The lines, as `lines` returns them.
             published: The result.
         """
-        held, made = self._rows_of(lines, published)
+        existing, made = self._rows_of(lines, published)
         if made is not None:
             lines = self._joined(lines, made, "made")
-        return self._joined(self._hashed(lines) if self.by_hash else lines, held, "held")
+        return self._joined(self._hashed(lines) if self.by_hash else lines, existing, "existing")
 
     def _hashed(self, lines: DataFrame) -> DataFrame:
         """Replace the rows of lines by their hashes, after the rules that need the rows themselves."""
         images = [image for image in ("before", "after", "made") if image in lines.columns]
         hashes = (f"IF({image} IS NULL, NULL, {row_hash(list(self.row), f'{image}.')}) AS {image}" for image in images)
-        alone = self._broken_alone().items()
-        broken = (f"{sql} AS {rule}" for rule, sql in alone if "made" in images or rule not in SOURCE_RULES)
-        return lines.selectExpr("key", "op", "staged", *hashes, *broken)
+        conditions = self._conditions_of_staged().items()
+        flags = (f"{sql} AS {rule}" for rule, sql in conditions if "made" in images or rule not in SOURCE_RULES)
+        return lines.selectExpr("key", "op", "staged", *hashes, *flags)
 
     def _rows_of(self, lines: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         keys, prefetched = self._keys(lines), None if self.by_hash else self.prefetched
         if prefetched is not None and prefetched.published is not None and self._are_among(keys, prefetched.keys):
             return prefetched.published, prefetched.made
-        chosen = self._keys(lines.where(f"staged IS NULL OR {self._recomputed}"))
-        return self.looked_up(keys, chosen, published)
+        recomputed = self._keys(lines.where(f"staged IS NULL OR {self._is_recomputed}"))
+        return self.looked_up(keys, recomputed, published)
 
     def _are_among(self, keys: DataFrame, others: DataFrame) -> bool:
         return keys.join(others, on="key", how="left_anti").isEmpty()
 
-    def looked_up(self, keys: DataFrame, chosen: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+    def looked_up(
+        self, keys: DataFrame, recomputed: DataFrame, published: DataFrame
+    ) -> tuple[DataFrame, DataFrame | None]:
         """
-        Return published rows, as `held`, and rows that the join computes from its sources, as `made`.
+        Return published rows, as `existing`, and rows that the join computes from its sources, as `made`.
 
         Args:
             keys: The keys of the published rows.
-            chosen: The keys of the computed rows.
+            recomputed: The keys of the computed rows.
             published: The result.
 
         Returns:
@@ -268,59 +247,45 @@ class _Staged:
         Raises:
             ReadsDiffer: The literals do not find the rows with the keys.
         """
-        known = None
+        literals = None
         if self.sources is None or not self.sources.are_small:
-            if chosen is not keys:  # keys that were prefetched are distinct, and on the driver already
-                chosen = driver_copy(chosen.distinct())
-            known = trusted(chosen) if self.sources is None else self.sources.pruning(chosen)
+            if recomputed is not keys:  # keys that were prefetched are distinct, and on the driver already
+                recomputed = driver_copy(recomputed.distinct())
+            literals = trusted(recomputed) if self.sources is None else self.sources.pruning(recomputed)
         with ThreadPoolExecutor() as pool:
-            holding = pool.submit(self._held, keys, chosen, known, published)
-            made = None
-            if self.sources is not None:
-                values = {f.name: f"CAST({quote(f.name)} AS {type_sql(f.dataType)})" for f in self.row}
-                made = self.sources.joined(chosen, known).selectExpr(f"{struct(values)} AS made")
-            return holding.result(), made
+            reading = pool.submit(self._existing, keys, recomputed, literals, published)
+            made = None if self.sources is None else self.sources.made(recomputed, literals, self.row)
+            return reading.result(), made
 
-    def _held(self, keys: DataFrame, chosen: DataFrame, known: Pruning | None, published: DataFrame) -> DataFrame:
-        """Return the published rows with the keys; `known` is the pruning of those chosen, None for small sources."""
+    def _existing(
+        self, keys: DataFrame, recomputed: DataFrame, literals: Pruning | None, published: DataFrame
+    ) -> DataFrame:
+        """Return published rows; `literals` are the pruning of the recomputed keys, None for small sources."""
         rows = published
-        if known is not None and self.share == 1:
-            rows = with_keys(published, self.names, numbered(map(quote, self.names)), chosen, known)
-        elif known is not None:
+        if literals is not None and self.share == 1:
+            rows = with_keys(published, self.names, own_key(self.names), recomputed, literals)
+        elif literals is not None:
             predicate = trusted(keys, may_be_absent=self.may_be_absent).predicate(self.names)
             rows = published if predicate is None else published.where(predicate)
         if self.by_hash:
             parts = {name: quote(name) for name in self.names} | {NEW_HASH: row_hash(list(self.row))}
-            return rows.selectExpr(f"{struct(parts)} AS held")
-        return self._collected(rows.selectExpr(f"{row_struct(self.row.fieldNames())} AS held"))
+            return rows.selectExpr(f"{struct(parts)} AS existing")
+        return self._collected(rows.selectExpr(f"{row_struct(self.row.fieldNames())} AS existing"))
 
-    def broken(self) -> dict[str, str]:
+    def conditions(self) -> dict[str, str]:
         """Return for each rule the SQL condition of a line that violates it; `SOURCE_RULES` need `made`."""
-        alone = self._broken_alone()
-        return {
-            KEYLESS: all_or_any_null(self._key_parts(), are_all=True),
-            "unnecessary_tombstone": "op = 'delete' AND held IS NULL",
-            "update_of_nothing": "op = 'update' AND held IS NULL",
-            "insert_of_present": "op = 'insert' AND held IS NOT NULL",
-            "changes_nothing": f"op = 'update' AND {self._is_held('after')}",
-            "before_differs": f"staged AND NOT {self._is_held('before')}",
-            "left_out": f"staged IS NULL AND NOT {self._is_held('made')}",
-            **({rule: rule for rule in alone} if self.by_hash else alone),
-        }
+        staged = self._conditions_of_staged()
+        keyless = {KEYLESS: all_or_any_null(self._key_parts(), are_all=True)}
+        return (
+            keyless | with_published(self._is_existing) | ({rule: rule for rule in staged} if self.by_hash else staged)
+        )
 
-    def _broken_alone(self) -> dict[str, str]:
-        """Return the conditions of the rules that need no published row."""
-        keeps = (same(f"key.k{n}", f"after.{quote(f.name)}", f.dataType) for n, f in enumerate(self.key))
-        # Staged rows are compared exactly, but a published row may have the entries of a map in another order.
-        exactly = [identical(image, self.row) for image in ("made", "after")]
-        return {
-            "loses_its_key": f"after IS NOT NULL AND NOT ({' AND '.join(keeps)})",
-            "not_joined": f"staged AND {self._recomputed} AND NOT ({exactly[0]} <=> {exactly[1]})",
-        }
+    def _conditions_of_staged(self) -> dict[str, str]:
+        return of_staged(self.names, self.row, self._is_recomputed)
 
-    def _is_held(self, image: str) -> str:
+    def _is_existing(self, image: str) -> str:
         """Return the condition that an image of a line equals the published row."""
-        return f"(held.{NEW_HASH} <=> {image})" if self.by_hash else same("held", image, self.row)
+        return f"(existing.{NEW_HASH} <=> {image})" if self.by_hash else same("existing", image, self.row)
 
     def _keys(self, lines: DataFrame) -> DataFrame:
         """Return the keys of lines that are keys. The others match nothing; the key rule reports them."""
@@ -331,6 +296,4 @@ class _Staged:
 
     def _joined(self, lines: DataFrame, rows: DataFrame, name: str) -> DataFrame:
         """Join lines with the rows of their keys; the rows are structs in the column `name`."""
-        equal = "<=>" if self.may_be_absent else "="
-        same_key = " AND ".join(f"key.k{n} {equal} {quote(name, part)}" for n, part in enumerate(self.names))
-        return lines.join(rows, on=F.expr(same_key), how="left")
+        return lines.join(rows, on=F.expr(has_key(name, self.names, may_be_absent=self.may_be_absent)), how="left")

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
 
 from expectations.validation import Verdict, validated
+from lakehouse.values.compare import comparable
 
 UNLIKE_IN_PANDAS = (FloatType, DoubleType, StructType, ArrayType)
 """Key types whose equality differs between pandas and Spark."""
@@ -21,6 +22,11 @@ KEY_RULES = {KEYLESS: "a part of the key is present"}
 def is_alike_in_pandas(kinds: Iterable[DataType]) -> bool:
     """Return whether pandas and Spark agree on the equality of values of these types."""
     return not any(isinstance(kind, UNLIKE_IN_PANDAS) for kind in kinds)
+
+
+def key_columns(types: Iterable[DataType]) -> list[str]:
+    """Return the SQL of the key columns of a batch, `key_0` and so on, from `key` (struct<k0, …>)."""
+    return [f"{comparable(f'key.k{part}', kind)} AS key_{part}" for part, kind in enumerate(types)]
 
 
 def judged(
@@ -59,17 +65,11 @@ def suspects(batch: DataFrame, key: Sequence[str], rules: Iterable[str], *, may_
     """
     Return what may violate a rule of `judged` in a large batch, found by one pass, so that few rows are judged.
 
-    Args:
-        batch: The batch.
-        key: The names of the key columns.
-        rules: The columns of the further rules.
-        may_be_absent: Whether parts of the key may be null.
-
     Returns:
         The columns of the batch: a row for each key that violates a further rule or lacks a part that it needs, and two
         rows for each key that occurs more than once.
     """
-    parts, broken = [f"key_{place}" for place in range(len(key))], list(rules)
+    parts, broken = [f"key_{part}" for part in range(len(key))], list(rules)
     each = batch.groupBy(*parts).agg(F.count(F.lit(1)).alias("rows"), *(F.bool_or(rule).alias(rule) for rule in broken))
     absent = [] if may_be_absent else [f"{part} IS NULL" for part in parts]
     found = each.where(" OR ".join(["rows > 1", *absent, *broken]))

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from expectations.gate.by_key import Lookup, ReadsDiffer, check_rows, driver_copy, trusted
+from expectations.gate.by_key import Lookup, ReadsDiffer, check_rows, driver_copy, has_key, own_key, trusted
 from expectations.gate.judging import judged
-from expectations.gate.statement import Statement
+from expectations.gate.statement import PlainStatement
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.tables.feed import FEED_COLUMNS
@@ -42,7 +42,6 @@ class LookedUp:
     A table in which the rows of a stream are looked up.
 
     Args:
-        key: Its key columns.
         references: For each key column the value that is looked up, as Spark SQL over the aliases of earlier inputs.
         rows: Its rows at the pinned version.
         null_safe: The positions of the references that `<=>` compares, for which null is a value.
@@ -51,7 +50,7 @@ class LookedUp:
         time: Spark SQL of the time of a change, over `old`, `new` (its images) and `at` (timestamp of the commit).
         floor: The time of the newest change of earlier epochs; the time of a change is at least this time.
         is_small: Whether reading the whole table costs less than finding the rows that are needed.
-        size: The size of the table in bytes.
+        size: Its size in bytes.
     """
 
     key: tuple[str, ...]
@@ -75,7 +74,7 @@ def gate_looked_up(
     staged: DataFrame,
     stream: DataFrame,
     position: str,
-    statement: Statement,
+    statement: PlainStatement,
     tables: Sequence[LookedUp],
     salt: str,
 ) -> Verdict:
@@ -83,7 +82,6 @@ def gate_looked_up(
     Check that an epoch appends the rows of the plain statement, with each table as of the position of the stream row.
 
     Args:
-        staged: The staged rows.
         stream: The new rows of the stream that take part in the join.
         position: The column of the stream with the position of a row.
         statement: The join; its outputs are the columns of the staged rows.
@@ -93,21 +91,20 @@ def gate_looked_up(
     Returns:
         The verdict, with an example of a missing row and of an unexpected row.
     """
-    inputs, steps = [stream], list[tuple[str, str]]()
-    place = quote(statement.aliases[0], position)
-    for number, (table, (how, on)) in enumerate(zip(tables, statement.steps, strict=True), start=1):
-        known = replace(statement, aliases=statement.aliases[:number], steps=tuple(steps), where=None)
+    inputs, steps = [stream], list(statement.steps)
+    at = quote(statement.aliases[0], position)
+    for index, table in enumerate(tables, start=1):
+        earlier = replace(statement, steps=tuple(steps)).up_to(index, numbered(table.references))
+        alias = statement.aliases[index]
         try:
-            wanted = (
-                _all
-                if table.is_small
-                else _one_of(driver_copy(_keys(table, known, inputs)), table, statement.aliases[number], salt)
-            )
-        except ReadsDiffer as found:
-            return Verdict((str(found),))
-        inputs.append(_versions(table, wanted))
-        start, end = (quote(statement.aliases[number], name) for name in (START, END))
-        steps.append((how, f"({on}) AND {start} <= {place} AND {place} < {end}" if table.feed is not None else on))
+            keys = None if table.is_small else driver_copy(_keys(table, earlier.over(inputs)))
+            filtered = _all if keys is None else _with_keys(keys, table, alias, salt)
+        except ReadsDiffer as differing:
+            return Verdict((str(differing),))
+        inputs.append(_versions(table, filtered))
+        if table.feed is not None:
+            (how, on), start, end = statement.steps[index - 1], quote(alias, START), quote(alias, END)
+            steps[index - 1] = (how, f"({on}) AND {start} <= {at} AND {at} < {end}")
     different = _different(replace(statement, steps=tuple(steps)).over(inputs), staged)
     batch = different.select(
         F.monotonically_increasing_id().alias("key_0"),
@@ -118,46 +115,44 @@ def gate_looked_up(
     return verdict if verdict.passed else Verdict((*verdict.findings, *_examples(different)))
 
 
-def _keys(table: LookedUp, known: Statement, inputs: Sequence[DataFrame]) -> DataFrame:
-    """Return the distinct keys to which the rows joined so far refer."""
-    keys = replace(known, outputs=(("key", numbered(table.references)),)).over(inputs)
+def _keys(table: LookedUp, references: DataFrame) -> DataFrame:
+    """Return the distinct keys (`key`) of a table among those to which the rows joined so far refer."""
     nothing = no_reference([f"key.k{part}" for part in range(len(table.references))], table.null_safe)
-    return keys.where(f"NOT {nothing}").distinct()
+    return references.where(f"NOT {nothing}").distinct()
 
 
 def _all(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _one_of(keys: DataFrame, table: LookedUp, name: str, salt: str) -> Callable[[DataFrame], DataFrame]:
+def _with_keys(keys: DataFrame, table: LookedUp, alias: str, salt: str) -> Callable[[DataFrame], DataFrame]:
     """Return a function that filters rows to the keys: by literals, which skip files, then by an exact join."""
-    found = trusted(keys, may_be_absent=table.may_be_absent)
-    predicate = found.predicate(table.key) or "TRUE"
-    equal = "<=>" if table.may_be_absent else "="
-    same = " AND ".join(f"{quote('row', name)} {equal} wanted.key.k{part}" for part, name in enumerate(table.key))
+    literals = trusted(keys, may_be_absent=table.may_be_absent)
+    predicate = literals.predicate(table.key) or "TRUE"
+    same_key = has_key("row", table.key, may_be_absent=table.may_be_absent, key="wanted.key")
 
-    def joined(rows: DataFrame, some: DataFrame) -> DataFrame:
-        return rows.alias("row").join(F.broadcast(some.alias("wanted")), on=F.expr(same), how="left_semi")
+    def joined(rows: DataFrame, keys: DataFrame) -> DataFrame:
+        return rows.alias("row").join(F.broadcast(keys.alias("wanted")), on=F.expr(same_key), how="left_semi")
 
-    def kept(rows: DataFrame) -> DataFrame:
+    def filtered(rows: DataFrame) -> DataFrame:
         rows = rows.where(predicate)
-        return rows if found.exact else joined(rows, keys)
+        return rows if literals.exact else joined(rows, keys)
 
     if limits.LITERAL_BYTES < table.size <= limits.SCANNED_BYTES:
-        check_rows([Lookup(name, table.rows, table.key, keys, found, joined)], salt)
-    return kept
+        check_rows([Lookup(alias, table.rows, table.key, keys, literals, joined)], salt)
+    return filtered
 
 
-def _versions(table: LookedUp, wanted: Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """Return the wanted rows that a table had during the epoch; with START and END if the table changed."""
-    rows = wanted(table.rows.where(f"NOT {table.keyless}"))
+def _versions(table: LookedUp, filtered: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """Return the filtered rows that a table had during the epoch; with START and END if the table changed."""
+    rows = filtered(table.rows.where(f"NOT {table.keyless}"))
     if table.feed is None:
         return rows
-    changes = _timed(table, table.feed, wanted(table.feed))
+    changes = _timed(table, filtered(table.feed))
     before = F.lag("time", 1, BEGINNING).over(Window.partitionBy("key").orderBy("version"))
     replaced = changes.select("old", before.alias(START), F.col("time").alias(END)).where("old IS NOT NULL")
     since = changes.groupBy("key").agg(F.max("time").alias("time")).alias("since")
-    newest = rows.alias("row").join(since, on=F.expr(f"{_key(table.key, 'row.')} = since.key"), how="left")
+    newest = rows.alias("row").join(since, on=F.expr(f"{own_key(table.key, 'row.')} = since.key"), how="left")
     return newest.select(
         *(F.col(quote("row", name)) for name in rows.columns),
         F.coalesce("since.time", F.lit(BEGINNING)).alias(START),
@@ -165,13 +160,14 @@ def _versions(table: LookedUp, wanted: Callable[[DataFrame], DataFrame]) -> Data
     ).unionAll(replaced.select("old.*", START, END))
 
 
-def _timed(table: LookedUp, feed: DataFrame, wanted: DataFrame) -> DataFrame:
-    """Return the wanted changes with their `time`, which is at least the time of every earlier commit of the table."""
+def _timed(table: LookedUp, feed: DataFrame) -> DataFrame:
+    """Return the changes of a filtered feed, and their `time`: at least that of every earlier commit of the table."""
+    assert table.feed is not None, "the table changed"
     own = F.expr(f"greatest(CAST({table.time} AS BIGINT), CAST({table.floor} AS BIGINT))")
-    commits = _changes(table, feed).groupBy("version").agg(F.max(own).alias("time"))
+    commits = _changes(table, table.feed).groupBy("version").agg(F.max(own).alias("time"))
     earlier = Window.orderBy("version").rowsBetween(Window.unboundedPreceding, -1)
     floors = commits.select("version", F.max("time").over(earlier).alias("floor"))
-    changes = _changes(table, wanted).join(F.broadcast(floors), on="version", how="inner")
+    changes = _changes(table, feed).join(F.broadcast(floors), on="version", how="inner")
     return changes.select("key", "version", "old", F.greatest(own, "floor").alias("time"))
 
 
@@ -179,21 +175,17 @@ def _changes(table: LookedUp, feed: DataFrame) -> DataFrame:
     """Return the change of each key by each commit: `key`, `version`, `old`, `new`, `at`; skip rewritten rows."""
     columns = [field for field in feed.schema if field.name not in FEED_COLUMNS]
     row = row_struct(field.name for field in columns)
-    arrives = "_change_type IN ('insert', 'update_postimage')"
+    is_new = "_change_type IN ('insert', 'update_postimage')"
     commits = feed.where(f"NOT {table.keyless}").groupBy(
-        F.expr(_key(table.key)).alias("key"), F.col("_commit_version").alias("version")
+        F.expr(own_key(table.key)).alias("key"), F.col("_commit_version").alias("version")
     )
     changes = commits.agg(
-        F.first(F.expr(f"IF({arrives}, NULL, {row})"), ignorenulls=True).alias("old"),
-        F.first(F.expr(f"IF({arrives}, {row}, NULL)"), ignorenulls=True).alias("new"),
+        F.first(F.expr(f"IF({is_new}, NULL, {row})"), ignorenulls=True).alias("old"),
+        F.first(F.expr(f"IF({is_new}, {row}, NULL)"), ignorenulls=True).alias("new"),
         F.max("_commit_timestamp").alias("at"),
     )
     kind = StructType(columns)
     return changes.where(f"NOT ({identical('old', kind)} <=> {identical('new', kind)})")
-
-
-def _key(key: Sequence[str], prefix: str = "") -> str:
-    return numbered(f"{prefix}{quote(name)}" for name in key)
 
 
 def _different(expected: DataFrame, staged: DataFrame) -> DataFrame:
@@ -210,6 +202,6 @@ def _different(expected: DataFrame, staged: DataFrame) -> DataFrame:
 
 def _examples(different: DataFrame) -> list[str]:
     """Return an example of a missing row and of an unexpected row, if any."""
-    kinds = different.groupBy(F.expr("surplus > 0").alias("is_surplus"))
-    found = kinds.agg(F.min(F.expr("CAST(row AS STRING)"))).orderBy("is_surplus").collect()
-    return [f"{'unexpected' if row[0] else 'missing'} row: {row[1]}" for row in found]
+    examples = different.groupBy(F.expr("surplus > 0").alias("is_surplus")).agg(F.min(F.expr("CAST(row AS STRING)")))
+    rows = examples.orderBy("is_surplus").collect()
+    return [f"{'unexpected' if is_surplus else 'missing'} row: {example}" for is_surplus, example in rows]

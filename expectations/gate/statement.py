@@ -10,7 +10,7 @@ from lakehouse.values.sqltext import quote
 
 
 @dataclass(frozen=True)
-class Statement:
+class PlainStatement:
     """
     A join in Spark SQL, its columns qualified by the aliases of the inputs and quoted.
 
@@ -26,26 +26,17 @@ class Statement:
     where: str | None
     outputs: tuple[tuple[str, str], ...]
 
-    def up_to(self, place: int, key: str) -> "Statement":
+    def up_to(self, index: int, key: str) -> "PlainStatement":
         """Return the part of the statement before an input, without WHERE, which selects a `key` given as SQL."""
-        steps = self.steps[: place - 1]
-        return replace(self, aliases=self.aliases[:place], steps=steps, where=None, outputs=(("key", key),))
+        steps = self.steps[: index - 1]
+        return replace(self, aliases=self.aliases[:index], steps=steps, where=None, outputs=(("key", key),))
 
-    def over(self, tables: Sequence[DataFrame], also: Sequence[str] = ()) -> DataFrame:
-        """
-        Evaluate the statement.
-
-        Args:
-            tables: The rows of the inputs, in the order of FROM.
-            also: Further columns to return, as Spark SQL over the aliases.
-
-        Returns:
-            The columns of SELECT, and the further columns.
-        """
+    def over(self, tables: Sequence[DataFrame]) -> DataFrame:
+        """Evaluate the statement over the rows of the inputs; return the columns of SELECT."""
         first, *others = (table.alias(alias) for table, alias in zip(tables, self.aliases, strict=True))
         joined = first
         for table, (how, on) in zip(others, self.steps, strict=True):
             joined = joined.join(table, on=F.expr(on), how=how)
         if self.where is not None:
             joined = joined.where(self.where)
-        return joined.selectExpr(*(f"{sql} AS {quote(name)}" for name, sql in self.outputs), *also)
+        return joined.selectExpr(*(f"{sql} AS {quote(name)}" for name, sql in self.outputs))

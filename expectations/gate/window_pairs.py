@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from expectations.gate.sampling import in_sample
-from expectations.gate.statement import Statement
+from expectations.gate.statement import PlainStatement
 from lakehouse import limits
 from lakehouse.values.compare import identical
 from lakehouse.values.sqltext import quote
@@ -79,7 +79,7 @@ class WindowedJoin:
         salt: Chooses the rows of the sample.
     """
 
-    statement: Statement
+    statement: PlainStatement
     watermarked: tuple[WatermarkedColumn, ...]
     bounds: tuple[TimeBound, ...]
     equalities: tuple[tuple[str, str], ...]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Generic
 
-from expectations.gate import PrefetchedRows, Sources
+from expectations.gate import GateSources, PrefetchedRows
 from expectations.suites import Sides, Suite
 from expectations.validation import Verdict
 from lakehouse.errors.conditions import is_about_a_row, value_error
@@ -33,7 +33,7 @@ from pipelines.report.progress import Stopwatch
 class Prefetched:
     """What the gate of a join of tables reads before the change set is known, at the versions that the epoch pinned."""
 
-    sources: Sources
+    sources: GateSources
     rows: PrefetchedRows | None = None
 
 

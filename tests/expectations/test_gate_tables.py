@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from expectations.gate import Reference, Rows, Sources, Statement
+from expectations.gate import GateSources, InputTable, PlainStatement, Reference
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.errors.errors import GateFailed
@@ -109,7 +109,7 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
     if size == "hashed":
         monkeypatch.setattr(limits, "JUDGED_IN_PROCESS", 2)
     if size == "whole":  # a small table among large ones
-        monkeypatch.setattr(Sources, "are_small", False)
+        monkeypatch.setattr(GateSources, "are_small", False)
     elif size not in ("small", "hashed"):
         monkeypatch.setattr(limits, "SMALL_BYTES", -1)
     if size == "large":
@@ -181,15 +181,16 @@ def test_a_source_with_many_changes_does_not_crowd_out_another(
 ) -> None:
     """Each changed source has its share of the rows that are looked at for what is left out."""
     monkeypatch.setattr(limits, "LEFT_OUT_ROWS", 6)
-    statement = Statement(("l", "r"), (("left", "l.f = r.k"),), None, (("k", "l.k"),))
+    statement = PlainStatement(("l", "r"), (("left", "l.f = r.k"),), None, (("k", "l.k"),))
     left = spark.range(100).selectExpr("id AS k", "IF(id < 90, 0, 1) AS f")
     right = spark.range(5).selectExpr("CAST(id AS INT) AS k")
     changed = [left.where("k < 50"), right.where("k = 1")]
     keys = [rows.selectExpr("named_struct('k0', k) AS key") for rows in changed]
     inputs = [
-        Rows(rows, ("k",), (rows.schema["k"].dataType,), some) for rows, some in zip((left, right), keys, strict=True)
+        InputTable(rows, ("k",), (rows.schema["k"].dataType,), some)
+        for rows, some in zip((left, right), keys, strict=True)
     ]
-    touched = Sources(statement, inputs, (0,), (Reference(1, 0, ("l.f",)),)).touched()
+    touched = GateSources(statement, inputs, (0,), (Reference(1, 0, ("l.f",)),)).touched()
     assert touched is not None
     found = [row.key.k0 for row in touched.collect()]
     assert (sum(k < 50 for k in found), sum(k >= 90 for k in found)) == (3, 3)
@@ -198,15 +199,15 @@ def test_a_source_with_many_changes_does_not_crowd_out_another(
 @pytest.mark.deep
 def test_a_reference_under_a_collation_is_found(spark: SparkSession) -> None:
     """Spark's hashes of equal texts differ there."""
-    statement = Statement(("l", "r"), (("left", "l.f = r.k"),), None, (("k", "l.k"),))
+    statement = PlainStatement(("l", "r"), (("left", "l.f = r.k"),), None, (("k", "l.k"),))
     left = spark.range(3).selectExpr("id AS k", "IF(id = 1, 'abc', 'x') COLLATE UTF8_LCASE AS f")
     right = spark.sql("SELECT 'ABC' COLLATE UTF8_LCASE AS k")
     changed = right.selectExpr("named_struct('k0', k) AS key")
     inputs = [
-        Rows(left, ("k",), (left.schema["k"].dataType,)),
-        Rows(right, ("k",), (right.schema["k"].dataType,), changed),
+        InputTable(left, ("k",), (left.schema["k"].dataType,)),
+        InputTable(right, ("k",), (right.schema["k"].dataType,), changed),
     ]
-    touched = Sources(statement, inputs, (0,), (Reference(1, 0, ("l.f",)),)).touched()
+    touched = GateSources(statement, inputs, (0,), (Reference(1, 0, ("l.f",)),)).touched()
     assert touched is not None
     assert [row.key.k0 for row in touched.collect()] == [1]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from expectations.gate import LookedUp, Statement, gate_looked_up
+from expectations.gate import LookedUp, PlainStatement, gate_looked_up
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.ledger.entries import Entry
@@ -37,9 +37,6 @@ def gate_lookups(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, en
     source or another join changed: their changes are not those of their commits.
 
     Args:
-        workspace: Where the sources are.
-        epoch: The epoch.
-        stage: Its stage.
         entry: Its *publishing* row, whose counts give the number of rows to read.
     """
     bound, plan = epoch.bound, epoch.plan
@@ -74,7 +71,7 @@ def _placed(rows: DataFrame) -> DataFrame:
     return rows.withColumnRenamed(POSITION, PLACE).drop(VERSION, HAS_VALUE)
 
 
-def _statement(bound: BoundJoin, epoch: int) -> Statement:
+def _statement(bound: BoundJoin, epoch: int) -> PlainStatement:
     """Return the statement of the join, with the columns that lakejoin adds to the result."""
     join = bound.join
     own = dict(zip(STREAM_COLUMNS, (str(epoch), quote(join.inputs[0].alias, PLACE)), strict=True))

@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import MapType
 
-from expectations.gate import Statement
+from expectations.gate import PlainStatement
 from lakehouse.values.compare import contains
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
@@ -10,9 +10,9 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.spec import ResolvedQuery
 
 
-def statement_of(join: ResolvedQuery) -> Statement:
+def statement_of(join: ResolvedQuery) -> PlainStatement:
     """Return the plain statement of a join."""
-    return Statement(
+    return PlainStatement(
         tuple(item.alias for item in join.inputs),
         tuple((step.how, step.on) for step in join.steps),
         join.where,
@@ -24,9 +24,7 @@ def inspect_maps(workspace: Workspace, epoch: Epoch[BoundJoin]) -> None:
     """
     Inspect the feeds of sources with map columns, because Delta's feed may reorder the entries of a map.
 
-    Args:
-        workspace: Where they are.
-        epoch: The epoch; only an incremental one reads feeds.
+    Only an incremental epoch reads feeds.
     """
     bound, plan = epoch.bound, epoch.plan
     ranges = {part.name: part for part in plan.sources}

@@ -31,9 +31,6 @@ def gate_tables(
     Validate the change set of a join of tables and, in an incremental epoch, the rows of its changelog.
 
     Args:
-        workspace: Where the tables are.
-        epoch: The epoch.
-        stage: Its stage.
         entry: Its row for the ledger, with what it writes.
         prefetched: What `prefetch` returned; None to read everything.
     """

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from expectations.gate import Reference, Rows, Sources
+from expectations.gate import GateSources, InputTable, Reference
 from lakehouse.values.net_changes import key_struct, null_key
 from lakehouse.values.sqltext import row_struct
 from pipelines.binding.bound import BoundJoin, rows_of
@@ -16,14 +16,8 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.plain_inputs import statement_of
 
 
-def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Sources:
-    """
-    Return the sources of a join of tables at the versions that an epoch pinned.
-
-    Args:
-        workspace: Where they are.
-        epoch: The epoch; if it is incremental, each source comes with its changed keys.
-    """
+def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> GateSources:
+    """Return the sources of a join at the versions that an epoch pinned; if it is incremental, with changed keys."""
     bound = epoch.bound
     join = bound.join
     inputs = []
@@ -32,12 +26,12 @@ def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Sources:
         rows = rows_of(workspace, item, table, table.version)
         changed = _changed(workspace, epoch, place)
         old = None if changed is None else partial(_old_rows, workspace, epoch, place)
-        inputs.append(Rows(rows, item.key, bound.types[place], changed, table.size, item.may_be_absent, old))
+        inputs.append(InputTable(rows, item.key, bound.types[place], changed, table.size, item.may_be_absent, old))
     references = tuple(
         Reference(link.input, link.over, link.expressions, link.null_safe, link.followed.parts) for link in join.links
     )
     size = sum(table.size for table in bound.sources)
-    return Sources(statement_of(join), inputs, join.members, references, size, uuid.uuid4().hex)
+    return GateSources(statement_of(join), inputs, join.members, references, size, uuid.uuid4().hex)
 
 
 def change_set_schema(bound: BoundJoin) -> StructType:
