@@ -9,7 +9,7 @@ Suite = list[dict[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Side:
+class KeyOfSide:
     """
     The columns that one side of a join gives to the key of the result.
 
@@ -23,21 +23,21 @@ class Side:
     may_have_nulls: bool = False
 
 
-Sides = tuple[Side] | tuple[Side, Side]
+KeyOfResult = tuple[KeyOfSide] | tuple[KeyOfSide, KeyOfSide]
 """The key of a result: as a whole, or that of the left and that of the right side."""
 
 
-def key_of(sides: Sides) -> list[str]:
+def key_of(sides: KeyOfResult) -> list[str]:
     """Return the columns of a key."""
     return [name for side in sides for name in side.columns]
 
 
-def of_table(sides: Sides) -> Suite:
+def of_table(sides: KeyOfResult) -> Suite:
     """Return the suite for a result with a key: each row has a key, and no two rows have the same."""
     return [*_present(sides), {"expect_one_change_per_key": {"key_columns": key_of(sides)}}]
 
 
-def _present(sides: Sides) -> Suite:
+def _present(sides: KeyOfResult) -> Suite:
     """Return the suite for the parts of a key that are present in every row."""
     suite: Suite = []
     for side in sides:
@@ -55,7 +55,7 @@ def _present(sides: Sides) -> Suite:
 
 
 def of_changes(
-    sides: Sides,
+    sides: KeyOfResult,
     before: Mapping[str, str],
     operation: str,
     version: str,
@@ -103,7 +103,7 @@ def of_two_streams(outer_sides: Sequence[int], rows: tuple[str, str]) -> Suite:
 
 
 def of_changelog(
-    sides: Sides,
+    sides: KeyOfResult,
     values: Sequence[str],
     operation: str,
     position: Sequence[str],

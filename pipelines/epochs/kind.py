@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic
 
 from expectations.gate import GateSources, PrefetchedRows
-from expectations.suites import Sides, Suite
+from expectations.suites import KeyOfResult, Suite
 from expectations.validation import Verdict
 from lakehouse.errors.conditions import is_about_a_row, value_error
 from lakehouse.errors.errors import CannotContinue, LakejoinError, RowFailed
@@ -121,7 +121,7 @@ class Kind(ABC, Generic[B]):
         """Return the expectations that every result of this kind meets."""
         return []
 
-    def sides(self, bound: B) -> Sides:
+    def sides(self, bound: B) -> KeyOfResult:
         """Return the key of the rows of a result, as its expectations take it."""
         raise NotImplementedError(f"rows of {type(self).__name__} have no key")
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from expectations.declared import judge
-from expectations.suites import Side, of_changelog, of_table, of_two_streams
+from expectations.suites import KeyOfSide, of_changelog, of_table, of_two_streams
 from lakehouse.errors.errors import GateFailed
 from pipelines.spec import ROW_COLUMNS, Semantics
 from tests.lake import Lake, only
@@ -28,7 +28,7 @@ def test_kafka_0_10_0_fails_no_unnecessary_tombstone_and_strict_passes(spark: Sp
 def _findings(spark: SparkSession, how: str, semantics: Semantics) -> tuple[str, ...]:
     outputs = of_the_one_key(spark, how, semantics)
     rows = [("k", value, "tombstone" if value is None else "upsert", at) for at, value in outputs]
-    suite = of_changelog((Side(("k",)),), ["v"], "op", ["position"])
+    suite = of_changelog((KeyOfSide(("k",)),), ["v"], "op", ["position"])
     return judge("documents", spark.createDataFrame(rows, LOGGED), suite).findings
 
 
@@ -103,5 +103,5 @@ def test_a_side_is_present_or_wholly_absent(
     may_lack: tuple[bool, bool], may_have_nulls: tuple[bool, bool], expected: list[Any]
 ) -> None:
     """A side that no row lacks is present; the key of the other one has all of its parts or none."""
-    left, right = map(Side, (("a", "n"), ("b", "m")), may_lack, may_have_nulls)
+    left, right = map(KeyOfSide, (("a", "n"), ("b", "m")), may_lack, may_have_nulls)
     assert of_table((left, right))[:-1] == expected

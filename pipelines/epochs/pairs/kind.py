@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from expectations.gate import gate_loaded_pairs
-from expectations.suites import Side, Sides
+from expectations.suites import KeyOfResult, KeyOfSide
 from expectations.validation import Verdict
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
@@ -49,12 +49,12 @@ class PairsOfRows(Shape):
         sides = [[quote(name) for name in names] for names in join.keys_of_sides]
         return wrong_key(sides, _may_be_absent(join))
 
-    def sides(self, join: ResolvedQuery) -> Sides:
+    def sides(self, join: ResolvedQuery) -> KeyOfResult:
         """See `Shape.sides`: that of both sides if a row may lack one of them, else as a whole."""
         if not join.has_absent_keys:
-            return (Side(join.key, may_have_nulls=False),)
+            return (KeyOfSide(join.key, may_have_nulls=False),)
         absent, (left, right), outer = _may_be_absent(join), join.keys_of_sides, join.paired.outer
-        return Side(left, outer[1], absent[0]), Side(right, outer[0], absent[1])
+        return KeyOfSide(left, outer[1], absent[0]), KeyOfSide(right, outer[0], absent[1])
 
     def gate(
         self,

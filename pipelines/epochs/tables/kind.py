@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from expectations.gate import gate_loaded
-from expectations.suites import Side, Sides
+from expectations.suites import KeyOfResult, KeyOfSide
 from expectations.validation import Verdict
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
@@ -51,9 +51,9 @@ class RowsByKey(Shape):
         """See `Shape.keyless`."""
         return null_key(join.key, may_be_absent=join.has_absent_keys)
 
-    def sides(self, join: ResolvedQuery) -> Sides:
+    def sides(self, join: ResolvedQuery) -> KeyOfResult:
         """See `Shape.sides`: the key as a whole."""
-        return (Side(join.key, may_have_nulls=join.has_absent_keys),)
+        return (KeyOfSide(join.key, may_have_nulls=join.has_absent_keys),)
 
     def prefetch(self, workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched | None:
         """See `Shape.prefetch`."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from expectations.suites import Sides, Suite, of_table
+from expectations.suites import KeyOfResult, Suite, of_table
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError, PastRowFailed, SchemaBroken
@@ -102,7 +102,7 @@ class ViewKind(Kind[BoundJoin]):
         """See `Kind.suite`."""
         return of_table(self.sides(bound))
 
-    def sides(self, bound: BoundJoin) -> Sides:
+    def sides(self, bound: BoundJoin) -> KeyOfResult:
         """See `Kind.sides`."""
         return self.shape.sides(bound.join)
 

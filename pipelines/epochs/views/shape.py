@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from pyspark.sql import DataFrame
 
-from expectations.suites import Sides
+from expectations.suites import KeyOfResult
 from expectations.validation import Verdict
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
@@ -61,7 +61,7 @@ class Shape(ABC):
         """Return the SQL condition of a row that cannot be a row of the result, because its key has wrong nulls."""
 
     @abstractmethod
-    def sides(self, join: ResolvedQuery) -> Sides:
+    def sides(self, join: ResolvedQuery) -> KeyOfResult:
         """Return the key of the result for its expectations: as a whole, or that of both sides."""
 
     def prefetch(self, workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched | None:
