@@ -25,8 +25,8 @@ from lakehouse import limits
 from lakehouse.errors.errors import CannotContinue, LakejoinError
 from lakehouse.ledger.ledger_rows import SCHEMA as LEDGER
 from pipelines.cli import cli, main
+from pipelines.language import fingerprint, load, schema
 from pipelines.report import report_schema
-from pipelines.spec import fingerprint, load, schema
 from tests.pages import (
     CONF,
     EXPECTATIONS,

@@ -7,7 +7,7 @@ A `.` stands for no output, `null` for a tombstone; two outputs of one record ar
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.spec import Semantics
+from pipelines.language import Semantics
 from tests.joins.changelogs import CUTS, changelogs
 from tests.joins.vectors import Case, Record
 

@@ -10,7 +10,7 @@ import yaml
 
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.cli import main
-from pipelines.spec import load
+from pipelines.language import load
 from tests.lake import JOIN, KEYED, Lake
 
 SECRET = "hunter2-s3cr3t"

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.joins import hazelcast, kafka_streams
 from tests.joins.window_vectors import Attempt, attempts, reading
 from tests.joins.windows import Definition
-from tests.spec.statement.planned_bounds import AGREES, DIFFERS, joins_of, judged
+from tests.language.statement.planned_bounds import AGREES, DIFFERS, joins_of, judged
 
 
 @dataclass(frozen=True)

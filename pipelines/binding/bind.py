@@ -24,8 +24,7 @@ from pipelines.binding.schema_diff import Found, result_columns
 from pipelines.binding.streams import fitted, stream_inputs
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.meaning import meaning
-from pipelines.plan.sharing import is_read_once, is_single_store
-from pipelines.spec import (
+from pipelines.language import (
     CHANGELOG_COLUMNS,
     ROW_COLUMNS,
     STREAM_COLUMNS,
@@ -38,8 +37,9 @@ from pipelines.spec import (
     reads,
     statement_of,
 )
-from pipelines.spec.names import nearest
-from pipelines.spec.sql.padding import padded_comparisons
+from pipelines.language.names import nearest
+from pipelines.language.sql.padding import padded_comparisons
+from pipelines.plan.sharing import is_read_once, is_single_store
 
 KEYED = ("table", "global_table")
 """The kinds of sources whose key may have parts that are null."""

@@ -17,7 +17,7 @@ from lakehouse.values.sqltext import quote
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.schema_diff import new_column_notes, rebuild_hint
 from pipelines.binding.workspace import Workspace
-from pipelines.spec import Input, ResolvedQuery, Semantics, Stream
+from pipelines.language import Input, ResolvedQuery, Semantics, Stream
 
 IDENTITY_TYPE = StructType(
     [StructField("version", LongType()), StructField("hash", LongType()), StructField("number", IntegerType())]

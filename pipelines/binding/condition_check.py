@@ -10,8 +10,8 @@ from lakehouse.errors.errors import Fault
 from lakehouse.tables.table import Table, read_rows
 from lakehouse.values.compare import char_type
 from pipelines.binding.workspace import Workspace
-from pipelines.spec.join.condition import condition_path
-from pipelines.spec.sql.padding import padded_comparisons
+from pipelines.language.join.condition import condition_path
+from pipelines.language.sql.padding import padded_comparisons
 
 TRUE_FOR = {"tombstone": "rows that delete their key", "null_value": "rows without a value"}
 

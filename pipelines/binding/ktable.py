@@ -13,8 +13,8 @@ from lakehouse.values.recorded import STATE
 from lakehouse.values.sqltext import quote
 from pipelines.binding.condition_check import condition_faults
 from pipelines.binding.workspace import Workspace
-from pipelines.spec import Changelog, bind_changelog, changelog_fingerprint
-from pipelines.spec.names import DELETED, ORDER
+from pipelines.language import Changelog, bind_changelog, changelog_fingerprint
+from pipelines.language.names import DELETED, ORDER
 
 
 @dataclass(frozen=True, kw_only=True)

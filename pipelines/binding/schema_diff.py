@@ -9,8 +9,8 @@ from lakehouse.ledger.entries import JoinHistory
 from lakehouse.tables.table import Table
 from lakehouse.values.compare import char_type
 from lakehouse.values.sqltext import quote
-from pipelines.spec import Statement
-from pipelines.spec.statement.outputs import is_star
+from pipelines.language import Statement
+from pipelines.language.statement.outputs import is_star
 
 Found = Callable[[], tuple[Table | None, JoinHistory]]
 """Returns the result of a join, None if it does not exist, and its history in the ledger."""

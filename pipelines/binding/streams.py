@@ -19,7 +19,7 @@ from lakehouse.tables.table import Table
 from lakehouse.values.compare import INTEGRAL
 from pipelines.binding.condition_check import condition_faults
 from pipelines.binding.workspace import Workspace
-from pipelines.spec import (
+from pipelines.language import (
     ResolvedQuery,
     Statement,
     Stream,
@@ -30,8 +30,8 @@ from pipelines.spec import (
     is_ordered_by_column,
     stream_misfits,
 )
-from pipelines.spec.names import nearest
-from pipelines.spec.sql.lengths import DAY
+from pipelines.language.names import nearest
+from pipelines.language.sql.lengths import DAY
 
 TIMES = (ByteType, ShortType, IntegerType, LongType, TimestampType, DateType)
 """The types of columns that can order a stream and the tables that it is joined with."""

@@ -16,7 +16,7 @@ from lakehouse.session.engine import Engine
 from lakehouse.session.session import is_embedded, own_session
 from lakehouse.values.recorded import CHANGELOG
 from pipelines.binding.shared_feeds import Feeds
-from pipelines.spec import PipelineFile, changelogs, keeps_changelog, selected
+from pipelines.language import PipelineFile, changelogs, keeps_changelog, selected
 
 DRY_RUNS = "rehearsals"
 """The folder for the stages of dry runs, beside the folders for the stages of each ledger."""

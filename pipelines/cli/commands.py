@@ -67,7 +67,7 @@ def check(chosen: FileOptions) -> "Answer":
 def explain(chosen: FileOptions, select: str | None) -> "Answer":
     """Explain what each join is, reads and stores, without Spark."""
     from pipelines.commands.explain import explain
-    from pipelines.spec import selected
+    from pipelines.language import selected
 
     file, _ = chosen.load()
     return [explain(file, name) for name in selected(file, names(select))]
@@ -312,8 +312,8 @@ def sql(chosen: FileOptions, query: str, limit: int) -> "Answer":
 @click.option("--report", is_flag=True, help="Print the schema of the reports of `--output json` instead.")
 def schema(report: bool) -> None:
     """Print the JSON schema of the pipeline file, for editors."""
+    from pipelines.language import schema
     from pipelines.report import report_schema
-    from pipelines.spec import schema
 
     click.echo(report_schema() if report else schema(), nl=False)
 

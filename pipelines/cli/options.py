@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipelines.binding.workspace import Workspace
+    from pipelines.language import PipelineFile
     from pipelines.report import Command, Part, QueryReport, Report
-    from pipelines.spec import PipelineFile
 
     Answer = Iterable[Part] | QueryReport
 
@@ -80,7 +80,7 @@ class FileOptions:
         Raises:
             PipelineFileError: The file is wrong; the error lists all faults.
         """
-        from pipelines.spec import find, load
+        from pipelines.language import find, load
 
         path = self.path or find(Path.cwd())
         file = load(path, self.variables)

@@ -17,9 +17,9 @@ from pipelines.commands.run import run_joins
 from pipelines.commands.verify import verify_join
 from pipelines.commands.version_ranges import read_range
 from pipelines.commands.watch import MAX_FAILED_ROUNDS, watch_joins
+from pipelines.language import PipelineFile, load
 from pipelines.plan.request import Backfill, Decision
 from pipelines.report import JoinReport
-from pipelines.spec import PipelineFile, load
 
 
 @dataclass(frozen=True)

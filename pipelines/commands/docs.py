@@ -20,10 +20,10 @@ from pipelines.commands.site import JoinFacts, SiteFacts, SourceEntry, pages, wr
 from pipelines.commands.site.facts import State
 from pipelines.commands.site.pages import DATA_DOCS, INDEX
 from pipelines.epochs.targets import fault_of_targets
+from pipelines.language import PipelineFile, changelog_fingerprint, fingerprint
+from pipelines.language.join.fingerprint import NO_SETTINGS
 from pipelines.report import JoinExplanation, SourceExplanation
 from pipelines.report.wording import moment
-from pipelines.spec import PipelineFile, changelog_fingerprint, fingerprint
-from pipelines.spec.join.fingerprint import NO_SETTINGS
 
 FOLDER = "docs"
 """The default folder of the pages, beside the pipeline file."""

@@ -6,9 +6,7 @@ from textwrap import dedent
 from expectations.catalogue import described, each, of_rows, of_whole
 from lakehouse.values.recorded import CHANGELOG, STATE
 from pipelines.commands.explained_changes import OUTER_SIDES, called, change_of, reference
-from pipelines.plan.sharing import explained_reads
-from pipelines.report import JoinExplanation, SourceExplanation
-from pipelines.spec import (
+from pipelines.language import (
     ROW_COLUMNS,
     STREAM_COLUMNS,
     PipelineFile,
@@ -18,11 +16,13 @@ from pipelines.spec import (
     reading_alike,
     statement_of,
 )
-from pipelines.spec.sql.dialect import as_written
-from pipelines.spec.sql.lengths import spelled_out
-from pipelines.spec.statement.bounds import Bound
-from pipelines.spec.statement.statement import PairingClause
-from pipelines.spec.statement.windows import bounds_of
+from pipelines.language.sql.dialect import as_written
+from pipelines.language.sql.lengths import spelled_out
+from pipelines.language.statement.bounds import Bound
+from pipelines.language.statement.statement import PairingClause
+from pipelines.language.statement.windows import bounds_of
+from pipelines.plan.sharing import explained_reads
+from pipelines.report import JoinExplanation, SourceExplanation
 
 REFRESH = {
     "auto": "refresh auto: an epoch reads the change feeds of its sources; if a feed has a gap, the epoch computes the "

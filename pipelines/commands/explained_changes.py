@@ -1,8 +1,8 @@
 """What a change of each source does to the result of a join, in words."""
 
-from pipelines.spec import How, Statement
-from pipelines.spec.sql.dialect import as_written
-from pipelines.spec.statement.statement import PairingClause, Side
+from pipelines.language import How, Statement
+from pipelines.language.sql.dialect import as_written
+from pipelines.language.statement.statement import PairingClause, Side
 
 OUTER_SIDES: dict[How, tuple[bool, bool]] = {
     "inner": (False, False),

@@ -8,10 +8,10 @@ from pipelines.commands.run import run_in_order
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.run.driver import run_join
 from pipelines.epochs.streams.source_progress import common_goal
+from pipelines.language import is_stream, reads, statement_of
 from pipelines.plan.request import Request
 from pipelines.report import JoinReport
 from pipelines.report.progress import SILENT, Progress
-from pipelines.spec import is_stream, reads, statement_of
 
 
 def flush_joins(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from lakehouse.errors.errors import FilesExist, LakejoinError
 from pipelines.commands.shell import program, python
-from pipelines.spec import schema
-from pipelines.spec.load import FILE_NAME
+from pipelines.language import schema
+from pipelines.language.load import FILE_NAME
 
 SCHEMA, SOURCES = "lakejoin.schema.json", "sources.py"
 

@@ -25,10 +25,10 @@ from lakehouse.values.recorded import CHANGELOG
 from lakehouse.values.times import FILE_RETENTION, retention_seconds
 from pipelines.binding.workspace import DRY_RUNS, Workspace
 from pipelines.epochs.targets import check_targets
+from pipelines.language import changelogs_of, reads
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.report.wording import duration, moment
-from pipelines.spec import changelogs_of, reads
 
 ACTIVE_STAGE_SECONDS = 86_400.0
 """Age in seconds up to which a stage of an unclosed epoch may belong to an active run."""

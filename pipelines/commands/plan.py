@@ -12,8 +12,8 @@ from pipelines.epochs.epoch import Prepared
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.run.driver import NEXT
+from pipelines.language import changelogs_of, reads
 from pipelines.report import JoinReport, PlanReport
-from pipelines.spec import changelogs_of, reads
 
 
 def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanReport | JoinReport:

@@ -17,7 +17,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.version_ranges import VersionRange
 from pipelines.epochs.kind import Kind
 from pipelines.joins.before_images import Before, before_of, changes_of, logged_between
-from pipelines.spec import CHANGELOG_COLUMNS
+from pipelines.language import CHANGELOG_COLUMNS
 
 
 class TableSuite(NamedTuple):

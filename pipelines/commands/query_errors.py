@@ -9,9 +9,9 @@ from sqlglot.tokenizer_core import TokenType
 
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.ledger import NAME as LEDGER
-from pipelines.spec import PipelineFile
-from pipelines.spec.names import nearest
-from pipelines.spec.sql.dialect import Verbatim
+from pipelines.language import PipelineFile
+from pipelines.language.names import nearest
+from pipelines.language.sql.dialect import Verbatim
 
 BEGINS_A_QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "(")
 """The words that a Spark query may begin with."""

@@ -11,11 +11,11 @@ from pipelines.epochs.run.driver import run_join
 from pipelines.epochs.run.refused import record_refusal
 from pipelines.epochs.streams.source_progress import common_goal
 from pipelines.epochs.views.partial_backfill import the_only_join
+from pipelines.language import changelogs_of, reads
 from pipelines.plan.request import Backfill, Request
 from pipelines.plan.sharing import shared_reads
 from pipelines.report import JoinReport
 from pipelines.report.progress import SILENT, Progress
-from pipelines.spec import changelogs_of, reads
 
 log = logging.getLogger(__name__)
 

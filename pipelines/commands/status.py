@@ -28,12 +28,12 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.history import last_gate, refused_since, seconds_between_runs
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.targets import fault_of_targets
+from pipelines.language import changelog_fingerprint, fingerprint, is_stream, statement_of
 from pipelines.plan.remedies import OF_KTABLES
 from pipelines.plan.values import Refresh
 from pipelines.report import JoinStatus, SourceStatus
 from pipelines.report.status import State
 from pipelines.report.wording import duration, moment
-from pipelines.spec import changelog_fingerprint, fingerprint, is_stream, statement_of
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from pipelines.commands.version_ranges import BadRange, published_at
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.targets import check_tables
+from pipelines.language import fingerprint
 from pipelines.plan.request import WrongOptions
 from pipelines.report import JoinReport
-from pipelines.spec import fingerprint
 
 
 def verify_join(

@@ -9,7 +9,7 @@ from pipelines.epochs.lookup.kind import LookupKind
 from pipelines.epochs.pairs.kind import PairsKind
 from pipelines.epochs.tables.kind import TablesKind
 from pipelines.epochs.window.kind import WindowKind
-from pipelines.spec import statement_of
+from pipelines.language import statement_of
 
 
 def kind_of(workspace: Workspace, name: str) -> Kind[Any]:

@@ -10,8 +10,8 @@ from lakehouse.tables.table import Table, find
 from lakehouse.values.recorded import CHANGELOG, STATE
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of
+from pipelines.language import changelogs_of
 from pipelines.plan.checks import check_is_still
-from pipelines.spec import changelogs_of
 
 
 def check_targets(workspace: Workspace, name: str, history: JoinHistory) -> list[Table]:

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from lakehouse.values.net_changes import each_change
 from lakehouse.values.sqltext import quote
 from pipelines.joins.changelog import last_rows
-from pipelines.spec.statement.added_columns import PREFIX
+from pipelines.language.statement.added_columns import PREFIX
 
 PREVIOUS = f"{PREFIX}previous"
 """The struct of the previous row; a result may have a column of any other name."""

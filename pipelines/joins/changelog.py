@@ -17,7 +17,7 @@ from lakehouse.values.sqltext import quote, row_struct
 from pipelines.joins.emission_rules import TOMBSTONE, UPSERT
 from pipelines.joins.filter import Subset, differing
 from pipelines.joins.versions import BEGINNING
-from pipelines.spec import CHANGELOG_COLUMNS
+from pipelines.language import CHANGELOG_COLUMNS
 
 BACKFILL = "backfill"
 """The cause of a row that a reconciliation adds because the changelog's last row for a key differs from the result."""

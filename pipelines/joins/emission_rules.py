@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from lakehouse.values.compare import same, type_sql
 from lakehouse.values.sqltext import quote, struct, text
 from pipelines.joins.versions import BEGINNING
-from pipelines.spec import ResolvedQuery, Semantics
+from pipelines.language import ResolvedQuery, Semantics
 
 UPSERT, TOMBSTONE = "upsert", "tombstone"
 

@@ -26,9 +26,9 @@ from pipelines.joins.watermarks import (
     watermark_before,
     window_of,
 )
-from pipelines.spec import ResolvedQuery, Semantics
-from pipelines.spec import Window as Bounded
-from pipelines.spec.statement.added_columns import HAS_VALUE, IDENTITY, MATCHED, PREFIX, SIDE
+from pipelines.language import ResolvedQuery, Semantics
+from pipelines.language import Window as Bounded
+from pipelines.language.statement.added_columns import HAS_VALUE, IDENTITY, MATCHED, PREFIX, SIDE
 
 OP, UNMATCHED = f"{PREFIX}op", f"{PREFIX}unmatched"
 KEEP = "keep"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from pipelines.joins.difference import NEW, OLD, as_image, difference
-from pipelines.spec import Condition, of_struct
+from pipelines.language import Condition, of_struct
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructField, StructType
 from lakehouse.values.checksums import hash_in_order
 from lakehouse.values.sqltext import quote
 from pipelines.joins.meaning import meaning
-from pipelines.spec import Output, ResolvedQuery
-from pipelines.spec.statement.added_columns import PREFIX
+from pipelines.language import Output, ResolvedQuery
+from pipelines.language.statement.added_columns import PREFIX
 
 
 def hashed_meaning(tables: Sequence[DataFrame], join: ResolvedQuery, columns: StructType) -> DataFrame:

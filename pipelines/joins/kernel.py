@@ -24,7 +24,7 @@ from lakehouse.values.net_changes import key_struct, no_reference
 from lakehouse.values.sqltext import numbered, quote
 from pipelines.joins.difference import IMAGE, NEW, OLD, difference
 from pipelines.joins.meaning import meaning
-from pipelines.spec import Input, Link, Output, ResolvedQuery
+from pipelines.language import Input, Link, Output, ResolvedQuery
 
 KeyTypes = Sequence[Sequence[DataType]]
 """The types in which the parts of the key are compared, for each input."""

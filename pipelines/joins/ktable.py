@@ -25,9 +25,9 @@ from pyspark.sql import functions as F
 from lakehouse.values.compare import identical, same
 from lakehouse.values.net_changes import key_struct, null_key
 from lakehouse.values.sqltext import quote, row_struct, struct
-from pipelines.spec import Changelog
-from pipelines.spec.names import DELETED, ORDER
-from pipelines.spec.statement.added_columns import VERSION
+from pipelines.language import Changelog
+from pipelines.language.names import DELETED, ORDER
+from pipelines.language.statement.added_columns import VERSION
 
 
 def candidates(rows: DataFrame, changelog: Changelog) -> DataFrame:

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from lakehouse.values.net_changes import null_key
 from lakehouse.values.sqltext import quote, struct
-from pipelines.spec import Link, Output, ResolvedQuery
-from pipelines.spec.statement.added_columns import MATCHED, PREFIX
+from pipelines.language import Link, Output, ResolvedQuery
+from pipelines.language.statement.added_columns import MATCHED, PREFIX
 
 PRESENT, ROW = (f"{PREFIX}{name}" for name in ("present", "row"))
 

@@ -18,7 +18,7 @@ from pipelines.joins.difference import IMAGE, NEW, OLD, difference
 from pipelines.joins.kernel import KeyTypes, Sources, add_looked_up, affected_keys, images
 from pipelines.joins.meaning import TOUCHED, UNMATCHED, meaning
 from pipelines.joins.partners import KEY, Partners
-from pipelines.spec import ResolvedQuery
+from pipelines.language import ResolvedQuery
 
 
 def change_set_of_pairs(join: ResolvedQuery, types: KeyTypes, sources: Sources) -> DataFrame | None:

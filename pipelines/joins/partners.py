@@ -16,7 +16,7 @@ from lakehouse.values.sqltext import quote, row_struct
 from pipelines.joins.difference import IMAGE, NEW
 from pipelines.joins.kernel import KeyTypes, Sources, add_looked_up, null_reference, reference, referring_keys
 from pipelines.joins.meaning import meaning
-from pipelines.spec import Output, ResolvedQuery
+from pipelines.language import Output, ResolvedQuery
 
 KEY = "key"
 

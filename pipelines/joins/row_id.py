@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from lakehouse.values.compare import hash_of, identical
 from lakehouse.values.sqltext import quote
 from pipelines.joins.watermarks import RANK, TIME, window_of
-from pipelines.spec import ResolvedQuery
-from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, NUMBER, PREFIX, SIDE, VERSION
+from pipelines.language import ResolvedQuery
+from pipelines.language.statement.added_columns import HAS_VALUE, HASH, NUMBER, PREFIX, SIDE, VERSION
 
 
 def hashed(rows: DataFrame, join: ResolvedQuery, place: int, scope: Sequence[str] = ()) -> DataFrame:

@@ -24,8 +24,8 @@ from pipelines.joins.meaning import ROW, meaning_of_matched
 from pipelines.joins.partners import Partners
 from pipelines.joins.timeline import CAUSE, END, KEY, START, Commits, with_look_ups
 from pipelines.joins.versions import BEGINNING, NEVER, versions
-from pipelines.spec import Output, ResolvedQuery
-from pipelines.spec.statement.added_columns import PREFIX
+from pipelines.language import Output, ResolvedQuery
+from pipelines.language.statement.added_columns import PREFIX
 
 VERSION = ("key", "start", "end", "touched")
 """What is known of a version of a row: its key, the positions where it begins and ends, and whether it is touched."""

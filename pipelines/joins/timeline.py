@@ -21,8 +21,8 @@ from lakehouse.values.sqltext import quote
 from pipelines.joins.kernel import KeyTypes, Sources, levels, refers_to
 from pipelines.joins.meaning import ROW, meaning_of_matched, without_unmatched
 from pipelines.joins.versions import BEGINNING, NEVER, versions
-from pipelines.spec import ResolvedQuery
-from pipelines.spec.statement.added_columns import PREFIX
+from pipelines.language import ResolvedQuery
+from pipelines.language.statement.added_columns import PREFIX
 
 KEY, START, END, CAUSE = (f"{PREFIX}{name}" for name in ("key", "start", "end", "cause"))
 OTHER, REFERENCE = (f"{PREFIX}{name}" for name in ("other", "reference"))

@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType
 from lakehouse.values.net_changes import key_struct, null_key
 from lakehouse.values.sqltext import row_struct
 from pipelines.joins.kernel import unchanged_rows
-from pipelines.spec import Input
+from pipelines.language import Input
 
 BEGINNING = 0
 """The position of the state before the epoch."""

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.joins.watermarks import NOTHING_YET, PLACE, limit_value, watermark_step
-from pipelines.spec import Window as Bounded
+from pipelines.language import Window as Bounded
 
 
 class Position(NamedTuple):

@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, TimestampNTZType, TimestampType
 
 from lakehouse.values.sqltext import quote
-from pipelines.spec import ResolvedQuery, Semantics
-from pipelines.spec import Window as Bounded
-from pipelines.spec.sql.lengths import DAY
-from pipelines.spec.statement.added_columns import PREFIX, VERSION
+from pipelines.language import ResolvedQuery, Semantics
+from pipelines.language import Window as Bounded
+from pipelines.language.sql.lengths import DAY
+from pipelines.language.statement.added_columns import PREFIX, VERSION
 
 NOTHING_YET = -(2**63)
 """A watermark for which no value has arrived, and a time before all others."""

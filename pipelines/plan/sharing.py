@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple
 
 from sqlglot import exp
 
-from pipelines.spec import PipelineFile, Statement, statement_of
-from pipelines.spec.statement.outputs import is_star
-from pipelines.spec.statement.statement import Side
+from pipelines.language import PipelineFile, Statement, statement_of
+from pipelines.language.statement.outputs import is_star
+from pipelines.language.statement.statement import Side
 
 Form = Literal["changes", "whole table", "KTable", "result"]
 """The form of a read: the changes of a source, its whole current content, or a table that lakejoin maintains."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from textwrap import indent, wrap
 
+from pipelines.language.statement.definition import How, JoinType
 from pipelines.report.facts import Facts
-from pipelines.spec.statement.definition import How, JoinType
 
 WIDTH = 100
 """The number of characters at which lines wrap. The statement is not wrapped."""

@@ -19,7 +19,7 @@ from pipelines.commands.demo.rounds import THURSDAY, TUESDAY
 from pipelines.commands.demo.short import PIPELINE_FILE
 from pipelines.commands.demo.tour import PIPELINE_FILE as TOUR_FILE
 from pipelines.commands.init import example
-from pipelines.spec import fingerprint, load
+from pipelines.language import fingerprint, load
 
 SHORT = [
     ([769, 829], "829 inserted, 769 updated, 0 deleted"),

@@ -12,8 +12,8 @@ import yaml
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.cli import main
 from pipelines.commands.explain import explain
+from pipelines.language import load
 from pipelines.report import JoinExplanation, Report
-from pipelines.spec import load
 
 FLIGHTS = Path(__file__).parents[2] / "conf" / "flights.yml"
 SOURCES = {"orders": {"key": ["shop", "no"]}, "payments": {"key": ["id", "store"], "path": "../finance/payments"}}

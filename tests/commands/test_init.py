@@ -12,7 +12,7 @@ from lakehouse.errors.errors import FilesExist, LakejoinError
 from pipelines.cli import main
 from pipelines.commands.init import example, write_example
 from pipelines.commands.shell import program, python
-from pipelines.spec import load
+from pipelines.language import load
 
 FILES = ["lakejoin.schema.json", "lakejoin.yml", "sources.py"]
 

@@ -23,8 +23,8 @@ from pipelines.commands.site.pages import versions, words
 from pipelines.commands.site.plots import drawn, every, shown, ticks
 from pipelines.commands.site.series import NEWEST, Plot, plots_of
 from pipelines.commands.site.svg import fitted, length
+from pipelines.language import load
 from pipelines.report import EpochReport
-from pipelines.spec import load
 from tests.ledgers import at, entry, ledger
 
 NOW = datetime(2026, 11, 22, 6, tzinfo=UTC)

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from expectations.declared import judge
 from expectations.suites import KeyOfSide, of_changelog, of_table, of_two_streams
 from lakehouse.errors.errors import GateFailed
-from pipelines.spec import ROW_COLUMNS, Semantics
+from pipelines.language import ROW_COLUMNS, Semantics
 from tests.lake import Lake, only
 from tests.test_documents import TYPES, UNNECESSARY, of_the_one_key
 

@@ -22,7 +22,7 @@ from pipelines.joins.meaning import meaning
 from pipelines.joins.segments import changelog_of_pairs
 from pipelines.joins.timeline import timeline
 from pipelines.joins.versions import placed, positions
-from pipelines.spec import ResolvedQuery, Semantics
+from pipelines.language import ResolvedQuery, Semantics
 from tests.joins.claims import literal
 from tests.joins.epochs import Epochs, bound, key_types, known
 from tests.joins.scoped import number_of, scoped, scoped_changes, scoped_columns, scoped_rows, scoped_types, unscoped

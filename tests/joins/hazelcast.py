@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from sqlglot import exp, parse_one
 
-from pipelines.spec.statement.columns import conjuncts
+from pipelines.language.statement.columns import conjuncts
 from tests.joins.oracle import OTHER, PRESERVED, Bound, Emitted, Held, Oracle, Row, Side, TooManyRows, Values
 
 DIFFERENCES: Mapping[str, str] = {

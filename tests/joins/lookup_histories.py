@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from pipelines.joins.versions import versions
-from pipelines.spec import ResolvedQuery
-from pipelines.spec.statement.added_columns import POSITION
-from pipelines.spec.statement.semantics import ALWAYS
+from pipelines.language import ResolvedQuery
+from pipelines.language.statement.added_columns import POSITION
+from pipelines.language.statement.semantics import ALWAYS
 from tests.joins.claims import literal
 from tests.joins.epochs import key_types
 from tests.joins.scoped import scoped, scoped_changes, scoped_types

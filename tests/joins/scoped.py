@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 from lakehouse.values.net_changes import null_key
 from lakehouse.values.sqltext import quote, row_struct, struct
 from pipelines.joins.kernel import KeyTypes
-from pipelines.spec import Link, Output, Pairing, ResolvedQuery, Step
+from pipelines.language import Link, Output, Pairing, ResolvedQuery, Step
 
 RADIX = 256
 """More than the values of any column of a scope but the first."""

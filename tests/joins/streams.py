@@ -9,9 +9,9 @@ from pipelines.joins.kernel import KeyTypes
 from pipelines.joins.lookup import as_rows, emitted, ignores_null_values, look_up
 from pipelines.joins.meaning import without_unmatched
 from pipelines.joins.versions import versions
-from pipelines.spec import ResolvedQuery, Semantics
-from pipelines.spec.statement.added_columns import POSITION
-from pipelines.spec.statement.semantics import ALWAYS
+from pipelines.language import ResolvedQuery, Semantics
+from pipelines.language.statement.added_columns import POSITION
+from pipelines.language.statement.semantics import ALWAYS
 from tests.joins.changelogs import CUTS, KEY, ROW, SCOPE, SCOPES, ends_of
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types

@@ -11,7 +11,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from lakehouse.session.session import settings
 from pipelines.joins.lookup import as_rows, emitted, look_up, whole
-from pipelines.spec.statement.added_columns import POSITION
+from pipelines.language.statement.added_columns import POSITION
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
 from tests.joins.lookup_histories import Step, compared

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from lakehouse.values.compare import plain_schema
 from lakehouse.values.net_changes import net
 from pipelines.joins.meaning import meaning
-from pipelines.spec import ResolvedQuery
+from pipelines.language import ResolvedQuery
 
 from . import star_shapes
 from .changelogs import Histories, StagedHistories, changelog

@@ -5,7 +5,7 @@ from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, Str
 from lakehouse.values.net_changes import net
 from pipelines.joins.difference import IMAGE
 from pipelines.joins.kernel import images
-from pipelines.spec import Input
+from pipelines.language import Input
 
 SOURCE = StructType(
     [

@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 )
 
 from pipelines.joins.ktable import candidates, latest
-from pipelines.spec import Changelog
-from pipelines.spec.names import DELETED, ORDER
-from pipelines.spec.statement.added_columns import VERSION
+from pipelines.language import Changelog
+from pipelines.language.names import DELETED, ORDER
+from pipelines.language.statement.added_columns import VERSION
 
 Row = tuple[Any, ...]
 Held = dict[Row, Row]

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.spec import Semantics
+from pipelines.language import Semantics
 from tests.joins.window_histories import Joined, epochs, history, joined
 from tests.joins.windows import evaluate, unlike
 

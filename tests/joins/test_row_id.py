@@ -6,8 +6,8 @@ from pyspark.sql import SparkSession
 from pipelines.joins import row_id
 from pipelines.joins.row_id import hashed, identified
 from pipelines.joins.watermarks import TIME
-from pipelines.spec import Input, Output, ResolvedQuery, Step, Window
-from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, NUMBER, VERSION
+from pipelines.language import Input, Output, ResolvedQuery, Step, Window
+from pipelines.language.statement.added_columns import HAS_VALUE, HASH, NUMBER, VERSION
 
 ROWS = {
     "INT": ("(5, NULL)", "(NULL, 5)", "(NULL, NULL)", "(5, 5)"),

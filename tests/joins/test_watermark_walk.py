@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pipelines.joins.watermark_walk import Position, limit_rises, walk
 from pipelines.joins.watermarks import NOTHING_YET
-from pipelines.spec.statement.definition import Time, Watermark, Window, Within
+from pipelines.language.statement.definition import Time, Watermark, Window, Within
 
 WINDOW = Window(
     (Watermark(Time(0, "t"), 5), Watermark(Time(1, "t"), 5)),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipelines.spec import Semantics
+from pipelines.language import Semantics
 from tests.joins.statements import SIDES
 
 SEMANTICS: Mapping[str, Semantics] = {"3.1": "kafka", "0.10.1": "kafka-0.10.0"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
-from pipelines.spec import Semantics, Time, Watermark, Window, Within
+from pipelines.language import Semantics, Time, Watermark, Window, Within
 from tests.joins.oracle import Bound, Emitted, Oracle, Side
 from tests.joins.window_epochs import SIDES, Step, cut
 from tests.joins.windows import Definition, Epoch, Made

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.joins.watermarks import NOTHING_YET
-from pipelines.spec import ResolvedQuery, Semantics, Source, Window, bind, parse
+from pipelines.language import ResolvedQuery, Semantics, Source, Window, bind, parse
 from tests.joins import hazelcast, kafka_streams
 from tests.joins.oracle import Emitted, Side, TooManyRows
 from tests.joins.window_epochs import CUTS, SIDES, Part, Step, cut, ends_of

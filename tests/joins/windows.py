@@ -30,9 +30,9 @@ from pipelines.joins.watermarks import (
     with_steps,
     with_watermarks,
 )
-from pipelines.spec import How, Input, Output, ResolvedQuery, Semantics, Step, Window
-from pipelines.spec import Window as Bounded
-from pipelines.spec.statement.added_columns import HAS_VALUE, HASH, MATCHED, NUMBER, SIDE, VERSION
+from pipelines.language import How, Input, Output, ResolvedQuery, Semantics, Step, Window
+from pipelines.language import Window as Bounded
+from pipelines.language.statement.added_columns import HAS_VALUE, HASH, MATCHED, NUMBER, SIDE, VERSION
 from tests.joins.claims import literal
 
 SCOPE = "_scope"

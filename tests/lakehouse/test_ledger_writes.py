@@ -8,7 +8,7 @@ from lakehouse.errors.address import Address
 from lakehouse.ledger.entries import PUBLISHING, Entry
 from lakehouse.ledger.ledger_rows import entry_of, row_of
 from lakehouse.publish.writes import Append, Merge, Overwrite, TargetVersions, Write
-from pipelines.spec.statement import added_columns
+from pipelines.language.statement import added_columns
 from tests.ledgers import entry
 
 STORAGE = "/lake"

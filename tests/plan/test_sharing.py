@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from pipelines.language import PipelineFile, statement_of
+from pipelines.language.file.options import RULES
 from pipelines.plan.sharing import Reads, explained_reads, is_read_once, is_single_store, shared_reads
-from pipelines.spec import PipelineFile, statement_of
-from pipelines.spec.file.options import RULES
 
 BETWEEN = "ON a.tailnum = b.tailnum AND b.t BETWEEN a.t AND a.t + INTERVAL 3 HOURS"
 STREAM = {"kind": "stream", "key": "id", "watermarks": {"t": "5 minutes"}}

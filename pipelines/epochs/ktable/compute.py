@@ -29,9 +29,9 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.scratch import Scratch, via_driver_or_stage
 from pipelines.joins.filter import differing
 from pipelines.joins.ktable import candidates, latest
+from pipelines.language.names import DELETED
+from pipelines.language.statement.added_columns import VERSION
 from pipelines.plan.values import Computed
-from pipelines.spec.names import DELETED
-from pipelines.spec.statement.added_columns import VERSION
 
 
 def compute_ktable(workspace: Workspace, epoch: Epoch[BoundKTable], stage: Stage) -> Computed:

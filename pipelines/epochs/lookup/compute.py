@@ -32,10 +32,10 @@ from pipelines.epochs.streams.new_rows import NewRows
 from pipelines.joins.lookup import NULL_KEY, as_rows, emitted, look_up
 from pipelines.joins.meaning import PRESENT, without_unmatched
 from pipelines.joins.watermarks import as_number
+from pipelines.language import STREAM_COLUMNS
+from pipelines.language.statement.added_columns import HAS_VALUE, VERSION
+from pipelines.language.statement.semantics import ALWAYS
 from pipelines.plan.values import APPENDED, Computed
-from pipelines.spec import STREAM_COLUMNS
-from pipelines.spec.statement.added_columns import HAS_VALUE, VERSION
-from pipelines.spec.statement.semantics import ALWAYS
 
 EPOCH, POSITION = STREAM_COLUMNS
 

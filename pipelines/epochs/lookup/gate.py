@@ -20,9 +20,9 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.plain_inputs import inspect_maps, statement_of
 from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.plain_rows import plain_rows, position_of
+from pipelines.language import STREAM_COLUMNS, Link
+from pipelines.language.statement.added_columns import HAS_VALUE, POSITION, VERSION
 from pipelines.plan.values import APPENDED, EpochPlan
-from pipelines.spec import STREAM_COLUMNS, Link
-from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION
 
 PLACE = "_lakejoin_place"
 """The column with the position of a stream's row, beside the user's columns."""

@@ -17,8 +17,8 @@ from pipelines.epochs.streams.new_rows import as_time, refuse_untimed
 from pipelines.joins.kernel import refers_to
 from pipelines.joins.lookup import whole
 from pipelines.joins.versions import timed, versions
-from pipelines.spec import Link
-from pipelines.spec.statement.semantics import ALWAYS
+from pipelines.language import Link
+from pipelines.language.statement.semantics import ALWAYS
 
 
 class StreamSources:

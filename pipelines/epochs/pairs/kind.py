@@ -23,7 +23,7 @@ from pipelines.epochs.views.shape import Increment, Shape
 from pipelines.joins.changelog import changelog_rows
 from pipelines.joins.pairing import change_set_of_pairs
 from pipelines.joins.segments import changelog_of_pairs
-from pipelines.spec import ResolvedQuery
+from pipelines.language import ResolvedQuery
 
 
 class PairsOfRows(Shape):

@@ -20,9 +20,9 @@ from pipelines.epochs.sources.reading import EpochSources
 from pipelines.joins.changelog import logged_changes
 from pipelines.joins.ktable import accepted, candidates
 from pipelines.joins.versions import placed, positions
+from pipelines.language import Link
+from pipelines.language.statement.added_columns import VERSION
 from pipelines.plan.values import SourceRange
-from pipelines.spec import Link
-from pipelines.spec.statement.added_columns import VERSION
 
 
 class CommitReader:

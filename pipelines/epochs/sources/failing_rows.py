@@ -19,7 +19,7 @@ from lakehouse.values.sqltext import quote, struct
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.meaning import meaning
-from pipelines.spec import Output
+from pipelines.language import Output
 
 EXAMPLES = 3
 """The number of rows that a message shows."""

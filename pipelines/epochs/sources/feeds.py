@@ -19,7 +19,7 @@ from pipelines.binding.shared_feeds import Rows
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.scratch import Scratch
-from pipelines.spec import Input
+from pipelines.language import Input
 
 NOTHING_READ = {"read": 0, "null_keys": 0}
 """The counts of a source whose feed is not read."""

@@ -22,7 +22,7 @@ from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.kernel import null_reference, reference
-from pipelines.spec import Input, Link
+from pipelines.language import Input, Link
 
 
 @dataclass(frozen=True)

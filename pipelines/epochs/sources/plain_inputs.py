@@ -7,7 +7,7 @@ from lakehouse.values.compare import contains
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.spec import ResolvedQuery
+from pipelines.language import ResolvedQuery
 
 
 def statement_of(join: ResolvedQuery) -> PlainStatement:

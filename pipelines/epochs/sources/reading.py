@@ -12,7 +12,7 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.sources.duplicate_keys import EXAMPLES, Duplicate, refuse_keys
 from pipelines.epochs.sources.feeds import Changes, SourceFeeds
 from pipelines.epochs.sources.lookups import LookUps
-from pipelines.spec import Link
+from pipelines.language import Link
 
 
 class EpochSources:

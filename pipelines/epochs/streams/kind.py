@@ -32,11 +32,11 @@ from pipelines.epochs.streams.replay import compute_replay, plan_replay
 from pipelines.epochs.streams.source_progress import last_position, source_kind
 from pipelines.epochs.streams.verify import verify_stream
 from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
+from pipelines.language import STREAM_COLUMNS
 from pipelines.plan.remedies import OF_STREAMS
 from pipelines.plan.request import Request
 from pipelines.plan.values import Computed, Resume
 from pipelines.report import JoinReport
-from pipelines.spec import STREAM_COLUMNS
 
 
 @dataclass(frozen=True)

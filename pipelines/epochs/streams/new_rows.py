@@ -19,9 +19,9 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.streams.upstream_progress import UpstreamProgress, upstream_progress
 from pipelines.joins.lookup import ignores_null_values
 from pipelines.joins.watermarks import as_number
+from pipelines.language.statement.added_columns import HAS_VALUE, POSITION, STREAM_COLUMNS, VERSION
+from pipelines.language.statement.semantics import ALWAYS, UNORDERED
 from pipelines.plan.values import SourceRange
-from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, STREAM_COLUMNS, VERSION
-from pipelines.spec.statement.semantics import ALWAYS, UNORDERED
 
 CAUSED_AT = STREAM_COLUMNS[1]
 """The column of a join's result with the time of the change that caused a row."""

@@ -17,11 +17,11 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.streams.upstream_progress import upstream_progress
+from pipelines.language import STREAM_COLUMNS
+from pipelines.language.sql.lengths import DAY
+from pipelines.language.statement.added_columns import HAS_VALUE, POSITION, VERSION
+from pipelines.language.statement.semantics import ALWAYS, UNORDERED
 from pipelines.plan.values import SourceRange
-from pipelines.spec import STREAM_COLUMNS
-from pipelines.spec.sql.lengths import DAY
-from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION
-from pipelines.spec.statement.semantics import ALWAYS, UNORDERED
 
 CAUSED_AT = STREAM_COLUMNS[1]
 """The column of a join's result with the time of the change that caused a row."""

@@ -38,10 +38,10 @@ from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.prepare import checked_state
 from pipelines.epochs.streams.source_progress import source_kind
 from pipelines.joins.difference import bag_difference
+from pipelines.language import STREAM_COLUMNS
 from pipelines.plan.checks import check_definition
 from pipelines.plan.request import Decision
 from pipelines.plan.values import APPENDED, Computed, EpochPlan, SourceRange, Strategy, StreamInput
-from pipelines.spec import STREAM_COLUMNS
 
 EPOCH, POSITION = STREAM_COLUMNS
 BEGINNINGS = ("load", "reset", "accept")

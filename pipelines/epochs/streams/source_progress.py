@@ -18,8 +18,8 @@ from lakehouse.values.recorded import SourceVersions
 from lakehouse.values.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
+from pipelines.language import is_stream, reads, statement_of
 from pipelines.plan.cut import NewCommit, NewCommits, find_cut
-from pipelines.spec import is_stream, reads, statement_of
 
 LOOKS = 3
 """The most reads of the sources in search of a moment at which none of them has a newer commit."""

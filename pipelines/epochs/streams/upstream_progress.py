@@ -12,8 +12,8 @@ from typing import NamedTuple
 from pyspark.sql.types import DateType, StructType
 
 from lakehouse.ledger.entries import JoinHistory
-from pipelines.spec.sql.lengths import DAY
-from pipelines.spec.statement.semantics import ALWAYS
+from pipelines.language.sql.lengths import DAY
+from pipelines.language.statement.semantics import ALWAYS
 
 
 class UpstreamPosition(NamedTuple):

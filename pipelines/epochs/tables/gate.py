@@ -12,7 +12,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.kind import Prefetched
 from pipelines.epochs.views.gate import change_set_schema, sources_of
-from pipelines.spec import ResolvedQuery
+from pipelines.language import ResolvedQuery
 
 
 def prefetch(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched:

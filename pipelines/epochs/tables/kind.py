@@ -26,7 +26,7 @@ from pipelines.joins.changelog import changelog_rows
 from pipelines.joins.emission_rules import emitted
 from pipelines.joins.kernel import change_set, touched_keys
 from pipelines.joins.timeline import timeline
-from pipelines.spec import ResolvedQuery
+from pipelines.language import ResolvedQuery
 
 
 class RowsByKey(Shape):

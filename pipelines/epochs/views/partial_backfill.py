@@ -15,9 +15,9 @@ from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.joins.filter import Subset
+from pipelines.language import Condition, bind_condition
 from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.values import SourceRange
-from pipelines.spec import Condition, bind_condition
 
 
 class BadCondition(LakejoinError):

@@ -30,8 +30,8 @@ from pipelines.joins.changelog import missing_rows
 from pipelines.joins.filter import Subset, differing
 from pipelines.joins.hashed import hashed_meaning, hashed_rows
 from pipelines.joins.meaning import meaning
+from pipelines.language import Input
 from pipelines.plan.values import Computed
-from pipelines.spec import Input
 
 
 def compute_reconciliation(

@@ -22,7 +22,7 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.kind import Prefetched
 from pipelines.epochs.sources.commits import Commits
 from pipelines.epochs.sources.reading import EpochSources
-from pipelines.spec import ResolvedQuery
+from pipelines.language import ResolvedQuery
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,9 +38,9 @@ from pipelines.joins.pairs import (
     selected,
 )
 from pipelines.joins.watermarks import NOTHING_YET, window_of
+from pipelines.language import ROW_COLUMNS, STREAM_COLUMNS
+from pipelines.language.statement.added_columns import HASH, MATCHED, NUMBER, SIDE, VERSION
 from pipelines.plan.values import APPENDED, Computed
-from pipelines.spec import ROW_COLUMNS, STREAM_COLUMNS
-from pipelines.spec.statement.added_columns import HASH, MATCHED, NUMBER, SIDE, VERSION
 
 EPOCH, EPOCH_POSITION = STREAM_COLUMNS
 

@@ -26,9 +26,9 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.plain_inputs import inspect_maps, statement_of
 from pipelines.epochs.streams.plain_rows import plain_rows, time_as_number
 from pipelines.epochs.streams.state_table import BOTH, KNOWN_COLUMNS, STATE_ROWS, state_schema
+from pipelines.language import ROW_COLUMNS
+from pipelines.language.statement.added_columns import HAS_VALUE, POSITION, VERSION
 from pipelines.plan.values import EpochPlan
-from pipelines.spec import ROW_COLUMNS
-from pipelines.spec.statement.added_columns import HAS_VALUE, POSITION, VERSION
 
 
 def gate_windowed(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, counts: Mapping[str, int]) -> Verdict:

@@ -15,8 +15,8 @@ from pipelines.epochs.streams.kind import StreamKind
 from pipelines.epochs.window.compute import Meetings, compute_windowed
 from pipelines.epochs.window.gate import gate_windowed
 from pipelines.joins.pairs import is_eager, outer_sides
+from pipelines.language import ROW_COLUMNS
 from pipelines.plan.values import Computed
-from pipelines.spec import ROW_COLUMNS
 
 
 @dataclass(frozen=True)

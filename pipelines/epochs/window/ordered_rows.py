@@ -43,8 +43,8 @@ from pipelines.joins.watermarks import (
     with_steps,
     with_watermarks,
 )
-from pipelines.spec import Window
-from pipelines.spec.statement.added_columns import POSITION, SIDE, VERSION
+from pipelines.language import Window
+from pipelines.language.statement.added_columns import POSITION, SIDE, VERSION
 
 WHOLE_RANGE = 2**62
 

@@ -26,8 +26,8 @@ from pipelines.joins.expiry import KEEP, OP
 from pipelines.joins.pairs import EXPIRED, LATE, NOT_JOINABLE, NULL_KEY, as_buffered, judged, outer_sides
 from pipelines.joins.row_id import both_sides
 from pipelines.joins.watermarks import NOTHING_YET, limit, limit_value, watermark_before, window_of
-from pipelines.spec import ResolvedQuery
-from pipelines.spec.statement.added_columns import IDENTITY, MATCHED, SIDE
+from pipelines.language import ResolvedQuery
+from pipelines.language.statement.added_columns import IDENTITY, MATCHED, SIDE
 
 BUFFERED_UNCHANGED = "buffered_kept"
 """The name of the count of buffered rows that stay unchanged, in an epoch that rewrites all buffered rows."""

@@ -19,9 +19,9 @@ from pipelines.commands.version_ranges import read_range
 from pipelines.epochs.lookup import compute, reading
 from pipelines.epochs.lookup.reading import StreamSources
 from pipelines.epochs.sources import lookups
+from pipelines.language import Link
 from pipelines.plan.values import EpochPlan
 from pipelines.report import JoinReport
-from pipelines.spec import Link
 from tests.epochs.lookup.clicks import begin, commit_at
 from tests.lake import Lake
 from tests.planted import planted

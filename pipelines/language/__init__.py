@@ -1,0 +1,85 @@
+"""The pipeline file and its statements as plain values, independent of Spark and Delta."""
+
+from pipelines.language.file.model import Join, PipelineFile, Source, Storage, schema
+from pipelines.language.file.options import Semantics
+from pipelines.language.join.bind import bind
+from pipelines.language.join.chains import (
+    UnknownJoin,
+    is_stream,
+    keeps_changelog,
+    reading_alike,
+    reads,
+    selected,
+    statement_of,
+)
+from pipelines.language.join.changelog import Changelog, bind_changelog, changelogs, changelogs_of
+from pipelines.language.join.condition import Condition, bind_condition, of_struct
+from pipelines.language.join.fingerprint import changelog_fingerprint, fingerprint
+from pipelines.language.join.produced import is_ordered_by_column
+from pipelines.language.join.streams import Stream, bind_result, bind_stream, stream_misfits
+from pipelines.language.load import find, load
+from pipelines.language.statement.added_columns import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
+from pipelines.language.statement.definition import (
+    How,
+    Input,
+    Link,
+    Output,
+    Pairing,
+    ResolvedQuery,
+    Step,
+    Time,
+    Watermark,
+    Window,
+    Within,
+)
+from pipelines.language.statement.sql import parse
+from pipelines.language.statement.statement import Statement
+
+__all__ = [
+    "CHANGELOG_COLUMNS",
+    "ROW_COLUMNS",
+    "STREAM_COLUMNS",
+    "Changelog",
+    "Condition",
+    "How",
+    "Input",
+    "Join",
+    "Link",
+    "Output",
+    "Pairing",
+    "PipelineFile",
+    "ResolvedQuery",
+    "Semantics",
+    "Source",
+    "Statement",
+    "Step",
+    "Storage",
+    "Stream",
+    "Time",
+    "UnknownJoin",
+    "Watermark",
+    "Window",
+    "Within",
+    "bind",
+    "bind_changelog",
+    "bind_condition",
+    "bind_result",
+    "bind_stream",
+    "changelog_fingerprint",
+    "changelogs",
+    "changelogs_of",
+    "find",
+    "fingerprint",
+    "is_ordered_by_column",
+    "is_stream",
+    "keeps_changelog",
+    "load",
+    "of_struct",
+    "parse",
+    "reading_alike",
+    "reads",
+    "schema",
+    "selected",
+    "statement_of",
+    "stream_misfits",
+]

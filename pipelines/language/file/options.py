@@ -1,0 +1,136 @@
+"""The types of options of the pipeline file, with their validators and messages."""
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, WithJsonSchema
+from pydantic.config import JsonDict
+from pydantic_core import PydanticCustomError
+
+from lakehouse.errors.errors import printable
+from pipelines.language.file.variables import PATTERN
+from pipelines.language.names import checked_name, nearest
+from pipelines.language.sql.lengths import lateness
+
+MISFIT = "misfit"
+"""The type of the pydantic error for options that are valid alone but not together."""
+
+Rule = Literal["single_store_self_join", "share_change_reads"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+"""
+The rules of the optimizer, which `pipelines.plan.sharing` describes. They never change a result, so they are not part
+of a join's definition.
+"""
+
+ALL, NONE = "all", "none"
+"""The values that replace a list of rules."""
+
+SourceKind = Literal["table", "global_table", "stream", "changelog"]
+Semantics = Literal["strict", "kafka", "kafka-0.10.2", "kafka-0.10.0"]
+Refresh = Literal["auto", "incremental", "full"]
+OnFailedGate = Literal["fail", "warn"]
+OnRecreatedSource = Literal["fail", "reconcile"]
+
+
+def _or_variable(schema: JsonDict) -> None:
+    """Extend the schema of a choice so that editors also accept a variable."""
+    choices: JsonDict = {name: schema.pop(name) for name in ("type", "enum")}
+    schema["anyOf"] = [choices, {"type": "string", "pattern": PATTERN}]
+
+
+Choice = Field(json_schema_extra=_or_variable)
+
+
+def hinted(problem: str, hint: str, kind: str = "hinted") -> PydanticCustomError:
+    """Create a validation error with a hint."""
+    return PydanticCustomError(kind, "{problem}", {"problem": problem, "hint": hint})
+
+
+KEY_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "uniqueItems": True},
+    ]
+}
+
+
+def key_columns(value: object) -> object:
+    """
+    Convert one column name, or a list of names, to a tuple of names.
+
+    The error is a `ValueError` if the key has no columns, an empty name, or a column twice, and a `PydanticCustomError`
+    if the value is neither a name nor a list of names.
+    """
+    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list | tuple) else value
+    if isinstance(names, tuple) and all(isinstance(name, str) for name in names):
+        if not all(names) or not names:
+            raise ValueError("a key needs at least one column, each with a name")
+        if len({name.lower() for name in names}) < len(names):
+            raise ValueError("a column is in the key twice")
+        return names
+    raise hinted("a key is one column name or a list of them", "quote a name that YAML reads as another type")
+
+
+Name = Annotated[StrictStr, AfterValidator(checked_name)]
+Text = Annotated[StrictStr, Field(min_length=1)]
+
+
+def lateness_text(written: object) -> object:
+    """Convert an integer lateness to a string, and check that a string is a length of time."""
+    text = str(written) if isinstance(written, int) and not isinstance(written, bool) else written
+    if isinstance(text, str):
+        try:
+            lateness(text)
+        except ValueError as error:
+            raise hinted(str(error), "an interval such as `15 minutes`; for an integer column, a number") from error
+    return text
+
+
+Lateness = Annotated[
+    StrictStr,
+    BeforeValidator(lateness_text),
+    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "integer", "minimum": 0}]}),
+]
+KNOWN_RULES = f"the rules are {', '.join(RULES)}"
+
+
+def rule_names(value: object) -> object:
+    """
+    Check the rules that the optimizer may use: `all`, `none` or a list of known names, each once and at least one.
+    """
+    if value in (ALL, NONE):
+        return value
+    if isinstance(value, str):
+        hint = f"write `[{value}]`" if value in RULES else nearest(value, (ALL, NONE, *RULES))
+        raise hinted("must be `all`, `none` or a list of rules", hint or KNOWN_RULES)
+    if not isinstance(value, list | tuple):
+        raise hinted("must be `all`, `none` or a list of rules", KNOWN_RULES)
+    if not value:
+        raise hinted("the list is empty", "write `none`")
+    for name in value:
+        if name in (ALL, NONE):
+            raise hinted(f"`{name}` cannot be in a list", f"write `optimizations: {name}`, or list rules")
+        if name not in RULES:
+            shown = printable(str(name))
+            raise hinted(f"unknown rule `{shown}`", nearest(str(name), RULES) or KNOWN_RULES)
+        if value.count(name) > 1:
+            raise hinted(f"`{name}` is in the list twice", "list it once")
+    return tuple(value)
+
+
+RULES_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "enum": [ALL, NONE]},
+        {"type": "string", "pattern": PATTERN},
+        {
+            "type": "array",
+            "items": {"anyOf": [{"type": "string", "enum": [*RULES]}, {"type": "string", "pattern": PATTERN}]},
+            "minItems": 1,
+            "uniqueItems": True,
+        },
+    ]
+}
+Optimizations = Annotated[
+    Literal["all", "none"] | tuple[Rule, ...], BeforeValidator(rule_names), WithJsonSchema(RULES_SCHEMA)
+]
+Expectations = list[dict[StrictStr, dict[StrictStr, Any]]]
+"""Expectations of Great Expectations, each a mapping from its name to its arguments."""

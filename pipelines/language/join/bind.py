@@ -1,0 +1,190 @@
+"""Resolve a statement against the columns of its tables to the definition of a join."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from sqlglot import exp
+
+from lakehouse.errors.errors import PipelineFileError
+from pipelines.language.join.produced import carried
+from pipelines.language.join.references import references
+from pipelines.language.names import nearest
+from pipelines.language.sql.dialect import as_written, render
+from pipelines.language.sql.objection import Objection, faults_of
+from pipelines.language.statement.added_columns import added_columns
+from pipelines.language.statement.definition import Input, Output, Pairing, ResolvedQuery, Step, Watermark
+from pipelines.language.statement.outputs import bad_names, is_star
+from pipelines.language.statement.scope import NamedTable, Scope
+from pipelines.language.statement.sql import sql_path
+from pipelines.language.statement.statement import Statement
+from pipelines.language.statement.windows import watermarks_of, window_of
+
+
+def bind(
+    statement: Statement, columns: Mapping[str, Sequence[str]], result_columns: Collection[str] | None = None
+) -> ResolvedQuery:
+    """
+    Resolve all names of a statement to the definition of its join.
+
+    Args:
+        columns: For each source and join that the statement names, its columns in the order of the table.
+        result_columns: The columns of the existing result of this statement; None without a result. A star then selects
+            only those of these columns that no other item produces, without columns added to a source later.
+
+    Raises:
+        PipelineFileError: With every unknown or ambiguous column, and every invalid name of a result column.
+    """
+    tables = [
+        NamedTable(side, [column for column in columns[side.source] if column not in side.added])
+        for side in statement.sides
+    ]
+    missing = [objection for table in tables for objection in _missing_keys(table)]
+    if missing:
+        raise _refused(statement, dict.fromkeys(missing))
+    added = added_columns(statement.sides)
+    scope = Scope(
+        statement, tables, None if result_columns is None else _star_columns(statement, result_columns, added)
+    )
+    expanded = [(item, output) for item in statement.select for output in _outputs(item, scope)]
+    selected = [output for _, output in expanded]
+    steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
+    where = scope.resolve(statement.where) if statement.where else None
+    links = list(references(statement, scope))
+    if statement.reads_stream:
+        links.sort(key=lambda link: link.input)  # each input may need all inputs before it
+    pairing = _pairing(statement, scope, steps)
+    window = window_of(statement, scope) if statement.is_windowed else None
+    looking_up = tuple(watermarks_of(tables[:1])) if statement.reads_stream and not window else ()
+    objections = [*scope.objections, *bad_names(((name, item) for item, (name, _) in expanded), added)]
+    if objections:
+        raise _refused(statement, objections)
+    if statement.is_self_join:
+        _use_same_columns(tables)
+    names = {name.lower(): name for name, _ in selected}
+    return ResolvedQuery(
+        name=statement.name,
+        inputs=tuple(_input(table) for table in tables),
+        steps=tuple(steps),
+        members=statement.keys.members,
+        links=tuple(links),
+        where=render(where) if where else None,
+        outputs=tuple(Output(name, render(expression)) for name, expression in selected),
+        key=tuple(names[part.lower()] for part in statement.key),
+        window=window,
+        looking_up=looking_up,
+        carried=tuple(_carried(statement, window.watermarks if window else looking_up, names)),
+        left_out=tuple(dict.fromkeys(scope.left_out)),
+        pairing=pairing,
+    )
+
+
+def _star_columns(statement: Statement, result_columns: Collection[str], added: Collection[str]) -> set[str]:
+    """Return the columns of a result, in lower case, that only a star can have produced."""
+    named = {item.alias_or_name.lower() for item in statement.select if not is_star(item)}
+    return {name.lower() for name in result_columns} - named - set(added)
+
+
+def _carried(
+    statement: Statement, watermarks: Sequence[Watermark], names: Mapping[str, str]
+) -> Iterator[tuple[str, int]]:
+    """Yield the outputs that keep a watermark, under their real names, with the place of the watermark."""
+    found = carried(statement)
+    for number, mark in enumerate(watermarks):
+        for output, time in found:
+            if (time.input, time.column.lower()) == (mark.time.input, mark.time.column.lower()):
+                yield names.get(output.lower(), output), number
+
+
+def _pairing(statement: Statement, scope: Scope, steps: Sequence[Step]) -> Pairing | None:
+    found = statement.keys.pairing
+    if found is None:
+        return None
+    left = tuple(render(scope.resolve(equality.left)) for equality in found.equalities)
+    right = tuple(render(scope.resolve(equality.right)) for equality in found.equalities)
+    columns = scope.resolve(statement.steps[found.right - 1].on).find_all(exp.Column)
+    looked_up = {place for column in columns if (place := scope.place(column)) not in (None, found.left, found.right)}
+    return Pairing(
+        left=found.left,
+        right=found.right,
+        over=found.over,
+        how=found.how,
+        on=steps[found.right - 1].on,
+        values=(left, right),
+        null_safe=tuple(equality.is_null_safe for equality in found.equalities),
+        after=len(statement.sides),
+        looked_up=tuple(sorted(place for place in looked_up if place is not None)),
+    )
+
+
+def _use_same_columns(tables: Sequence[NamedTable]) -> None:
+    """Mark columns that either side of a self-join uses as used by both, so that both have the same rows."""
+    used = {column for table in tables for column in table.used}
+    for table in tables:
+        table.used |= used
+
+
+def _refused(statement: Statement, objections: Iterable[Objection]) -> PipelineFileError:
+    path = sql_path(statement.part_of or statement.name)
+    return PipelineFileError(statement.name, faults_of(objections, path, statement.sql))
+
+
+def _missing_keys(table: NamedTable) -> Iterator[Objection]:
+    for name in table.side.key:
+        if not table.has(name):
+            yield Objection(
+                f"the key of {table.side.source} names `{name}`, which is not one of its columns",
+                nearest(name, table.columns),
+            )
+
+
+def _input(table: NamedTable) -> Input:
+    key = () if table.side.kind == "stream" else tuple(table.real(name) for name in table.side.key)
+    others = tuple(column for column in table.columns if column in table.used and column not in key)
+    return Input(table.side.source, table.side.alias, key, key + others, table.side.may_be_absent)
+
+
+def _outputs(item: exp.Expr, scope: Scope) -> list[tuple[str, exp.Expr]]:
+    star = item.this if isinstance(item, exp.Column) else item
+    if isinstance(star, exp.Star):
+        return _star(star, item.args.get("table"), scope)
+    expression = scope.resolve(item.this if isinstance(item, exp.Alias) else item)
+    return [(item.alias_or_name, expression)]
+
+
+def _star(star: exp.Star, alias: exp.Expr | None, scope: Scope) -> list[tuple[str, exp.Expr]]:
+    """Expand `*` as Spark does: the columns of USING first, in their order, regardless of their order in the table."""
+    tables: tuple[NamedTable, ...] = scope.tables
+    if alias is not None:
+        table = scope.table(alias.name)
+        if table is None:
+            choices = " and ".join(f"`{table.side.alias}`" for table in scope.tables)
+            problem = f"SELECT: unknown input `{alias.name}`"
+            scope.objections.append(Objection(problem, f"the inputs are {choices}", alias))
+            return []
+        tables = (table,)
+    dropped = _except(star, tables, scope)
+    expanded: list[tuple[str, exp.Expr]] = []
+    for name in scope.using:
+        owner = tables[0] if alias is not None else scope.tables[1 if scope.how == "right" else 0]
+        if name.lower() not in dropped:
+            expanded.append((owner.real(name), owner.column(name) if alias is not None else scope.merged(name)))
+    for table in tables:
+        rest = [column for column in table.columns if not scope.is_merged(column) and column.lower() not in dropped]
+        expanded += [(column, table.column(column)) for column in rest if scope.stands_for(table, column)]
+    return expanded
+
+
+def _except(star: exp.Star, tables: Sequence[NamedTable], scope: Scope) -> set[str]:
+    dropped = set()
+    for column in star.args.get("except_") or ():
+        owners = [table for table in tables if table.has(column.name)]
+        if not isinstance(column, exp.Column) or len(column.parts) > 1:
+            scope.objections.append(Objection(f"EXCEPT: `{as_written(column)}`", "name columns without alias", column))
+        elif not owners:
+            known = [name for table in tables for name in table.columns]
+            problem = f"EXCEPT: `{column.name}` is not a column that `*` selects"
+            scope.objections.append(Objection(problem, nearest(column.name, known), column))
+        elif len(owners) > 1 and not scope.is_merged(column.name):
+            problem = f"EXCEPT: `{column.name}` is a column of both sides"
+            scope.objections.append(Objection(problem, "write `alias.* EXCEPT (...)` for each side", column))
+        dropped.add(column.name.lower())
+    return dropped

@@ -1,0 +1,117 @@
+"""Locate parts of a statement, and format them for messages: the line, with the clause underlined."""
+
+import re
+from typing import NamedTuple
+
+import sqlglot
+from rich.cells import cell_len
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token
+
+from pipelines.language.sql.dialect import Verbatim
+
+WIDEST = 100
+"""The maximum number of characters of a line in a message."""
+
+OPENING = {"(": 1, "[": 1, ")": -1, "]": -1}
+
+
+class Span(NamedTuple):
+    """The characters of a text from `start` to `end`, exclusive."""
+
+    start: int
+    end: int
+
+    def row(self, text: str) -> int:
+        """Return the row of the text in which the span starts, from 0."""
+        return text.count("\n", 0, self.start)
+
+
+def span_of(node: exp.Expr, sql: str) -> Span | None:
+    """
+    Return the span of a node from its first to its last word and the closing brackets; None if it has no position.
+    """
+    marks = [part.meta for part in node.walk() if "start" in part.meta]
+    if not marks:
+        return None
+    span = Span(min(mark["start"] for mark in marks), max(mark["end"] for mark in marks) + 1)
+    if isinstance(node, exp.Subquery | exp.Exists):
+        span = _opened(span, sql)
+    return _closed(_after(span, "EXISTS", sql) if isinstance(node, exp.Exists) else span, sql)
+
+
+def span_of_word(word: str, sql: str) -> Span | None:
+    """
+    Find the first occurrence of a keyword outside of brackets, else the first inside; None if it does not occur.
+
+    It has one or more words, such as `GROUP BY`. Parts of longer words and columns behind a dot do not match.
+    """
+    whole = r"(?!\w)" if word[-1].isalnum() else ""
+    written = re.compile(r"\s+".join(map(re.escape, word.split())) + whole, re.IGNORECASE)
+    depth, nested, before = 0, None, ""
+    for token in _tokens(sql):
+        found = None if before == "." else written.match(sql, token.start)
+        before = token.text
+        if found and not depth:
+            return Span(*found.span())
+        if found and nested is None:
+            nested = Span(*found.span())
+        depth += OPENING.get(token.text, 0)
+    return nested
+
+
+def excerpt(sql: str, span: Span) -> str:
+    """
+    Format a part of a statement for a message: its first line, truncated if it is long, and a line that underlines it.
+
+    Unprintable characters are replaced by blanks.
+    """
+    begin = sql.rfind("\n", 0, span.start) + 1
+    written = sql[begin:].split("\n", 1)[0]
+    line = "".join(letter if letter.isprintable() else " " for letter in written).rstrip()
+    start, end = span.start - begin, min(span.end - begin, len(line))
+    left = max(0, min(start - WIDEST // 3, len(line) - WIDEST))
+    shown = line[left : left + WIDEST]
+    before, after = "..." if left else "", "..." if left + WIDEST < len(line) else ""
+    pad = cell_len(before + shown[: start - left])
+    marked = cell_len(shown[start - left : end - left])
+    return f"{before}{shown}{after}\n{' ' * pad}{'^' * max(marked, 1)}"
+
+
+def _opened(span: Span, sql: str) -> Span:
+    """Extend the span to the left, to the bracket that encloses it."""
+    depth = 0
+    for token in reversed([token for token in _tokens(sql) if token.start < span.start]):
+        depth += OPENING.get(token.text, 0)
+        if depth > 0:
+            return Span(token.start, span.end)
+    return span
+
+
+def _after(span: Span, word: str, sql: str) -> Span:
+    """Extend the span to the left by a word, if that word directly precedes it."""
+    before = [token for token in _tokens(sql) if token.start < span.start]
+    return Span(before[-1].start, span.end) if before and before[-1].text.upper() == word else span
+
+
+def _closed(span: Span, sql: str) -> Span:
+    """Extend the span to the right until its brackets close, also those of a call that directly follow it."""
+    depth = 0
+    for token in _tokens(sql):
+        if token.start < span.start:
+            continue
+        is_within = token.start < span.end
+        if not is_within and not depth and not (token.text == "(" and token.start == span.end):
+            return span
+        depth += OPENING.get(token.text, 0)
+        if not is_within and depth <= 0:
+            return Span(span.start, token.end + 1)
+    return span
+
+
+def _tokens(sql: str) -> list[Token]:
+    try:
+        return sqlglot.tokenize(sql, read=Verbatim)
+    except SqlglotError:
+        return []

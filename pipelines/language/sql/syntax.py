@@ -1,0 +1,234 @@
+"""Parse a text as one SELECT, and check it clause by clause. Names are not resolved here."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import pairwise
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from pipelines.language.sql.dialect import Verbatim
+from pipelines.language.sql.objection import Objection
+from pipelines.language.sql.places import Span
+from pipelines.language.sql.vocabulary import refused
+
+DEEPEST = 100
+
+VARIABLE = re.compile(r"\$\{(var|env)\.[^}]*\}")
+"""Matches a variable, which other strings of the file may contain."""
+
+MISREAD_INTERVAL = re.compile(r"\bago\b|[+-]\s+\d|(^|[\s+-])\.\d|\d\s*[a-z]\b", re.IGNORECASE)
+"""Spellings of intervals that Spark and the parser read differently."""
+
+CLAUSES = {
+    "with_": "WITH",
+    "distinct": "DISTINCT",
+    "group": "GROUP BY",
+    "having": "HAVING",
+    "order": "ORDER BY",
+    "sort": "SORT BY",
+    "cluster": "CLUSTER BY",
+    "distribute": "DISTRIBUTE BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+    "qualify": "QUALIFY",
+    "windows": "WINDOW",
+    "laterals": "LATERAL VIEW",
+    "hint": "a hint",
+    "kind": "SELECT AS",
+    "locks": "FOR UPDATE",
+    "sample": "TABLESAMPLE",
+    "version": "time travel",
+    "pivots": "PIVOT",
+    "joins": "a nested JOIN",
+    "columns": "a column list after an alias",
+}
+ELSEWHERE = "leave it out, and apply it where you read the result"
+WHOLE = "leave it out: each epoch reads its sources whole, at versions that it records"
+IN_A_ROW = "write one JOIN after another without parentheses, or make the inner one a join of its own under `joins:`"
+REMEDIES = {
+    "with_": "put a filter into WHERE, into ON for the outer side of a join, or define a join under `joins:`",
+    "distinct": "leave it out: a result of tables holds each key once",
+    "order": "leave it out: a table has no order; sort where you read the result",
+    "sort": "leave it out: a table has no order; sort where you read the result",
+    **dict.fromkeys(("group", "having", "limit", "offset", "qualify", "windows", "laterals", "pivots"), ELSEWHERE),
+    **dict.fromkeys(("sample", "version"), WHOLE),
+    **dict.fromkeys(("cluster", "distribute", "hint", "kind", "locks"), "leave it out"),
+    "joins": IN_A_ROW,
+    "columns": "name columns with AS in the SELECT list",
+}
+"""The hints for refused clauses."""
+KEYWORDS = {"hint": "/*+", "kind": "AS", "laterals": "LATERAL", "version": "AS OF", "locks": "FOR"}
+"""The keyword in the statement, for clauses with another name in messages."""
+
+EXPECTED = {
+    exp.Select: {"expressions", "from_", "joins", "where"},
+    exp.Table: {"this", "alias", "db", "catalog"},
+    exp.TableAlias: {"this"},
+}
+
+
+@lru_cache(maxsize=1024)
+def read(sql: str) -> tuple[exp.Select | None, tuple[Objection, ...]]:
+    """
+    Parse a statement, and return all objections to its clauses and expressions.
+
+    The statement is None if the text is not one SELECT with FROM. Results are cached, so callers must not change the
+    tree.
+    """
+    tokens, statements, found = _parsed(sql, partial(sqlglot.parse, read=Verbatim))
+    if found is not None:
+        return None, (found,)
+    if len(statements) != 1:
+        hint = (
+            "make each a join of its own under `joins:`" if statements else "write SELECT ... FROM ... JOIN ... ON ..."
+        )
+        return None, (Objection(f"{len(statements)} statements where one SELECT is expected", hint, ";"),)
+    statement = statements[0]
+    if _depth(statement) > DEEPEST:
+        return None, (Objection(f"the statement is nested deeper than {DEEPEST} levels"),)
+    if isinstance(statement, exp.SetOperation):
+        kind = statement.key.upper()
+        hint = "make each SELECT a join of its own under `joins:`"
+        return None, (Objection(f"{kind} of queries: a join is one SELECT", hint, kind),)
+    if not isinstance(statement, exp.Select) or not statement.args.get("from_"):
+        first = next(token for token in tokens if token.token_type != TokenType.SEMICOLON)
+        return None, (Objection("not a SELECT ... FROM ... JOIN ...", about=_place(first)),)
+    return statement, (*_clauses(statement), *_expressions(statement, tokens))
+
+
+def read_expression(sql: str) -> tuple[exp.Expr | None, list[Objection]]:
+    """
+    Parse a single expression, such as `tombstone:` of a source, and return all objections to its parts.
+
+    The expression is None if the text is not one expression.
+    """
+    tokens, expressions, found = _parsed(sql, partial(Verbatim().parse_into, exp.Condition))
+    if found is not None:
+        return None, [found]
+    if len(expressions) != 1:
+        return None, [Objection(f"{len(expressions)} expressions where one is expected", about=";")]
+    if _depth(expressions[0]) > DEEPEST:
+        return None, [Objection(f"the expression is nested deeper than {DEEPEST} levels")]
+    return expressions[0], [*refused(expressions[0]), *_intervals(expressions[0], tokens)]
+
+
+def _parsed(
+    sql: str, parse: Callable[[str], list[exp.Expr | None]]
+) -> tuple[list[Token], list[exp.Expr], Objection | None]:
+    """Return the tokens and the statements of a text, or the objection that prevents parsing it."""
+    if variable := VARIABLE.search(sql):
+        hint = "write the value itself: it is part of the join's definition"
+        return [], [], Objection("variables are not allowed in SQL", hint, Span(*variable.span()))
+    tokens: list[Token] = []
+    try:
+        tokens = sqlglot.tokenize(sql, read=Verbatim)
+        if pipe := next((token for token in tokens if token.token_type == TokenType.PIPE_GT), None):
+            hint = "write SELECT ... FROM ... JOIN ... WHERE ..."
+            return [], [], Objection("`|>` (pipe syntax) is not supported in a join", hint, _place(pipe))
+        if comma := next((comma for comma, after in pairwise(tokens) if _is_trailing(comma, after)), None):
+            return [], [], Objection("not Spark SQL: a comma after the last column", "leave it out", _place(comma))
+        parsed = parse(sql)
+    except ParseError as error:
+        return [], [], _syntax_error(error, tokens)
+    except TokenError as error:
+        return [], [], Objection(f"not Spark SQL: {error}", "is a quote or a backtick left open?")
+    except RecursionError:
+        return [], [], Objection("the statement is nested too deeply")
+    except Exception as error:  # the text is arbitrary, and sqlglot may raise any error
+        return [], [], Objection(f"the statement cannot be read: {' '.join(str(error).split())[:200]}")
+    return tokens, [found for found in parsed if found and not isinstance(found, exp.Semicolon)], None
+
+
+def _is_trailing(comma: Token, after: Token) -> bool:
+    """Return whether a comma ends a list of columns; sqlglot accepts it, and Spark does not."""
+    return comma.token_type == TokenType.COMMA and after.token_type == TokenType.FROM
+
+
+def _place(token: Token) -> Span:
+    return Span(token.start, token.end + 1)
+
+
+def _syntax_error(error: ParseError, tokens: Sequence[Token]) -> Objection:
+    """Convert an error of sqlglot to an objection with its place; replace messages in terms of sqlglot."""
+    if not error.errors:
+        return Objection(f"not Spark SQL: {' '.join(str(error).split())[:200]}")
+    first = error.errors[0]
+    description = str(first.get("description", "")).split(" but got <")[0].rstrip(".")
+    here = [n for n, token in enumerate(tokens) if (token.line, token.col) == (first.get("line"), first.get("col"))]
+    if not here:
+        return Objection(f"not Spark SQL: {description}")
+    token, following = tokens[here[0]], tokens[here[0] + 1 :]
+    if description.startswith("Required keyword"):
+        is_end = (not following or following[0].token_type == TokenType.SEMICOLON) and token.text not in (")", "]")
+        problem = f"something is missing {'after' if is_end else 'before'} `{token.text}`"
+    else:
+        problem = f"{description} near `{token.text}`"
+    return Objection(f"not Spark SQL: {problem}", about=_place(token))
+
+
+def _depth(statement: exp.Expr) -> int:
+    level, depth = [statement], 0
+    while level:
+        level = [child for node in level for child in node.iter_expressions()]
+        depth += 1
+    return depth
+
+
+def _clauses(select: exp.Select) -> Iterator[Objection]:
+    tables = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
+    aliases = [table.args["alias"] for table in tables if table.args.get("alias")]
+    for node in [select, *tables, *aliases]:
+        for argument in sorted(key for key, value in node.args.items() if value):
+            if argument not in EXPECTED.get(type(node), node.args):
+                clause = CLAUSES.get(argument, argument.upper())
+                about = node if argument == "columns" else KEYWORDS.get(argument, clause)
+                yield Objection(f"{clause} is not supported in a join", REMEDIES.get(argument, ""), about)
+    for table in tables:
+        if isinstance(table, exp.Lateral):
+            yield Objection("LATERAL is not supported in a join", about="LATERAL")
+        elif isinstance(table, exp.Subquery) and isinstance(table.unnest(), exp.Table):
+            yield Objection("FROM: parentheses are not supported in a join", IN_A_ROW, table)
+        elif isinstance(table, exp.Subquery):
+            yield Objection("FROM: subqueries are not supported", "name sources in FROM and JOIN", table)
+        elif not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+            yield Objection("FROM: a function or expression where a source is expected", about=table)
+
+
+def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Objection]:
+    parts = [("SELECT", _without_alias(item)) for item in select.expressions]
+    parts += [("ON", join.args["on"]) for join in select.args.get("joins") or () if join.args.get("on")]
+    if where := select.args.get("where"):
+        parts.append(("WHERE", where.this))
+    for clause, expression in parts:
+        for found in refused(expression) if expression else ():
+            yield found._replace(problem=f"{clause}: {found.problem}")
+    for column in select.find_all(exp.Column):
+        for part in column.parts:
+            if isinstance(part, exp.Literal):
+                yield Objection(f"the string {part.sql()} where a name is expected", f"write `{part.name}`", column)
+    yield from _intervals(select, tokens)
+
+
+def _intervals(expression: exp.Expr, tokens: Sequence[Token]) -> Iterator[Objection]:
+    """Find intervals that the parser would split into several, and intervals of which it would lose a part."""
+    for token, following in pairwise(tokens):
+        if token.text.upper() == "INTERVAL" and MISREAD_INTERVAL.search(following.text):
+            hint = "write signs directly before numbers, and full names of units: INTERVAL '-1 day 2 hours'"
+            yield Objection(f"INTERVAL '{following.text}' is not supported", hint, _place(following))
+    written = sum(token.text.upper() == "INTERVAL" for token in tokens)
+    if len(list(expression.find_all(exp.Interval))) > written:
+        hint = "write INTERVAL '1 day 2 hours', or add two intervals"
+        yield Objection("an INTERVAL with several units outside of quotes is not supported", hint, "INTERVAL")
+
+
+def _without_alias(item: exp.Expr) -> exp.Expr | None:
+    """Return the expression of an item without its alias; None for a star without clauses other than EXCEPT."""
+    star = item.this if isinstance(item, exp.Column) else item
+    if not isinstance(star, exp.Star):
+        return item.this if type(item) is exp.Alias else item
+    others = [name for name, value in star.args.items() if value and name != "except_"]
+    return exp.Star(**{others[0]: True}) if others else None
