@@ -58,13 +58,15 @@ LITERAL_BYTES = 32 * 2**20
 SCANNED_BYTES = 128 * 2**20
 """
 Bytes. The gate scans the key columns of tables of up to this size, to check that literals find the same rows as a join
-on the key. A table of 117 MiB with 3 million keys took 1 s, in parallel with the other reads of the gate.
+on the key. A table of 117 MiB with 3 million keys took 1 s, in parallel with the other reads of the gate. Sources of up
+to this size together are joined at once, without literals, if they need no look-ups in tables above `BROADCAST_BYTES`.
 """
 
 BROADCAST_BYTES = 8 * 2**20
 """
 Bytes. A table of up to this size is broadcast to the rows of a stream; a larger table and the rows are shuffled. Tables
-of up to this size together are broadcast to the rows of a load that look them up.
+of up to this size together are broadcast to the rows of a load, or of the gate, that look them up. The gate of a star
+with 2 million facts took 7.4 s so, and 13.9 s with look-ups level by level.
 """
 
 BROADCAST_CHANGES = 100_000

@@ -39,12 +39,14 @@ def by_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", -1)
     monkeypatch.setattr(limits, "SMALL_BYTES", -1)
     monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
+    monkeypatch.setattr(limits, "BROADCAST_BYTES", -1)
 
 
 def by_literals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let epochs of few changes look rows up by literals, as in large tables."""
     monkeypatch.setattr(limits, "SMALL_BYTES", -1)
     monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
+    monkeypatch.setattr(limits, "BROADCAST_BYTES", -1)
 
 
 WAYS: Mapping[str, Callable[[pytest.MonkeyPatch], None]] = {

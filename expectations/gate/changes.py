@@ -103,7 +103,7 @@ def gate_change_set(
         return Verdict((str(differing),))
     rules = RULES if sources is None else RULES | SOURCE_RULES
     rules = KEY_RULES | rules if staged.may_be_absent else rules
-    return judge_lines(
+    verdict = judge_lines(
         lines,
         staged.names,
         [field.dataType for field in staged.key],
@@ -112,6 +112,9 @@ def gate_change_set(
         are_many=rows > limits.JUDGED_IN_PROCESS,
         may_be_absent=staged.may_be_absent,
     )
+    if verdict.passed or sources is None:
+        return verdict
+    return Verdict(verdict.findings + sources.unlike_literals(staged.recomputed(lines)))
 
 
 @dataclass(frozen=True)
@@ -224,8 +227,11 @@ class _Staged:
         keys, prefetched = self._keys(lines), None if self.by_hash else self.prefetched
         if prefetched is not None and prefetched.published is not None and self._are_among(keys, prefetched.keys):
             return prefetched.published, prefetched.made
-        recomputed = self._keys(lines.where(f"staged IS NULL OR {self._is_recomputed}"))
-        return self.looked_up(keys, recomputed, published)
+        return self.looked_up(keys, self.recomputed(lines), published)
+
+    def recomputed(self, lines: DataFrame) -> DataFrame:
+        """Return the keys of the lines that the join computes again: the unstaged ones, and a sample of the others."""
+        return self._keys(lines.where(f"staged IS NULL OR {self._is_recomputed}"))
 
     def _are_among(self, keys: DataFrame, others: DataFrame) -> bool:
         return keys.join(others, on="key", how="left_anti").isEmpty()

@@ -15,7 +15,16 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from expectations.gate.by_key import NO_LITERALS, InputTable, Lookup, check_rows, driver_copies, trusted
+from expectations.gate.by_key import (
+    NO_LITERALS,
+    InputTable,
+    Lookup,
+    ReadsDiffer,
+    check_rows,
+    driver_copies,
+    driver_copy,
+    trusted,
+)
 from expectations.gate.sampling import sample_of
 from expectations.gate.statement import PlainStatement
 from lakehouse import limits
@@ -72,6 +81,12 @@ class GateSources:
         return self.size <= limits.SMALL_BYTES
 
     @property
+    def are_joined_at_once(self) -> bool:
+        """Whether one query over whole tables costs less than look-ups level by level: it broadcasts the others."""
+        others = (table.size for index, table in enumerate(self.inputs) if index not in self.members)
+        return self.size <= limits.SCANNED_BYTES and sum(others) <= limits.BROADCAST_BYTES
+
+    @property
     def may_be_absent(self) -> bool:
         """Whether parts of the keys of the inputs that key the result may be null."""
         return any(self.inputs[index].may_be_absent for index in self.members)
@@ -91,8 +106,11 @@ class GateSources:
         Raises:
             ReadsDiffer: The predicate does not hold for a key.
         """
-        if self.size <= limits.LITERAL_BYTES:
+        if self.size <= limits.LITERAL_BYTES or self.are_joined_at_once:
             return NO_LITERALS
+        return self._trusted(keys, index)
+
+    def _trusted(self, keys: DataFrame, index: int | None) -> Pruning:
         is_of_result = index is None or index in self.members
         may_be_absent = self.may_be_absent if is_of_result else self.inputs[index or 0].may_be_absent
         return trusted(keys, may_be_absent=may_be_absent)
@@ -113,8 +131,31 @@ class GateSources:
             ReadsDiffer: The literals do not find the rows with the keys.
         """
         columns = {field.name: f"CAST({quote(field.name)} AS {type_sql(field.dataType)})" for field in row}
-        tables = [table.keyed for table in self.inputs] if literals is None else self._read(keys, literals)
+        if literals is None:
+            tables = [table.keyed for table in self.inputs]
+        elif self.are_joined_at_once:
+            tables = [
+                table.with_keys(keys, NO_LITERALS) if index in self.members else F.broadcast(table.keyed)
+                for index, table in enumerate(self.inputs)
+            ]
+        else:
+            tables = self._read(keys, literals)
         return self.statement.over(tables).selectExpr(f"{struct(columns)} AS made")
+
+    def unlike_literals(self, keys: DataFrame) -> tuple[str, ...]:
+        """
+        Return how the literals by which a join reads large tables miss rows that these sources, joined at once, have.
+
+        A gate that found a fault explains it so. It costs the look-ups level by level, with their checks.
+        """
+        if self.size <= limits.LITERAL_BYTES or not self.are_joined_at_once:
+            return ()
+        try:
+            keys = driver_copy(keys.distinct())
+            self._read(keys, self._trusted(keys, None))
+        except ReadsDiffer as differing:
+            return (str(differing),)
+        return ()
 
     def _read(self, keys: DataFrame, literals: Pruning) -> list[DataFrame]:
         """Read the rows of all inputs that the rows of the result with some keys need."""
@@ -252,7 +293,7 @@ class GateSources:
         size = self.inputs[index].size
         if size <= limits.LITERAL_BYTES:
             return NO_LITERALS
-        literals = self.pruning(keys, index) if literals is None else literals
+        literals = self._trusted(keys, index) if literals is None else literals
         return NO_LITERALS if literals.keys is None and size <= limits.SCANNED_BYTES else literals
 
     def _check(self, lookups: Mapping[int, tuple[DataFrame, Pruning]]) -> None:

@@ -24,7 +24,7 @@ FINDS = "and a join on the key find different rows"
 
 def _by_literals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let joins and gate look up few rows of small tables by literals."""
-    for name in ("SMALL_BYTES", "LITERAL_BYTES"):
+    for name in ("SMALL_BYTES", "LITERAL_BYTES", "BROADCAST_BYTES"):
         monkeypatch.setattr(limits, name, -1)
 
 
@@ -76,6 +76,24 @@ def test_tables_a_row_that_literals_miss_is_found(
     assert lake.version() == before
     assert only(pipeline.run(lake.spark)).outcome == "done"
     assert lake.rows() == [(1, "@name", "A"), (2, "y", "C")]
+
+
+@pytest.mark.parametrize(("fault", "finding"), [(_altered, HOLDS), (_blind, FINDS)])
+def test_what_a_gate_without_literals_finds_is_explained_by_them(
+    tables: tuple[Lake, Pipeline], monkeypatch: pytest.MonkeyPatch, fault: Any, finding: str
+) -> None:
+    """Tables that are joined at once show the missed row; only then are the look-ups by literals held against them."""
+    lake, pipeline = tables
+    monkeypatch.setattr(limits, "BROADCAST_BYTES", 2**20)
+    with monkeypatch.context() as planted:
+        fault(planted)
+        with pytest.raises(GateFailed, match="equals the row that the join computes") as failed:
+            pipeline.run(lake.spark)
+    assert finding in failed.value.found
+    assert "@name" in failed.value.found
+    with monkeypatch.context() as patch:
+        patch.setattr(by_key, "_differing", lambda *args: pytest.fail("a table is scanned"))
+        assert only(pipeline.run(lake.spark)).outcome == "done"
 
 
 @pytest.mark.deep

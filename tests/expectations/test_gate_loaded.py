@@ -60,8 +60,8 @@ def test_a_planted_fault_is_found_and_the_load_is_dropped(
 ) -> None:
     change, finding = FAULTS[fault]
     if size == "large":
-        monkeypatch.setattr(limits, "SMALL_BYTES", -1)
-        monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
+        for name in ("SMALL_BYTES", "LITERAL_BYTES", "BROADCAST_BYTES"):
+            monkeypatch.setattr(limits, name, -1)
     pipeline = unloaded.pipeline(KINDS["foreign-key"], KEYED)
     with monkeypatch.context() as planted:
         _loading(planted, change)
@@ -81,6 +81,7 @@ def test_what_is_right_passes(
     """Rows without a key, without a partner, and that an inner join leaves out are no findings."""
     if size[0] == "LITERAL_BYTES":
         monkeypatch.setattr(limits, "SMALL_BYTES", -1)
+        monkeypatch.setattr(limits, "BROADCAST_BYTES", -1)
     monkeypatch.setattr(limits, *size)
     pipeline = unloaded.pipeline(KINDS[kind], KEYED)
     assert only(pipeline.run(unloaded.spark)).outcome == "done"

@@ -114,6 +114,7 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
         monkeypatch.setattr(limits, "SMALL_BYTES", -1)
     if size == "large":
         monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
+        monkeypatch.setattr(limits, "BROADCAST_BYTES", -1)
     found: dict[str, tuple[str, ...]] = {}
 
     gate = TablesKind.gate

@@ -132,8 +132,8 @@ def test_results_and_feeds_of_random_histories(
 ) -> None:
     """After each epoch every result is its statement over the tables, and its feed is the difference of two results."""
     monkeypatch.setattr(EpochPlan, "via_driver", few)
-    for limit in () if small else ("SMALL_BYTES", "LITERAL_BYTES", "WHOLE_BYTES"):  # as in large tables
-        monkeypatch.setattr(limits, limit, 0)
+    for limit in () if small else ("SMALL_BYTES", "LITERAL_BYTES", "WHOLE_BYTES", "BROADCAST_BYTES"):
+        monkeypatch.setattr(limits, limit, 0)  # as in large tables
     lake, script = fresh(filled, tmp_path), random.Random(seed)
     needed = UPSTREAM if "driving" in joins else {"every": UPSTREAM["every"]}
     joins = needed | joins
