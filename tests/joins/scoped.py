@@ -115,8 +115,13 @@ def scoped_changes(changes: DataFrame, scope: Sequence[str]) -> DataFrame:
 
 
 def number_of(scope: Sequence[str]) -> str:
-    """Return the SQL of a number for the values of the columns of a scope."""
-    return reduce(lambda number, name: f"({number} * {RADIX} + {quote(name)})", scope[1:], quote(scope[0]))
+    """Return the SQL of a number for the values of the columns of a scope; it raises where two might have the same."""
+
+    def below_radix(name: str) -> str:
+        error = f"CAST(raise_error('{name} has {RADIX} values or more') AS INT)"
+        return f"IF({quote(name)} < {RADIX}, {quote(name)}, {error})"
+
+    return reduce(lambda number, name: f"({number} * {RADIX} + {below_radix(name)})", scope[1:], quote(scope[0]))
 
 
 def _scoped_link(join: ResolvedQuery, link: Link, scope: Sequence[str]) -> Link:
