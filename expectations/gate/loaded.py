@@ -133,7 +133,7 @@ def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: GateSources
     existing = existing.selectExpr(f"{row_struct(row.fieldNames())} AS existing")
     with ThreadPoolExecutor(max_workers=1) as pool:
         reading = pool.submit(driver_copy, existing)
-        made = sources.made(sample, literals, row)
+        made = sources.made(sample, literals, row, level_by_level=True)
         existing = reading.result()
     lines = sample
     for rows, name in ((made, "made"), (existing, "existing")):

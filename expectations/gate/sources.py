@@ -106,16 +106,15 @@ class GateSources:
         Raises:
             ReadsDiffer: The predicate does not hold for a key.
         """
-        if self.size <= limits.LITERAL_BYTES or self.are_joined_at_once:
+        if self.size <= limits.LITERAL_BYTES:
             return NO_LITERALS
-        return self._trusted(keys, index)
-
-    def _trusted(self, keys: DataFrame, index: int | None) -> Pruning:
         is_of_result = index is None or index in self.members
         may_be_absent = self.may_be_absent if is_of_result else self.inputs[index or 0].may_be_absent
         return trusted(keys, may_be_absent=may_be_absent)
 
-    def made(self, keys: DataFrame, literals: Pruning | None, row: StructType) -> DataFrame:
+    def made(
+        self, keys: DataFrame, literals: Pruning | None, row: StructType, *, level_by_level: bool = False
+    ) -> DataFrame:
         """
         Evaluate the join for some rows of the result.
 
@@ -123,6 +122,7 @@ class GateSources:
             keys: The distinct keys of the rows, as `key` (struct<k0, …>).
             literals: The pruning of these keys; None for small sources.
             row: The columns of the result.
+            level_by_level: Whether sources that could be joined at once are read by literals, which are then checked.
 
         Returns:
             `made` (struct of the columns of the result) of the rows with these keys; for small sources of all rows.
@@ -133,7 +133,7 @@ class GateSources:
         columns = {field.name: f"CAST({quote(field.name)} AS {type_sql(field.dataType)})" for field in row}
         if literals is None:
             tables = [table.keyed for table in self.inputs]
-        elif self.are_joined_at_once:
+        elif self.are_joined_at_once and not level_by_level:
             tables = [
                 table.with_keys(keys, NO_LITERALS) if index in self.members else F.broadcast(table.keyed)
                 for index, table in enumerate(self.inputs)
@@ -152,7 +152,7 @@ class GateSources:
             return ()
         try:
             keys = driver_copy(keys.distinct())
-            self._read(keys, self._trusted(keys, None))
+            self._read(keys, self.pruning(keys))
         except ReadsDiffer as differing:
             return (str(differing),)
         return ()
@@ -293,7 +293,7 @@ class GateSources:
         size = self.inputs[index].size
         if size <= limits.LITERAL_BYTES:
             return NO_LITERALS
-        literals = self._trusted(keys, index) if literals is None else literals
+        literals = self.pruning(keys, index) if literals is None else literals
         return NO_LITERALS if literals.keys is None and size <= limits.SCANNED_BYTES else literals
 
     def _check(self, lookups: Mapping[int, tuple[DataFrame, Pruning]]) -> None:

@@ -14,7 +14,7 @@ from expectations.gate import GateSources, PrefetchedRows
 from expectations.suites import KeyOfResult, Suite
 from expectations.validation import Verdict
 from lakehouse.errors.conditions import is_about_a_row, value_error
-from lakehouse.errors.errors import CannotContinue, LakejoinError, RowFailed
+from lakehouse.errors.errors import CannotContinue, DefinitionChanged, LakejoinError, RowFailed
 from lakehouse.errors.remedies import OF_TABLES, Commands, Remedy
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
@@ -147,8 +147,13 @@ class Kind(ABC, Generic[B]):
         raise NotImplementedError(f"{type(self).__name__} plans no epoch in place")
 
     def resume_load(self, entry: Entry, watch: Stopwatch) -> Entry | None:
-        """Finish an interrupted `load` from its row of the ledger; return None if the load was abandoned."""
-        raise NotImplementedError(f"{type(self).__name__} plans no epoch in place")
+        """
+        Finish an interrupted `load` from its row of the ledger; return None if the load was abandoned.
+
+        Raises:
+            DefinitionChanged: The join was of another kind when the load began.
+        """
+        raise self._of_another_kind(entry)
 
     def at_recorded(self, entry: Entry) -> B:
         """
@@ -157,7 +162,15 @@ class Kind(ABC, Generic[B]):
         Raises:
             CannotContinue: The definition has changed, or a version is gone.
         """
-        raise NotImplementedError(f"{type(self).__name__} plans no slices")
+        raise self._of_another_kind(entry)
+
+    def _of_another_kind(self, entry: Entry) -> DefinitionChanged:
+        return DefinitionChanged(
+            self.name,
+            f"the join was of another kind when epoch {entry.epoch} began",
+            expected=f"the definition with fingerprint {entry.definition}",
+            hint=Remedy("{reconcile}", self.name),
+        )
 
     def check_whole(self, epoch: Epoch[B]) -> dict[str, int]:
         """Refuse rows of whole sources and of the result that cannot be compared; return counts for the ledger."""

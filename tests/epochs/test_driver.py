@@ -14,6 +14,7 @@ from lakehouse.ledger.entries import BROKEN, PUBLISHING
 from lakehouse.publish.writes import AppendInPlace
 from lakehouse.session import writing
 from lakehouse.values.recorded import Slice
+from pipelines.epochs.publish import open_epoch
 from pipelines.epochs.run import driver
 from pipelines.epochs.run.driver import NEXT, run_join
 from pipelines.epochs.run.slices import BackfillOpen
@@ -243,6 +244,30 @@ def test_an_open_backfill_in_slices_waits_for_one_of_the_whole(workspace: FakeWo
     with pytest.raises(BackfillOpen, match="has begun and is not finished"):
         run(FakeKind(workspace), request_)
     assert [step for _, step in workspace.ledger.steps()] == [PUBLISHING]
+
+
+def test_an_open_backfill_of_another_kind_is_abandoned_by_a_backfill(workspace: FakeWorkspace) -> None:
+    """Such as a join of tables whose first source has become a stream meanwhile."""
+    left_open(workspace)
+    workspace.ledger.rows[0] = replace(workspace.ledger.rows[0], slices=(Slice("k < 1", 1),))
+    run(FakeKind(workspace), WHOLE)
+    assert [step for _, step in workspace.ledger.steps()] == [PUBLISHING, "abandoned", PUBLISHING, "committed"]
+    assert "the join was of another kind when epoch 1 began" in workspace.ledger.rows[1].message
+
+
+@pytest.mark.parametrize("request_", [NEXT, WHOLE], ids=["run", "backfill"])
+def test_an_interrupted_load_of_another_kind_is_dropped_and_done_anew(
+    workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, request_: Request
+) -> None:
+    left_open(workspace)
+    (entry,) = workspace.ledger.rows
+    new = tuple(replace(write, target=replace(write.target, base_version=-1)) for write in entry.writes)
+    workspace.ledger.rows[0] = replace(entry, writes=new)
+    dropped = []
+    monkeypatch.setattr(open_epoch, "_drop", lambda _, entry: dropped.append(entry.result.address.label))
+    run(FakeKind(workspace), request_)
+    assert dropped == [NAME]
+    assert [step for _, step in workspace.ledger.steps()] == [PUBLISHING, "abandoned", PUBLISHING, "committed"]
 
 
 def test_of_two_runs_one_publishes_and_the_other_leaves_no_stage(

@@ -17,12 +17,13 @@ from lakehouse.errors.errors import (
 )
 from lakehouse.errors.refusals import refusal
 from lakehouse.errors.remedies import Remedy
-from lakehouse.ledger.entries import BROKEN, Entry
+from lakehouse.ledger.entries import ABANDONED, BROKEN, Entry
 from lakehouse.publish.merge import Fence
-from lakehouse.publish.ownership import check_history
+from lakehouse.publish.ownership import check_history, check_owner
 from lakehouse.publish.writes import TargetVersions
+from lakehouse.tables.creation import drop
 from lakehouse.tables.feed import CHANGE_FEED
-from lakehouse.tables.table import Table, get
+from lakehouse.tables.table import Table, find, get
 from pipelines.binding.workspace import Workspace
 
 T = TypeVar("T")
@@ -31,6 +32,17 @@ T = TypeVar("T")
 def application(workspace: Workspace, join: str) -> str:
     """Return the application id under which the epochs of a join are written."""
     return f"{workspace.ledger.id}/{join}"
+
+
+def abandon_load(workspace: Workspace, entry: Entry, why: str) -> None:
+    """
+    Drop the result of an unfinished first load, and record that its epoch is abandoned.
+
+    Raises:
+        ForeignWriter: A table that lakejoin did not create exists at its address.
+    """
+    _drop(workspace, entry)
+    workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
 
 
 def fence_of(workspace: Workspace, entry: Entry) -> Fence:
@@ -123,3 +135,20 @@ def run_write(workspace: Workspace, entry: Entry, target: TargetVersions, action
                 hint=Remedy("restore the folder, or {abandon}", entry.join),
             ) from error
         raise refusal(error, target.address, entry.epoch, entry.join) from error
+
+
+def _drop(workspace: Workspace, entry: Entry) -> None:
+    address = entry.result.address
+    table = find(workspace.engine, address)
+    if table is None:
+        return
+    check_owner(workspace.engine, table, 0, {entry.run_id})
+    first = table.commits[-1]
+    if first.version != 0 or first.operation != "CREATE TABLE":  # our load begins with an empty table
+        raise ForeignWriter(
+            entry.join,
+            "a table that lakejoin did not create exists at the address of the result",
+            found=f"{first.operation} in version {first.version}",
+            hint=f"move it away, or run `lakejoin backfill --select {entry.join}` to adopt it",
+        )
+    drop(workspace.spark, address)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.errors.conditions import first_line, is_of_spark
-from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, LakejoinError
+from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, DefinitionChanged, LakejoinError
 from lakehouse.errors.remedies import Remedy
 from lakehouse.ledger.entries import ABANDONED, Entry, JoinHistory
 from lakehouse.publish.ownership import run_of
@@ -23,7 +23,7 @@ from lakehouse.tables.table import commits_since, find
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.publish.appends import fence_off
-from pipelines.epochs.publish.open_epoch import another_run, is_open, is_still
+from pipelines.epochs.publish.open_epoch import abandon_load, another_run, is_open, is_still
 from pipelines.epochs.publish.publish import publish
 from pipelines.report.progress import Stopwatch
 
@@ -67,7 +67,12 @@ def _finish(kind: Kind[Any], entry: Entry, watch: Stopwatch) -> Entry | None:
     workspace = kind.workspace
     refuse_elsewhere(workspace, entry)
     if entry.result.is_new:
-        return kind.resume_load(entry, watch)
+        try:
+            return kind.resume_load(entry, watch)
+        except DefinitionChanged as error:
+            log.warning("%s: the interrupted load is abandoned: %s", entry.join, error.problem)
+            abandon_load(workspace, entry, error.problem)
+            return None
     if entry.is_in_place and not _has_written(workspace, entry) and fence_off(workspace, entry):
         abandon(workspace, entry, "its rows were in no stage, and nothing was written; the next epoch computes them")
         return None

@@ -60,8 +60,8 @@ class CommitReader:
             commits, twice = self._each_commit(source, feed)
             feed = as_feed(commits)
         changes, twice_in_all = self._feeds.net(source, feed)
-        counts = self._feeds.counted(source, seen)
-        return Changes(counts=counts, net=changes, commits=commits, twice=twice_in_all if twice is None else twice)
+        twice = twice if twice_in_all is None else twice_in_all
+        return Changes(counts=self._feeds.counted(source, seen), net=changes, commits=commits, twice=twice)
 
     def of_each_commit(self, source: str) -> Changes:
         """Read the changes of each commit of a source alone."""

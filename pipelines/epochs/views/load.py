@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame
 
 from expectations.validation import Verdict, import_in_background
 from lakehouse.errors.conditions import is_about_a_row, reading, value_error
-from lakehouse.errors.errors import AnotherRun, FeedUnavailable, ForeignWriter, GateFailed, SourceRecreated
-from lakehouse.ledger.entries import ABANDONED, REJECTED_LOAD, Entry
+from lakehouse.errors.errors import AnotherRun, FeedUnavailable, GateFailed, SourceRecreated
+from lakehouse.ledger.entries import REJECTED_LOAD, Entry
 from lakehouse.publish.merge import append, committed_counts
 from lakehouse.publish.ownership import check_owner
 from lakehouse.publish.writes import CHANGELOG_PART, RESULT_PART, Append, TargetVersions
-from lakehouse.tables.creation import create, drop
-from lakehouse.tables.table import find, get, key_properties, read
+from lakehouse.tables.creation import create
+from lakehouse.tables.table import get, key_properties, read
 from lakehouse.values.checksums import Watched, has_checksum
 from lakehouse.values.recorded import Checksum
 from pipelines.binding.bind import bind_join
@@ -30,7 +30,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.publish.appends import append_rows
 from pipelines.epochs.publish.declared_gate import gate_of_yours
-from pipelines.epochs.publish.open_epoch import fence_of
+from pipelines.epochs.publish.open_epoch import abandon_load, fence_of
 from pipelines.epochs.publish.publish import close, publishing_entry
 from pipelines.epochs.views.in_key_order import rows_in_key_order
 from pipelines.epochs.views.reconcile import changelog_before, check_sources, checksum_at
@@ -79,13 +79,8 @@ def resume_load(workspace: Workspace, entry: Entry, shape: Shape, watch: Stopwat
             log.warning("%s: the interrupted load was abandoned: %s", entry.join, value_error(error))
             return None
     why = "the interrupted load cannot be repeated: its versions are gone, or the definition has changed"
-    _abandon(workspace, entry, why)
+    abandon_load(workspace, entry, why)
     return None
-
-
-def _abandon(workspace: Workspace, entry: Entry, why: str) -> None:
-    _drop(workspace, entry)
-    workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
 
 
 def _write_load(workspace: Workspace, bound: BoundJoin, shape: Shape, entry: Entry, watch: Stopwatch) -> Entry:
@@ -96,7 +91,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, shape: Shape, entry: Ent
             watched = _write_rows(workspace, bound, entry, is_cut=shape.is_cut_by_key)
         except Exception as error:
             if is_about_a_row(error):  # at these versions the load can never end
-                _abandon(workspace, entry, value_error(error))
+                abandon_load(workspace, entry, value_error(error))
             raise
         table = get(engine, bound.result)
         commits = check_owner(engine, table, 0, {entry.run_id})
@@ -111,7 +106,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, shape: Shape, entry: Ent
             verdict, warned = gate_of_yours(workspace, entry.join, loaded)
     if not verdict.passed:
         message = "; ".join(verdict.findings)
-        _abandon(workspace, entry, f"{REJECTED_LOAD}{message}")
+        abandon_load(workspace, entry, f"{REJECTED_LOAD}{message}")
         raise GateFailed(entry.join, "the loaded result did not pass its gate and was dropped", found=message)
     found = committed_counts(engine, table, commit)
     counts = {**entry.counts, "inserted": 0, **(found or {})}
@@ -175,21 +170,3 @@ def _load_changelog(
 
     made, number = append_rows(workspace, entry, target, rows)
     return replace(target, version=made), number or 0
-
-
-def _drop(workspace: Workspace, entry: Entry) -> None:
-    """Drop the result of an unfinished load of ours; raise an error for any other table."""
-    address = entry.result.address
-    table = find(workspace.engine, address)
-    if table is None:
-        return
-    check_owner(workspace.engine, table, 0, {entry.run_id})
-    first = table.commits[-1]
-    if first.version != 0 or first.operation != "CREATE TABLE":  # our load begins with an empty table
-        raise ForeignWriter(
-            entry.join,
-            "a table that lakejoin did not create exists at the address of the result",
-            found=f"{first.operation} in version {first.version}",
-            hint=f"move it away, or run `lakejoin backfill --select {entry.join}` to adopt it",
-        )
-    drop(workspace.spark, address)
