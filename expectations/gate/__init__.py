@@ -1,7 +1,8 @@
 """
 The gate: checks what an epoch is about to publish against the result and the sources, which it reads again.
 
-It shares no code with the joins, so that the gate does not repeat a mistake of the joins.
+It imports nothing of `pipelines.joins`, so that it does not repeat a mistake of the joins. Both use the statement as it
+was parsed, and `lakehouse.values`.
 """
 
 from expectations.gate.appended import gate_stream, stream_facts

@@ -1,8 +1,7 @@
 """
 The gate of a change set: checks it against the published result before it is published.
 
-The gate reads the stage and the result again at the pinned version. It shares no code with the joins, so that it does
-not repeat a mistake of the joins.
+The gate reads the stage and the result again at the pinned version.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -9,7 +9,7 @@ with a value are those that refer, step by step, to a row with it.
 For a row to check, the gate has every row of the other side with its value, so that the plain statement finds every
 match of it. That shows a pair that does not match, a match that is missing, and an unmatched row beside a match. Where
 WHERE or an inner look-up may hide a pair, some further rows are checked, too: those of outer sides with a value that a
-row to check has, or had before the epoch. The gate shares no code with the joins.
+row to check has, or had before the epoch.
 """
 
 from collections.abc import Sequence

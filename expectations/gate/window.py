@@ -4,8 +4,7 @@ The gate of a join of two streams: checks the appended rows against the new rows
     new rows, buffered rows ─► expected pairs, unmatched rows ─┐
     staged rows of the result ─────────────────────────────────┴─► for each row the first rule that it violates
 
-A row that leaves the buffer unmatched is in the result, null-padded, if its side is outer. The gate shares no code with
-the joins.
+A row that leaves the buffer unmatched is in the result, null-padded, if its side is outer.
 """
 
 from collections.abc import Mapping, Sequence
