@@ -3,13 +3,14 @@
 import shutil
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from expectations.validation import Verdict
-from pipelines.epochs.views.kind import ViewKind
+from pipelines.epochs.pairs.kind import PairsKind
+from pipelines.epochs.tables.kind import TablesKind
 from tests.benchmarks import rivals
 from tests.benchmarks.commits import in_small_files, rewrite_each_file
 from tests.benchmarks.compare import account, medians, must_be_equal, pipeline_of, ratio
@@ -114,7 +115,9 @@ def overhead(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
 
 @contextmanager
 def _without_gate() -> Iterator[None]:
-    with patch.multiple(ViewKind, gate=lambda *_: Verdict(), prefetch=lambda *_: None):
+    with ExitStack() as patched:
+        for kind in (TablesKind, PairsKind):
+            patched.enter_context(patch.multiple(kind, gate=lambda *_: Verdict(), prefetch=lambda *_: None))
         yield
 
 

@@ -56,17 +56,6 @@ class PairsOfRows(Shape):
         absent, (left, right), outer = _may_be_absent(join), join.keys_of_sides, join.paired.outer
         return KeyOfSide(left, outer[1], absent[0]), KeyOfSide(right, outer[0], absent[1])
 
-    def gate(
-        self,
-        workspace: Workspace,
-        epoch: Epoch[BoundJoin],
-        stage: Stage,
-        entry: Entry,
-        prefetched: Prefetched | None,
-    ) -> Verdict:
-        """See `Shape.gate`."""
-        return gate_changed_pairs(workspace, epoch, stage, entry)
-
     def gate_loaded(self, workspace: Workspace, epoch: Epoch[BoundJoin], version: int, seed: str) -> Verdict:
         """See `Shape.gate_loaded`."""
         bound, sources = epoch.bound, sources_of(workspace, epoch)
@@ -83,3 +72,7 @@ class PairsKind(ViewKind):
     """A join of two inputs of any cardinality, with look-ups of either."""
 
     shape: ClassVar[Shape] = PairsOfRows()
+
+    def gate(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry, prefetched: Prefetched | None) -> Verdict:
+        """See `Kind.gate`; it reads everything itself."""
+        return gate_changed_pairs(self.workspace, epoch, stage, entry)

@@ -55,21 +55,6 @@ class RowsByKey(Shape):
         """See `Shape.sides`: the key as a whole."""
         return (KeyOfSide(join.key, may_have_nulls=join.has_absent_keys),)
 
-    def prefetch(self, workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched | None:
-        """See `Shape.prefetch`."""
-        return prefetch(workspace, epoch)
-
-    def gate(
-        self,
-        workspace: Workspace,
-        epoch: Epoch[BoundJoin],
-        stage: Stage,
-        entry: Entry,
-        prefetched: Prefetched | None,
-    ) -> Verdict:
-        """See `Shape.gate`."""
-        return gate_tables(workspace, epoch, stage, entry, prefetched)
-
     def gate_loaded(self, workspace: Workspace, epoch: Epoch[BoundJoin], version: int, seed: str) -> Verdict:
         """See `Shape.gate_loaded`."""
         bound, sources = epoch.bound, sources_of(workspace, epoch)
@@ -91,3 +76,11 @@ class TablesKind(ViewKind):
     """A join of tables: two tables by their keys, a foreign key, or a star of both."""
 
     shape: ClassVar[Shape] = RowsByKey()
+
+    def prefetch(self, epoch: Epoch[BoundJoin]) -> Prefetched | None:
+        """See `Kind.prefetch`."""
+        return prefetch(self.workspace, epoch)
+
+    def gate(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry, prefetched: Prefetched | None) -> Verdict:
+        """See `Kind.gate`."""
+        return gate_tables(self.workspace, epoch, stage, entry, prefetched)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from expectations.suites import KeyOfResult, Suite, of_table
-from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError, PastRowFailed, SchemaBroken
 from lakehouse.ledger.entries import Entry
@@ -18,7 +17,7 @@ from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.epochs.comparison import Published
 from pipelines.epochs.epoch import Epoch, Prepared
-from pipelines.epochs.kind import Kind, Prefetched
+from pipelines.epochs.kind import Kind
 from pipelines.epochs.sources.failing_rows import row_failed
 from pipelines.epochs.views.compute import compute_changes
 from pipelines.epochs.views.load import load, resume_load
@@ -168,14 +167,6 @@ class ViewKind(Kind[BoundJoin]):
     def checksum(self, bound: BoundJoin, version: int) -> Checksum | None:
         """See `Kind.checksum`."""
         return checksum_at(self.workspace, bound, version)
-
-    def prefetch(self, epoch: Epoch[BoundJoin]) -> Prefetched | None:
-        """See `Kind.prefetch`."""
-        return self.shape.prefetch(self.workspace, epoch)
-
-    def gate(self, epoch: Epoch[BoundJoin], stage: Stage, entry: Entry, prefetched: Prefetched | None) -> Verdict:
-        """See `Kind.gate`."""
-        return self.shape.gate(self.workspace, epoch, stage, entry, prefetched)
 
 
 def _route(epoch: Epoch[BoundJoin], asked: Backfill) -> Route:

@@ -14,12 +14,9 @@ from pyspark.sql import DataFrame
 
 from expectations.suites import KeyOfResult
 from expectations.validation import Verdict
-from lakehouse.ledger.entries import Entry
-from lakehouse.publish.stage import Stage
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.kind import Prefetched
 from pipelines.epochs.sources.commits import Commits
 from pipelines.epochs.sources.reading import EpochSources
 from pipelines.language import ResolvedQuery
@@ -42,7 +39,7 @@ class Increment:
 
 
 class Shape(ABC):
-    """What a row of a result is, and how it is keyed, computed from changes, and validated."""
+    """What a row of a result is, and how it is keyed, computed from changes, and validated when it is loaded."""
 
     is_cut_by_key: ClassVar[bool]
     """Whether a first load may cut its sources into ranges of the key of the result."""
@@ -63,21 +60,6 @@ class Shape(ABC):
     @abstractmethod
     def sides(self, join: ResolvedQuery) -> KeyOfResult:
         """Return the key of the result for its expectations: as a whole, or that of both sides."""
-
-    def prefetch(self, workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched | None:
-        """Read what the gate needs while the epoch is computed; None if the gate reads everything itself."""
-        return None
-
-    @abstractmethod
-    def gate(
-        self,
-        workspace: Workspace,
-        epoch: Epoch[BoundJoin],
-        stage: Stage,
-        entry: Entry,
-        prefetched: Prefetched | None,
-    ) -> Verdict:
-        """Validate the change set that an epoch has staged and, if it is incremental, the rows of its changelog."""
 
     @abstractmethod
     def gate_loaded(self, workspace: Workspace, epoch: Epoch[BoundJoin], version: int, seed: str) -> Verdict:
