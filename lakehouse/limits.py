@@ -59,7 +59,7 @@ SCANNED_BYTES = 128 * 2**20
 """
 Bytes. The gate scans the key columns of tables of up to this size, to check that literals find the same rows as a join
 on the key. A table of 117 MiB with 3 million keys took 1 s, in parallel with the other reads of the gate. Sources of up
-to this size together are joined at once, without literals, if they need no look-ups in tables above `BROADCAST_BYTES`.
+to this size together are joined at once, without literals, if the tables that others refer to fit `BROADCAST_BYTES`.
 """
 
 BROADCAST_BYTES = 8 * 2**20

@@ -272,7 +272,7 @@ def test_figures_on_the_pages_are_the_limits() -> None:
             f"else up to {limits.LEFT_OUT_ROWS:,}",
             f"{limits.LOADED_KEYS} whole rows",
             f"at most {limits.SCANNED_BYTES // mib} MiB",
-            f"refer to have {limits.BROADCAST_BYTES // mib} MiB",
+            f"others refer to have {limits.BROADCAST_BYTES // mib} MiB",
             f"the rows of {limits.SAMPLED_KEYS} keys",
             f"more than about {2 * limits.RECOMPUTED_ROWS:,} changes (two streams: {limits.MEETINGS_CHECKED:,})",
             f"(two streams: {limits.MOST_MEETINGS:,})",

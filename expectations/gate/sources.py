@@ -82,9 +82,14 @@ class GateSources:
 
     @property
     def are_joined_at_once(self) -> bool:
-        """Whether one query over whole tables costs less than look-ups level by level: it broadcasts the others."""
-        others = (table.size for index, table in enumerate(self.inputs) if index not in self.members)
-        return self.size <= limits.SCANNED_BYTES and sum(others) <= limits.BROADCAST_BYTES
+        """
+        Whether one query over whole tables costs less than look-ups level by level: it broadcasts the referenced ones.
+
+        Without references the look-ups have one level.
+        """
+        referenced = [table.size for index, table in enumerate(self.inputs) if index not in self.members]
+        is_small = self.size <= limits.SCANNED_BYTES and sum(referenced) <= limits.BROADCAST_BYTES
+        return bool(referenced) and is_small
 
     @property
     def may_be_absent(self) -> bool:
