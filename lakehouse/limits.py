@@ -66,7 +66,7 @@ BROADCAST_BYTES = 8 * 2**20
 """
 Bytes. A table of up to this size is broadcast to the rows of a stream; a larger table and the rows are shuffled. Tables
 of up to this size together are broadcast to the rows of a load, or of the gate, that look them up. The gate of a star
-with 2 million facts took 7.4 s so, and 13.9 s with look-ups level by level.
+with 2 million facts took 8 to 10 s so, and 13 to 14 s with look-ups level by level.
 """
 
 BROADCAST_CHANGES = 100_000
