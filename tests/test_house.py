@@ -126,7 +126,6 @@ RUNS_ANY_KIND = (
     "pipelines/epochs/kind.py",
     "pipelines/epochs/targets.py",
     "pipelines/commands/verify.py",
-    "pipelines/commands/dry_run.py",
 )
 """The modules that run a join of any kind by its `Kind`, its plan and its writes."""
 

@@ -1,14 +1,24 @@
 """The commands."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from pipelines.cli.logs import log_to_stderr
-from pipelines.cli.options import FILE, FOLDER, SELECT, VAR, FileOptions, names, reporting, seconds
-from pipelines.cli.progress import shown, spinner
-from pipelines.cli.running import rehearse_command, report_on_each, run_command, watch_command
+from pipelines.cli.options import (
+    FILE,
+    FOLDER,
+    SELECT,
+    VAR,
+    FileOptions,
+    report_on_each,
+    reporting,
+    run_command,
+    seconds,
+    watch_command,
+)
 
 if TYPE_CHECKING:
     from pipelines.cli.options import Answer
@@ -64,25 +74,23 @@ def check(chosen: FileOptions) -> "Answer":
 @cli.command()
 @SELECT
 @reporting("explain")
-def explain(chosen: FileOptions, select: str | None) -> "Answer":
+def explain(chosen: FileOptions, select: list[str] | None) -> "Answer":
     """Explain what each join is, reads and stores, without Spark."""
     from pipelines.commands.explain import explain
     from pipelines.language import selected
 
     file, _ = chosen.load()
-    return [explain(file, name) for name in selected(file, names(select))]
+    return [explain(file, name) for name in selected(file, select)]
 
 
 @cli.command()
 @SELECT
 @reporting("plan")
-def plan(chosen: FileOptions, select: str | None) -> "Answer":
+def plan(chosen: FileOptions, select: list[str] | None) -> "Answer":
     """Show what `run` would do and why; write nothing."""
     from pipelines.commands.plan import preview
 
-    return report_on_each(
-        "plan", chosen, select, lambda workspace, name: preview(workspace, name, workspace.joins(names(select)))
-    )
+    return report_on_each("plan", chosen, select, lambda opened, name: preview(opened, name, opened.joins(select)))
 
 
 @cli.command()
@@ -95,7 +103,7 @@ def plan(chosen: FileOptions, select: str | None) -> "Answer":
     help="Run repeatedly at this interval (30s, 5m) until SIGTERM or Ctrl+C, and print a line for each run.",
 )
 @reporting("run")
-def run(chosen: FileOptions, select: str | None, every: float | None) -> "Answer":
+def run(chosen: FileOptions, select: list[str] | None, every: float | None) -> "Answer":
     """Apply source changes to the results; load missing results."""
     return run_command(chosen, select) if every is None else watch_command(chosen, select, every)
 
@@ -120,7 +128,12 @@ def run(chosen: FileOptions, select: str | None, every: float | None) -> "Answer
 @click.option("--dry-run", is_flag=True, help="Count the rows that would change; write nothing.")
 @reporting("backfill")
 def backfill(
-    chosen: FileOptions, select: str | None, remedy: "Decision", where: str | None, slices: int | None, dry_run: bool
+    chosen: FileOptions,
+    select: list[str] | None,
+    remedy: "Decision",
+    where: str | None,
+    slices: int | None,
+    dry_run: bool,
 ) -> "Answer":
     """
     Load results, or reconcile them with their sources.
@@ -133,13 +146,20 @@ def backfill(
     from pipelines.plan.request import Backfill
 
     asked = Backfill(remedy, where, dry_run, slices or 0)
-    return rehearse_command(chosen, select, asked) if asked.dry_run else run_command(chosen, select, asked)
+    if not asked.dry_run:
+        return run_command(chosen, select, asked)
+    workspace = chosen.open()
+    from pipelines.cli.progress import spinner
+    from pipelines.commands.verify import dry_run_joins
+
+    with spinner("computing what would change"):
+        return dry_run_joins(workspace, select, asked.where)
 
 
 @cli.command()
 @SELECT
 @reporting("flush")
-def flush(chosen: FileOptions, select: str | None) -> "Answer":
+def flush(chosen: FileOptions, select: list[str] | None) -> "Answer":
     """
     Flush the buffered rows of joins of two streams.
 
@@ -147,10 +167,11 @@ def flush(chosen: FileOptions, select: str | None) -> "Answer":
     Watermarks do not change: later rows are processed as before, and do not meet the flushed rows.
     """
     workspace = chosen.open()
-    from pipelines.commands.flush import flush_joins
+    from pipelines.cli.progress import shown
+    from pipelines.commands.run import flush_joins
 
     with shown(workspace.spark) as progress:
-        return flush_joins(workspace, names(select), progress=progress)
+        return flush_joins(workspace, select, progress=progress)
 
 
 @cli.command()
@@ -168,7 +189,7 @@ def flush(chosen: FileOptions, select: str | None) -> "Answer":
     help="Compare the checksum of each result with the one in the ledger, without reading a source.",
 )
 @reporting("verify")
-def verify(chosen: FileOptions, select: str | None, against: str, version: int | None, quick: bool) -> "Answer":
+def verify(chosen: FileOptions, select: list[str] | None, against: str, version: int | None, quick: bool) -> "Answer":
     """
     Recompute the joins and compare them with the results.
 
@@ -177,12 +198,8 @@ def verify(chosen: FileOptions, select: str | None, against: str, version: int |
     """
     from pipelines.commands.verify import verify_join
 
-    return report_on_each(
-        "verify",
-        chosen,
-        select,
-        lambda workspace, name: verify_join(workspace, name, against, version=version, quick=quick),
-    )
+    verify = partial(verify_join, against=against, version=version, quick=quick)
+    return report_on_each("verify", chosen, select, verify)
 
 
 @cli.command()
@@ -205,7 +222,7 @@ def verify(chosen: FileOptions, select: str | None, against: str, version: int |
 )
 @reporting("validate")
 def validate(
-    chosen: FileOptions, select: str | None, epochs: str, versions: str, write_suites: bool, docs: Path | None
+    chosen: FileOptions, select: list[str] | None, epochs: str, versions: str, write_suites: bool, docs: Path | None
 ) -> "Answer":
     """
     Validate published tables against their expectations.
@@ -213,26 +230,20 @@ def validate(
     These are the gates, and your expectations about rows and the whole result. Without a range the tables are validated
     at their newest versions. If they do not meet their expectations, the exit code is 3. No table is written.
     """
-    from pipelines.commands.version_ranges import read_range
+    from pipelines.commands.published import read_range
 
     requested = read_range(epochs, versions)
     workspace = chosen.open()
-    from pipelines.commands.data_docs import validate_joins
+    from pipelines.cli.progress import spinner
+    from pipelines.commands.validate import validate_joins
 
-    return validate_joins(
-        workspace,
-        names(select),
-        requested,
-        docs=docs,
-        write_suites=write_suites,
-        looking_at=lambda name: spinner(f"validating {name}"),
-    )
+    return validate_joins(workspace, select, requested, docs=docs, write_suites=write_suites, looking_at=spinner)
 
 
 @cli.command()
 @SELECT
 @reporting("status")
-def status(chosen: FileOptions, select: str | None) -> "Answer":
+def status(chosen: FileOptions, select: list[str] | None) -> "Answer":
     """
     Show the state of each join.
 
@@ -248,17 +259,17 @@ def status(chosen: FileOptions, select: str | None) -> "Answer":
 @SELECT
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=10, show_default=True, help="Epochs of each join.")
 @reporting("history")
-def history(chosen: FileOptions, select: str | None, limit: int) -> "Answer":
+def history(chosen: FileOptions, select: list[str] | None, limit: int) -> "Answer":
     """List the newest epochs with their counts and seconds."""
     from pipelines.commands.history import history_of
 
-    return report_on_each("history", chosen, select, lambda workspace, name: history_of(workspace, name, limit))
+    return report_on_each("history", chosen, select, partial(history_of, limit=limit))
 
 
 @cli.command()
 @SELECT
 @reporting("maintain")
-def maintain(chosen: FileOptions, select: str | None) -> "Answer":
+def maintain(chosen: FileOptions, select: list[str] | None) -> "Answer":
     """
     Optimize and vacuum tables of lakejoin; delete old stages.
 
@@ -266,10 +277,11 @@ def maintain(chosen: FileOptions, select: str | None) -> "Answer":
     read the changes of the table. Stages of unfinished attempts are deleted after a day. No row changes.
     """
     workspace = chosen.open()
+    from pipelines.cli.progress import spinner
     from pipelines.commands.maintain import maintain_joins
 
     with spinner("maintaining"):
-        return maintain_joins(workspace, names(select))
+        return maintain_joins(workspace, select)
 
 
 @cli.command()
@@ -284,6 +296,7 @@ def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> N
     the results are read.
     """
     workspace = FileOptions(path, variables).open_without_spark()
+    from pipelines.cli.progress import spinner
     from pipelines.commands.docs import write_docs
 
     with spinner("writing the pages"):
@@ -301,6 +314,7 @@ def sql(chosen: FileOptions, query: str, limit: int) -> "Answer":
 
     QUERY names sources, results and lakejoin_ledger as the pipeline file does; each is read at its newest version.
     """
+    from pipelines.cli.progress import spinner
     from pipelines.commands.query import answer
 
     workspace = chosen.open()

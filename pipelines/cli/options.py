@@ -1,27 +1,31 @@
-"""What the commands share: common options, loading the pipeline file, and printing the report."""
+"""What the commands share: options, the pipeline file, running joins, and printing the report."""
 
 import functools
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from lakehouse.errors.errors import LakejoinError
 from pipelines.cli.logs import tell
-from pipelines.cli.progress import announce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipelines.binding.workspace import Workspace
     from pipelines.language import PipelineFile
+    from pipelines.plan.request import Backfill
     from pipelines.report import Command, Part, QueryReport, Report
 
     Answer = Iterable[Part] | QueryReport
@@ -47,12 +51,12 @@ VAR = click.option(
 SELECT = click.option(
     "--select",
     metavar="NAMES",
+    callback=lambda _context, _option, value: _names(value),
     help="Joins to work on, separated by commas. Default: all. `+name` also selects the joins that it reads.",
 )
 OUTPUT = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the report."
 )
-
 
 LENGTHS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 """Units of time, in seconds."""
@@ -98,6 +102,7 @@ class FileOptions:
         file, folder = self.load()
         from lakehouse.session.session import local_session
         from pipelines.binding.workspace import Workspace
+        from pipelines.cli.progress import announce
 
         def start() -> "SparkSession":
             announce("Starting Spark takes some seconds ...")
@@ -121,13 +126,14 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Answer"]], Callabl
         def invoke(path: Path | None, variables: dict[str, str], output: str, **options: Any) -> None:
             chosen = FileOptions(path, variables)
             try:
-                report = _reported(command, chosen, function(chosen, **options))
+                answer = function(chosen, **options)
+                report = _report(command, chosen.pipeline, answer)
                 shown = _shown(report, output)
             except (click.ClickException, click.exceptions.Exit):
                 raise
             except (Exception, KeyboardInterrupt) as error:
                 logging.getLogger("pipelines").debug("%s failed", command, exc_info=True)
-                report = _failed(command, _known(error), chosen.pipeline)
+                report = _report(command, chosen.pipeline, error=_known(error))
                 shown = _shown(report, output)
             if shown and output == "text" and report.error is not None:
                 tell(shown, logging.ERROR, code=report.error.code, exit_code=report.exit_code)
@@ -140,6 +146,75 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Answer"]], Callabl
     return decorate
 
 
+def run_command(chosen: FileOptions, select: list[str] | None, backfill: "Backfill | None" = None) -> "Answer":
+    """Run joins, or backfill them."""
+    workspace = chosen.open()
+    from pipelines.cli.progress import shown
+    from pipelines.commands.run import run_joins
+
+    with shown(workspace.spark) as progress:
+        return run_joins(workspace, select, backfill=backfill, progress=progress)
+
+
+def watch_command(chosen: FileOptions, select: list[str] | None, every: float) -> "Answer":
+    """Run joins repeatedly until a signal or an error, and print a line for each run."""
+    workspace, context = chosen.open(), click.get_current_context()
+    from pipelines.commands.run import watch_joins
+
+    rounds, code = 0, 0
+    with stopped_by_signals() as stop:
+        try:
+            for reports in watch_joins(workspace, every, select, stop=stop):
+                rounds += 1
+                click.echo(_line(_report("run", chosen.pipeline, reports), context.params["output"]))
+        except LakejoinError as error:
+            if not rounds:
+                raise
+            tell(error.message, logging.ERROR, code=error.code, exit_code=error.exit_code)
+            code = error.exit_code
+    context.exit(code)
+
+
+def report_on_each(
+    command: "Command", chosen: FileOptions, select: list[str] | None, report: Callable[["Workspace", str], "Part"]
+) -> "Answer":
+    """Report on each join and KTable; an error of one goes into its report, and the others follow."""
+    workspace = chosen.open_without_spark() if command in ("status", "history") else chosen.open()
+    from lakehouse.errors.conditions import as_known
+    from pipelines.cli.progress import spinner
+    from pipelines.report import JoinReport
+
+    parts: list[Part] = []
+    for name in workspace.joins(select) if command == "verify" else workspace.nodes(select):
+        try:
+            with spinner(f"reading {name}", workspace.spark if command == "verify" else None):
+                parts.append(report(workspace, name))
+        except Exception as error:  # whatever it is, the other joins follow
+            parts.append(JoinReport(join=name, outcome="failed", error=as_known(error, name)))
+    return parts
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[Event]:
+    """
+    Yield an event that SIGTERM and SIGINT set while the block runs; a second SIGINT raises KeyboardInterrupt at once.
+    """
+    stop = Event()
+
+    def asked(number: int, _frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+        tell(f"{signal.Signals(number).name}: stopping after this run")
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def seconds(text: str | None) -> float | None:
     """Parse a duration: `30s`, `5m`, `1h`, `500ms`. The default unit is seconds."""
     if text is None:
@@ -149,18 +224,6 @@ def seconds(text: str | None) -> float | None:
     if not length:
         raise click.BadParameter(f"`{text}` is not a duration, such as `30s`, `5m` or `1h`")
     return length
-
-
-def in_one_line(report: "Report", output: str) -> str:
-    """Format the report of one run of a watch as a line: as text with the current time, or as JSON."""
-    if output == "json":
-        return json.dumps(report.machine(), allow_nan=False)
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  {report.line()}"
-
-
-def names(select: str | None) -> list[str] | None:
-    """Split the value of --select into names."""
-    return None if select is None else [name.strip() for name in select.split(",") if name.strip()]
 
 
 def misused(error: click.ClickException, argv: Sequence[str]) -> str:
@@ -175,7 +238,7 @@ def misused(error: click.ClickException, argv: Sequence[str]) -> str:
         return ""
     hint = f"`{context.command_path} --help` lists the options"
     wrong = WrongUse(context.command_path, error.format_message().rstrip("."), hint=hint)
-    return _shown(_failed(cast("Command", context.info_name), wrong, ""), "json")
+    return _shown(_report(cast("Command", context.info_name), "", error=wrong), "json")
 
 
 def _known(error: BaseException) -> LakejoinError:
@@ -188,24 +251,31 @@ def _known(error: BaseException) -> LakejoinError:
     return as_known(error, "lakejoin")
 
 
-def _reported(command: "Command", chosen: FileOptions, answer: "Answer") -> "Report":
+def _report(
+    command: "Command", pipeline: str, answer: "Answer" = (), *, error: LakejoinError | None = None
+) -> "Report":
     from pipelines.report import QueryReport, Report
 
     if isinstance(answer, QueryReport):
-        return Report(command=command, pipeline=chosen.pipeline, query=answer)
-    return Report(command=command, pipeline=chosen.pipeline, joins=tuple(answer))
-
-
-def _failed(command: "Command", error: LakejoinError, pipeline: str) -> "Report":
-    from pipelines.report import Report
-
-    return Report(command=command, pipeline=pipeline, error=error)
+        return Report(command=command, pipeline=pipeline, query=answer)
+    return Report(command=command, pipeline=pipeline, joins=tuple(answer), error=error)
 
 
 def _shown(report: "Report", output: str) -> str:
     if output == "json":
         return json.dumps(report.machine(), indent=2, allow_nan=False)
     return report.text() if report.error is None else report.error.message
+
+
+def _line(report: "Report", output: str) -> str:
+    """Format the report of one run of a watch as a line: as text with the current time, or as JSON."""
+    if output == "json":
+        return json.dumps(report.machine(), allow_nan=False)
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  {report.line()}"
+
+
+def _names(select: str | None) -> list[str] | None:
+    return None if select is None else [name.strip() for name in select.split(",") if name.strip()]
 
 
 def _named(path: Path | None) -> Path | None:

@@ -8,15 +8,12 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.data_docs import validate_joins
 from pipelines.commands.docs import write_docs
-from pipelines.commands.dry_run import dry_run_joins
-from pipelines.commands.flush import flush_joins
 from pipelines.commands.maintain import maintain_joins
-from pipelines.commands.run import run_joins
-from pipelines.commands.verify import verify_join
-from pipelines.commands.version_ranges import read_range
-from pipelines.commands.watch import MAX_FAILED_ROUNDS, watch_joins
+from pipelines.commands.published import read_range
+from pipelines.commands.run import MAX_FAILED_ROUNDS, flush_joins, run_joins, watch_joins
+from pipelines.commands.validate import validate_joins
+from pipelines.commands.verify import dry_run_joins, verify_join
 from pipelines.language import PipelineFile, load
 from pipelines.plan.request import Backfill, Decision
 from pipelines.report import JoinReport

@@ -87,7 +87,7 @@ def site_of(
         (join_facts if name in file.joins else changelog_facts)(file, name, ledger.get(name, JoinHistory(())), settings)
         for name in nodes
     )
-    return SiteFacts(file.pipeline, now, sources, joins, data_docs)
+    return SiteFacts(pipeline=file.pipeline, made_at=now, sources=sources, joins=joins, data_docs=data_docs)
 
 
 def join_facts(
@@ -130,10 +130,10 @@ def changelog_facts(
         kind=source.kind,
         sources=(
             SourceEntry(
-                name,
-                source.kind,
-                source.key,
-                source.table or source.path or "",
+                name=name,
+                kind=source.kind,
+                key=source.key,
+                address=source.table or source.path or "",
                 change=f"replaces the row of its key in the KTable if its {source.order_by} is greater",
                 read=_read(history).get(name),
             ),

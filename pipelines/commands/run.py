@@ -1,21 +1,28 @@
-"""Update joins, each after the joins that it reads."""
+"""Update joins, each after the joins that it reads: once, repeatedly, or to flush their buffered rows."""
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from threading import Event
 
 from lakehouse.errors.conditions import as_known
-from lakehouse.errors.errors import CannotContinue, GateFailed, LedgerForgot
+from lakehouse.errors.errors import CannotContinue, GateFailed, LakejoinError, LedgerForgot
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.run.driver import run_join
 from pipelines.epochs.run.refused import record_refusal
 from pipelines.epochs.streams.source_progress import common_goal
 from pipelines.epochs.views.partial_backfill import the_only_join
-from pipelines.language import changelogs_of, reads
+from pipelines.language import changelogs_of, is_stream, reads, statement_of
 from pipelines.plan.request import Backfill, Request
 from pipelines.plan.sharing import shared_reads
 from pipelines.report import JoinReport
 from pipelines.report.progress import SILENT, Progress
+
+MAX_FAILED_ROUNDS = 8
+"""The number of rounds in a row that may fail; the next failure ends the watch."""
+MAX_PAUSE = 300.0
+"""The longest pause after a failure, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +39,6 @@ def run_joins(
 
     Return a report for each changelog source that the joins read, then for each join, in the order in which they ran.
     The report of a failed join has its error. Joins that read a failed or skipped join are skipped; the others run.
-
-    Args:
-        backfill: Reconcile the results with the current sources, independent of the ledger. For a join with a stream,
-            replay the recorded epochs and append the missing rows. With a condition, reconcile only the rows of one
-            result that meet it, at the source versions of the last epoch.
 
     Raises:
         LakejoinError: The selection is invalid.
@@ -58,6 +60,76 @@ def run_joins(
         return run_in_order(workspace, nodes, run, progress, records_refusals=not is_of_part)
 
 
+def watch_joins(
+    workspace: Workspace,
+    every: float,
+    select: Collection[str] | None = None,
+    *,
+    stop: Event | None = None,
+    patience: int = MAX_FAILED_ROUNDS,
+) -> Iterator[list[JoinReport]]:
+    """
+    Update joins in rounds, and yield the reports of each round, including errors.
+
+    Rounds begin at a fixed interval; after a round that takes longer, the next one begins at once. If a join fails with
+    a retryable error, the pause doubles with each further failed round. An error that is not retryable ends the watch.
+    The pipeline file is not read again.
+
+    Args:
+        every: The seconds from the beginning of one round to the beginning of the next.
+        stop: Ends the watch after the current round; another thread or a signal handler may set it.
+        patience: The number of rounds in a row that may fail.
+
+    Raises:
+        LakejoinError: The error that ended the watch, after the reports of its round.
+    """
+    stop, failures = stop or Event(), 0
+    while not stop.is_set():
+        began = time.monotonic()
+        reports = run_joins(workspace, select)
+        yield reports
+        errors = sorted((report.error for report in reports if report.error is not None), key=lambda e: e.retryable)
+        failures = failures + 1 if errors else 0
+        if errors and (not errors[0].retryable or failures > patience):
+            raise errors[0]
+        pause = min(every * 2**failures, max(every, MAX_PAUSE)) if failures else every - (time.monotonic() - began)
+        stop.wait(max(pause, 0.0))
+
+
+def flush_joins(
+    workspace: Workspace, select: Collection[str] | None = None, *, progress: Progress = SILENT
+) -> list[JoinReport]:
+    """
+    Flush all buffered rows of joins of two streams, as an epoch of its own; without a selection of all such joins.
+
+    Unmatched rows of an outer side are added to the result with nulls. Each join is brought up to date before its
+    flush; joins with a stream that read the result of a flushed join are brought up to date after it. A join that reads
+    a failed or skipped join is skipped.
+
+    Raises:
+        LakejoinError: The selection is invalid, or names a join that does not buffer rows.
+    """
+    file, names, reading = workspace.file, workspace.joins(select), set[str]()
+    goal = common_goal(workspace, names)
+    for name in names:
+        reads_flushed = is_stream(file, name) and any(other in reading for other in reads(file, name))
+        if statement_of(file, name).is_windowed or reads_flushed:
+            reading.add(name)
+
+    def flush(name: str) -> JoinReport:
+        if name not in reading:
+            problem, expected = "only joins of two streams buffer rows", "a join of two streams"
+            raise LakejoinError(name, problem, expected=expected, hint="remove it from --select")
+        # New rows are processed first: after the flush they could no longer meet the buffered rows.
+        report = run_join(kind_of(workspace, name), Request(goal=goal or None), progress)
+        if not statement_of(file, name).is_windowed:
+            return report
+        return run_join(kind_of(workspace, name), Request(flush=True), progress)
+
+    todo = [name for name in names if select is not None or name in reading]
+    return run_in_order(workspace, todo, flush, progress)
+
+
 def run_in_order(
     workspace: Workspace,
     names: Sequence[str],
@@ -74,12 +146,12 @@ def run_in_order(
     """
     reports: dict[str, JoinReport] = {}
     for name in names:
-        behind = (reports[other] for other in _read_by(workspace, name) if other in reports)
-        stopped = next((report for report in behind if report.outcome in ("failed", "skipped")), None)
+        upstream = (reports[other] for other in _read_by(workspace, name) if other in reports)
+        stopped = next((report for report in upstream if report.outcome in ("failed", "skipped")), None)
         try:
             reports[name] = run(name) if stopped is None else _skipped(name, stopped)
         except Exception as error:  # whatever it is, the other joins run
-            log.info("%s failed", name, exc_info=True)  # the listener tells of it as an error
+            log.info("%s failed", name, exc_info=True)  # the listener reports it as an error
             known = as_known(error, name)
             if records_refusals and isinstance(known, CannotContinue):
                 record_refusal(workspace, name, known)

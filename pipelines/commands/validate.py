@@ -1,21 +1,37 @@
-"""Validate published tables against the suites of their kind and the expectations of the file; write no table."""
+"""
+Validate published tables against the suites of their kind and the expectations of the file; write no table.
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+The suites can be written as JSON, and the results as pages (Data Docs).
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from expectations.catalogue import each, of_whole
-from expectations.declared import judge
-from expectations.results import ExpectationResult
-from lakehouse.errors.conditions import reading
-from lakehouse.errors.errors import FeedUnavailable, GateFailed, NotLoaded
+from expectations.declared import as_json, judge
+from lakehouse.errors.conditions import as_known, reading
+from lakehouse.errors.errors import FeedUnavailable, FilesExist, GateFailed, LakejoinError, NotLoaded
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.tables.table import commits_since, get
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.published_tables import RowsWithSuite, TableSuite, published_between, suites, whole_tables
-from pipelines.commands.version_ranges import RequestedRange, VersionRange, find_range
+from pipelines.commands.docs import write_docs
+from pipelines.commands.published import (
+    RequestedRange,
+    RowsWithSuite,
+    TableSuite,
+    find_range,
+    published_between,
+    suites,
+    whole_tables,
+)
+from pipelines.commands.site import PartFacts, TableFacts, quality_pages, write_files
+from pipelines.commands.site.pages import QUALITY
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.targets import check_tables
@@ -23,33 +39,55 @@ from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 from pipelines.report.wording import number_of
 
-
-class Judged(NamedTuple):
-    """Rows of a table, what they are in words, and the result of each expectation about them."""
-
-    table: str
-    what: str
-    results: tuple[ExpectationResult, ...]
+SUITES = "expectations"
+"""The folder of the suites, beside the pipeline file."""
 
 
 class Validation(NamedTuple):
-    """
-    The outcome of validating a join.
-
-    Args:
-        report: The report, with the error if an expectation is not met.
-        suites: The suites of its whole tables.
-        judged: The results, one for each part of a table that was validated.
-    """
+    """The report of a join, the suites of its whole tables, and the results by table, in parts."""
 
     report: JoinReport
     suites: tuple[TableSuite, ...] = ()
-    judged: tuple[Judged, ...] = ()
+    parts: Mapping[str, Sequence[PartFacts]] = {}
 
 
-def validate_join(
-    workspace: Workspace, name: str, requested: RequestedRange | None = None, *, with_results: bool = False
-) -> Validation:
+def validate_joins(
+    workspace: Workspace,
+    select: Collection[str] | None = None,
+    requested: RequestedRange | None = None,
+    *,
+    docs: Path | None = None,
+    write_suites: bool = False,
+    looking_at: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> list[JoinReport]:
+    """
+    Validate joins, or what they published in a range; an error of one goes into its report, and the others follow.
+
+    Args:
+        docs: If given, write the site of `docs` into this folder, with pages about data quality.
+        write_suites: Whether to write the suite of each table into `expectations` beside the pipeline file.
+        looking_at: Returns a context manager that shows a text while the block runs.
+
+    Raises:
+        FilesExist: A file that lakejoin did not write has the path of one that it would write.
+        LakejoinError: A folder is not writable.
+    """
+    validations = []
+    for name in workspace.joins(select):
+        try:
+            with looking_at(f"validating {name}"):
+                validations.append(_validate(workspace, name, requested, with_results=docs is not None))
+        except Exception as error:  # whatever it is, the other joins are validated
+            validations.append(Validation(JoinReport(join=name, outcome="failed", error=as_known(error, name))))
+    if docs is not None:
+        tables = [table for validation in validations for table in _tables(validation)]
+        write_files(docs, quality_pages(workspace.file.pipeline, tables, datetime.now(UTC)), own_folder=QUALITY)
+        write_docs(workspace, docs)
+    folder = workspace.folder / SUITES if write_suites else None
+    return [_with_written(validation, folder, docs) for validation in validations]
+
+
+def _validate(workspace: Workspace, name: str, requested: RequestedRange | None, *, with_results: bool) -> Validation:
     """
     Validate the tables of a join at their newest versions, or what was published in a range.
 
@@ -70,22 +108,22 @@ def validate_join(
         raise NotLoaded(
             name, "the result does not exist yet: the join has not run", hint=f"run `lakejoin run --select {name}`"
         )
-    with watch.step("validate"), reading(name) if requested is None else _reading_back(name):
-        bound = bind_join(workspace, name)
-        kind = kind_of(workspace, name)
+    with watch.step("validate"), reading(name) if requested is None else _reading_range(name):
+        bound, kind = bind_join(workspace, name), kind_of(workspace, name)
         parts = [*_parts(kind, bound, history, requested)]
         of_result = next((part for part in parts if part.table == bound.result), None)
         rows = 0 if of_result is None else of_result.rows.count()
-        found = [(part, judge(name, part.rows, part.suite, with_results=with_results)) for part in parts]
-    counts = {"rows": rows, "expectations": sum(len(part.suite) for part in parts)}
-    looked_at = "; ".join(part.what for part in parts) or "nothing was published"
-    reason = f"{looked_at}; the last epoch is {last.epoch}" if requested is None else f"{requested}: {looked_at}"
-    judged = tuple(Judged(part.table.label, part.what, verdict.results) for part, verdict in found)
-    findings = [f"{part.table.label}: {finding}" for part, verdict in found for finding in verdict.findings]
+        verdicts = [(part, judge(name, part.rows, part.suite, with_results=with_results)) for part in parts]
+    validated = "; ".join(part.what for part in parts) or "nothing was published"
+    reason = f"{validated}; the last epoch is {last.epoch}" if requested is None else f"{requested}: {validated}"
+    results: dict[str, list[PartFacts]] = {}
+    for part, verdict in verdicts:
+        results.setdefault(part.table.label, []).append(PartFacts(part.what, verdict.results))
+    findings = [f"{part.table.label}: {finding}" for part, verdict in verdicts for finding in verdict.findings]
     error = _failed(name, reason, findings) if findings else None
     if error is None and requested is None:
         check_tables(workspace, name, history)
-    details = _details(workspace, name, counts, requested)
+    counts = {"rows": rows, "expectations": sum(len(part.suite) for part in parts)}
     report = JoinReport(
         join=name,
         outcome="failed" if error else "done",
@@ -95,9 +133,9 @@ def validate_join(
         counts=counts,
         seconds=dict(watch.seconds),
         error=error,
-        details=details,
+        details=_details(workspace, name, counts, requested),
     )
-    return Validation(report, tuple(suites(kind, bound)), judged)
+    return Validation(report, tuple(suites(kind, bound)), results)
 
 
 def _parts(
@@ -105,24 +143,16 @@ def _parts(
 ) -> Iterator[RowsWithSuite]:
     if requested is None:
         yield from whole_tables(kind, bound)
-    else:
-        yield from published_between(kind, bound, _published_range(kind, bound, history, requested))
-
-
-def _published_range(
-    kind: Kind[Any], bound: BoundJoin, history: JoinHistory, requested: RequestedRange
-) -> VersionRange:
-    """Resolve the range, and check that no commit of it is missing: the change feed would silently skip it."""
-    engine = kind.workspace.engine
-    result = get(engine, bound.result)
+        return
+    result = get(kind.workspace.engine, bound.result)
     published = find_range(bound.join.name, requested, history, result)
-    if not kind.only_appends:
-        commits_since(engine, result, published.after)
-    return published
+    if not kind.only_appends:  # the change feed would silently skip a commit that is missing
+        commits_since(kind.workspace.engine, result, published.after)
+    yield from published_between(kind, bound, published)
 
 
 @contextmanager
-def _reading_back(name: str) -> Iterator[None]:
+def _reading_range(name: str) -> Iterator[None]:
     """Add to errors about versions that are gone a hint about what is still readable."""
     try:
         with reading(name):
@@ -148,6 +178,49 @@ def _details(
     details = [f"{rows}: {counts['rows']:,}, expectations: {counts['expectations']}"]
     left_out = 0 if requested is None else len([*each(of_whole(workspace.file.joins[name].expectations))])
     if left_out:
-        one = number_of(left_out, "expectation about the whole result was", "expectations about the whole result were")
-        details.append(f"{one} left out: they do not apply to a range")
+        were = number_of(left_out, "expectation about the whole result was", "expectations about the whole result were")
+        details.append(f"{were} left out: they do not apply to a range")
     return tuple(details)
+
+
+def _tables(validation: Validation) -> Iterator[TableFacts]:
+    """Convert the validation of a join into facts for the pages: one for each table, or the error."""
+    report = validation.report
+    if report.error is not None and not validation.parts:
+        yield TableFacts(report.join, error=report.error.message)
+    for name, parts in validation.parts.items():
+        yield TableFacts(report.join, name, tuple(parts))
+
+
+def _with_written(validation: Validation, suites: Path | None, docs: Path | None) -> JoinReport:
+    report = validation.report
+    written = [] if suites is None else [_write_suite(suites, published) for published in validation.suites]
+    if docs is not None:
+        written += [f"page: {docs / QUALITY / table}.html" for table in validation.parts]
+    return report.model_copy(update={"details": (*report.details, *written)})
+
+
+def _write_suite(folder: Path, published: TableSuite) -> str:
+    """Write the suite of a table, unless the file is unchanged, and return a line for the report."""
+    name = published.table.label
+    path, text = folder / f"{name}.json", as_json(name, published.suite)
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else None
+        if before == text:
+            return f"suite: {path}, unchanged"
+        if before is not None and not _is_suite(before, name):
+            hint = "move it away: lakejoin writes the suite of this table to this path"
+            raise FilesExist("validate", f"{path} exists already and is not a suite of {name}", hint=hint)
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LakejoinError("validate", f"cannot write {error.filename or path}: {error.strerror or error}") from error
+    return f"suite: {path}"
+
+
+def _is_suite(text: str, name: str) -> bool:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and content.get("name") == name and "expectations" in content

@@ -10,14 +10,19 @@ from pyspark.sql import functions as F
 
 from lakehouse.errors.errors import LakejoinError
 from pipelines.commands.demo import run_demo, run_tour
-from pipelines.commands.demo.airline import KEY
-from pipelines.commands.demo.data import read_flights, read_table
-from pipelines.commands.demo.folder import MARKER, prepare_folder
-from pipelines.commands.demo.movements import clock, timed
-from pipelines.commands.demo.registry import EMBRAER_190, SISTER, UNREGISTERED
-from pipelines.commands.demo.rounds import THURSDAY, TUESDAY
-from pipelines.commands.demo.short import PIPELINE_FILE
+from pipelines.commands.demo.short import MARKER, PIPELINE_FILE, prepare_folder
+from pipelines.commands.demo.sources import (
+    EMBRAER_190,
+    KEY,
+    SISTER,
+    UNREGISTERED,
+    clock,
+    read_flights,
+    read_table,
+    timed,
+)
 from pipelines.commands.demo.tour import PIPELINE_FILE as TOUR_FILE
+from pipelines.commands.demo.tour import THURSDAY, TUESDAY
 from pipelines.commands.init import example
 from pipelines.language import fingerprint, load
 

@@ -10,8 +10,7 @@ import pytest
 
 from lakehouse.errors.errors import FilesExist, LakejoinError
 from pipelines.cli import main
-from pipelines.commands.init import example, write_example
-from pipelines.commands.shell import program, python
+from pipelines.commands.init import example, program, python, write_example
 from pipelines.language import load
 
 FILES = ["lakejoin.schema.json", "lakejoin.yml", "sources.py"]

@@ -8,8 +8,7 @@ import pytest
 from pyspark.errors import ParseException
 
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.query import ONLY_A_QUERY, answer
-from pipelines.commands.query_errors import BadQuery, bare_query, words_in
+from pipelines.commands.query import ONLY_A_QUERY, BadQuery, answer, bare_query, words_in
 from pipelines.language import load
 from pipelines.report import ColumnReport, QueryReport, Report
 from pipelines.report.wording import table

@@ -17,11 +17,9 @@ from lakehouse.values.recorded import SourceVersions
 from pipelines.commands.docs import join_facts, site_of, standing
 from pipelines.commands.history import newest
 from pipelines.commands.site import JoinFacts, SiteFacts, SourceEntry, pages, write_files
-from pipelines.commands.site.graph import Node, graph
-from pipelines.commands.site.layout import Layout, Place, laid_out
+from pipelines.commands.site.graph import Layout, Node, Place, graph, laid_out
 from pipelines.commands.site.pages import versions, words
-from pipelines.commands.site.plots import drawn, every, shown, ticks
-from pipelines.commands.site.series import NEWEST, Plot, plots_of
+from pipelines.commands.site.plots import NEWEST, Plot, drawn, every, plots_of, shown, ticks
 from pipelines.commands.site.svg import fitted, length
 from pipelines.language import load
 from pipelines.report import EpochReport
@@ -45,12 +43,13 @@ def many(number: int, **counts: int) -> tuple[EpochReport, ...]:
 
 
 def site(*joins: JoinFacts, **fields: Any) -> SiteFacts:
-    return SiteFacts("shop", NOW, (("left", "table"), ("right", "table")), joins, **fields)
+    sources = (("left", "table"), ("right", "table"))
+    return SiteFacts(pipeline="shop", made_at=NOW, sources=sources, joins=joins, **fields)
 
 
 def join(name: str = "result", **fields: Any) -> JoinFacts:
-    sources = (SourceEntry("left", "table", ("k",)), SourceEntry("right", "table", ("k",)))
-    return JoinFacts(name, "table-table", **{"sources": sources, **fields})
+    sources = tuple(SourceEntry(name=source, kind="table", key=("k",)) for source in ("left", "right"))
+    return JoinFacts(**{"name": name, "kind": "table-table", "sources": sources, **fields})
 
 
 class Page(HTMLParser):
@@ -78,14 +77,18 @@ class Page(HTMLParser):
 
 def test_every_text_of_a_user_is_escaped() -> None:
     """Names, statements, keys, reasons and messages: the only script of each page is ours."""
-    source = SourceEntry(EVIL, EVIL, (EVIL,), EVIL, EVIL, EVIL, ((EVIL, EVIL),), SourceVersions(EVIL, "i", -1, 3))
+    source = SourceEntry(
+        name=EVIL, kind=EVIL, key=(EVIL,), address=EVIL, alias=EVIL, change=EVIL, watermarks=((EVIL, EVIL),),
+        read=SourceVersions(EVIL, "i", -1, 3),
+    )  # fmt: skip
     wrong = epochs(entry(1, REJECTED, 1, message=f"two rows\n{EVIL}", counts={EVIL: 1}, seconds={EVIL: 1.0}))
     right = epochs(entry(1, hours=1, counts=COUNTS, seconds={EVIL: 1.0}, strategy=EVIL))
     evil = JoinFacts(
-        f'a"{EVIL[:8]}', EVIL, (source,), "rejected", f"`{EVIL}` {EVIL}", EVIL, (EVIL,), (EVIL,), EVIL, EVIL,
-        f"SELECT '{EVIL}' -- {EVIL}", (f"`{EVIL}`",), (*right, *wrong),
+        name=f'a"{EVIL[:8]}', kind=EVIL, sources=(source,), state="rejected", note=f"`{EVIL}` {EVIL}", types=EVIL,
+        why=(EVIL,), key=(EVIL,), result=EVIL, semantics=EVIL, sql=f"SELECT '{EVIL}' -- {EVIL}", notes=(f"`{EVIL}`",),
+        epochs=(*right, *wrong),
     )  # fmt: skip
-    made = pages(SiteFacts(EVIL, NOW, ((EVIL, EVIL),), (evil,)))
+    made = pages(SiteFacts(pipeline=EVIL, made_at=NOW, sources=((EVIL, EVIL),), joins=(evil,)))
     assert len(made) == 2
     for text in made.values():
         assert EVIL not in text
@@ -257,7 +260,8 @@ def test_sources_are_ordered_so_that_arrows_need_not_cross() -> None:
 def test_the_picture_has_every_node_every_arrow_and_the_kinds_in_words() -> None:
     """A long name is cut, and whole in the title; a node that has a page leads there."""
     long = "a_join_with_a_name_that_is_far_too_long_for_its_box"
-    nodes = [Node("left", "table"), Node("clicks", "stream"), Node(long, "stream-table", ("clicks", "left"), "x.html")]
+    nodes = [Node(name="left", kind="table"), Node(name="clicks", kind="stream")]
+    nodes.append(Node(name=long, kind="stream-table", reads=("clicks", "left"), page="x.html"))
     picture = ET.fromstring(graph(nodes))
     titles = [title.text for title in picture.iter("title")]
     assert f"{long}: stream-table join" in titles

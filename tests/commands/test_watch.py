@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from lakehouse.errors.errors import AnotherRun, GateFailed, LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
-from pipelines.commands import watch
-from pipelines.commands.watch import watch_joins
+from pipelines.commands import run as running
+from pipelines.commands.run import watch_joins
 from pipelines.report import JoinReport
 from tests.conftest import SHORT_LIVED
 from tests.lake import Lake, only
@@ -49,7 +49,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch, *errors: LakejoinError | None) -> No
         error = next(coming)
         return [JoinReport(join="result", outcome="failed" if error else "nothing", error=error)]
 
-    monkeypatch.setattr(watch, "run_joins", run)
+    monkeypatch.setattr(running, "run_joins", run)
 
 
 def test_the_pause_doubles_with_each_failure_and_is_the_old_one_after_a_success(
@@ -71,7 +71,7 @@ def test_a_final_error_ends_the_watch_after_its_report(monkeypatch: pytest.Monke
 
 def test_a_final_error_of_any_join_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     both = [JoinReport(join=name, outcome="failed", error=error) for name, error in (("a", BUSY), ("b", FINAL))]
-    monkeypatch.setattr(watch, "run_joins", lambda *_, **__: both)
+    monkeypatch.setattr(running, "run_joins", lambda *_, **__: both)
     with pytest.raises(GateFailed):
         list(watch_joins(None, 1, stop=Clock(9)))  # type: ignore[arg-type]
 
@@ -87,7 +87,7 @@ def test_failures_that_may_pass_end_it_when_they_do_not(monkeypatch: pytest.Monk
 def test_a_round_that_takes_longer_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds(monkeypatch, None, None)
     times = iter([0.0, 130.0, 130.0, 150.0])
-    monkeypatch.setattr(watch.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(running.time, "monotonic", lambda: next(times))
     stop = Clock(2)
     list(watch_joins(None, 60, stop=stop))  # type: ignore[arg-type]
     assert stop.pauses == [0, 40]

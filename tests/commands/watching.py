@@ -18,7 +18,7 @@ from typing import Any
 
 from lakehouse.session.session import local_session
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.watch import watch_joins
+from pipelines.commands.run import watch_joins
 from tests.commands.test_watch import kept
 from tests.lake import Lake
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from lakehouse.errors.errors import FeedUnavailable, ForeignWriter, GateFailed
 from pipelines import Pipeline
 from pipelines.cli import main
-from pipelines.commands.version_ranges import BadRange, RequestedRange, read_range
+from pipelines.commands.published import BadRange, RequestedRange, read_range
 from tests.expectations.conftest import NOT_NULL
 from tests.lake import Lake, only
 

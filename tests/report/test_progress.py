@@ -11,9 +11,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from lakehouse.session.engine import RunningTasks
-from pipelines.cli.bars import Bars, Lines
 from pipelines.cli.logs import ToStderr
-from pipelines.cli.progress import _display, announce, shown, spinner
+from pipelines.cli.progress import Bars, Lines, _display, announce, shown, spinner
 from pipelines.report.progress import ORDER, SILENT, STEPS, Pace, Progress, Stopwatch, Tasks, position
 
 

@@ -6,6 +6,7 @@ The short demo: one join, its first load, three rounds of changes, and a check o
 """
 
 import shlex
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,14 +16,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from lakehouse.errors.errors import LakejoinError
 from lakehouse.session.session import LOCAL_SETTINGS
 from pipelines.commands.api import Pipeline
-from pipelines.commands.demo.airline import Airline
-from pipelines.commands.demo.data import data_folder, read_flights
-from pipelines.commands.demo.folder import prepare_folder
-from pipelines.commands.demo.lake import Lake, StartSpark
-from pipelines.commands.demo.rounds import FRIDAY, SATURDAY
-from pipelines.commands.shell import program
+from pipelines.commands.demo.sources import FRIDAY, SATURDAY, Airline, Lake, StartSpark, data_folder, read_flights
+from pipelines.commands.init import example, program
 
 PIPELINE_FILE = "flight_status.yml"
 JOIN = "flight_status"
@@ -36,6 +34,9 @@ FIRST, LAST = date(2013, 2, 1), date(2013, 2, 10)
 """The days whose flights the short demo uses: the week before a blizzard, its two days and the day after it."""
 
 STATUS = f"SELECT status, count(*) AS flights FROM {JOIN} GROUP BY status"
+
+MARKER = ".lakejoin-demo"
+"""The file that marks a folder as created by a demo, so that the next demo may delete it."""
 
 
 @dataclass(frozen=True)
@@ -148,3 +149,25 @@ def _next_steps(folder: Path, file: Path) -> list[str]:
     for command, what in commands:
         lines += [f"\n  # {what}", f"  {command}"]
     return lines
+
+
+def prepare_folder(folder: Path, pipeline_file: str) -> Path:
+    """
+    Create the folder of a demo with a pipeline file of `conf`, and return its path; delete what a demo left there.
+
+    Raises:
+        LakejoinError: The folder exists and no demo created it. It is left unchanged.
+    """
+    if folder.is_symlink() or folder.exists():
+        if folder.is_symlink() or not (folder / MARKER).is_file():
+            raise LakejoinError(
+                "demo",
+                f"{folder} exists already, and no demo created it",
+                hint="move it away, or choose another folder with `--folder`",
+            )
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / MARKER).write_text("Created by `lakejoin demo`, which deletes this folder when it runs again.\n")
+    file = folder / pipeline_file
+    file.write_text(example(pipeline_file), encoding="utf-8")
+    return file

@@ -11,35 +11,36 @@ The tour: two days of a blizzard and their consequences, as changing tables and 
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from pipelines.commands.api import Pipeline
-from pipelines.commands.demo.airline import Airline
-from pipelines.commands.demo.data import data_folder, read_flights
-from pipelines.commands.demo.folder import prepare_folder
-from pipelines.commands.demo.lake import Lake, StartSpark
-from pipelines.commands.demo.movements import NEW_YORK, Movements, arrivals, clock, departures
-from pipelines.commands.demo.registry import EMBRAER_190, Registry
-from pipelines.commands.demo.rounds import (
-    FLEET_UPDATE,
+from pipelines.commands.demo.short import prepare_folder
+from pipelines.commands.demo.sources import (
+    EMBRAER_190,
     FRIDAY,
-    THURSDAY,
-    TUESDAY,
-    WEDNESDAY,
-    Round,
-    aftermath,
-    blizzard,
-    thursday,
-    tuesday,
-    wednesday,
+    NEW_YORK,
+    SATURDAY,
+    SISTER,
+    UNREGISTERED,
+    Airline,
+    Lake,
+    Movements,
+    Registry,
+    StartSpark,
+    arrivals,
+    clock,
+    data_folder,
+    departures,
+    read_flights,
 )
-from pipelines.commands.shell import program
+from pipelines.commands.init import program
 from pipelines.report import JoinReport
 
 PIPELINE_FILE = "flights.yml"
@@ -66,11 +67,27 @@ RETURNS = """
 """
 
 TURNAROUNDS = """
-    SELECT count(*) AS found, max(struct(next_departed_at - departed_at AS apart, tailnum, dest)) AS longest
+    SELECT count(*) AS pairs, max(struct(next_departed_at - departed_at AS gap, tailnum, dest)) AS longest
     FROM {turnarounds}
 """
 
+FLEET_UPDATE = "fleet update: Embraer 190 seats 100, not 20"
+
+TUESDAY = date(2013, 2, 12)
+WEDNESDAY = date(2013, 2, 13)
+THURSDAY = date(2013, 2, 14)
+DELAYED = "carrier = 'DL' AND flight = 461"
+"""A flight that arrives in the morning and is reported at night."""
+
 Say = Callable[[str], None]
+
+
+class Round(NamedTuple):
+    """Writes to the sources, with the number of rows that they changed, which one run of lakejoin follows."""
+
+    when: str
+    what: str
+    written: int
 
 
 def run_tour(spark_factory: StartSpark, folder: Path, say: Say, *, days: int = 365) -> None:
@@ -80,7 +97,6 @@ def run_tour(spark_factory: StartSpark, folder: Path, say: Say, *, days: int = 3
     Args:
         spark_factory: Starts Spark with settings. It is called once the tour is known to be able to run.
         folder: The folder for tables and pipeline file; recreated if an earlier demo created it.
-        say: Called with each line.
         days: The days of 2013 in the timetable, at least 42: up to the blizzard, and two that go on sale during it.
 
     Raises:
@@ -122,7 +138,7 @@ class _Tour:
         self.say(f"  operations  {rows['operations']:>8,} rows  flights operated, 1 Jan to 07 Feb")
         size = self._show_load("flight_status", "The first join, from the pipeline file:")
         self.say("\nA blizzard comes. The airlines write to both tables, and lakejoin runs after each round:\n")
-        self._show_rounds("flight_status", size, blizzard(airline, on_sale))
+        self._show_rounds("flight_status", size, _blizzard(airline, on_sale))
 
     def show_aftermath(self, registry: Registry) -> None:
         self.say("\nFour more tables describe planes, airlines, airports and weather:")
@@ -131,22 +147,20 @@ class _Tour:
         self.say(f"  airlines    {rows['airlines']:>8,} rows  names")
         self.say(f"  airports    {rows['airports']:>8,} rows  names")
         self.say(f"  weather     {rows['weather']:>8,} rows  hourly at the three airports, 1 Jan to 07 Feb")
-        size = self._show_load(
-            "flights_enriched", "The second join is a star over all six tables; it uses airports twice:"
-        )
+        title = "The second join is a star over all six tables; it uses airports twice:"
+        size = self._show_load("flights_enriched", title)
         self.say("\nMany flights refer to each row of these tables. They change, and lakejoin runs after each round:\n")
-        changed = self._show_rounds("flights_enriched", size, aftermath(registry))
+        changed = self._show_rounds("flights_enriched", size, _aftermath(registry))
         planes, altered = changed[FLEET_UPDATE]
         self.say(f"\nThe fleet update changed {planes:,} planes, and lakejoin updated {altered:,} flights.")
 
     def show_stream(self, departures: Movements, registry: Registry) -> None:
         rows = departures.open(TUESDAY)
         self.say(f"\n  departures  {rows:>8,} rows  a stream: rows are only appended, 1 Jan to 11 Feb")
-        size = self._show_load(
-            "departures_enriched", "The third join is of a stream with tables; it uses each plane as of the departure:"
-        )
+        title = "The third join is of a stream with tables; it uses each plane as of the departure:"
+        size = self._show_load("departures_enriched", title)
         self.say("\nTuesday's departures are appended; at noon the seats of a model change again. One run reads all:\n")
-        self._show_rounds("departures_enriched", size, tuesday(departures, registry))
+        self._show_rounds("departures_enriched", size, _tuesday(departures, registry))
         model = self.lake.table("departures_enriched").where(F.col("model") == EMBRAER_190)
         seats = self.lake.spark.sql(SEATS, departures=model)
         before, after = (f"{row['flights']} with {row['seats']} seats" for row in seats.collect())
@@ -155,12 +169,10 @@ class _Tour:
     def show_two_streams(self, departures: Movements, arrivals: Movements) -> None:
         rows = arrivals.open(WEDNESDAY)
         self.say(f"\n  arrivals    {rows:>8,} rows  a second stream: at the destinations, 1 Jan to 12 Feb")
-        self._show_load(
-            "returns",
-            "The fourth join is of two streams: aircraft that arrive elsewhere and depart from New York again:",
-        )
+        title = "The fourth join is of two streams: aircraft that arrive elsewhere and depart from New York again:"
+        self._show_load("returns", title)
         self.say("\nAn arrival is buffered until no more departures can match it. Unmatched ones get nulls:\n")
-        self._show_buffering("returns", wednesday(departures, arrivals))
+        self._show_buffering("returns", _wednesday(departures, arrivals))
         at = F.col("arrived_at")
         tuesdays = self.lake.table("returns").where((at >= clock(TUESDAY, 0)) & (at < clock(TUESDAY, 24)))
         back, away = self.lake.spark.sql(RETURNS, returns=tuesdays).collect()
@@ -169,18 +181,17 @@ class _Tour:
         self.say(f"  {away['arrivals']:>4,} did not, such as {_last_seen(away)}")
 
     def show_self_join(self, departures: Movements) -> None:
-        self._show_load(
-            "turnarounds", "The fifth join is of a stream with itself: aircraft that depart twice within 3 hours:"
-        )
+        title = "The fifth join is of a stream with itself: aircraft that depart twice within 3 hours:"
+        self._show_load("turnarounds", title)
         self.say("\nEach departure is read once and buffered once, for both sides of the join:\n")
-        self._show_buffering("turnarounds", thursday(departures))
+        self._show_buffering("turnarounds", _thursday(departures))
         at = F.col("departed_at")
         twice = self.lake.table("turnarounds").where((at >= clock(THURSDAY, 0)) & (at < clock(THURSDAY, 24)))
-        (found,) = self.lake.spark.sql(TURNAROUNDS, turnarounds=twice).collect()
-        apart, tailnum, dest = found["longest"]
+        (row,) = self.lake.spark.sql(TURNAROUNDS, turnarounds=twice).collect()
+        gap, tailnum, dest = row["longest"]
         self.say(
-            f"\nThursday's departures with another one of the same aircraft within 3 hours: {found['found']:,}. "
-            f"{tailnum} departed for {dest}, and again after {apart.seconds // 60} minutes."
+            f"\nThursday's departures with another one of the same aircraft within 3 hours: {row['pairs']:,}. "
+            f"{tailnum} departed for {dest}, and again after {gap.seconds // 60} minutes."
         )
 
     def show_proof(self) -> None:
@@ -204,45 +215,90 @@ class _Tour:
     def _show_load(self, join: str, title: str) -> int:
         sql = self.pipeline.file.joins[join].sql
         self.say(f"\n{title}\n" + "".join(f"\n  {line}" for line in sql.rstrip().splitlines()))
-        start = time.monotonic()
-        size = self.pipeline.run(self.lake.spark, [join])[0].changed
-        self.say(f"\nFirst run: lakejoin loads {size:,} rows into {join} ({time.monotonic() - start:.1f} s).")
-        return size
+        report, seconds = self._run(join)
+        self.say(f"\nFirst run: lakejoin loads {report.changed:,} rows into {join} ({seconds}).")
+        return report.changed
 
-    def _show_rounds(self, join: str, size: int, rounds: list[Round]) -> dict[str, tuple[int, int]]:
+    def _show_rounds(self, join: str, size: int, rounds: Iterator[Round]) -> dict[str, tuple[int, int]]:
         """Run the rounds, and return for each description the source rows written and the result rows changed."""
         line = "{:<16}  {:<43} {:>11}  {:>11}  {:>8}  {:>6}"
         self.say(line.format("", "", "source rows", "result rows", "share of", ""))
         self.say(line.format("when", "what", "written", "changed", "result", "time"))
         changed = {}
         for part in rounds:
-            written, report, seconds = self._run_round(join, part)
+            report, seconds = self._run(join)
             added = report.counts.get("inserted", 0) + report.counts.get("appended", 0)
             size += added - report.counts.get("deleted", 0)
             share = f"{report.changed / size:.2%}"
-            self.say(line.format(part.when, part.what, f"{written:,}", f"{report.changed:,}", share, seconds))
-            changed[part.what] = (written, report.changed)
+            self.say(line.format(part.when, part.what, f"{part.written:,}", f"{report.changed:,}", share, seconds))
+            changed[part.what] = (part.written, report.changed)
         return changed
 
-    def _show_buffering(self, join: str, rounds: list[Round]) -> None:
+    def _show_buffering(self, join: str, rounds: Iterator[Round]) -> None:
         line = "{:<16}  {:<37} {:>11}  {:>11}  {:>8}  {:>4}  {:>6}"
         self.say(line.format("", "", "source rows", "result rows", "rows", "", ""))
         self.say(line.format("when", "what", "written", "added", "buffered", "late", "time"))
         for part in rounds:
-            written, report, seconds = self._run_round(join, part)
-            counts = (written, *(report.counts[name] for name in ("appended", "buffered", "late")))
+            report, seconds = self._run(join)
+            counts = (part.written, *(report.counts[name] for name in ("appended", "buffered", "late")))
             self.say(line.format(part.when, part.what, *(f"{count:,}" for count in counts), seconds))
 
-    def _run_round(self, join: str, part: Round) -> tuple[int, JoinReport, str]:
-        """Write the changes of a round and run lakejoin; return the rows written, the report and its seconds."""
-        written = sum(write() for write in part.writes)
+    def _run(self, join: str) -> tuple[JoinReport, str]:
+        """Run lakejoin; return the report and its seconds."""
         start = time.monotonic()
         report = self.pipeline.run(self.lake.spark, [join])[0]
-        return written, report, f"{time.monotonic() - start:.1f} s"
+        return report, f"{time.monotonic() - start:.1f} s"
 
 
-def _last_seen(found: Row) -> str:
+def _last_seen(arrivals: Row) -> str:
     """Format the last aircraft with its arrival and its departure from New York, in New York time."""
-    arrived_at, tailnum, dest, departed_at, origin = found["last"]
+    arrived_at, tailnum, dest, departed_at, origin = arrivals["last"]
     arrival = f"{tailnum}: {dest} {arrived_at.astimezone(NEW_YORK):%a %H:%M}"
     return arrival if departed_at is None else f"{arrival}, {origin} {departed_at.astimezone(NEW_YORK):%a %H:%M}"
+
+
+def _blizzard(airline: Airline, on_sale: date) -> Iterator[Round]:
+    """
+    Write the rounds of the blizzard. Saturday is one run for many writes, most of them to the same rows.
+
+    As in all functions below, a round is written when the iterator reaches it.
+    """
+    first, second = on_sale + timedelta(days=1), on_sale + timedelta(days=2)
+    written = airline.assign_aircraft(FRIDAY) + airline.put_on_sale(first)
+    yield Round("Fri 8 Feb 05:00", f"aircraft assigned, {first:%d %b} on sale", written)
+    written = airline.depart(FRIDAY, until=13) + airline.cancel(FRIDAY)
+    yield Round("Fri 8 Feb 13:00", "first departures, then snow: cancellations", written)
+    written = airline.depart(FRIDAY, after=13) + airline.land(FRIDAY)
+    yield Round("Fri 8 Feb 24:00", "late departures, all arrivals", written)
+    written = airline.assign_aircraft(SATURDAY) + airline.cancel(SATURDAY) + airline.depart(SATURDAY)
+    written += airline.land(SATURDAY) + airline.put_on_sale(second)
+    yield Round("Sat 9 Feb 24:00", f"a whole day at once, {second:%d %b} on sale", written)
+    yield Round("Sat 9 Feb 24:00", "no changes", 0)
+
+
+def _aftermath(registry: Registry) -> Iterator[Round]:
+    """Write the rounds after the flights are over; many flights refer to each row that is written."""
+    yield Round("Sun 10 Feb 09:00", "the weather of both days is added", registry.observe(FRIDAY, SATURDAY))
+    yield Round("Mon 11 Feb 09:00", FLEET_UPDATE, registry.correct_seats(EMBRAER_190, 100))
+    missing = f"{len(UNREGISTERED)} missing planes are registered"
+    yield Round("Mon 11 Feb 09:30", missing, registry.register(*UNREGISTERED, like=SISTER))
+
+
+def _tuesday(departures: Movements, registry: Registry) -> Iterator[Round]:
+    """Write a day of departures; the seats of a model are corrected again at noon."""
+    written = departures.move(TUESDAY, 0, 12) + registry.correct_seats(EMBRAER_190, 98)
+    written += departures.move(TUESDAY, 12, 24)
+    yield Round("Tue 12 Feb 24:00", "a day of departures; at noon: 98 seats", written)
+
+
+def _wednesday(departures: Movements, arrivals: Movements) -> Iterator[Round]:
+    """Write a day of two streams; one arrival is reported hours late."""
+    written = arrivals.move(WEDNESDAY, which=f"NOT ({DELAYED})") + departures.move(WEDNESDAY)
+    written += arrivals.move(WEDNESDAY, which=DELAYED)
+    yield Round("Wed 13 Feb 24:00", "a day of both, one arrival hours late", written)
+
+
+def _thursday(departures: Movements) -> Iterator[Round]:
+    """Write two rounds of a day of one stream; departures before noon are buffered for those after it."""
+    yield Round("Thu 14 Feb 12:00", "departures before noon", departures.move(THURSDAY, until=12))
+    yield Round("Thu 14 Feb 24:00", "departures after noon", departures.move(THURSDAY, after=12))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from expectations.results import ExpectationResult
 from lakehouse.values.recorded import SourceVersions
 from pipelines.report import EpochReport
 
@@ -11,7 +12,7 @@ State = Literal["committed", "rejected", "redefined", "open", "broken", "stopped
 """The state of a join, from its ledger, the pipeline file and the logs of its tables."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SourceEntry:
     """
     An input of a join.
@@ -35,10 +36,10 @@ class SourceEntry:
     read: SourceVersions | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JoinFacts:
     """
-    A join, or the KTable of a changelog source. Both have epochs of their own.
+    A join, or the KTable of a changelog source, whose `semantics` and `sql` are empty. Both have epochs of their own.
 
     Args:
         sources: What it reads, in the order of FROM.
@@ -46,8 +47,6 @@ class JoinFacts:
         types: The types of its JOIN clauses, in words.
         why: The reasons for its kind.
         key: The parts of the result's key; empty for a stream.
-        result: The table or folder of the result.
-        semantics: strict or one of the kafka modes; empty for a changelog source, as is `sql`.
         notes: Further consequences of the statement.
         epochs: Its newest epochs, newest first, each at its last step; `more` if older ones exist.
         verified: When the checksum of the result was last verified, and the epoch that recorded it; empty if never.
@@ -70,20 +69,31 @@ class JoinFacts:
     verified: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SiteFacts:
-    """
-    A whole pipeline.
-
-    Args:
-        made_at: When the pages are written, with a time zone.
-        sources: The sources of the file by name, each with its kind.
-        joins: The joins and KTables, each after those that it reads.
-        data_docs: Whether to link to the pages about data quality.
-    """
+    """A pipeline: the kind of each source by name, and the joins and KTables, each after those that it reads."""
 
     pipeline: str
     made_at: datetime
-    sources: tuple[tuple[str, str], ...]
-    joins: tuple[JoinFacts, ...]
+    sources: tuple[tuple[str, str], ...] = ()
+    joins: tuple[JoinFacts, ...] = ()
     data_docs: bool = False
+    """Whether to link to the pages about data quality."""
+
+
+@dataclass(frozen=True)
+class PartFacts:
+    """Rows of a table, what they are in words, and the result of each expectation about them."""
+
+    what: str
+    results: tuple[ExpectationResult, ...]
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """A table that was validated, in parts; without a name an error, why its join could not be validated."""
+
+    join: str
+    name: str = ""
+    parts: tuple[PartFacts, ...] = ()
+    error: str = ""

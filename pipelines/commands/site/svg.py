@@ -15,18 +15,18 @@ def element(tag: str, *inside: ET.Element | str, **attributes: str | float) -> E
 
     The attribute `class_` stands for `class`, `stroke_width` for `stroke-width`.
     """
-    made = ET.Element(tag, {name.rstrip("_").replace("_", "-"): _written(attributes[name]) for name in attributes})
+    created = ET.Element(tag, {name.rstrip("_").replace("_", "-"): _text(attributes[name]) for name in attributes})
     for part in inside:
         if isinstance(part, str):
-            made.text = part
+            created.text = part
         else:
-            made.append(part)
-    return made
+            created.append(part)
+    return created
 
 
-def markup(made: ET.Element) -> Markup:
+def markup(picture: ET.Element) -> Markup:
     """Serialize an element for a page; only elements of SVG are self-closing, which HTML allows."""
-    return Markup(ET.tostring(made, encoding="unicode"))
+    return Markup(ET.tostring(picture, encoding="unicode"))
 
 
 def length(text: str, size: float) -> float:
@@ -38,11 +38,10 @@ def fitted(text: str, width: float, size: float) -> str:
     """Cut a text, whose letters have the height `size`, to a width: return it, or its beginning with an ellipsis."""
     if length(text, size) <= width:
         return text
-    cut = text
-    while cut and length(f"{cut}…", size) > width:
-        cut = cut[:-1]
-    return f"{cut}…"
+    while text and length(f"{text}…", size) > width:
+        text = text[:-1]
+    return f"{text}…"
 
 
-def _written(value: str | float) -> str:
+def _text(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:.1f}".removesuffix(".0")

@@ -14,8 +14,8 @@ from lakehouse import limits
 from lakehouse.errors.errors import DuplicateKey, GateFailed, PipelineFileError
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.data_docs import validate_joins
-from pipelines.commands.version_ranges import read_range
+from pipelines.commands.published import read_range
+from pipelines.commands.validate import validate_joins
 from pipelines.epochs.lookup import compute, reading
 from pipelines.epochs.lookup.reading import StreamSources
 from pipelines.epochs.sources import lookups

@@ -15,8 +15,8 @@ from lakehouse import limits
 from lakehouse.errors.errors import GateFailed
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.data_docs import validate_joins
-from pipelines.commands.version_ranges import read_range
+from pipelines.commands.published import read_range
+from pipelines.commands.validate import validate_joins
 from pipelines.joins import segments
 from pipelines.plan.values import EpochPlan
 from tests.lake import only

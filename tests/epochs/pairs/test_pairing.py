@@ -16,8 +16,8 @@ from lakehouse import limits
 from lakehouse.errors.errors import BrokenEpoch, Drifted, GateFailed, PipelineFileError
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.data_docs import validate_joins
-from pipelines.commands.version_ranges import read_range
+from pipelines.commands.published import read_range
+from pipelines.commands.validate import validate_joins
 from pipelines.epochs.views import load
 from pipelines.joins import kernel, pairing, partners
 from pipelines.plan.values import EpochPlan

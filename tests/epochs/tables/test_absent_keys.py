@@ -13,8 +13,8 @@ from lakehouse import limits
 from lakehouse.errors.errors import DefinitionChanged, DuplicateKey, GateFailed, PipelineFileError
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.data_docs import validate_joins
-from pipelines.commands.version_ranges import read_range
+from pipelines.commands.published import read_range
+from pipelines.commands.validate import validate_joins
 from pipelines.epochs.sources import feeds
 from pipelines.plan.values import EpochPlan
 from tests.epochs.pairs.test_pairing import Pairs, changed

@@ -18,8 +18,8 @@ from lakehouse.errors.errors import (
 from lakehouse.session.session import settings
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.history import history_of
+from pipelines.commands.published import BadRange
 from pipelines.commands.status import status_of
-from pipelines.commands.version_ranges import BadRange
 from pipelines.epochs.tables.kind import TablesKind
 from pipelines.plan.request import WrongOptions
 from tests.lake import JOIN, Lake, only
