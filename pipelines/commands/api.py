@@ -47,8 +47,8 @@ class Pipeline:
         Update the joins, and return a report for each.
 
         Raises:
-            LakejoinError: The error of the first join that failed, after all of them were tried; its `reports` are
-                those of all joins.
+            LakejoinError: The error of the first join that failed, after all were tried; its `reports` are those of
+                all joins.
         """
         return _or_raise(run_joins(self._open(spark), select))
 
@@ -91,12 +91,15 @@ class Pipeline:
         """
         Load results that do not exist, and reconcile existing ones with the newest versions of their sources.
 
-        For a join with a stream, the backfill replays the recorded epochs and appends the missing rows; with `remedy`
-        `accept` it accepts the result as it is, with `reset` it recreates the result. A dry run writes nothing and
-        counts what would change. With `where`, a condition on the columns of one result, only rows that meet it are
-        reconciled, at the source versions of the last epoch. A large result is reconciled slice by slice of its key
-        space, with one commit for each slice; a stopped backfill resumes with the remaining slices. `slices` is their
-        number; 0 chooses it by the size of the result.
+        For a join with a stream, the backfill replays the recorded epochs and appends the missing rows. A large result
+        is reconciled slice by slice of its key space, with one commit for each; a stopped backfill resumes.
+
+        Args:
+            remedy: For a join with a stream: `accept` accepts its result as it is, `reset` recreates it.
+            dry_run: Whether to write nothing, and count what would change.
+            where: A condition on the columns of one result; only rows that meet it are reconciled, at the source
+                versions of the last epoch.
+            slices: The number of slices; 0 chooses it by the size of the result.
 
         Raises:
             WrongOptions: The options cannot be combined.
@@ -109,12 +112,9 @@ class Pipeline:
 
     def flush(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """
-        Flush all buffered rows of joins of two streams.
+        Flush all buffered rows of joins of two streams, which later rows do not meet; raise errors as `run`.
 
-        Unmatched rows of an outer side are added to the result with nulls. Later rows do not meet the flushed rows.
-
-        Raises:
-            LakejoinError: As `run`.
+        Unmatched rows of an outer side are added to the result with nulls.
         """
         return _or_raise(flush_joins(self._open(spark), select))
 
@@ -171,8 +171,7 @@ class Pipeline:
         """
         Compact and cluster the files of the tables of joins and the ledger, and delete unneeded files and stages.
 
-        Raises:
-            LakejoinError: The error of the first join that failed, after all were maintained.
+        Errors are raised as by `run`.
         """
         return _or_raise(maintain_joins(self._open(spark), select))
 
@@ -180,8 +179,7 @@ class Pipeline:
         """
         Write a static site about the joins and their epochs, and return the path of its first page.
 
-        The site is made from the ledger and the logs of the results, in `docs` beside the pipeline file if `folder` is
-        None.
+        The folder is `docs` beside the pipeline file if None. Only the ledger and the logs of the results are read.
 
         Raises:
             FilesExist: A file that lakejoin did not write has the path of a page; nothing was written.

@@ -22,7 +22,7 @@ from pipelines.commands.site.pages import DATA_DOCS, INDEX
 from pipelines.epochs.targets import fault_of_targets
 from pipelines.language import PipelineFile, changelog_fingerprint, fingerprint
 from pipelines.language.join.fingerprint import NO_SETTINGS
-from pipelines.report import JoinExplanation, SourceExplanation
+from pipelines.report import SourceExplanation
 from pipelines.report.wording import moment
 
 FOLDER = "docs"
@@ -46,17 +46,13 @@ def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     site = site_of(workspace.file, workspace.nodes(), ledger, now, settings, data_docs=has_data_docs)
     verified = workspace.ledger.all_verified()
     faults = {name: fault_of_targets(workspace, name, ledger[name]) for name in workspace.nodes() if name in ledger}
-    joins = tuple(_as_found(join, verified.get(join.name), faults.get(join.name)) for join in site.joins)
+    joins = tuple(_as_observed(join, verified.get(join.name), faults.get(join.name)) for join in site.joins)
     write_files(folder, pages(replace(site, joins=joins)))
     return folder / INDEX
 
 
-def _as_found(join: JoinFacts, verified: Entry | None, fault: LakejoinError | None) -> JoinFacts:
-    """
-    Add when the checksum of its result was last verified, and why its tables are not as its last epoch left them.
-
-    The ledger alone is no witness for the tables.
-    """
+def _as_observed(join: JoinFacts, verified: Entry | None, fault: LakejoinError | None) -> JoinFacts:
+    """Add when its checksum was last verified, and why its tables are not as its last epoch left them."""
     if verified is not None and verified.at is not None:
         join = replace(join, verified=f"{moment(verified.at)}, epoch {verified.epoch}")
     if fault is None or join.state == "broken":
@@ -83,26 +79,30 @@ def site_of(
         data_docs: Whether the pages about data quality exist.
     """
     sources = tuple((name, source.kind) for name, source in file.sources.items())
-    joins = tuple(
-        (join_facts if name in file.joins else changelog_facts)(file, name, ledger.get(name, JoinHistory(())), settings)
-        for name in nodes
-    )
+    joins = tuple(join_facts(file, name, ledger.get(name, JoinHistory(())), settings) for name in nodes)
     return SiteFacts(pipeline=file.pipeline, made_at=now, sources=sources, joins=joins, data_docs=data_docs)
 
 
 def join_facts(
     file: PipelineFile, name: str, history: JoinHistory, settings: Mapping[str, str] = NO_SETTINGS
 ) -> JoinFacts:
-    """Collect the facts of a join: its explanation, as in `explain`, and its epochs."""
-    explained = explain(file, name)
-    state, note = standing(history, fingerprint(file, name, settings), name)
+    """Collect the facts of a join, as in `explain`, or of the KTable of a changelog source, and its epochs."""
+    read = {source.name: source for source in history.committed.sources} if history.committed else {}
+    if name in file.joins:
+        facts, definition, join = _of_join(file, name, read), fingerprint(file, name, settings), name
+    else:
+        facts, definition, join = _of_ktable(file, name, read), changelog_fingerprint(file, name, settings), ""
+    state, note = standing(history, definition, join)
     epochs = newest(name, history, limits.EPOCHS_SHOWN)
+    return replace(facts, state=state, note=note, epochs=epochs.epochs, more=epochs.more)
+
+
+def _of_join(file: PipelineFile, name: str, read: Mapping[str, SourceVersions]) -> JoinFacts:
+    explained = explain(file, name)
     return JoinFacts(
         name=name,
         kind=explained.kind,
-        sources=_sources(file, explained, history),
-        state=state,
-        note=note,
+        sources=tuple(_source(file, source, read.get(source.name)) for source in explained.sources),
         types=explained.types(),
         why=explained.why,
         key=explained.key,
@@ -110,76 +110,7 @@ def join_facts(
         semantics=explained.semantics,
         sql=file.joins[name].sql,
         notes=explained.notes,
-        epochs=epochs.epochs,
-        more=epochs.more,
     )
-
-
-def changelog_facts(
-    file: PipelineFile, name: str, history: JoinHistory, settings: Mapping[str, str] = NO_SETTINGS
-) -> JoinFacts:
-    """Collect the facts of the KTable of a changelog source, and its epochs."""
-    source = file.sources[name]
-    deletes = (
-        f"a row that satisfies `{source.tombstone}` deletes its key" if source.tombstone else "no row deletes its key"
-    )
-    state, note = standing(history, changelog_fingerprint(file, name, settings))
-    epochs = newest(name, history, limits.EPOCHS_SHOWN)
-    return JoinFacts(
-        name=name,
-        kind=source.kind,
-        sources=(
-            SourceEntry(
-                name=name,
-                kind=source.kind,
-                key=source.key,
-                address=source.table or source.path or "",
-                change=f"replaces the row of its key in the KTable if its {source.order_by} is greater",
-                read=_read(history).get(name),
-            ),
-        ),
-        state=state,
-        note=note,
-        why=(
-            f"it is append-only: its KTable has for each key the row with the greatest {source.order_by}; {deletes}",
-            "joins read the KTable instead of the source",
-        ),
-        key=source.key,
-        result=name + STATE,
-        epochs=epochs.epochs,
-        more=epochs.more,
-    )
-
-
-def standing(history: JoinHistory, definition: str, join: str = "") -> tuple[State, str]:
-    """
-    Determine the state of a join from its ledger and its definition in the pipeline file, with an explanation.
-
-    Args:
-        definition: The fingerprint of its definition in the pipeline file.
-        join: The name for `--select`; empty for a changelog source, which cannot be selected.
-
-    Returns:
-        The state, and an explanation for the user; empty if the state needs none.
-    """
-    select = f" --select {join}" if join else ""
-    if history.broken is not None:
-        return "broken", f"Epoch {history.broken.epoch} is broken: {history.broken.message}"
-    if history.open is not None:
-        return "open", f"Epoch {history.open.epoch} is not finished: run `lakejoin run{select}`."
-    gate = last_gate(history)
-    if gate is not None and not gate.passed:
-        return "rejected", f"The gate stopped epoch {gate.epoch}: {gate.findings}"
-    if history.committed is None:
-        return "not loaded", ""
-    if history.committed.definition != definition:
-        return "redefined", f"`lakejoin backfill{select}` reconciles the result with the new definition."
-    return "committed", ""
-
-
-def _sources(file: PipelineFile, explained: JoinExplanation, history: JoinHistory) -> tuple[SourceEntry, ...]:
-    read = _read(history)
-    return tuple(_source(file, source, read.get(source.name)) for source in explained.sources)
 
 
 def _source(file: PipelineFile, explained: SourceExplanation, read: SourceVersions | None) -> SourceEntry:
@@ -196,6 +127,40 @@ def _source(file: PipelineFile, explained: SourceExplanation, read: SourceVersio
     )
 
 
-def _read(history: JoinHistory) -> dict[str, SourceVersions]:
-    """Return the versions of each source that the last committed epoch read."""
-    return {source.name: source for source in history.committed.sources} if history.committed else {}
+def _of_ktable(file: PipelineFile, name: str, read: Mapping[str, SourceVersions]) -> JoinFacts:
+    source = file.sources[name]
+    deletes = f"a row that satisfies `{source.tombstone}` deletes" if source.tombstone else "no row deletes"
+    entry = SourceEntry(
+        name=name,
+        kind=source.kind,
+        key=source.key,
+        address=source.table or source.path or "",
+        change=f"replaces the row of its key in the KTable if its {source.order_by} is greater",
+        read=read.get(name),
+    )
+    row = f"for each key the row with the greatest {source.order_by}; {deletes} its key"
+    why = (f"it is append-only: its KTable has {row}", "joins read the KTable instead of the source")
+    return JoinFacts(name=name, kind=source.kind, sources=(entry,), why=why, key=source.key, result=name + STATE)
+
+
+def standing(history: JoinHistory, definition: str, join: str = "") -> tuple[State, str]:
+    """
+    Return the state of a join, and an explanation for the user, which is empty if the state needs none.
+
+    Args:
+        definition: The fingerprint of its definition in the pipeline file.
+        join: The name for `--select`; empty for a changelog source, which cannot be selected.
+    """
+    select = f" --select {join}" if join else ""
+    if history.broken is not None:
+        return "broken", f"Epoch {history.broken.epoch} is broken: {history.broken.message}"
+    if history.open is not None:
+        return "open", f"Epoch {history.open.epoch} is not finished: run `lakejoin run{select}`."
+    gate = last_gate(history)
+    if gate is not None and not gate.passed:
+        return "rejected", f"The gate stopped epoch {gate.epoch}: {gate.findings}"
+    if history.committed is None:
+        return "not loaded", ""
+    if history.committed.definition != definition:
+        return "redefined", f"`lakejoin backfill{select}` reconciles the result with the new definition."
+    return "committed", ""

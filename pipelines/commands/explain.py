@@ -1,6 +1,7 @@
 """The explanation of a join from the pipeline file alone, without Spark and without reading a table."""
 
 from collections.abc import Iterator
+from itertools import starmap
 from textwrap import dedent
 
 from expectations.catalogue import described, each, of_rows, of_whole
@@ -19,7 +20,7 @@ from pipelines.language import (
 from pipelines.language.sql.dialect import as_written
 from pipelines.language.sql.lengths import spelled_out
 from pipelines.language.statement.bounds import Bound
-from pipelines.language.statement.statement import PairingClause, Side
+from pipelines.language.statement.statement import PairingClause
 from pipelines.language.statement.windows import bounds_of
 from pipelines.plan.sharing import explained_reads
 from pipelines.report import JoinExplanation, SourceExplanation
@@ -48,7 +49,7 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
         kind=statement.kind,
         how=tuple(step.how for step in statement.steps),
         why=tuple(_why(file, statement)),
-        sources=tuple(_source(file, statement, place) for place in range(len(statement.sides))),
+        sources=tuple(_source(file, statement, index) for index in range(len(statement.sides))),
         key=tuple(_key(statement)),
         result=_stored(file, name),
         semantics=join.semantics,
@@ -57,8 +58,8 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
         optimised=reads.optimized if reads.optimized != reads.plain else (),
         rules=reads.rules,
         sql=dedent(join.sql).strip(),
-        gated=tuple(described(*one) for one in each(of_rows(join.expectations))),
-        validated=tuple(described(*one) for one in each(of_whole(join.expectations))),
+        gated=tuple(starmap(described, each(of_rows(join.expectations)))),
+        validated=tuple(starmap(described, each(of_whole(join.expectations)))),
         notes=(*_ktables(file, statement), *_notes(file, statement)),
     )
 
@@ -72,7 +73,7 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield f"{side.source} is {what}: its result {'is a stream' if side.is_result else holds}"
     if statement.keys.is_many_to_many:
         yield from _why_paired(statement, statement.keys.paired)
-    first, *others = (statement.sides[place] for place in statement.keys.members)
+    first, *others = (statement.sides[index] for index in statement.keys.members)
     for other in others if not statement.keys.is_many_to_many else ():
         clause, and_with = ("USING names", "and") if statement.using else ("ON equates", "with")
         keys = [f"the whole key of {side.source}, ({', '.join(side.key)})" for side in (first, other)]
@@ -84,7 +85,7 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield f"{statement.sides[0].source} is a stream, and so is the result: each new row looks up the other inputs"
     for link in statement.keys.links:
         side = statement.sides[link.side]
-        referring, by_key = reference(statement, link.side), f"by its whole key, ({', '.join(side.key)})"
+        referring, by_key = _reference(statement, link.side), f"by its whole key, ({', '.join(side.key)})"
         if not statement.reads_stream:
             yield f"{referring} is a reference to {side.source} {by_key}: many rows may refer to one"
         elif side.kind == "global_table":
@@ -94,14 +95,13 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
 
 
 def _why_paired(statement: Statement, pairing: PairingClause) -> Iterator[str]:
-    left, right = (called(statement, place) for place in (pairing.left, pairing.right))
-    values = [(as_written(one.left), as_written(one.right)) for one in pairing.equalities]
-    compared = " and ".join(f"`{one}` with `{other}`" for one, other in values)
+    left, right = (_called(statement, index) for index in (pairing.left, pairing.right))
+    compared = " and ".join(f"`{as_written(e.left)}` with `{as_written(e.right)}`" for e in pairing.equalities)
     yield f"ON compares {compared}: a row of {left} may match many rows of {right}, and a row of {right} many of {left}"
     if pairing.over != pairing.left:
-        yield f"a row of {left} matches by the row of {called(statement, pairing.over)} that it looks up"
+        yield f"a row of {left} matches by the row of {_called(statement, pairing.over)} that it looks up"
     yield f"the result has a row for each pair, with the keys of {left} and {right}"
-    for name, is_outer in zip((left, right), OUTER_SIDES[pairing.how], strict=True):
+    for name, is_outer in zip((left, right), _outer_sides(pairing.how), strict=True):
         if is_outer:
             yield f"a row of {name} without a match is in the result with nulls for the other side, also in its key"
 
@@ -110,8 +110,8 @@ def _why_split(file: PipelineFile, name: str) -> Iterator[str]:
     whole = file.part_of(name)
     parts = file.parts(whole)
     if len(parts) > 1:
-        place = f"part {parts.index(name) + 1} of {len(parts)} of {whole}"
-        yield f"{place}, whose statement has several streams: they are joined two at a time"
+        part = f"part {parts.index(name) + 1} of {len(parts)} of {whole}"
+        yield f"{part}, whose statement has several streams: they are joined two at a time"
     if name != whole:
         yield "its result is stored for the next part: only joins with streams store intermediate results"
 
@@ -123,9 +123,8 @@ def _why_windowed(statement: Statement) -> Iterator[str]:
         both = f"{left.alias} and {right.alias} are one stream: its"
     yield f"{both} rows match within time bounds, and the result is a stream"
     for bound in bounds_of(statement):
-        greater, lesser = (
-            f"{statement.sides[time.input].alias}.{time.column}" for time in (bound.greater, bound.lesser)
-        )
+        times = (bound.greater, bound.lesser)
+        greater, lesser = (f"{statement.sides[time.input].alias}.{time.column}" for time in times)
         yield f"ON requires that {greater} is {_distance(bound)} {lesser}"
     yield "a row is buffered until the watermark of the other stream excludes further matches"
 
@@ -141,28 +140,25 @@ def _distance(bound: Bound) -> str:
 def _key(statement: Statement) -> Iterator[str]:
     """Format each part of the result's key: a column of an input, or the coalesced columns of several."""
     if statement.keys.is_many_to_many:
-        sides = (statement.sides[place] for place in (statement.keys.paired.left, statement.keys.paired.right))
+        sides = (statement.sides[index] for index in (statement.keys.paired.left, statement.keys.paired.right))
         yield from (f"{side.alias}.{name}" for side in sides for name in side.key)
         return
-    holders = statement.keys.holders if statement.key else []
-    if not holders:
-        return
-    for position in range(len(statement.sides[holders[0]].key)):
-        parts = [f"{statement.sides[place].alias}.{statement.sides[place].key[position]}" for place in holders]
+    holders = [statement.sides[index] for index in statement.keys.holders] if statement.key else []
+    for names in zip(*(side.key for side in holders), strict=False):
+        parts = [f"{side.alias}.{name}" for side, name in zip(holders, names, strict=True)]
         yield parts[0] if len(parts) == 1 else f"coalesce({', '.join(parts)})"
 
 
-def _source(file: PipelineFile, statement: Statement, place: int) -> SourceExplanation:
-    side = statement.sides[place]
+def _source(file: PipelineFile, statement: Statement, index: int) -> SourceExplanation:
+    side = statement.sides[index]
     source = file.sources.get(side.source)
-    given = source and (source.table or source.path)
     return SourceExplanation(
         name=side.source,
         alias=side.alias,
         kind=source.kind if source else "join",
         key=side.key,
-        address=given or _stored(file, side.source),
-        change=change_of(statement, place),
+        address=(source and (source.table or source.path)) or _stored(file, side.source),
+        change=_change(statement, index),
     )
 
 
@@ -178,32 +174,29 @@ def _ktables(file: PipelineFile, statement: Statement) -> Iterator[str]:
         source = file.sources.get(name)
         if source is not None and source.kind == "changelog":
             deletes = f"; a row that satisfies `{source.tombstone}` deletes its key" if source.tombstone else ""
-            yield (
-                f"{name} is read through its KTable, {_stored(file, name + STATE)}: for each key the row with the "
-                f"greatest {source.order_by}{deletes}"
-            )
+            row = f"for each key the row with the greatest {source.order_by}{deletes}"
+            yield f"{name} is read through its KTable, {_stored(file, name + STATE)}: {row}"
 
 
 def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
-    for place, step in enumerate(statement.steps, start=1):
+    for index, step in enumerate(statement.steps, start=1):
         for condition in step.further:
-            yield f"ON also requires `{as_written(condition)}`: {_unmet(statement, place)}"
+            yield f"ON also requires `{as_written(condition)}`: {_unmet(statement, index)}"
     if statement.reads_stream:
         yield from _notes_of_stream(file, statement)
         return
     if statement.where is not None:
-        where = as_written(statement.where)
-        yield f"WHERE `{where}`: result rows that no longer satisfy it are deleted; those that newly do are inserted"
+        newly = "result rows that no longer satisfy it are deleted; those that newly do are inserted"
+        yield f"WHERE `{as_written(statement.where)}`: {newly}"
     if statement.keys.links:
         yield "a reference that is null or refers to a missing row matches nothing"
     if not all(side.may_be_absent for side in statement.sides):
         yield "source rows with a null in their key are skipped; each run counts those that it reads"
     yield from _notes_of_absent(statement)
     if statement.keys.is_many_to_many and keeps_changelog(file, statement.name):
-        yield (
-            f"one position of {statement.name}{CHANGELOG} may have a tombstone and an upsert of different keys: "
-            "read it in the order of _epoch, _position and _op, or apply each position as a whole"
-        )
+        order = "read it in the order of _epoch, _position and _op, or apply each position as a whole"
+        log = f"{statement.name}{CHANGELOG}"
+        yield f"one position of {log} may have a tombstone and an upsert of different keys: {order}"
     yield from _notes_of_order(file, statement)
     yield REFRESH[file.joins[statement.name].refresh].format(join=statement.name)
 
@@ -239,16 +232,14 @@ def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
         listed = ", ".join(f"{name}.{file.sources[name].order_by}" for name in timed)
         yield f"rows and changes are ordered by their own time: {listed}"
     else:
-        first = f"{called(statement, 0)} comes" if statement.is_windowed else "a table's change comes"
+        first = f"{_called(statement, 0)} comes" if statement.is_windowed else "a table's change comes"
         yield f"rows and changes are ordered by the time of their commits; at the same time {first} first"
     yield f"the result also has {' and '.join(STREAM_COLUMNS)}: the epoch that added a row, and its position"
     if statement.is_windowed:
         yield f"it also has {' and '.join(ROW_COLUMNS)}: the source rows of a row, by version, hash and number"
     join = file.joins[statement.name]
-    bounds = [
-        f"{number:,} {what}" for number, what in ((join.max_versions, "commits"), (join.max_bytes, "bytes")) if number
-    ]
-    if bounds:
+    most = ((join.max_versions, "commits"), (join.max_bytes, "bytes"))
+    if bounds := [f"{number:,} {what}" for number, what in most if number]:
         yield f"an epoch reads at most {' and '.join(bounds)} of each source; a run takes as many epochs as it needs"
     yield from _notes_of_order(file, statement)
 
@@ -259,51 +250,38 @@ def _notes_of_order(file: PipelineFile, statement: Statement) -> Iterator[str]:
             yield f"{name} runs first; this join reads what {name} has committed, and is skipped if {name} fails"
 
 
-def _unmet(statement: Statement, place: int) -> str:
+def _unmet(statement: Statement, index: int) -> str:
     """Explain the effect of a further condition of ON on pairs that do not satisfy it."""
-    how = statement.steps[place - 1].how
+    how = statement.steps[index - 1].how
     if how == "inner":
         return "pairs that do not satisfy it are not in the result"
-    if how == "full":
-        return "pairs that do not satisfy it do not match; an unmatched row has nulls for the other side"
-    other = called(statement, place)
-    outer = called(statement, 0) if place == 1 else "the inputs before it"
+    outer, other = _called(statement, 0) if index == 1 else "the inputs before it", _called(statement, index)
     if how == "right":
         outer, other = other, outer
-    return f"pairs that do not satisfy it do not match; an unmatched row of {outer} has nulls for {other}"
+    row, side = ("row", "the other side") if how == "full" else (f"row of {outer}", other)
+    return f"pairs that do not satisfy it do not match; an unmatched {row} has nulls for {side}"
 
 
-OUTER_SIDES: dict[How, tuple[bool, bool]] = {
-    "inner": (False, False),
-    "left": (True, False),
-    "right": (False, True),
-    "full": (True, True),
-}
-"""Whether unmatched rows of the left side, and of the right side, are in the result."""
-
-
-def change_of(statement: Statement, place: int) -> str:
+def _change(statement: Statement, index: int) -> str:
     """Describe the effect of a change of an input on the result."""
     if statement.reads_stream:
-        return _change_with_stream(statement, place)
+        return _change_with_stream(statement, index)
     before = "" if statement.where is None else "before WHERE: "
-    if place not in statement.keys.members:
-        return before + _change_of_referenced(statement, place)
+    if index not in statement.keys.members:
+        return before + _change_of_referenced(statement, index)
     if statement.keys.is_many_to_many:
-        return before + _change_of_many(statement, statement.keys.paired, place)
+        return before + _change_of_many(statement, statement.keys.paired, index)
     if statement.kind == "table-table":
-        side, other = statement.sides[place], statement.sides[1 - place]
-        outer = OUTER_SIDES[statement.steps[0].how]
-        return before + _change_of_pair(side, other, outer[place], outer[1 - place])
+        return before + _change_of_pair(statement, index)
     return f"{before}inserts, updates or deletes the result row of its key"
 
 
-def _change_with_stream(statement: Statement, place: int) -> str:
+def _change_with_stream(statement: Statement, index: int) -> str:
     if statement.is_windowed:
-        outer = OUTER_SIDES[statement.steps[0].how][place]
+        outer = _outer_sides(statement.steps[0].how)[index]
         unmatched = "; an unmatched row is added with nulls once no other row can match it" if outer else ""
         return f"adds a row to the result for each matching row of the other stream{unmatched}"
-    if place:
+    if index:
         return "adds nothing to the result: later rows of the stream look up the changed row"
     adds_each = all(step.how == "left" for step in statement.steps) and statement.where is None
     adds = f"adds {'one row' if adds_each else 'at most one row'} to the result for each new row"
@@ -312,64 +290,56 @@ def _change_with_stream(statement: Statement, place: int) -> str:
     return f"{adds}; updates and deletes are refused, unless `ignore_changes` skips them"
 
 
-def _change_of_pair(side: Side, other: Side, outer: bool, other_outer: bool) -> str:
-    """
-    Describe the effect of a change of one side of a table-table join.
-
-    An outer side is one whose unmatched rows are in the result: `outer` is about the side that changes.
-    """
-    mine, theirs = side.source, other.source
+def _change_of_pair(statement: Statement, index: int) -> str:
+    sides, outer_sides = statement.sides, _outer_sides(statement.steps[0].how)
+    outer, other_outer = outer_sides[index], outer_sides[1 - index]
+    mine, theirs, row = sides[index].source, sides[1 - index].source, "the result row of its key"
+    nulls = f"with nulls for {theirs} while it lacks the key"
     if outer and other_outer:
-        return (
-            f"inserts or updates the result row of its key, with nulls for {theirs} while it lacks the key; a delete "
-            f"leaves nulls for {mine} while {theirs} has the key, else it deletes the row"
-        )
+        delete = f"a delete leaves nulls for {mine} while {theirs} has the key, else it deletes the row"
+        return f"inserts or updates {row}, {nulls}; {delete}"
     if outer:
-        return f"inserts, updates or deletes the result row of its key, with nulls for {theirs} while it lacks the key"
+        return f"inserts, updates or deletes {row}, {nulls}"
     if other_outer:
-        return (
-            f"updates the result row of its key, if {theirs} has the key: sets the columns of {mine}, to nulls after a "
-            f"delete"
-        )
-    return f"inserts, updates or deletes the result row of its key, if {theirs} has the key; else it changes nothing"
+        return f"updates {row}, if {theirs} has the key: sets the columns of {mine}, to nulls after a delete"
+    return f"inserts, updates or deletes {row}, if {theirs} has the key; else it changes nothing"
 
 
-def _change_of_many(statement: Statement, pairing: PairingClause, place: int) -> str:
-    is_left = place == pairing.left
-    other = called(statement, pairing.right if is_left else pairing.left)
-    outer = OUTER_SIDES[pairing.how] if is_left else OUTER_SIDES[pairing.how][::-1]
+def _change_of_many(statement: Statement, pairing: PairingClause, index: int) -> str:
+    is_left = index == pairing.left
+    other = _called(statement, pairing.right if is_left else pairing.left)
+    outer = _outer_sides(pairing.how) if is_left else _outer_sides(pairing.how)[::-1]
     own = f", or one row with nulls for {other} if it matches none" if outer[0] else ""
     theirs = f"; a row of {other} that loses its last match keeps a row with nulls" if outer[1] else ""
     return f"inserts, updates or deletes a result row for each row of {other} that it matches{own}{theirs}"
 
 
-def _change_of_referenced(statement: Statement, place: int) -> str:
-    side, how, pairing = statement.sides[place], _how_joined(statement, place), statement.keys.pairing
-    rows = f"every result row that refers to it by {reference(statement, place)}"
-    if pairing is not None and (place == pairing.over or statement.steps[pairing.right - 1].uses(side)):
-        left, right = (called(statement, side) for side in (pairing.left, pairing.right))
+def _change_of_referenced(statement: Statement, index: int) -> str:
+    side, how, pairing = statement.sides[index], statement.steps[max(index, 1) - 1].how, statement.keys.pairing
+    rows = f"every result row that refers to it by {_reference(statement, index)}"
+    if pairing is not None and (index == pairing.over or statement.steps[pairing.right - 1].uses(side)):
+        left, right = (_called(statement, side) for side in (pairing.left, pairing.right))
         return f"alters {rows}, and which rows of {right} those rows of {left} match"
     if statement.kind in ("star", "many-to-many"):
         return f"alters {rows}"
-    if how == "inner":
-        return f"inserts, updates or deletes {rows}"
-    return f"updates {rows}: sets the columns of {side.source}, to nulls after a delete"
+    if how in ("left", "right"):
+        return f"updates {rows}: sets the columns of {side.source}, to nulls after a delete"
+    return f"inserts, updates or deletes {rows}"
 
 
-def _how_joined(statement: Statement, place: int) -> How:
-    """Return the type of join between the input that refers (left) and the referenced input (right)."""
-    how = statement.steps[max(place, 1) - 1].how
-    return "left" if how in ("left", "right") else "inner"
-
-
-def reference(statement: Statement, place: int) -> str:
+def _reference(statement: Statement, index: int) -> str:
     """Name the reference to an input by the expressions that equal its key."""
-    link = next(link for link in statement.keys.links if link.side == place)
+    link = next(link for link in statement.keys.links if link.side == index)
     written = [f"`{as_written(expression)}`" for expression in link.expressions]
     return written[0] if len(written) == 1 else f"({', '.join(written)})"
 
 
-def called(statement: Statement, place: int) -> str:
+def _called(statement: Statement, index: int) -> str:
     """Name an input by its source, or by its alias if several inputs have the same source."""
-    side = statement.sides[place]
+    side = statement.sides[index]
     return side.source if [other.source for other in statement.sides].count(side.source) == 1 else side.alias
+
+
+def _outer_sides(how: How) -> tuple[bool, bool]:
+    """Return whether unmatched rows of the left side, and of the right side, are in the result."""
+    return how in ("left", "full"), how in ("right", "full")

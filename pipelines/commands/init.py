@@ -29,16 +29,15 @@ def write_example(folder: Path) -> str:
         LakejoinError: The folder cannot be written to.
     """
     contents = {FILE_NAME: example(f"example/{FILE_NAME}"), SCHEMA: schema(), SOURCES: example(f"example/{SOURCES}")}
-    existing = [name for name in contents if os.path.lexists(folder / name)]
+    existing = [str(folder / name) for name in contents if os.path.lexists(folder / name)]
     if existing:
-        raise FilesExist(
-            "init",
-            f"{', '.join(str(folder / name) for name in existing)} "
-            f"{'exists' if len(existing) == 1 else 'exist'} already",
-            hint="move existing files away, or choose another folder: `lakejoin init FOLDER`",
-        )
+        problem = f"{', '.join(existing)} {'exists' if len(existing) == 1 else 'exist'} already"
+        hint = "move existing files away, or choose another folder: `lakejoin init FOLDER`"
+        raise FilesExist("init", problem, hint=hint)
     _write(folder, contents)
-    return "\n".join(["Created", *_files(folder), "", "Next steps", *_commands(folder)])
+    width = max(len(str(folder / name)) for name in WHAT)
+    files = [f"  {folder / name!s:<{width}}  {what}" for name, what in WHAT.items()]
+    return "\n".join(["Created", *files, "", "Next steps", *_commands(folder)])
 
 
 def _write(folder: Path, contents: dict[str, str]) -> None:
@@ -54,11 +53,6 @@ def _write(folder: Path, contents: dict[str, str]) -> None:
         for path in written:
             path.unlink(missing_ok=True)
         raise LakejoinError("init", f"cannot write {error.filename or folder}: {error.strerror or error}") from error
-
-
-def _files(folder: Path) -> list[str]:
-    width = max(len(str(folder / name)) for name in WHAT)
-    return [f"  {folder / name!s:<{width}}  {what}" for name, what in WHAT.items()]
 
 
 def _commands(folder: Path) -> list[str]:
@@ -91,13 +85,10 @@ def program(folder: Path | None = None) -> str:
 
 
 def python(folder: Path | None = None) -> str:
-    """
-    Return the command for Python: `python` if the first one on the PATH is this one, else its path, quoted for a shell.
-    """
-    found = shutil.which("python")
-    if found and Path(found).parent.resolve() == _scripts_folder():
-        return "python"
-    return _path_of(Path(sys.executable).name, folder)
+    """Return the command for Python: `python` if it is this one, else its path, quoted for a shell."""
+    first = shutil.which("python")
+    is_this = first is not None and Path(first).parent.resolve() == _scripts_folder()
+    return "python" if is_this else _path_of(Path(sys.executable).name, folder)
 
 
 def _scripts_folder() -> Path:
@@ -105,11 +96,6 @@ def _scripts_folder() -> Path:
 
 
 def _path_of(name: str, folder: Path | None) -> str:
-    """
-    Return the shorter of the relative and the absolute path of a program.
-
-    The relative path starts at the resolved folder, by default the working directory, so a symbolic link in the path of
-    the folder does not break it.
-    """
+    """Return the shorter of the absolute path of a program and the one relative to the folder, links resolved."""
     absolute = str(_scripts_folder() / name)
     return shlex.quote(min(absolute, os.path.relpath(absolute, (folder or Path()).resolve()), key=len))

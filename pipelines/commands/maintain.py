@@ -77,14 +77,13 @@ def _maintained(
             f"epoch {history.open.epoch} is being published, or was left open",
             hint=f"wait for that run, or run `lakejoin run --select {name}`; then run `lakejoin maintain` again",
         )
-    counts = {"files_removed": 0, "files_added": 0, "files_deleted": 0, "stages_deleted": 0}
+    counts = dict.fromkeys(("files_removed", "files_added", "files_deleted", "stages_deleted"), 0)
     details = []
     unread = _oldest_unread(workspace, name, history, histories)
     for table in check_targets(workspace, name, history):
         counts |= {part: counts[part] + files for part, files in optimize(workspace.engine, table).items()}
-        left = _why_kept(table.address, retention_seconds(table.properties), unread)
-        if left:
-            details.append(left)
+        if why := _why_retained(table.address, retention_seconds(table.properties), unread):
+            details.append(why)
         else:
             counts["files_deleted"] += vacuum(workspace.engine, table)
     stale = [*_stale(workspace, name, history)]
@@ -99,9 +98,8 @@ def _of_ledger(workspace: Workspace) -> JoinReport:
     watch, address = Stopwatch(), workspace.table(LEDGER)
     table = find(workspace.engine, address)
     if table is None:
-        return JoinReport(
-            join=LEDGER, outcome="nothing", strategy="maintain", reason="not-loaded: it does not exist yet"
-        )
+        reason = "not-loaded: it does not exist yet"
+        return JoinReport(join=LEDGER, outcome="nothing", strategy="maintain", reason=reason)
     try:
         with watch.step("maintain"):
             files = optimize(workspace.engine, table)
@@ -113,9 +111,9 @@ def _of_ledger(workspace: Workspace) -> JoinReport:
 
 
 def _summary(counts: Mapping[str, int]) -> str:
-    words = f"{counts['files_removed']:,} files rewritten as {counts['files_added']:,}"
-    words += f", {counts['files_deleted']:,} deleted"
-    return words + (f", {counts['stages_deleted']:,} stages deleted" if counts.get("stages_deleted") else "")
+    stages = f", {counts['stages_deleted']:,} stages deleted" if counts.get("stages_deleted") else ""
+    files = f"{counts['files_removed']:,} files rewritten as {counts['files_added']:,}"
+    return f"{files}, {counts['files_deleted']:,} deleted{stages}"
 
 
 def _oldest_unread(
@@ -138,26 +136,24 @@ def _epoch_read(history: JoinHistory, name: str, reader: Entry) -> Iterator[int]
     """Return for each table of a join the epoch up to which another join has read it."""
     for source in reader.sources:
         if source.name == name:
-            known = history.at_result(source.to_version)
-            yield source.to_epoch or (0 if known is None else known.epoch)
+            entry = history.at_result(source.to_version)
+            yield source.to_epoch or (0 if entry is None else entry.epoch)
         elif source.name == name + CHANGELOG:
             yield history.epoch_of_changelog(source.to_version)
 
 
-def _why_kept(address: Address, retention: float | None, unread: tuple[str, datetime] | None) -> str:
+def _why_retained(address: Address, retention: float | None, unread: tuple[str, datetime] | None) -> str:
     """Explain why files of a table may not be removed; empty if they may."""
     if unread is None:
         return ""
     reader, since = unread
     if retention is not None and (datetime.now(UTC) - since).total_seconds() < retention:
         return ""
-    retained = (
-        "the retention of the table is unknown" if retention is None else f"changes are kept for {duration(retention)}"
-    )
-    return (
-        f"{address.label}: old files are kept, because {reader} has yet to read changes since {moment(since)}"
-        f" and {retained}: run `lakejoin run --select {reader}`, or raise {FILE_RETENTION}"
-    )
+    unknown = "the retention of the table is unknown"
+    retained = unknown if retention is None else f"changes are kept for {duration(retention)}"
+    because = f"{reader} has yet to read changes since {moment(since)} and {retained}"
+    remedy = f"run `lakejoin run --select {reader}`, or raise {FILE_RETENTION}"
+    return f"{address.label}: old files are kept, because {because}: {remedy}"
 
 
 def _stale(workspace: Workspace, name: str, history: JoinHistory) -> Iterator[Stage]:

@@ -8,12 +8,11 @@ from typing import Any
 
 import sqlglot
 from pyspark.errors import ParseException, PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import types as T
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
-from lakehouse.errors.address import Address
 from lakehouse.errors.conditions import is_missing
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.ledger import NAME as LEDGER
@@ -33,6 +32,11 @@ It begins with SELECT, so it is not a command itself. Spark accepts it only if t
 commands that begin like a query (WITH ... INSERT, FROM ... INSERT) are not allowed in parentheses.
 """
 
+BEGINS_A_QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "(")
+"""The words that a Spark query may begin with."""
+
+ONE_QUERY = "enter one read-only query: SELECT, WITH, FROM, VALUES or TABLE ..."
+
 PLAIN: tuple[type[T.DataType], ...] = (
     T.NullType,
     T.BooleanType,
@@ -47,6 +51,16 @@ PLAIN: tuple[type[T.DataType], ...] = (
     T.VariantType,
 )
 """Types whose values are collected as they are; Spark casts values of all other types to strings."""
+
+
+class BadQuery(LakejoinError):
+    """The text is not a query, refers to an unknown table or column, or fails."""
+
+    exit_code = 2
+    code = "BAD_QUERY"
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__("sql", problem, hint=hint)
 
 
 def answer(workspace: Workspace, query: str, limit: int) -> QueryReport:
@@ -66,110 +80,15 @@ def answer(workspace: Workspace, query: str, limit: int) -> QueryReport:
             # Reading the schema triggers the analysis under Spark Connect.
             _ = workspace.spark.sql(ONLY_A_QUERY.format(query=query)).schema
         except PySparkException as error:
-            raise refusal(workspace.file, query, error, lines_before=1) from error
+            raise _refusal(workspace.file, query, error, lines_before=1) from error
         try:
             frame = workspace.spark.sql(query)
             columns = tuple(ColumnReport(name=field.name, type=field.dataType.simpleString()) for field in frame.schema)
-            rows = _plain(frame).limit(limit + 1).collect()
+            collected = _plain(frame).limit(limit + 1).collect()
         except PySparkException as error:
-            raise refusal(workspace.file, query, error) from error
-    return QueryReport(
-        columns=columns,
-        rows=tuple(tuple(_value(value) for value in row) for row in rows[:limit]),
-        more=len(rows) > limit,
-    )
-
-
-def _named(workspace: Workspace, query: str) -> Iterator[Address]:
-    """List the tables whose names occur as words in the query; all tables if the query cannot be tokenized."""
-    written = words_in(query)
-    file = workspace.file
-    addresses = {
-        **dict.fromkeys(file.sources, workspace.source),
-        **dict.fromkeys([*file.joins, *(name + CHANGELOG for name in file.joins), LEDGER], workspace.table),
-    }
-    for name, address in addresses.items():
-        if written is None or name.lower() in written:
-            yield address(name)
-
-
-@contextmanager
-def _views(workspace: Workspace, query: str) -> Iterator[None]:
-    made = []
-    try:
-        for address in _named(workspace, query):
-            if _make_view(workspace.spark, address):
-                made.append(address.label)
-        yield
-    finally:
-        for name in made:
-            workspace.spark.catalog.dropTempView(name)
-
-
-def _make_view(spark: SparkSession, address: Address) -> bool:
-    try:
-        spark.sql(f"SELECT * FROM {address.sql}").createOrReplaceTempView(quote(address.label))
-    except PySparkException as error:
-        if is_missing(error):
-            return False
-        raise unreadable(address.label, error) from error
-    return True
-
-
-def _plain(frame: DataFrame) -> DataFrame:
-    """Cast values without a JSON equivalent to strings, also inside arrays, maps and structs."""
-    fields = list(frame.schema)
-    named = frame.toDF(*(f"c{n}" for n in range(len(fields))))  # names may occur twice
-    return named.select(*(named[f"c{n}"].cast(_plain_type(field.dataType)) for n, field in enumerate(fields)))
-
-
-def _plain_type(kind: T.DataType) -> T.DataType:
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_plain_type(kind.elementType), kind.containsNull)
-    if isinstance(kind, T.MapType):
-        return T.MapType(T.StringType(), _plain_type(kind.valueType), kind.valueContainsNull)
-    if isinstance(kind, T.StructType):
-        named = zip(_distinct(kind), kind, strict=True)
-        return T.StructType([T.StructField(name, _plain_type(field.dataType), field.nullable) for name, field in named])
-    return kind if isinstance(kind, PLAIN) else T.StringType()
-
-
-def _distinct(struct: T.StructType) -> list[str]:
-    """Return the field names of a struct; positional names if a name occurs twice, because a mapping would lose one."""
-    names = struct.fieldNames()
-    return names if len(set(names)) == len(names) else [f"col{n}" for n in range(1, len(names) + 1)]
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, Row):
-        return {name: _value(part) for name, part in zip(value.__fields__, value, strict=True)}
-    if isinstance(value, dict):
-        return {name: _value(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_value(part) for part in value]
-    if isinstance(value, T.VariantVal):
-        return _value(json.loads(str(value)))
-    if isinstance(value, bytes | bytearray):
-        return value.hex().upper()
-    if isinstance(value, float) and not -float("inf") < value < float("inf"):
-        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
-    return value
-
-
-BEGINS_A_QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "(")
-"""The words that a Spark query may begin with."""
-
-ONE_QUERY = "enter one read-only query: SELECT, WITH, FROM, VALUES or TABLE ..."
-
-
-class BadQuery(LakejoinError):
-    """The text is not a query, refers to an unknown table or column, or fails."""
-
-    exit_code = 2
-    code = "BAD_QUERY"
-
-    def __init__(self, problem: str, hint: str = "") -> None:
-        super().__init__("sql", problem, hint=hint)
+            raise _refusal(workspace.file, query, error) from error
+    rows = tuple(tuple(map(_value, row)) for row in collected[:limit])
+    return QueryReport(columns=columns, rows=rows, more=len(collected) > limit)
 
 
 def bare_query(query: str) -> str:
@@ -205,59 +124,111 @@ def words_in(query: str) -> frozenset[str] | None:
         return None
 
 
-def unreadable(name: str, error: Exception) -> BadQuery:
-    """Build the error for a table that a query names and that cannot be read."""
-    return BadQuery(f"{name} cannot be read: {_short_message(str(error))}")
+@contextmanager
+def _views(workspace: Workspace, query: str) -> Iterator[None]:
+    """Provide the tables whose names occur as words in the query as views; all if it cannot be tokenized."""
+    file, words, views = workspace.file, words_in(query), []
+    own = (*file.joins, *(name + CHANGELOG for name in file.joins), LEDGER)
+    try:
+        for name in dict.fromkeys((*file.sources, *own)):
+            if words is not None and name.lower() not in words:
+                continue
+            address = workspace.table(name) if name in own else workspace.source(name)
+            try:
+                workspace.spark.sql(f"SELECT * FROM {address.sql}").createOrReplaceTempView(quote(address.label))
+            except PySparkException as error:
+                if not is_missing(error):
+                    raise BadQuery(f"{address.label} cannot be read: {_short_message(error)}") from error
+            else:
+                views.append(address.label)
+        yield
+    finally:
+        for label in views:
+            workspace.spark.catalog.dropTempView(label)
 
 
-def refusal(file: PipelineFile, query: str, error: PySparkException, lines_before: int = 0) -> BadQuery:
+def _refusal(file: PipelineFile, query: str, error: PySparkException, lines_before: int = 0) -> BadQuery:
     """
     Build the error for a query that Spark refused or that failed.
 
     `lines_before` is the number of lines before the query in the text that Spark received.
     """
-    condition = error.getCondition() or ""
-    parameters = error.getMessageParameters() or {}
-    place = _place(str(error), query, lines_before)
+    condition, parameters = error.getCondition() or "", error.getMessageParameters() or {}
+    position = _position(str(error), query, lines_before)
     if condition == "TABLE_OR_VIEW_NOT_FOUND":
-        return _unknown_table(file, _parts(parameters.get("relationName", "")), place)
+        return _unknown_table(file, parameters.get("relationName", ""), position)
     if condition.startswith("UNRESOLVED_COLUMN") and "objectName" in parameters:
-        offered = list(dict.fromkeys(re.split(r", (?=`)", parameters.get("proposal", ""))))
-        hint = f"did you mean {' or '.join(offered)}?" if any(offered) else ""
-        return BadQuery(f"unknown column {parameters['objectName']}{place}", hint)
-    return BadQuery(f"{_short_message(str(error))}{place}", ONE_QUERY if isinstance(error, ParseException) else "")
+        columns = [name for name in dict.fromkeys(re.split(r", (?=`)", parameters.get("proposal", ""))) if name]
+        hint = f"did you mean {' or '.join(columns)}?" if columns else ""
+        return BadQuery(f"unknown column {parameters['objectName']}{position}", hint)
+    return BadQuery(f"{_short_message(error)}{position}", ONE_QUERY if isinstance(error, ParseException) else "")
 
 
-def _unknown_table(file: PipelineFile, parts: list[str], place: str) -> BadQuery:
-    known = {name.lower(): name for name in [*file.sources, *file.joins, LEDGER]}
-    name = known.get(parts[0].lower()) if len(parts) == 1 else None
+def _unknown_table(file: PipelineFile, quoted: str, position: str) -> BadQuery:
+    """Build the error for a table that does not exist, by its quoted name such as `a`.`b`."""
+    parts = [part.replace("``", "`") for part in re.findall(r"`((?:[^`]|``)+)`", quoted)] or [quoted]
+    tables = {name.lower(): name for name in [*file.sources, *file.joins, LEDGER]}
+    name = tables.get(parts[0].lower()) if len(parts) == 1 else None
     if name in file.sources:
-        return BadQuery(
-            f"the source {name} does not exist", "create it, or correct `table:` or `path:` in the pipeline file"
-        )
+        hint = "create it, or correct `table:` or `path:` in the pipeline file"
+        return BadQuery(f"the source {name} does not exist", hint)
     if name is not None:
         return BadQuery(f"{name} does not exist yet", "run `lakejoin run` to create it")
-    hint = nearest(parts[-1], known.values()) or f"known tables: {', '.join(known.values())}"
-    return BadQuery(f"unknown table `{'.'.join(parts)}`{place}", hint)
+    hint = nearest(parts[-1], tables.values()) or f"known tables: {', '.join(tables.values())}"
+    return BadQuery(f"unknown table `{'.'.join(parts)}`{position}", hint)
 
 
-def _parts(name: str) -> list[str]:
-    """Split a quoted name such as `a`.`b` into its parts."""
-    return [part.replace("``", "`") for part in re.findall(r"`((?:[^`]|``)+)`", name)] or [name]
-
-
-def _short_message(message: str) -> str:
+def _short_message(error: Exception) -> str:
     """Return the first line of a Spark message without error condition, SQLSTATE and advice about settings."""
-    first = next((line.strip() for line in message.splitlines() if line.strip()), "Spark refused the query")
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "Spark refused the query")
     words = re.sub(r"^\[[A-Z][A-Z0-9_.]*\] ", "", first)
     return re.split(r" If necessary set | Please, fix | SQLSTATE: |; line \d+", words)[0].strip().rstrip(".")
 
 
-def _place(message: str, query: str, lines_before: int) -> str:
-    found = re.search(r"\bline (\d+),? pos (\d+)", message.split("== SQL")[0])
-    if not found:
+def _position(message: str, query: str, lines_before: int) -> str:
+    position = re.search(r"\bline (\d+),? pos (\d+)", message.split("== SQL")[0])
+    if not position:
         return ""
-    line, column = int(found[1]) - lines_before, int(found[2]) + 1
+    line, column = int(position[1]) - lines_before, int(position[2]) + 1
     if line > query.count("\n") + 1:
         return " (at the end of the query)"
     return f" (line {line}, column {column})" if line > 0 else ""
+
+
+def _plain(frame: DataFrame) -> DataFrame:
+    """Cast values without a JSON equivalent to strings, also inside arrays, maps and structs."""
+    types = [_plain_type(field.dataType) for field in frame.schema]
+    named = frame.toDF(*(f"c{n}" for n in range(len(types))))  # names may occur twice
+    return named.select(*(named[f"c{n}"].cast(data_type) for n, data_type in enumerate(types)))
+
+
+def _plain_type(data_type: T.DataType) -> T.DataType:
+    if isinstance(data_type, T.ArrayType):
+        return T.ArrayType(_plain_type(data_type.elementType), data_type.containsNull)
+    if isinstance(data_type, T.MapType):
+        return T.MapType(T.StringType(), _plain_type(data_type.valueType), data_type.valueContainsNull)
+    if isinstance(data_type, T.StructType):
+        names = data_type.fieldNames()
+        if len(set(names)) < len(names):  # a mapping would lose one
+            names = [f"col{n}" for n in range(1, len(names) + 1)]
+        fields = zip(names, data_type, strict=True)
+        return T.StructType(
+            [T.StructField(name, _plain_type(field.dataType), field.nullable) for name, field in fields]
+        )
+    return data_type if isinstance(data_type, PLAIN) else T.StringType()
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Row):
+        return {name: _value(part) for name, part in zip(value.__fields__, value, strict=True)}
+    if isinstance(value, dict):
+        return {name: _value(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_value(part) for part in value]
+    if isinstance(value, T.VariantVal):
+        return _value(json.loads(str(value)))
+    if isinstance(value, bytes | bytearray):
+        return value.hex().upper()
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    return value

@@ -36,7 +36,7 @@ from pipelines.report.status import State
 from pipelines.report.wording import duration, moment
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ObservedSource:
     """
     A source at the time of the command.
@@ -68,38 +68,21 @@ def status_of(workspace: Workspace, name: str, known: dict[str, State] | None = 
     Raises:
         PipelineFileError: The statement of the join is wrong.
     """
-    file = workspace.file
-    if name in file.sources:
-        return _status_of_ktable(workspace, name)
-    history = workspace.ledger.of(name)
-    fault = fault_of_targets(workspace, name, history)
-    last = history.committed
-    recorded = {versions.name: versions for versions in last.sources} if last else {}
-    names = statement_of(file, name).sources
-    has_stream = is_stream(file, name)
-    refresh: Refresh = "incremental" if has_stream else file.joins[name].refresh
-    with ThreadPoolExecutor() as side_by_side:
-        look = partial(_observe_input, workspace, refresh=refresh, known={} if known is None else known)
-        observations = tuple(side_by_side.map(look, names, map(recorded.get, names)))
-    redefined = last is not None and last.definition != fingerprint(file, name, workspace.deviations)
-    commands = kind_of(workspace, name).commands
-    found = judge(name, history, observations, datetime.now(UTC), redefined=redefined, fault=fault, commands=commands)
-    verified = workspace.ledger.last_verified(name)
-    if verified is None:
-        return found
-    return found.model_copy(update={"verified_at": verified.at, "verified_epoch": verified.epoch})
-
-
-def _status_of_ktable(workspace: Workspace, name: str) -> JoinStatus:
-    history = workspace.ledger.of(name)
-    last = history.committed
-    fault = fault_of_targets(workspace, name, history)
-    table = find(workspace.engine, workspace.source(name))
-    observed = _observe(workspace, name, table, last.sources[0] if last else None, refresh="incremental")
-    definition = changelog_fingerprint(workspace.file, name, workspace.deviations)
+    file, settings, history = workspace.file, workspace.deviations, workspace.ledger.of(name)
+    fault, last = fault_of_targets(workspace, name, history), history.committed
+    if name in file.joins:
+        definition, commands = fingerprint(file, name, settings), kind_of(workspace, name).commands
+        observations = _observe_inputs(workspace, name, history, {} if known is None else known)
+    else:
+        definition, commands = changelog_fingerprint(file, name, settings), OF_KTABLES
+        table = find(workspace.engine, workspace.source(name))
+        observations = (_observe(workspace, name, table, last.sources[0] if last else None, refresh="incremental"),)
     redefined = last is not None and last.definition != definition
-    now = datetime.now(UTC)
-    return judge(name, history, (observed,), now, redefined=redefined, fault=fault, commands=OF_KTABLES)
+    status = judge(name, history, observations, datetime.now(UTC), redefined=redefined, fault=fault, commands=commands)
+    verified = None if name in file.sources else workspace.ledger.last_verified(name)
+    if verified is None:
+        return status
+    return status.model_copy(update={"verified_at": verified.at, "verified_epoch": verified.epoch})
 
 
 def judge(
@@ -171,16 +154,23 @@ def retention_warning(retention: float | None, until: datetime | None, between: 
     if between is None:
         return ""
     if until is not None and (until - now).total_seconds() < between:
-        return (
-            f"its oldest unread change stops being readable at {moment(until)},"
-            f" and runs are {duration(between)} apart: run before then"
-        )
+        runs = f"and runs are {duration(between)} apart: run before then"
+        return f"its oldest unread change stops being readable at {moment(until)}, {runs}"
     if retention is not None and retention < 2 * between:
-        return (
-            f"its changes stay readable for {duration(retention)}, less than twice the time between runs,"
-            f" {duration(between)}: raise {FILE_RETENTION} or run more often"
-        )
+        twice = f"less than twice the time between runs, {duration(between)}"
+        return f"its changes stay readable for {duration(retention)}, {twice}: raise {FILE_RETENTION} or run more often"
     return ""
+
+
+def _observe_inputs(
+    workspace: Workspace, name: str, history: JoinHistory, known: dict[str, State]
+) -> tuple[ObservedSource, ...]:
+    names = statement_of(workspace.file, name).sources
+    recorded = {versions.name: versions for versions in history.committed.sources} if history.committed else {}
+    refresh = "incremental" if is_stream(workspace.file, name) else workspace.file.joins[name].refresh
+    with ThreadPoolExecutor() as executor:
+        observe = partial(_observe_input, workspace, refresh=refresh, known=known)
+        return tuple(executor.map(observe, names, map(recorded.get, names)))
 
 
 def _observe_input(
@@ -191,7 +181,7 @@ def _observe_input(
         observed = _observe(workspace, name, table, recorded, refresh=refresh)
         is_behind = not observed.problem and _is_behind(workspace, name, known)
     except Exception as error:  # a source that cannot be reached, or whose log is corrupt, is a fact like others
-        return ObservedSource(name, None, recorded, problem=as_known(error, name).problem)
+        return ObservedSource(name=name, table=None, recorded=recorded, problem=as_known(error, name).problem)
     if is_behind:
         observed = replace(observed, changed=observed.changed or "it is behind its own sources")
     if recorded is None or not recorded.to_epoch:
@@ -214,7 +204,7 @@ def _is_behind(workspace: Workspace, name: str, known: dict[str, State]) -> bool
 def _observe(
     workspace: Workspace, name: str, table: Table | None, recorded: Recorded | None, *, refresh: Refresh
 ) -> ObservedSource:
-    seen = partial(ObservedSource, name, table, recorded)
+    seen = partial(ObservedSource, name=name, table=table, recorded=recorded)
     if table is None:
         return seen(problem="the Delta table does not exist")
     source = workspace.file.sources.get(name)
@@ -242,8 +232,8 @@ def _observe(
     changed = changed_columns(workspace.engine, table, recorded, commits)
     with_data = tuple(commit for commit in commits if commit.changes_data)
     if reconciles:
-        return seen(with_data, changed=changed)
-    return seen(with_data, problem=changed or unrecorded(commits))
+        return seen(commits=with_data, changed=changed)
+    return seen(commits=with_data, problem=changed or unrecorded(commits))
 
 
 def _another(workspace: Workspace, table: Table, recorded: Recorded) -> str:

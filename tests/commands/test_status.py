@@ -39,8 +39,8 @@ def commit(version: int, hours: float) -> Commit:
 def sighting(name: str = "left", *commits: Commit, retention: str = "interval 7 days", **fields: Any) -> ObservedSource:
     """See a source that stands at version 9 and was read up to version 6."""
     table = Table(Address(name, path=f"/lake/{name}"), f"{name}-id", 9, StructType([]), {FILE_RETENTION: retention})
-    given = {"table": table, "recorded": RECORDED, "commits": commits}
-    return ObservedSource(name, **{**given, **fields})
+    given = {"name": name, "table": table, "recorded": RECORDED, "commits": commits}
+    return ObservedSource(**{**given, **fields})
 
 
 def test_a_source_is_as_far_behind_as_its_oldest_commit_that_the_result_does_not_have() -> None:
