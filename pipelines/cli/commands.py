@@ -25,15 +25,14 @@ if TYPE_CHECKING:
     from pipelines.plan.request import Decision
 
 
-class InOrder(click.Group):
-    """A group that lists its commands in the order of their typical use."""
+class _InOrder(click.Group):
+    """Lists the commands in the order of their definition, which is that of their typical use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List the commands in the order of their definition."""
         return [*self.commands]
 
 
-@click.group(cls=InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="lakejoin")
 @click.option("-v", "--verbose", is_flag=True, help="Log each write to stderr.")
 @click.option(

@@ -15,11 +15,7 @@ log = logging.getLogger("pipelines.cli")
 
 
 class ToStderr(logging.Handler):
-    """
-    A handler that looks up `sys.stderr` for each record.
-
-    While progress bars are shown, `rich` replaces `sys.stderr` and prints the record above the bars.
-    """
+    """A handler that looks up `sys.stderr` for each record: `rich` replaces it while progress bars are shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record as one line."""

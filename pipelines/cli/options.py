@@ -78,12 +78,7 @@ class FileOptions:
     pipeline: str = ""
 
     def load(self) -> tuple["PipelineFile", Path]:
-        """
-        Read the file, and return it with the folder that its relative paths are relative to.
-
-        Raises:
-            PipelineFileError: The file is wrong; the error lists all faults.
-        """
+        """Read the file, and return it with the folder that its relative paths are relative to."""
         from pipelines.language import find, load
 
         path = self.path or find(Path.cwd())
@@ -196,9 +191,7 @@ def report_on_each(
 
 @contextmanager
 def stopped_by_signals() -> Iterator[Event]:
-    """
-    Yield an event that SIGTERM and SIGINT set while the block runs; a second SIGINT raises KeyboardInterrupt at once.
-    """
+    """Yield an event that SIGTERM and SIGINT set while the block runs; a second SIGINT raises KeyboardInterrupt."""
     stop = Event()
 
     def asked(number: int, _frame: FrameType | None) -> None:
@@ -227,11 +220,7 @@ def seconds(text: str | None) -> float | None:
 
 
 def misused(error: click.ClickException, argv: Sequence[str]) -> str:
-    """
-    Convert a usage error into a JSON report if `--output json` is among the arguments.
-
-    The result is empty if the command has no report or prints it as text.
-    """
+    """Return a usage error as a JSON report; empty if the command has none, or without `--output json`."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     asked = "--output=json" in argv or ("--output", "json") in pairwise(argv)
     if not asked or context is None or not any(option.name == "output" for option in context.command.params):

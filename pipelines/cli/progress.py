@@ -43,11 +43,7 @@ def shown(spark: "SparkSession") -> Iterator[Progress]:
 
 @contextmanager
 def spinner(what: str, spark: "SparkSession | None" = None) -> Iterator[None]:
-    """
-    Show a spinner with a text while the block runs; only on a terminal.
-
-    A block that may run for long has a session: how far its tasks are is then shown, or else logged, too.
-    """
+    """Show a spinner with a text while the block runs, only on a terminal; of a session also how far its tasks are."""
     if not _on_terminal():
         with _followed(spark, lambda at: tell(f"{what}: {at}"), LINE_SECONDS):
             yield
@@ -59,12 +55,7 @@ def spinner(what: str, spark: "SparkSession | None" = None) -> Iterator[None]:
 
 
 def announce(what: str) -> None:
-    """
-    Print a line about what the command waits for; only on a terminal.
-
-    It is used for the start of Spark instead of a spinner: the JVM writes to the terminal directly and would garble
-    an animated display.
-    """
+    """Print a line, only on a terminal: the JVM that starts would garble a spinner, because it writes there too."""
     if _on_terminal():
         tell(what)
 
@@ -128,9 +119,7 @@ class _Bar:
 
 
 class Bars(_Steps):
-    """
-    A bar for each join, over the steps that its strategy takes; tasks of `display` have the fields `what` and `step`.
-    """
+    """A bar for each join, over the steps of its strategy; tasks of `display` have the fields `what` and `step`."""
 
     def __init__(self, display: "Display") -> None:
         super().__init__()
@@ -145,10 +134,7 @@ class Bars(_Steps):
         self._display.update(bar.task, total=len(bar.steps), completed=1, what=_epoch(epoch, strategy))
 
     def step(self, join: str, name: str) -> None:
-        """
-        Move the bar, which has no length before the epoch is known. In a sliced backfill it counts rows: only its text
-        changes.
-        """
+        """Move the bar, which has no length before the epoch is known and counts rows in a sliced backfill."""
         super().step(join, name)
         bar = self._bar(join)
         if bar.sliced is not None:
@@ -220,11 +206,7 @@ def _on_terminal() -> bool:
 
 
 def _display(console: "Console | None" = None, *, bar: bool = True) -> "Display":
-    """
-    Create a display that is removed when it ends; output to `sys.stderr` appears above it meanwhile.
-
-    stdout is not redirected: it carries the report and may go elsewhere.
-    """
+    """Create a display that vanishes when it ends; stderr appears above it, stdout, with the report, as it is."""
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Display

@@ -33,12 +33,7 @@ class Pipeline:
 
     @staticmethod
     def load(path: str | Path, variables: Mapping[str, str] | None = None) -> "Pipeline":
-        """
-        Read a pipeline file, with the values of `${var.name}` in it.
-
-        Raises:
-            PipelineFileError: The file is wrong; the error lists all faults.
-        """
+        """Read a pipeline file, with the values of `${var.name}` in it; a PipelineFileError lists all its faults."""
         path = Path(path)
         return Pipeline(load(path, variables), path.resolve().parent)
 
@@ -47,8 +42,7 @@ class Pipeline:
         Update the joins, and return a report for each.
 
         Raises:
-            LakejoinError: The error of the first join that failed, after all were tried; its `reports` are those of
-                all joins.
+            LakejoinError: The error of the first join that failed, after all were tried; it has all `reports`.
         """
         return _or_raise(run_joins(self._open(spark), select))
 
@@ -70,11 +64,8 @@ class Pipeline:
             patience: The number of rounds in a row that may fail with a retryable error, such as AnotherRun.
 
         Yields:
-            The reports of each round, including errors.
-
-        Raises:
-            LakejoinError: An error that is not retryable, or that exceeds `patience`; raised after the reports of its
-                round.
+            The reports of each round, including errors; then the error that is not retryable, or that exceeds
+            `patience`, is raised.
         """
         return watch_joins(self._open(spark), every, select, stop=stop, patience=patience)
 
@@ -102,8 +93,7 @@ class Pipeline:
             slices: The number of slices; 0 chooses it by the size of the result.
 
         Raises:
-            WrongOptions: The options cannot be combined.
-            LakejoinError: As `run`.
+            WrongOptions: The options cannot be combined; other errors as `run`.
         """
         asked = Backfill(remedy, where, dry_run, slices)
         if asked.dry_run:
@@ -111,11 +101,7 @@ class Pipeline:
         return _or_raise(run_joins(self._open(spark), select, backfill=asked))
 
     def flush(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
-        """
-        Flush all buffered rows of joins of two streams, which later rows do not meet; raise errors as `run`.
-
-        Unmatched rows of an outer side are added to the result with nulls.
-        """
+        """Flush all buffered rows of joins of two streams, adding unmatched rows of outer sides; raise as `run`."""
         return _or_raise(flush_joins(self._open(spark), select))
 
     def verify(
@@ -127,14 +113,9 @@ class Pipeline:
         quick: bool = False,
     ) -> list[JoinReport]:
         """
-        Recompute the joins at the recorded versions, and compare them with the results.
+        Recompute the joins at the recorded versions, and compare them with the newest results, or with a `version`.
 
-        Args:
-            version: The version of each result to compare; the newest, or that of the last epoch, if None.
-            quick: Whether to compare only the checksum of each result with the one in the ledger.
-
-        Raises:
-            Drifted: A result differs from its join.
+        With `quick` only the checksum of each result is compared with the ledger. A difference is raised as Drifted.
         """
         workspace = self._open(spark)
         return [verify_join(workspace, name, version=version, quick=quick) for name in workspace.joins(select)]
@@ -156,30 +137,24 @@ class Pipeline:
             epochs: Validate what these epochs published, `3..7`, `3..` or `3`, instead of the whole tables.
             versions: Validate the changes of these versions of the result instead of the whole tables.
             docs: If given, write the site of `docs` into this folder, with pages about data quality.
-            write_suites: Whether to write the suite of each table, as JSON, into `expectations` beside the pipeline
-                file.
+            write_suites: Whether to write the suite of each table into `expectations` beside the pipeline file.
 
         Raises:
-            LakejoinError: The error of the first join that failed, after all were validated; GateFailed if a table does
-                not meet its expectations.
+            GateFailed: A table does not meet its expectations; other errors as `run`.
         """
         requested = read_range(epochs, versions)
         folder = None if docs is None else Path(docs)
         return _or_raise(validate_joins(self._open(spark), select, requested, docs=folder, write_suites=write_suites))
 
     def maintain(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
-        """
-        Compact and cluster the files of the tables of joins and the ledger, and delete unneeded files and stages.
-
-        Errors are raised as by `run`.
-        """
+        """Compact and cluster the tables of joins and the ledger, delete unneeded files and stages; raise as `run`."""
         return _or_raise(maintain_joins(self._open(spark), select))
 
     def docs(self, spark: SparkSession, folder: str | Path | None = None) -> Path:
         """
-        Write a static site about the joins and their epochs, and return the path of its first page.
+        Write a static site about the joins and their epochs, by default to `docs` beside the pipeline file.
 
-        The folder is `docs` beside the pipeline file if None. Only the ledger and the logs of the results are read.
+        Return the path of its first page. Only the ledger and the logs of the results are read.
 
         Raises:
             FilesExist: A file that lakejoin did not write has the path of a page; nothing was written.

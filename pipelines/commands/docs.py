@@ -31,13 +31,10 @@ FOLDER = "docs"
 
 def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     """
-    Write the pages about a pipeline from the ledger and the logs of the results; return the path of the overview.
-
-    The folder is `docs` beside the pipeline file if None.
+    Write the pages about a pipeline, by default to `docs` beside its file; return the path of the overview.
 
     Raises:
         FilesExist: A file that lakejoin did not write has the path of a page; nothing was written.
-        LakejoinError: The folder is not writable.
     """
     folder = folder or workspace.folder / FOLDER
     ledger = workspace.ledger.of_all()
@@ -74,7 +71,6 @@ def site_of(
 
     Args:
         nodes: The changelog sources and joins, which have epochs of their own; each after those that it reads.
-        now: The current time, with a time zone.
         settings: The Spark settings that the runtime keeps at other values than lakejoin sets.
         data_docs: Whether the pages about data quality exist.
     """
@@ -147,9 +143,7 @@ def standing(history: JoinHistory, definition: str, join: str = "") -> tuple[Sta
     """
     Return the state of a join, and an explanation for the user, which is empty if the state needs none.
 
-    Args:
-        definition: The fingerprint of its definition in the pipeline file.
-        join: The name for `--select`; empty for a changelog source, which cannot be selected.
+    `definition` is its fingerprint in the pipeline file; `join` is empty for a changelog source, without `--select`.
     """
     select = f" --select {join}" if join else ""
     if history.broken is not None:

@@ -22,9 +22,6 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
 
     The plan is based on what the joins and changelog sources that it reads have committed; if it depends on the first
     run of one of those, the join is reported as skipped. `selected` has all joins that the run would include.
-
-    Raises:
-        LakejoinError: The run would fail.
     """
     read = reads(workspace.file, name) if name in workspace.file.joins else ()
     before = tuple(other for other in read if other in selected)
@@ -34,7 +31,9 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
             kind = kind_of(workspace, name)
             with kind.explaining_errors():
                 prepared = _readable(kind, kind.prepare(NEXT))
-        return PlanReport.of(prepared.plan, before, notes_on(prepared.bound), _readers(prepared))
+        bound = prepared.bound
+        readers = {} if bound is None else {table.address.label: table.reader for table in bound.sources}
+        return PlanReport.of(prepared.plan, before, notes_on(bound), readers)
     except (NotYetRun, NotLoaded) as error:
         if error.where not in (*before, *logs):
             raise
@@ -42,19 +41,11 @@ def preview(workspace: Workspace, name: str, selected: Collection[str]) -> PlanR
         return JoinReport(join=name, outcome="skipped", reason=reason)
 
 
-def _readers(prepared: Prepared[Any]) -> dict[str, str]:
-    bound = prepared.bound
-    return {} if bound is None else {table.address.label: table.reader for table in bound.sources}
-
-
 def _readable(kind: Kind[Any], prepared: Prepared[Any]) -> Prepared[Any]:
     """
     Read one row of each change feed of an incremental epoch: only Delta knows whether a feed is readable.
 
-    Return the plan; if a feed is not readable, the plan that replaces it in a run.
-
-    Raises:
-        FeedUnavailable, SchemaBroken: The run would fail at a feed, which the error names.
+    Return the plan; if a feed is not readable, the plan that replaces it in a run, which may fail at a feed.
     """
     plan, bound = prepared.plan, prepared.bound
     if plan.strategy != "incremental" or not isinstance(bound, BoundJoin):

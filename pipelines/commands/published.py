@@ -1,8 +1,4 @@
-"""
-What a join has published: versions of its result by the epochs that they hold, and rows with the suites to meet.
-
-The rows are those of whole tables, or of what was published in a range of epochs or versions.
-"""
+"""What a join has published: whole tables, or a range of epochs or versions, as rows with the suites to meet."""
 
 import re
 from collections.abc import Iterator
@@ -57,13 +53,6 @@ class VersionRange(NamedTuple):
     epochs: tuple[int, ...]
 
 
-class TableSuite(NamedTuple):
-    """A published table and its suite."""
-
-    table: Address
-    suite: Declared
-
-
 class RowsWithSuite(NamedTuple):
     """Rows of a published table, what they are in words, and the suite to validate them against."""
 
@@ -74,12 +63,7 @@ class RowsWithSuite(NamedTuple):
 
 
 def read_range(epochs: str, versions: str) -> RequestedRange | None:
-    """
-    Parse a range of epochs or of versions of the result: `3..7`, `3..` (to the newest) or `3`; None if both are empty.
-
-    Raises:
-        BadRange: The range is malformed, or both are given.
-    """
+    """Parse a range of epochs or versions of the result, `3..7`, `3..` or `3`; None if both are empty."""
     if epochs and versions:
         raise BadRange("validate", "--epochs and --versions exclude each other", hint="choose one of them")
     text = epochs or versions
@@ -144,15 +128,11 @@ def _of_table(history: JoinHistory, result: Table) -> JoinHistory:
 
 def published_at(name: str, version: int, history: JoinHistory, result: Table, definition: str) -> Published:
     """
-    Find the last epoch that a version of a result holds.
-
-    Args:
-        result: The result at its newest version, read before the ledger.
-        definition: The fingerprint of the join's definition in the pipeline file.
+    Find the last epoch that a version of a result holds, which is read at its newest version before the ledger.
 
     Raises:
         BadRange: The version does not exist, holds no epoch, only some slices of one, or an epoch that is not committed
-            or had another definition.
+            or whose definition has another fingerprint.
     """
     current = _of_table(history, result)
     last, listed = current.at_result(version), f"`lakejoin history --select {name}` lists the epochs"
@@ -191,11 +171,11 @@ def published_at(name: str, version: int, history: JoinHistory, result: Table, d
     return Published(version, last)
 
 
-def suites(kind: Kind[Any], bound: BoundJoin) -> Iterator[TableSuite]:
+def suites(kind: Kind[Any], bound: BoundJoin) -> Iterator[tuple[Address, Declared]]:
     """List the published tables of a join, each with the suite of its kind and, for the result, those of the file."""
-    yield TableSuite(bound.result, [*kind.suite(bound), *kind.workspace.file.joins[bound.join.name].expectations])
+    yield bound.result, [*kind.suite(bound), *kind.workspace.file.joins[bound.join.name].expectations]
     if bound.changelog is not None:
-        yield TableSuite(bound.changelog, _of_log(kind, bound))
+        yield bound.changelog, _of_log(kind, bound)
 
 
 def whole_tables(kind: Kind[Any], bound: BoundJoin) -> Iterator[RowsWithSuite]:
@@ -208,8 +188,7 @@ def whole_tables(kind: Kind[Any], bound: BoundJoin) -> Iterator[RowsWithSuite]:
 
 def published_between(kind: Kind[Any], bound: BoundJoin, published: VersionRange) -> Iterator[RowsWithSuite]:
     """
-    Return what was published in a range: the changes of a result with a key or the rows added to a stream, and the rows
-    added to the changelog.
+    Return what was published in a range: changes of a result with a key, or rows added to a stream or a changelog.
 
     Expectations of the file about a whole table are left out, and so are tables without published rows in the range.
     """
@@ -232,11 +211,7 @@ def published_between(kind: Kind[Any], bound: BoundJoin, published: VersionRange
 
 
 def _changes(kind: Kind[Any], bound: BoundJoin, published: VersionRange, declared: Declared) -> Iterator[RowsWithSuite]:
-    """
-    Return the changes of a result with a key, with the suite of its kind.
-
-    If the file has expectations about rows, also return the rows that were inserted or updated, with these.
-    """
+    """Return the changes with the suite of the kind, and the rows written with the expectations of the file."""
     names, key, values = bound.columns.fieldNames(), bound.join.key, _compared(bound)
     operation, version, _ = FEED_COLUMNS
     before = before_of([*key, *(values or ())], [*names, *FEED_COLUMNS])

@@ -37,19 +37,8 @@ BEGINS_A_QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", 
 
 ONE_QUERY = "enter one read-only query: SELECT, WITH, FROM, VALUES or TABLE ..."
 
-PLAIN: tuple[type[T.DataType], ...] = (
-    T.NullType,
-    T.BooleanType,
-    T.ByteType,
-    T.ShortType,
-    T.IntegerType,
-    T.LongType,
-    T.FloatType,
-    T.DoubleType,
-    T.StringType,
-    T.BinaryType,
-    T.VariantType,
-)
+NUMBERS = (T.IntegralType, T.FloatType, T.DoubleType)
+PLAIN = (T.NullType, T.BooleanType, *NUMBERS, T.StringType, T.BinaryType, T.VariantType)
 """Types whose values are collected as they are; Spark casts values of all other types to strings."""
 
 
@@ -148,11 +137,7 @@ def _views(workspace: Workspace, query: str) -> Iterator[None]:
 
 
 def _refusal(file: PipelineFile, query: str, error: PySparkException, lines_before: int = 0) -> BadQuery:
-    """
-    Build the error for a query that Spark refused or that failed.
-
-    `lines_before` is the number of lines before the query in the text that Spark received.
-    """
+    """Build the error for a query that Spark received after some lines of text, and that it refused or that failed."""
     condition, parameters = error.getCondition() or "", error.getMessageParameters() or {}
     position = _position(str(error), query, lines_before)
     if condition == "TABLE_OR_VIEW_NOT_FOUND":

@@ -39,9 +39,6 @@ def run_joins(
 
     Return a report for each changelog source that the joins read, then for each join, in the order in which they ran.
     The report of a failed join has its error. Joins that read a failed or skipped join are skipped; the others run.
-
-    Raises:
-        LakejoinError: The selection is invalid.
     """
     names = workspace.joins(select)
     is_of_part = backfill is not None and backfill.where is not None
@@ -69,19 +66,11 @@ def watch_joins(
     patience: int = MAX_FAILED_ROUNDS,
 ) -> Iterator[list[JoinReport]]:
     """
-    Update joins in rounds, and yield the reports of each round, including errors.
+    Update joins in rounds, one each `every` seconds, and yield the reports of each round, including errors.
 
-    Rounds begin at a fixed interval; after a round that takes longer, the next one begins at once. If a join fails with
-    a retryable error, the pause doubles with each further failed round. An error that is not retryable ends the watch.
-    The pipeline file is not read again.
-
-    Args:
-        every: The seconds from the beginning of one round to the beginning of the next.
-        stop: Ends the watch after the current round; another thread or a signal handler may set it.
-        patience: The number of rounds in a row that may fail.
-
-    Raises:
-        LakejoinError: The error that ended the watch, after the reports of its round.
+    After a round that takes longer, the next one begins at once. If a join fails with a retryable error, the pause
+    doubles with each further failed round, up to `patience` of them. An error that is not retryable ends the watch and
+    is raised after the reports of its round. The pipeline file is not read again.
     """
     stop, failures = stop or Event(), 0
     while not stop.is_set():

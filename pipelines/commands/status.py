@@ -64,9 +64,6 @@ def status_of(workspace: Workspace, name: str, known: dict[str, State] | None = 
     Return the state of a join, or of a changelog source, from its ledger, its tables and its sources.
 
     `known` has the states of others that are known already; those of the joins that it reads are added.
-
-    Raises:
-        PipelineFileError: The statement of the join is wrong.
     """
     file, settings, history = workspace.file, workspace.deviations, workspace.ledger.of(name)
     fault, last = fault_of_targets(workspace, name, history), history.committed
@@ -99,7 +96,6 @@ def judge(
     Determine the state of a join from its ledger and its sources, left before right.
 
     Args:
-        now: The current time, with a time zone.
         redefined: Whether its definition in the pipeline file has changed since its last epoch.
         fault: Why a run cannot continue from its tables as they are now; None if it can.
         commands: The commands of its kind, for what to do if the next run cannot continue.
@@ -147,7 +143,6 @@ def retention_warning(retention: float | None, until: datetime | None, between: 
         retention: The seconds for which a change stays readable; None if unknown.
         until: When the oldest unread change stops being readable; None if all changes are read.
         between: The seconds between two runs; None if unknown.
-        now: The current time, with a time zone.
     """
     if until is not None and until <= now:
         return f"its oldest unread change may have been deleted since {moment(until)}: run now"
@@ -222,13 +217,11 @@ def _observe(
         return seen()
     try:
         commits = commits_since(workspace.engine, table, recorded.to_version)
-    except FeedUnavailable as error:
+    except CannotContinue as error:
         why = f"{error.problem} ({error.found})"
-        if reconciles:
+        if reconciles and isinstance(error, FeedUnavailable):
             return seen(changed=f"{why}: the next run computes the result in full")
         return seen(problem=why)
-    except CannotContinue as error:
-        return seen(problem=f"{error.problem} ({error.found})")
     changed = changed_columns(workspace.engine, table, recorded, commits)
     with_data = tuple(commit for commit in commits if commit.changes_data)
     if reconciles:

@@ -1,8 +1,4 @@
-"""
-Validate published tables against the suites of their kind and the expectations of the file; write no table.
-
-The suites can be written as JSON, and the results as pages (Data Docs).
-"""
+"""Validate published tables against their suites; write these as JSON and the results as pages, but no table."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -11,8 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from expectations.catalogue import each, of_whole
+from expectations.catalogue import Declared, each, of_whole
 from expectations.declared import as_json, judge
+from lakehouse.errors.address import Address
 from lakehouse.errors.conditions import as_known, reading
 from lakehouse.errors.errors import FeedUnavailable, FilesExist, GateFailed, LakejoinError, NotLoaded
 from lakehouse.ledger.entries import JoinHistory
@@ -24,7 +21,6 @@ from pipelines.commands.docs import write_docs
 from pipelines.commands.published import (
     RequestedRange,
     RowsWithSuite,
-    TableSuite,
     find_range,
     published_between,
     suites,
@@ -47,7 +43,7 @@ class Validation(NamedTuple):
     """The report of a join, the suites of its whole tables, and the results by table, in parts."""
 
     report: JoinReport
-    suites: tuple[TableSuite, ...] = ()
+    suites: tuple[tuple[Address, Declared], ...] = ()
     parts: Mapping[str, Sequence[PartFacts]] = {}
 
 
@@ -66,11 +62,10 @@ def validate_joins(
     Args:
         docs: If given, write the site of `docs` into this folder, with pages about data quality.
         write_suites: Whether to write the suite of each table into `expectations` beside the pipeline file.
-        looking_at: Returns a context manager that shows a text while the block runs.
+        looking_at: Shows a text while its block runs.
 
     Raises:
         FilesExist: A file that lakejoin did not write has the path of one that it would write.
-        LakejoinError: A folder is not writable.
     """
     validations = []
     for name in workspace.joins(select):
@@ -95,19 +90,14 @@ def _validate(workspace: Workspace, name: str, requested: RequestedRange | None,
     changes for a range) and expectations (of all tables). `with_results` adds the results of expectations that are met.
 
     Raises:
-        GateErrored: An expectation could not be evaluated.
         NotLoaded: The join has no committed epoch.
         ForeignWriter: A table is not as the last epoch left it, so that its rows are nobody's.
-        BadRange: The range does not exist.
-        FeedUnavailable: What was published in the range is no longer readable.
-        LakejoinError: A table is missing.
     """
     watch, history = Stopwatch(), workspace.ledger.of(name)
     last = history.committed
     if last is None:
-        raise NotLoaded(
-            name, "the result does not exist yet: the join has not run", hint=f"run `lakejoin run --select {name}`"
-        )
+        hint = f"run `lakejoin run --select {name}`"
+        raise NotLoaded(name, "the result does not exist yet: the join has not run", hint=hint)
     with watch.step("validate"), reading(name) if requested is None else _reading_range(name):
         bound, kind = bind_join(workspace, name), kind_of(workspace, name)
         parts = [*_parts(kind, bound, history, requested)]
@@ -194,16 +184,16 @@ def _tables(validation: Validation) -> Iterator[TableFacts]:
 
 def _with_written(validation: Validation, suites: Path | None, docs: Path | None) -> JoinReport:
     report = validation.report
-    written = [] if suites is None else [_write_suite(suites, published) for published in validation.suites]
+    written = [] if suites is None else [_write_suite(suites, *suite) for suite in validation.suites]
     if docs is not None:
         written += [f"page: {docs / QUALITY / table}.html" for table in validation.parts]
     return report.model_copy(update={"details": (*report.details, *written)})
 
 
-def _write_suite(folder: Path, published: TableSuite) -> str:
+def _write_suite(folder: Path, table: Address, suite: Declared) -> str:
     """Write the suite of a table, unless the file is unchanged, and return a line for the report."""
-    name = published.table.label
-    path, text = folder / f"{name}.json", as_json(name, published.suite)
+    name = table.label
+    path, text = folder / f"{name}.json", as_json(name, suite)
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else None
         if before == text:

@@ -9,7 +9,6 @@ from lakehouse.errors.errors import LakejoinError
 from lakehouse.tables.table import get
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.published import BadRange, published_at
-from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.targets import check_tables
@@ -45,7 +44,6 @@ def verify_join(
         ForeignWriter: The rows are right, but a table of the join is not as its last epoch left it.
         WrongOptions: Two of `against`, `version` and `quick` are given.
         BadRange: The version does not exist, holds no whole epoch, or holds one of another definition.
-        LakejoinError: A table does not exist, or versions are no longer readable.
     """
     if bool(against) + (version is not None) + quick > 1:
         raise WrongOptions(name, "--against, --version and --quick exclude each other", hint="choose one of them")
@@ -85,11 +83,10 @@ def dry_run_joins(
     workspace: Workspace, select: Collection[str] | None = None, where: str | None = None
 ) -> list[JoinReport]:
     """
-    Count what a backfill of joins would change, without writing a table or the ledger.
+    Count what a backfill of joins, or of the rows of one result that meet `where`, would change.
 
     Each join is computed from the current results of the joins that it reads, not from what their own backfill would
-    write. The computed rows go into a stage that is deleted. `where` is a condition on the columns of one result that
-    limits the backfill.
+    write, into a stage that is deleted. No table and no row of the ledger is written.
     """
     names = workspace.joins(select)
     if where is not None:
@@ -108,7 +105,11 @@ def _dry_run(workspace: Workspace, name: str, request: Request) -> JoinReport:
                 reason = f"{plan.reason}; a backfill finishes this epoch first"
                 return JoinReport(join=name, outcome="nothing", epoch=plan.epoch, reason=reason, dry_run=True)
             with watch.step("compute"), reading(name):
-                counts = _counts(kind, prepared.epoch)
+                stage = workspace.dry_run_stage(name, plan.epoch, uuid.uuid4().hex)
+                try:
+                    counts = kind.count(prepared.epoch, stage)
+                finally:
+                    stage.delete()
     except Exception as error:  # whatever it is, the other joins follow
         return JoinReport(join=name, outcome="failed", error=as_known(error, name), dry_run=True)
     return JoinReport(
@@ -121,11 +122,3 @@ def _dry_run(workspace: Workspace, name: str, request: Request) -> JoinReport:
         seconds=dict(watch.seconds),
         dry_run=True,
     )
-
-
-def _counts(kind: Kind[Any], epoch: Epoch[Any]) -> dict[str, int]:
-    stage = kind.workspace.dry_run_stage(epoch.plan.join, epoch.plan.epoch, uuid.uuid4().hex)
-    try:
-        return kind.count(epoch, stage)
-    finally:
-        stage.delete()

@@ -9,9 +9,9 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -39,13 +39,8 @@ MARKER = ".lakejoin-demo"
 """The file that marks a folder as created by a demo, so that the next demo may delete it."""
 
 
-@dataclass(frozen=True)
-class ExplainedRound:
-    """
-    Writes to the sources, followed by one run of lakejoin; `why` says what the counts of the run show.
-
-    `changes` has for each write what happens, and a function that returns the number of rows that it changed.
-    """
+class ExplainedRound(NamedTuple):
+    """Writes, each with the number of rows that it changes, and what the counts of the run after them show."""
 
     when: str
     changes: Mapping[str, Callable[[], int]]
@@ -115,19 +110,27 @@ def run_demo(spark_factory: StartSpark, folder: Path, say: Callable[[str], None]
         say(f"  {JOIN:<13}  {_run(pipeline, lake.spark)}")
         say("\nThe airlines now change both tables, and lakejoin runs after each round. It reads the changes from the")
         say("change data feeds. Great Expectations checks the changes of the result before lakejoin publishes them.")
-        for number, part in enumerate(three_rounds(airline), start=1):
-            say(f"\nRound {number}: {part.when}")
-            for what, write in part.changes.items():
+        for number, (when, changes, why) in enumerate(three_rounds(airline), start=1):
+            say(f"\nRound {number}: {when}")
+            for what, write in changes.items():
                 say(f"  {'sources':<13}  {write():>5,} rows  {what}")
             say(f"  {JOIN:<13}  {_run(pipeline, lake.spark)}")
-            say(f"  {'why':<13}  {part.why}")
+            say(f"  {'why':<13}  {why}")
     finally:
         flights.unpersist()
     (verified,) = pipeline.verify(lake.spark)
     say(f"\nVerified: {JOIN}, the join computed from scratch has the same {verified.counts['expected']:,} rows.")
     say(f"The demo took {time.monotonic() - begin:.0f} s.\n")
-    for line in _next_steps(folder, file):
-        say(line)
+    lakejoin, of = program(), f"-f {shlex.quote(str(file))}"
+    say(f"The tables are in {folder / 'lake'}. To continue:")
+    for command, what in (
+        (f"{lakejoin} history {of}", "the runs, with their counts and the seconds of each step"),
+        (f'{lakejoin} sql {of} "{STATUS}"', "a query of the result"),
+        (f"{lakejoin} demo --tour", "all kinds of joins with all flights of 2013, in several minutes"),
+        (f"{lakejoin} init shop", "a first pipeline of your own"),
+    ):
+        say(f"\n  # {what}")
+        say(f"  {command}")
 
 
 def _run(pipeline: Pipeline, spark: SparkSession) -> str:
@@ -135,20 +138,6 @@ def _run(pipeline: Pipeline, spark: SparkSession) -> str:
     (report,) = pipeline.run(spark)
     counts = ", ".join(f"{report.counts.get(name, 0):,} {name}" for name in ("inserted", "updated", "deleted"))
     return f"{counts}; {time.monotonic() - start:.1f} s, {report.seconds['gate']:.1f} s of them for the checks"
-
-
-def _next_steps(folder: Path, file: Path) -> list[str]:
-    lakejoin, of = program(), f"-f {shlex.quote(str(file))}"
-    commands = [
-        (f"{lakejoin} history {of}", "the runs, with their counts and the seconds of each step"),
-        (f'{lakejoin} sql {of} "{STATUS}"', "a query of the result"),
-        (f"{lakejoin} demo --tour", "all kinds of joins with all flights of 2013, in several minutes"),
-        (f"{lakejoin} init shop", "a first pipeline of your own"),
-    ]
-    lines = [f"The tables are in {folder / 'lake'}. To continue:"]
-    for command, what in commands:
-        lines += [f"\n  # {what}", f"  {command}"]
-    return lines
 
 
 def prepare_folder(folder: Path, pipeline_file: str) -> Path:

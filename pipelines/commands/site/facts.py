@@ -19,7 +19,6 @@ class SourceEntry:
 
     Args:
         kind: Its kind in the pipeline file; `join` for another join of the file.
-        address: The table or folder.
         alias: Its alias in the statement, if different from its name; else empty.
         change: The effect of a change of it on the result; may be empty.
         watermarks: Its time columns, each with the allowed lateness.
@@ -42,12 +41,9 @@ class JoinFacts:
     A join, or the KTable of a changelog source, whose `semantics` and `sql` are empty. Both have epochs of their own.
 
     Args:
-        sources: What it reads, in the order of FROM.
         note: An explanation of the state for the user; may be empty.
         types: The types of its JOIN clauses, in words.
-        why: The reasons for its kind.
         key: The parts of the result's key; empty for a stream.
-        notes: Further consequences of the statement.
         epochs: Its newest epochs, newest first, each at its last step; `more` if older ones exist.
         verified: When the checksum of the result was last verified, and the epoch that recorded it; empty if never.
     """

@@ -49,20 +49,12 @@ NONE = "–"  # noqa: RUF001
 
 
 def pages(site: SiteFacts) -> dict[str, str]:
-    """
-    Render all pages by their paths below the folder of the site.
-
-    The overview is last, so that its links exist when it is written.
-    """
+    """Render all pages by their paths below the folder of the site; the overview is last, so that its links exist."""
     return {**{f"joins/{join.name}.html": _join_page(site, join) for join in site.joins}, INDEX: _index_page(site)}
 
 
 def quality_pages(pipeline: str, tables: Sequence[TableFacts], now: datetime) -> dict[str, str]:
-    """
-    Render the pages about data quality by their paths below the folder of the site; the overview is last.
-
-    The current time has a time zone.
-    """
+    """Render the pages about data quality by their paths below the folder of the site; the overview is last."""
     site = SiteFacts(pipeline=pipeline, made_at=now, data_docs=True)
     rows, rendered = [], {}
     for table in tables:
@@ -211,11 +203,7 @@ def versions(read: SourceVersions | None) -> str:
 
 
 def _render(template: str, site: SiteFacts, root: str = "", **values: object) -> str:
-    """
-    Render a template, with a policy that allows the browser to run only the script of the site.
-
-    `root` is the relative path from the page to the folder of the site, and `site` the content that all pages share.
-    """
+    """Render a template for a page from which `root` leads to the site; the browser may run only the script of ours."""
     script = (files(__package__) / "templates" / "site.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     values |= {

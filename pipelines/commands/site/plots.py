@@ -63,15 +63,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """
-    A plot over epochs.
-
-    Args:
-        unit: rows or seconds.
-        slots: The epochs, oldest first.
-        series: The series; the bars of several are stacked.
-        empty: The text that replaces an empty plot; empty if the plot has values.
-    """
+    """A plot over epochs, oldest first, with stacked bars or a line; the text `empty` replaces one without values."""
 
     title: str
     unit: str
@@ -105,11 +97,7 @@ class Plot:
 
 
 def plots_of(epochs: Sequence[EpochReport]) -> tuple[Plot, ...]:
-    """
-    Build the plots of epochs, which come newest first, each at its last step.
-
-    They show changed rows, tombstones, late rows, buffered rows, and seconds by step.
-    """
+    """Build the plots of epochs, which come newest first, each at its last step."""
     epochs = list(reversed(epochs[:NEWEST]))
     tombstones = "tombstones" if any("tombstones" in epoch.counts for epoch in epochs) else "deleted"
     rows = {
@@ -222,11 +210,7 @@ class _Frame:
                 yield element("circle", class_=series.style, cx=x, cy=self._y(value), r=radius)
 
     def _bars(self, index: int) -> Iterator[ET.Element]:
-        """
-        Draw the stacked bars of a slot, each at least one unit high.
-
-        The value of a bar that is cut off is above it, on the side with more room.
-        """
+        """Draw the stacked bars of a slot, each at least one unit high, and the value of one that is cut off."""
         width = min(self._step * 0.8, WIDEST_BAR)
         base, middle, total = self._y(0), self._x(index), self._totals[index]
         scale = self._marks[-1] / total if index == self._cut else 1.0
@@ -252,11 +236,7 @@ class _Frame:
 
 
 def ticks(top: float, *, whole: bool) -> tuple[float, ...]:
-    """
-    Compute round numbers at equal distances from zero, the last of them not below `top`, as the marks of an axis.
-
-    Values that are whole numbers have marks that are whole numbers too.
-    """
+    """Compute round numbers at equal distances from zero, the last of them not below `top`, as the marks of an axis."""
     step = _step(top / TICKS)
     if whole:
         step = max(step, 1.0)
