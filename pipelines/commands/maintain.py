@@ -72,11 +72,9 @@ def _maintained(
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """Maintain the tables of a join, and return the counts and what was not done, with the reason."""
     if history.open is not None:
-        raise AnotherRun(
-            name,
-            f"epoch {history.open.epoch} is being published, or was left open",
-            hint=f"wait for that run, or run `lakejoin run --select {name}`; then run `lakejoin maintain` again",
-        )
+        problem = f"epoch {history.open.epoch} is being published, or was left open"
+        hint = f"wait for that run, or run `lakejoin run --select {name}`; then run `lakejoin maintain` again"
+        raise AnotherRun(name, problem, hint=hint)
     counts = dict.fromkeys(("files_removed", "files_added", "files_deleted", "stages_deleted"), 0)
     details = []
     unread = _oldest_unread(workspace, name, history, histories)

@@ -103,12 +103,8 @@ def _of_epochs(name: str, requested: RequestedRange, history: JoinHistory, curre
     last = newest if requested.last is None else requested.last
     entries = history.between(requested.first - 1, last)
     if requested.first < 1 or max(requested.first, last) > newest or not entries:
-        raise BadRange(
-            name,
-            f"the range does not exist: {requested}",
-            expected=f"committed epochs from 1 to {newest}",
-            hint=f"`lakejoin history --select {name}` lists them",
-        )
+        expected, hint = f"committed epochs from 1 to {newest}", f"`lakejoin history --select {name}` lists them"
+        raise BadRange(name, f"the range does not exist: {requested}", expected=expected, hint=hint)
     epochs, written = [entry.epoch for entry in entries], [entry.epoch for entry in current.entries]
     replaced = [str(epoch) for epoch in epochs if epoch not in written]
     if replaced:
@@ -138,12 +134,8 @@ def published_at(name: str, version: int, history: JoinHistory, result: Table, d
     last, listed = current.at_result(version), f"`lakejoin history --select {name}` lists the epochs"
     if last is None or version > result.version:
         first = min((entry.result.newest for entry in current.entries), default=0)
-        raise BadRange(
-            name,
-            f"the result has no epoch in version {version}",
-            expected=f"versions of the result from {first} to {result.version}" if current.entries else "",
-            hint=listed,
-        )
+        expected = f"versions of the result from {first} to {result.version}" if current.entries else ""
+        raise BadRange(name, f"the result has no epoch in version {version}", expected=expected, hint=listed)
     if history.open is not None and version > history.open.result.base_version:
         raise BadRange(
             name,
@@ -162,12 +154,9 @@ def published_at(name: str, version: int, history: JoinHistory, result: Table, d
     for entry in current.entries:
         before, after = entry.result.base_version, entry.result.newest
         if entry.slices and before < version < after:
-            raise BadRange(
-                name,
-                f"version {version} of the result holds some slices of epoch {entry.epoch}",
-                expected=f"version {before} before it, or version {after} after it",
-                hint=listed,
-            )
+            problem = f"version {version} of the result holds some slices of epoch {entry.epoch}"
+            expected = f"version {before} before it, or version {after} after it"
+            raise BadRange(name, problem, expected=expected, hint=listed)
     return Published(version, last)
 
 

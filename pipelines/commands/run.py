@@ -134,23 +134,21 @@ def run_in_order(
     recorded: the join itself may go on.
     """
     reports: dict[str, JoinReport] = {}
+    file = workspace.file
     for name in names:
-        upstream = (reports[other] for other in _read_by(workspace, name) if other in reports)
+        inputs = (*changelogs_of(file, name), *reads(file, name)) if name in file.joins else ()
+        upstream = (reports[other] for other in inputs if other in reports)
         stopped = next((report for report in upstream if report.outcome in ("failed", "skipped")), None)
         try:
             reports[name] = run(name) if stopped is None else _skipped(name, stopped)
         except Exception as error:  # whatever it is, the other joins run
             log.info("%s failed", name, exc_info=True)  # the listener reports it as an error
-            known = as_known(error, name)
-            if records_refusals and isinstance(known, CannotContinue):
-                record_refusal(workspace, name, known)
-            reports[name] = JoinReport(join=name, outcome="failed", error=known)
+            failure = as_known(error, name)
+            if records_refusals and isinstance(failure, CannotContinue):
+                record_refusal(workspace, name, failure)
+            reports[name] = JoinReport(join=name, outcome="failed", error=failure)
         progress.finished(name, reports[name].outcome)
     return list(reports.values())
-
-
-def _read_by(workspace: Workspace, name: str) -> tuple[str, ...]:
-    return (*changelogs_of(workspace.file, name), *reads(workspace.file, name)) if name in workspace.file.joins else ()
 
 
 def _skipped(name: str, upstream: JoinReport) -> JoinReport:

@@ -59,17 +59,17 @@ class ObservedSource:
     changed: str = ""
 
 
-def status_of(workspace: Workspace, name: str, known: dict[str, State] | None = None) -> JoinStatus:
+def status_of(workspace: Workspace, name: str, states: dict[str, State] | None = None) -> JoinStatus:
     """
     Return the state of a join, or of a changelog source, from its ledger, its tables and its sources.
 
-    `known` has the states of others that are known already; those of the joins that it reads are added.
+    `states` has the states of others that are known already; those of the joins that it reads are added.
     """
     file, settings, history = workspace.file, workspace.deviations, workspace.ledger.of(name)
     fault, last = fault_of_targets(workspace, name, history), history.committed
     if name in file.joins:
         definition, commands = fingerprint(file, name, settings), kind_of(workspace, name).commands
-        observations = _observe_inputs(workspace, name, history, {} if known is None else known)
+        observations = _observe_inputs(workspace, name, history, {} if states is None else states)
     else:
         definition, commands = changelog_fingerprint(file, name, settings), OF_KTABLES
         table = find(workspace.engine, workspace.source(name))
@@ -158,23 +158,23 @@ def retention_warning(retention: float | None, until: datetime | None, between: 
 
 
 def _observe_inputs(
-    workspace: Workspace, name: str, history: JoinHistory, known: dict[str, State]
+    workspace: Workspace, name: str, history: JoinHistory, states: dict[str, State]
 ) -> tuple[ObservedSource, ...]:
     names = statement_of(workspace.file, name).sources
     recorded = {versions.name: versions for versions in history.committed.sources} if history.committed else {}
     refresh = "incremental" if is_stream(workspace.file, name) else workspace.file.joins[name].refresh
     with ThreadPoolExecutor() as executor:
-        observe = partial(_observe_input, workspace, refresh=refresh, known=known)
+        observe = partial(_observe_input, workspace, refresh=refresh, states=states)
         return tuple(executor.map(observe, names, map(recorded.get, names)))
 
 
 def _observe_input(
-    workspace: Workspace, name: str, recorded: Recorded | None, *, refresh: Refresh, known: dict[str, State]
+    workspace: Workspace, name: str, recorded: Recorded | None, *, refresh: Refresh, states: dict[str, State]
 ) -> ObservedSource:
     try:
         table = find_input(workspace, name)
         observed = _observe(workspace, name, table, recorded, refresh=refresh)
-        is_behind = not observed.problem and _is_behind(workspace, name, known)
+        is_behind = not observed.problem and _is_behind(workspace, name, states)
     except Exception as error:  # a source that cannot be reached, or whose log is corrupt, is a fact like others
         return ObservedSource(name=name, table=None, recorded=recorded, problem=as_known(error, name).problem)
     if is_behind:
@@ -186,14 +186,14 @@ def _observe_input(
     return replace(observed, moved=any(entry.positions for entry in later))
 
 
-def _is_behind(workspace: Workspace, name: str, known: dict[str, State]) -> bool:
+def _is_behind(workspace: Workspace, name: str, states: dict[str, State]) -> bool:
     """Return whether an input is a join, or a KTable, that is behind its own sources."""
     source = workspace.file.sources.get(name)
     if source is not None and source.kind != "changelog":
         return False
-    if name not in known:
-        known[name] = status_of(workspace, name, known).state
-    return known[name] == "behind"
+    if name not in states:
+        states[name] = status_of(workspace, name, states).state
+    return states[name] == "behind"
 
 
 def _observe(
@@ -233,8 +233,8 @@ def _another(workspace: Workspace, table: Table, recorded: Recorded) -> str:
     """Return why a source is another table than the last epoch read; empty if it is the same."""
     if table.id != recorded.id:
         return "it was dropped and created again"
-    known = with_commits_since(workspace.engine, table, recorded.to_version)
-    if commit_identity(known, recorded.to_version).contradicts(recorded.commit):
+    table = with_commits_since(workspace.engine, table, recorded.to_version)
+    if commit_identity(table, recorded.to_version).contradicts(recorded.commit):
         return "it was restored from a copy, or its log was changed"
     return ""
 

@@ -110,8 +110,12 @@ def _validate(workspace: Workspace, name: str, requested: RequestedRange | None,
     for part, verdict in verdicts:
         results.setdefault(part.table.label, []).append(PartFacts(part.what, verdict.results))
     findings = [f"{part.table.label}: {finding}" for part, verdict in verdicts for finding in verdict.findings]
-    error = _failed(name, reason, findings) if findings else None
-    if error is None and requested is None:
+    error = None
+    if findings:
+        problem = f"the published rows do not meet their expectations: {reason}"
+        hint = "correct the sources and run again; `lakejoin verify` finds out whether the result itself is wrong"
+        error = GateFailed(name, problem, found="; ".join(findings), hint=hint)
+    elif requested is None:
         check_tables(workspace, name, history)
     counts = {"rows": rows, "expectations": sum(len(part.suite) for part in parts)}
     report = JoinReport(
@@ -150,15 +154,6 @@ def _reading_range(name: str) -> Iterator[None]:
     except FeedUnavailable as error:
         hint = "choose a later range, or run `lakejoin validate` without a range to validate the newest versions"
         raise FeedUnavailable(name, error.problem, expected=error.expected, found=error.found, hint=hint) from error
-
-
-def _failed(name: str, reason: str, findings: Sequence[str]) -> GateFailed:
-    return GateFailed(
-        name,
-        f"the published rows do not meet their expectations: {reason}",
-        found="; ".join(findings),
-        hint="correct the sources and run again; `lakejoin verify` finds out whether the result itself is wrong",
-    )
 
 
 def _details(

@@ -15,11 +15,11 @@ _PARTS = {"lakehouse": "limits.py", "expectations": "gate", "pipelines": "bindin
 def _check_packages() -> None:
     for name, part in _PARTS.items():
         spec = find_spec(name)
-        places = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
-        if not any((place / part).exists() for place in places):
-            found = ", ".join(map(str, places)) or (spec.origin if spec else None) or "nothing"
+        folders = [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
+        if not any((folder / part).exists() for folder in folders):
+            other = ", ".join(map(str, folders)) or (spec.origin if spec else None) or "nothing"
             raise ImportError(
-                f"lakejoin needs its package `{name}`, and Python finds {found} under this name: rename that folder, "
+                f"lakejoin needs its package `{name}`, and Python finds {other} under this name: rename that folder, "
                 "or start Python where it is not on the path"
             )
 

@@ -149,11 +149,8 @@ def prepare_folder(folder: Path, pipeline_file: str) -> Path:
     """
     if folder.is_symlink() or folder.exists():
         if folder.is_symlink() or not (folder / MARKER).is_file():
-            raise LakejoinError(
-                "demo",
-                f"{folder} exists already, and no demo created it",
-                hint="move it away, or choose another folder with `--folder`",
-            )
+            hint = "move it away, or choose another folder with `--folder`"
+            raise LakejoinError("demo", f"{folder} exists already, and no demo created it", hint=hint)
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / MARKER).write_text("Created by `lakejoin demo`, which deletes this folder when it runs again.\n")

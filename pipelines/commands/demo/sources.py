@@ -149,10 +149,8 @@ class Airline:
         flown = (F.col("flight_date") < F.lit(today)) & ~F.col("cancelled")
         flights = self.flights.where(F.col("flight_date") <= F.lit(on_sale))
         planned = flights.withColumn("cancelled", F.col("cancelled") & (F.col("flight_date") < F.lit(today)))
-        tables = {
-            "schedule": planned.select(*KEY, *PLANNED),
-            "operations": flights.where(flown).select(*KEY, *OPERATED),
-        }
+        operated = flights.where(flown).select(*KEY, *OPERATED)
+        tables = {"schedule": planned.select(*KEY, *PLANNED), "operations": operated}
         return {name: self.lake.create(name, rows) for name, rows in tables.items()}
 
     def put_on_sale(self, day: date) -> int:
@@ -234,8 +232,8 @@ class Registry:
     def register(self, *tailnums: str, like: str) -> int:
         """Insert planes of the same model as a registered one; the years in which they were built are unknown."""
         added = F.explode(F.array(*(F.lit(tailnum) for tailnum in tailnums)))
-        known = self.lake.table("planes").where(F.col("tailnum") == like)
-        rows = known.withColumns({"tailnum": added, "year": F.lit(None).cast("int")})
+        sister = self.lake.table("planes").where(F.col("tailnum") == like)
+        rows = sister.withColumns({"tailnum": added, "year": F.lit(None).cast("int")})
         return done(self.lake.merge("planes", rows, ("tailnum",)).whenNotMatchedInsertAll())
 
     def _weather(self, first: date, last: date) -> DataFrame:

@@ -79,11 +79,9 @@ def write_files(folder: Path, pages: Mapping[str, str], own_folder: str = "") ->
     try:
         foreign = [str(folder / path) for path in pages if not _is_free(folder / path)]
         if foreign:
-            raise FilesExist(
-                "docs",
-                f"{', '.join(foreign)} {'is' if len(foreign) == 1 else 'are'} not written by lakejoin and not replaced",
-                hint="move existing files away, or choose another folder: `lakejoin docs --folder FOLDER`",
-            )
+            are = "is" if len(foreign) == 1 else "are"
+            hint = "move existing files away, or choose another folder: `lakejoin docs --folder FOLDER`"
+            raise FilesExist("docs", f"{', '.join(foreign)} {are} not written by lakejoin and not replaced", hint=hint)
         for path, text in pages.items():
             _write(folder / path, text)
         for left in (folder / own_folder).glob("*.html") if own_folder else ():
