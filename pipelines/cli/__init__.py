@@ -49,11 +49,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def job() -> None:
-    """
-    Run a command as a task of a job, whose scheduler calls this function and ignores its return value.
-
-    Raises:
-        SystemExit: The command failed; with its exit code.
-    """
+    """Run a command for a scheduler that ignores return values; a failure raises SystemExit with its exit code."""
     if code := main():
         raise SystemExit(code)

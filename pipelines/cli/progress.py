@@ -1,8 +1,4 @@
-"""
-What a command shows on stderr while it runs: bars on a terminal, plain lines elsewhere.
-
-Commands import this module when they show progress, so that `--help` does not wait for it.
-"""
+"""Progress on stderr, bars on a terminal and lines elsewhere; imported only to show it: `--help` does not wait."""
 
 import logging
 import os

@@ -1,8 +1,4 @@
-"""
-The documentation of a pipeline: each join as the pipeline file defines it, and its epochs from the ledger.
-
-    pipeline file, ledger ─► SiteFacts ─► pages ─► a folder        (the steps after the first arrow are in `site`)
-"""
+"""The documentation of a pipeline: each join as the pipeline file defines it, and its epochs from the ledger."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -67,12 +63,9 @@ def site_of(
     data_docs: bool = False,
 ) -> SiteFacts:
     """
-    Collect the facts for the pages.
+    Collect the facts for the pages of changelog sources and joins, the `nodes`, each after those that it reads.
 
-    Args:
-        nodes: The changelog sources and joins, which have epochs of their own; each after those that it reads.
-        settings: The Spark settings that the runtime keeps at other values than lakejoin sets.
-        data_docs: Whether the pages about data quality exist.
+    `settings` are those of Spark that deviate; `data_docs` tells whether the pages about data quality exist.
     """
     sources = tuple((name, source.kind) for name, source in file.sources.items())
     joins = tuple(join_facts(file, name, ledger.get(name, JoinHistory(())), settings) for name in nodes)

@@ -30,8 +30,7 @@ def newest(name: str, history: JoinHistory, limit: int) -> JoinHistoryReport:
     """
     List the newest epochs of a ledger, newest first, each at its last step.
 
-    An attempt that was rejected or refused does not use up an epoch number: it has its own row, below the later epoch
-    with this number.
+    An attempt that was rejected or refused has its own row, below the later epoch with the same number.
     """
     attempts = [entry for entry in history.entries if entry.step in ATTEMPTS]
     epochs: dict[int, Entry] = {}
@@ -90,10 +89,7 @@ def last_gate(history: JoinHistory) -> GateStatus | None:
 
 
 def _gate(entry: Entry) -> GateStatus | None:
-    """
-    Return the gate that a row of the ledger reports, if any: a load is published before its gate, other epochs after
-    it.
-    """
+    """Return the gate that a row of the ledger reports; a load is published before its gate, other epochs after it."""
     assert entry.at is not None
     if entry.step == COMMITTED or (entry.step == PUBLISHING and entry.strategy != "load"):
         warned = "; ".join(entry.message.splitlines())

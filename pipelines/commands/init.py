@@ -26,7 +26,6 @@ def write_example(folder: Path) -> str:
 
     Raises:
         FilesExist: One of the files exists already.
-        LakejoinError: The folder cannot be written to.
     """
     contents = {FILE_NAME: example(f"example/{FILE_NAME}"), SCHEMA: schema(), SOURCES: example(f"example/{SOURCES}")}
     existing = [str(folder / name) for name in contents if os.path.lexists(folder / name)]

@@ -1,12 +1,4 @@
-"""
-Maintenance of the tables of joins, the ledger and the stages.
-
-    tables of each join ─► OPTIMIZE ─► VACUUM, unless a join has yet to read what it would remove
-    the ledger          ─► OPTIMIZE ─► VACUUM
-    stages              ─► delete those that no epoch needs
-
-No row of any table changes. Runs may proceed at the same time.
-"""
+"""Maintenance of the tables of joins, the ledger and the stages; no row changes, and runs may proceed meanwhile."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping

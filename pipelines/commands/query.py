@@ -84,10 +84,7 @@ def bare_query(query: str) -> str:
     """
     Remove the semicolons at the end of a query, with the comments after them, so that it can be put into parentheses.
 
-    Spark decides whether the text is a query.
-
-    Raises:
-        BadQuery: The text is empty, has several statements, or begins with the word of a command.
+    A text that is empty, has several statements, or begins like a command is a BadQuery; Spark decides about others.
     """
     try:
         tokens = list(sqlglot.tokenize(query, read=Verbatim))

@@ -128,10 +128,9 @@ def run_in_order(
     records_refusals: bool = True,
 ) -> list[JoinReport]:
     """
-    Run joins in the given order, with errors in their reports; those that only a person can mend also in the ledger.
+    Run joins in order, with errors in their reports; those that only a person can mend are recorded in the ledger.
 
-    A join is skipped if one that it reads failed or was skipped. What refuses a backfill of a part of a result is not
-    recorded: the join itself may go on.
+    A join is skipped if one that it reads failed or was skipped. The refusal of a partial backfill is not recorded.
     """
     reports: dict[str, JoinReport] = {}
     file = workspace.file

@@ -1,10 +1,4 @@
-"""
-The state of each join: its last epoch, how far it is behind its sources, and how long their changes stay readable.
-
-    tables, ledger ─► ObservedSource ─► JoinStatus        (the functions after the first arrow are pure)
-
-The module only reads.
-"""
+"""The state of each join: its last epoch, how far it is behind its sources, and how long these stay readable."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -95,10 +89,7 @@ def judge(
     """
     Determine the state of a join from its ledger and its sources, left before right.
 
-    Args:
-        redefined: Whether its definition in the pipeline file has changed since its last epoch.
-        fault: Why a run cannot continue from its tables as they are now; None if it can.
-        commands: The commands of its kind, for what to do if the next run cannot continue.
+    `redefined` is about its definition since its last epoch, `fault` is why a run cannot continue from its tables.
     """
     last = history.committed
     between = seconds_between_runs(history)
@@ -139,10 +130,7 @@ def retention_warning(retention: float | None, until: datetime | None, between: 
     """
     Warn if changes may be deleted before a run reads them; the warning is empty if no change is at risk.
 
-    Args:
-        retention: The seconds for which a change stays readable; None if unknown.
-        until: When the oldest unread change stops being readable; None if all changes are read.
-        between: The seconds between two runs; None if unknown.
+    Changes stay readable for `retention` seconds, the oldest unread one `until` then; runs are `between` seconds apart.
     """
     if until is not None and until <= now:
         return f"its oldest unread change may have been deleted since {moment(until)}: run now"

@@ -88,10 +88,6 @@ def _validate(workspace: Workspace, name: str, requested: RequestedRange | None,
 
     The report has a GateFailed if a table does not meet its expectations; `counts` has rows (of the result, or of its
     changes for a range) and expectations (of all tables). `with_results` adds the results of expectations that are met.
-
-    Raises:
-        NotLoaded: The join has no committed epoch.
-        ForeignWriter: A table is not as the last epoch left it, so that its rows are nobody's.
     """
     watch, history = Stopwatch(), workspace.ledger.of(name)
     last = history.committed

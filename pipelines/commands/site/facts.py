@@ -15,14 +15,9 @@ State = Literal["committed", "rejected", "redefined", "open", "broken", "stopped
 @dataclass(frozen=True, kw_only=True)
 class SourceEntry:
     """
-    An input of a join.
+    An input of a join; its `alias` is empty if it is its name, and `watermarks` are time columns with their lateness.
 
-    Args:
-        kind: Its kind in the pipeline file; `join` for another join of the file.
-        alias: Its alias in the statement, if different from its name; else empty.
-        change: The effect of a change of it on the result; may be empty.
-        watermarks: Its time columns, each with the allowed lateness.
-        read: The versions that the last committed epoch read; None before the load.
+    `read` has the versions that the last committed epoch read; None before the load.
     """
 
     name: str
@@ -42,7 +37,6 @@ class JoinFacts:
 
     Args:
         note: An explanation of the state for the user; may be empty.
-        types: The types of its JOIN clauses, in words.
         key: The parts of the result's key; empty for a stream.
         epochs: Its newest epochs, newest first, each at its last step; `more` if older ones exist.
         verified: When the checksum of the result was last verified, and the epoch that recorded it; empty if never.

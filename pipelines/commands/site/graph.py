@@ -111,24 +111,20 @@ def graph(nodes: Sequence[Node]) -> Markup:
 
 def _node_width(nodes: Sequence[Node]) -> float:
     """Compute the width of the nodes from their longest text, within bounds."""
-    texts = [(node.name, NAME) for node in nodes] + [(_kind(node), KIND) for node in nodes]
+    texts = [(node.name, NAME) for node in nodes] + [(KINDS.get(node.kind, node.kind), KIND) for node in nodes]
     longest = max(length(text, size) for text, size in texts)
     return min(max(longest + 2 * PADDING, NARROWEST), WIDEST)
-
-
-def _kind(node: Node) -> str:
-    return KINDS.get(node.kind, node.kind)
 
 
 def _node(node: Node, layout: Layout) -> ET.Element:
     x, y = layout.nodes[node.name]
     room, corner = layout.node_width - 2 * PADDING, 4 if node.reads else 18
-    state = f", {node.state}" if node.state else ""
+    kind, state = KINDS.get(node.kind, node.kind), f", {node.state}" if node.state else ""
     drawn = (
-        element("title", f"{node.name}: {_kind(node)}{state}"),
+        element("title", f"{node.name}: {kind}{state}"),
         element("rect", x=x, y=y, width=layout.node_width, height=NODE_HEIGHT, rx=corner),
         element("text", fitted(node.name, room, NAME), class_="name", x=x + PADDING, y=y + 20),
-        element("text", fitted(_kind(node), room, KIND), class_="kind", x=x + PADDING, y=y + 36),
+        element("text", fitted(kind, room, KIND), class_="kind", x=x + PADDING, y=y + 36),
     )
     shape = f"node kind-{node.kind}" + (f" state-{node.state.replace(' ', '-')}" if node.state else "")
     return element("a", *drawn, class_=shape, href=node.page) if node.page else element("g", *drawn, class_=shape)

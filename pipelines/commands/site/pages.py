@@ -1,8 +1,4 @@
-"""
-The pages: an overview, one for each join, and those about data quality; and writing them into a folder.
-
-Templates escape all values except the generated pictures. Pages of lakejoin are replaced, other files never changed.
-"""
+"""The pages, whose templates escape all values except pictures, and writing them; other files are never changed."""
 
 import base64
 import hashlib
@@ -68,13 +64,10 @@ def quality_pages(pipeline: str, tables: Sequence[TableFacts], now: datetime) ->
 
 def write_files(folder: Path, pages: Mapping[str, str], own_folder: str = "") -> None:
     """
-    Write pages by their paths into a folder in the given order, each atomically; the folder is created if needed.
-
-    Other pages of lakejoin in `own_folder`, a folder below it, are deleted.
+    Write pages by their paths into a folder in order, each atomically; other pages below `own_folder` are deleted.
 
     Raises:
         FilesExist: A file that lakejoin did not write has the path of a page; nothing was written.
-        LakejoinError: The folder is not writable.
     """
     try:
         foreign = [str(folder / path) for path in pages if not _is_free(folder / path)]

@@ -1,8 +1,4 @@
-"""
-The plots of the epochs of a join, drawn as SVG.
-
-    epochs ─► plots_of ─► Plot: slots, series ─► drawn ─► axes with marks, bars or a line, a tooltip for each epoch
-"""
+"""The plots of the epochs of a join, drawn as SVG: axes, bars or a line, and a tooltip for each epoch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,7 +32,6 @@ WIDTH, HEIGHT = 440.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 8.0, 26.0, 38.0
 LABELS = 9
 WIDEST_BAR = 22.0
-CROSS = "✕"
 TICKS = 4
 """The approximate number of marks of an axis above zero."""
 ROUND = (1, 2, 5, 10)
@@ -226,7 +221,7 @@ class _Frame:
             yield element("text", f"{total:,.10g} ▲", class_="cut end", x=middle + 4, y=TOP - 4)
 
     def _cross(self, index: int) -> Iterator[ET.Element]:
-        yield element("text", CROSS, class_="cross", x=self._x(index), y=HEIGHT - BOTTOM - 4)
+        yield element("text", "✕", class_="cross", x=self._x(index), y=HEIGHT - BOTTOM - 4)
 
     def _x(self, index: int) -> float:
         return LEFT + (index + 0.5) * self._step
